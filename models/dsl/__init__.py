@@ -1,0 +1,12 @@
+"""The DSL: a model is a Python function over void tensors, traced to a graph of a few ops.
+
+types      dtypes and tensor types
+graph      Tensor (a void value), Graph (what a trace leaves)
+ops        every op, declared once: shape rule, NumPy value, lowering, gradient, samples
+functions  softmax, rms_norm, rope, attention, ...: plain functions over ops
+nn         modules; a module's attribute path is its parameter's name
+trace      Python function -> Graph
+evaluate   Graph -> NumPy arrays
+gradient   Graph -> Graph, in reverse mode
+stablehlo  Graphs -> the text of one StableHLO module
+"""

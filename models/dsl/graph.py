@@ -1,0 +1,173 @@
+"""Tensors without data, and the graphs that they form. Knows no op by name and no NumPy array.
+
+A Tensor remembers where it came from: an input, a parameter, or an op applied to other tensors.
+That is the whole graph; `Graph` only adds which tensors go in and come out, and an order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from models.dsl.types import DslError, DType, TensorType, VoidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from models.dsl.ops.record import Op
+
+
+@dataclass(frozen=True)
+class Input:
+    """The origin of a tensor that the caller passes in."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """The origin of a tensor that comes out of the weights. Its module's path is its name."""
+
+
+@dataclass(frozen=True)
+class Apply:
+    """The origin of a tensor that an op computes."""
+
+    op: Op
+    inputs: tuple[Tensor, ...]
+    attrs: Mapping[str, Any]
+
+
+def _operator(name: str, *, reflected: bool = False) -> Callable[[Tensor, Tensor | float], Tensor]:
+    """A Python operator on tensors of one type; a number stands for a tensor filled with it."""
+
+    def method(self: Tensor, other: Tensor | float) -> Tensor:
+        from models.dsl import ops  # ops are made of tensors: a cycle
+
+        operand = other if isinstance(other, Tensor) else ops.full_like(self, other)
+        pair = (operand, self) if reflected else (self, operand)
+        return ops.REGISTRY[name](*pair)
+
+    return method
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A void value: a type and an origin, no data. Compared by identity."""
+
+    type: TensorType
+    origin: Input | Parameter | Apply
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's extents."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The tensor's DType."""
+        return self.type.dtype
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors that this one is computed from."""
+        return self.origin.inputs if isinstance(self.origin, Apply) else ()
+
+    __add__ = _operator("add")
+    __radd__ = _operator("add", reflected=True)
+    __sub__ = _operator("subtract")
+    __rsub__ = _operator("subtract", reflected=True)
+    __mul__ = _operator("multiply")
+    __rmul__ = _operator("multiply", reflected=True)
+    __truediv__ = _operator("divide")
+    __rtruediv__ = _operator("divide", reflected=True)
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise VoidError(
+            f"{self} is void: while tracing there are shapes and dtypes, no data "
+            "(no bool(), float(), len(), iteration or NumPy on it)"
+        )
+
+    __bool__ = __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _refuse
+
+    def __repr__(self) -> str:
+        match self.origin:
+            case Input(name):
+                what = f"input {name}"
+            case Parameter():
+                what = "parameter"
+            case Apply(op):
+                what = op.name
+        return f"<{what}: {self.type}>"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A traced function.
+
+    inputs      in the order of the function's arguments
+    outputs     in the order of its results
+    parameters  the weights that it reads, by name
+    in_place    output index -> index of the input whose storage the output takes
+    nodes       the applied ops, each after its inputs
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    parameters: Mapping[str, Tensor]
+    in_place: Mapping[int, int]
+    nodes: tuple[Tensor, ...]
+
+
+def make_graph(
+    name: str,
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[Tensor, ...],
+    parameters: Mapping[str, Tensor],
+    in_place: Mapping[int, int],
+) -> Graph:
+    """Order the nodes that the outputs need; keep the parameters that they read.
+
+    Raises DslError for an input of another trace, a parameter without a name, and an in-place
+    pair of different types.
+    """
+    names = {id(tensor): key for key, tensor in parameters.items()}
+    known = {id(tensor) for tensor in inputs}
+    nodes: list[Tensor] = []
+    used: set[str] = set()
+    for tensor in _in_order(outputs):
+        match tensor.origin:
+            case Apply():
+                nodes.append(tensor)
+            case Parameter():
+                if id(tensor) not in names:
+                    raise DslError(f"{name}: {tensor} belongs to no module of this program")
+                used.add(names[id(tensor)])
+            case Input(input_name):
+                if id(tensor) not in known:
+                    raise DslError(f"{name}: input {input_name} belongs to another trace")
+    for result, argument in in_place.items():
+        if outputs[result].type != inputs[argument].type:
+            raise DslError(
+                f"{name}: output {result} ({outputs[result].type}) cannot take the storage of "
+                f"input {argument} ({inputs[argument].type})"
+            )
+    kept = {key: tensor for key, tensor in parameters.items() if key in used}
+    return Graph(name, inputs, outputs, kept, dict(in_place), tuple(nodes))
+
+
+def _in_order(roots: tuple[Tensor, ...]) -> Iterator[Tensor]:
+    """Every tensor that the roots are computed from, inputs first, each once (no recursion)."""
+    done: set[int] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        tensor, expanded = stack.pop()
+        if id(tensor) in done:
+            continue
+        if expanded:
+            done.add(id(tensor))
+            yield tensor
+        else:
+            stack.append((tensor, True))
+            stack.extend((source, False) for source in reversed(tensor.inputs))

@@ -1,0 +1,237 @@
+"""Ops that work on each element by itself: every input and the result have one shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from models.dsl.ops.creation import full_like
+from models.dsl.ops.record import (
+    Array,
+    Attrs,
+    Lowering,
+    NoGradient,
+    Op,
+    Sample,
+    Types,
+    Vjp,
+    wanted,
+)
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from models.dsl.graph import Tensor
+
+_COMPARISONS: dict[str, Callable[[Array, Array], Any]] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+}
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def _positive(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.uniform(0.5, 2.0, size=shape).astype(np.float32)
+
+
+def _integers(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.integers(1, 40, size=shape, dtype=np.int32)
+
+
+def _same_types(types: Types, _: Attrs) -> TensorType:
+    wanted(all(given == types[0] for given in types), "inputs of one type")
+    return types[0]
+
+
+def _unary(
+    name: str,
+    stablehlo: str,
+    evaluate: Callable[[Array], Array],
+    vjp: Callable[[Tensor, Tensor, Tensor], Tensor] | NoGradient,
+    sample: Callable[..., Array] = _normal,
+) -> Op:
+    """A row of the table of unary float ops; `vjp` takes (upstream, input, output)."""
+
+    def infer(types: Types, attrs: Attrs) -> TensorType:
+        wanted(len(types) == 1 and types[0].dtype.is_float, "one float input")
+        return _same_types(types, attrs)
+
+    def gradient(
+        upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
+    ) -> tuple[Tensor | None, ...]:
+        assert not isinstance(vjp, NoGradient)
+        return (vjp(upstream, inputs[0], output),)
+
+    return Op(
+        name=name,
+        infer=infer,
+        evaluate=lambda arrays, _: evaluate(arrays[0]),
+        lower=lambda *_: Lowering(f"stablehlo.{stablehlo}"),
+        vjp=vjp if isinstance(vjp, NoGradient) else gradient,
+        samples=lambda rng: [Sample((sample(rng, 3, 5),)), Sample((sample(rng, 2, 1, 4, 3),))],
+    )
+
+
+def _binary(
+    name: str,
+    stablehlo: str,
+    evaluate: Callable[[Array, Array], Array],
+    vjp: Vjp | NoGradient,
+    sample: Callable[..., Array] = _normal,
+) -> Op:
+    """A row of the table of binary ops on two inputs of one type."""
+
+    def infer(types: Types, attrs: Attrs) -> TensorType:
+        wanted(len(types) == 2, "two inputs")
+        return _same_types(types, attrs)
+
+    return Op(
+        name=name,
+        infer=infer,
+        evaluate=lambda arrays, _: evaluate(arrays[0], arrays[1]),
+        lower=lambda *_: Lowering(f"stablehlo.{stablehlo}"),
+        vjp=vjp,
+        samples=lambda rng: [
+            Sample((sample(rng, 3, 5), sample(rng, 3, 5))),
+            Sample((sample(rng, 2, 4, 1, 3), sample(rng, 2, 4, 1, 3))),
+        ],
+    )
+
+
+# --- unary
+
+negate: Op = _unary("negate", "negate", np.negative, lambda g, x, y: negate(g))
+exponential: Op = _unary("exponential", "exponential", np.exp, lambda g, x, y: multiply(g, y))
+tanh: Op = _unary("tanh", "tanh", np.tanh, lambda g, x, y: subtract(g, multiply(g, multiply(y, y))))
+sine: Op = _unary("sine", "sine", np.sin, lambda g, x, y: multiply(g, cosine(x)))
+cosine: Op = _unary("cosine", "cosine", np.cos, lambda g, x, y: negate(multiply(g, sine(x))))
+rsqrt: Op = _unary(
+    "rsqrt",
+    "rsqrt",
+    lambda x: np.reciprocal(np.sqrt(x)),
+    lambda g, x, y: multiply(g, multiply(full_like(y, -0.5), divide(y, x))),
+    sample=_positive,
+)
+absolute: Op = _unary("absolute", "abs", np.abs, lambda g, x, y: multiply(g, sign(x)))
+sign: Op = _unary("sign", "sign", np.sign, NoGradient("a step: zero or undefined"))
+round_nearest_even: Op = _unary(
+    "round_nearest_even",
+    "round_nearest_even",
+    np.rint,
+    NoGradient("a staircase: zero or undefined"),
+)
+
+# --- binary
+
+add: Op = _binary("add", "add", np.add, lambda g, xs, y, _: (g, g))
+subtract: Op = _binary("subtract", "subtract", np.subtract, lambda g, xs, y, _: (g, negate(g)))
+multiply: Op = _binary(
+    "multiply",
+    "multiply",
+    np.multiply,
+    lambda g, xs, y, _: (multiply(g, xs[1]), multiply(g, xs[0])),
+)
+divide: Op = _binary(
+    "divide",
+    "divide",
+    np.divide,
+    lambda g, xs, y, _: (divide(g, xs[1]), negate(multiply(g, divide(y, xs[1])))),
+    sample=_positive,
+)
+
+
+def _vjp_maximum(
+    upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
+) -> tuple[Tensor | None, ...]:
+    """The larger input takes the gradient; of two equal ones, the first."""
+    first = compare(inputs[0], output, direction="EQ")
+    nothing = full_like(upstream, 0.0)
+    return select(first, upstream, nothing), select(first, nothing, upstream)
+
+
+maximum: Op = _binary("maximum", "maximum", np.maximum, _vjp_maximum)
+remainder: Op = _binary(
+    "remainder",
+    "remainder",
+    lambda x, y: np.fmod(x, y),
+    NoGradient("it is here for positions, which are integers"),
+    sample=_integers,
+)
+logical_and: Op = _binary(
+    "logical_and",
+    "and",
+    np.logical_and,
+    NoGradient("its inputs are booleans"),
+    sample=lambda rng, *shape: rng.random(size=shape) < 0.5,
+)
+
+# --- ops that mix dtypes
+
+
+def _infer_compare(types: Types, attrs: Attrs) -> TensorType:
+    wanted(attrs["direction"] in _COMPARISONS, f"a direction of {', '.join(_COMPARISONS)}")
+    return _same_types(types, attrs).with_dtype(DType.BOOL)
+
+
+def _infer_select(types: Types, attrs: Attrs) -> TensorType:
+    choice, *values = types
+    wanted(
+        len(values) == 2 and choice.dtype is DType.BOOL and choice.shape == values[0].shape,
+        "a bool input and two others of its shape",
+    )
+    return _same_types(tuple(values), attrs)
+
+
+compare: Op = Op(
+    name="compare",
+    infer=_infer_compare,
+    evaluate=lambda arrays, attrs: np.asarray(_COMPARISONS[attrs["direction"]](*arrays)),
+    lower=lambda _, __, attrs: Lowering(
+        "stablehlo.compare",
+        f"comparison_direction = #stablehlo<comparison_direction {attrs['direction']}>",
+    ),
+    vjp=NoGradient("its result is a boolean"),
+    samples=lambda rng: [
+        Sample((_normal(rng, 3, 4), _normal(rng, 3, 4)), {"direction": "LT"}),
+        Sample((_integers(rng, 50), _integers(rng, 50)), {"direction": "EQ"}),
+        Sample((_integers(rng, 50), _integers(rng, 50)), {"direction": "LE"}),
+    ],
+)
+
+select: Op = Op(
+    name="select",
+    infer=_infer_select,
+    evaluate=lambda arrays, _: np.where(*arrays),
+    lower=lambda *_: Lowering("stablehlo.select"),
+    vjp=lambda g, xs, y, _: (
+        None,
+        select(xs[0], g, full_like(g, 0.0)),
+        select(xs[0], full_like(g, 0.0), g),
+    ),
+    samples=lambda rng: [
+        Sample((rng.random((3, 4)) < 0.5, _normal(rng, 3, 4), _normal(rng, 3, 4))),
+        Sample((rng.random((2, 3, 1)) < 0.5, _integers(rng, 2, 3, 1), _integers(rng, 2, 3, 1))),
+    ],
+)
+
+convert: Op = Op(
+    name="convert",
+    infer=lambda types, attrs: types[0].with_dtype(attrs["dtype"]),
+    evaluate=lambda arrays, attrs: arrays[0].astype(attrs["dtype"].numpy),
+    lower=lambda *_: Lowering("stablehlo.convert"),
+    vjp=NoGradient("it leaves the dtype in which the gradient is taken"),
+    samples=lambda rng: [
+        Sample((_normal(rng, 3, 4),), {"dtype": DType.BF16}),
+        Sample((_integers(rng, 5),), {"dtype": DType.F32}),
+        Sample((np.rint(9 * _normal(rng, 3, 1, 4)),), {"dtype": DType.I8}),
+    ],
+)

@@ -1,0 +1,182 @@
+"""Products of tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.dsl.ops.elementwise import convert
+from models.dsl.ops.record import Array, Attrs, Lowering, Op, Sample, Types, wanted
+from models.dsl.ops.shape import transpose
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+
+# Elements of a low-precision operand that are widened at a time, so that evaluating a large
+# matrix never holds a second copy of it.
+_BLOCK = 1 << 22
+
+
+def _free(rank: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axis for axis in range(rank) if axis not in batch + contract)
+
+
+def _infer(types: Types, attrs: Attrs) -> TensorType:
+    wanted(len(types) == 2 and types[0].dtype is types[1].dtype, "two inputs of one dtype")
+    (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
+    left, right = types
+
+    def extents(given: TensorType, axes: tuple[int, ...]) -> tuple[int, ...]:
+        wanted(all(0 <= axis < given.rank for axis in axes), f"axes below {given.rank}")
+        return tuple(given.shape[axis] for axis in axes)
+
+    shared = extents(left, left_batch)
+    wanted(shared == extents(right, right_batch), "equal batch extents")
+    wanted(extents(left, left_sum) == extents(right, right_sum), "equal contracted extents")
+    rows = extents(left, _free(left.rank, left_batch, left_sum))
+    columns = extents(right, _free(right.rank, right_batch, right_sum))
+    return TensorType(shared + rows + columns, attrs["dtype"])
+
+
+def _evaluate(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
+    left, right = arrays
+    left_free = _free(left.ndim, left_batch, left_sum)
+    right_free = _free(right.ndim, right_batch, right_sum)
+
+    def matrices(array: Array, *groups: tuple[int, ...]) -> Array:
+        """The axes of each group as one axis."""
+        shape = [math.prod(array.shape[axis] for axis in group) for group in groups]
+        return array.transpose([axis for group in groups for axis in group]).reshape(shape)
+
+    dtype: DType = attrs["dtype"]
+    product = _matmul(
+        matrices(left, left_batch, left_free, left_sum),
+        matrices(right, right_batch, right_free, right_sum),
+        dtype,
+    )
+    shape = [left.shape[axis] for axis in left_batch + left_free] + [
+        right.shape[axis] for axis in right_free
+    ]
+    return product.reshape(shape)
+
+
+def _matmul(left: Array, right: Array, dtype: DType) -> Array:
+    """(B, M, K) times (B, N, K) transposed, accumulated in `dtype`: (B, M, N).
+
+    NumPy multiplies only f32 and f64 fast. bf16 and f16 products are exact in f32, sums of i8
+    products in f64, so narrower operands are widened to those, some rows at a time.
+    """
+    if left.dtype in (np.float32, np.float64):
+        return np.asarray(left @ right.swapaxes(1, 2), dtype=dtype.numpy)
+    wide = np.float32 if DType.of(left.dtype).is_float else np.float64
+    left = left.astype(wide)
+    result = np.empty((left.shape[0], left.shape[1], right.shape[1]), dtype.numpy)
+    step = max(1, _BLOCK // (right.shape[0] * right.shape[2]))
+    for start in range(0, right.shape[1], step):
+        block = right[:, start : start + step].astype(wide)
+        result[:, :, start : start + step] = left @ block.swapaxes(1, 2)
+    return result
+
+
+def _lower(_: Types, __: TensorType, attrs: Attrs) -> Lowering:
+    (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
+    return Lowering(
+        "stablehlo.dot_general",
+        "dot_dimension_numbers = #stablehlo.dot<"
+        f"lhs_batching_dimensions = {list(left_batch)}, "
+        f"rhs_batching_dimensions = {list(right_batch)}, "
+        f"lhs_contracting_dimensions = {list(left_sum)}, "
+        f"rhs_contracting_dimensions = {list(right_sum)}>",
+    )
+
+
+def _vjp(
+    upstream: Tensor, inputs: tuple[Tensor, ...], _: Tensor, attrs: Attrs
+) -> tuple[Tensor | None, ...]:
+    """The result's axes are (batch, left's free, right's free); each side's gradient contracts
+    the upstream with the other side over that other side's free axes."""
+    left, right = inputs
+    if not left.dtype.is_float:
+        return None, None
+    (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
+    left_free = _free(left.type.rank, left_batch, left_sum)
+    right_free = _free(right.type.rank, right_batch, right_sum)
+    batches, rows = len(left_batch), len(left_free)
+    result_batch = tuple(range(batches))
+    result_rows = tuple(range(batches, batches + rows))
+    result_columns = tuple(range(batches + rows, batches + rows + len(right_free)))
+    dtype = attrs["dtype"]
+
+    def side(
+        own: Tensor,
+        layout: tuple[int, ...],
+        other: Tensor,
+        batch: tuple[int, ...],
+        free: tuple[int, ...],
+        columns: tuple[int, ...],
+    ) -> Tensor:
+        """The gradient of `own`, whose axes come out of the product in the order `layout`."""
+        product = dot_general(
+            upstream,
+            convert(other, dtype=dtype) if other.dtype is not dtype else other,
+            batch=(result_batch, batch),
+            contract=(columns, free),
+            dtype=dtype,
+        )
+        order = tuple(layout.index(axis) for axis in range(own.type.rank))
+        gradient = transpose(product, order=order)
+        return convert(gradient, dtype=own.dtype) if own.dtype is not dtype else gradient
+
+    # What remains of the other side are its contracted axes, in the order of its own axes.
+    left_layout = left_batch + left_free + _paired(right_sum, left_sum)
+    right_layout = right_batch + right_free + _paired(left_sum, right_sum)
+    return (
+        side(left, left_layout, right, right_batch, right_free, result_columns),
+        side(right, right_layout, left, left_batch, left_free, result_rows),
+    )
+
+
+def _paired(other: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, ...]:
+    """The own contracted axes in the rising order of the other side's."""
+    return tuple(axis for _, axis in sorted(zip(other, own, strict=True)))
+
+
+def _samples(rng: np.random.Generator) -> list[Sample]:
+    def normal(*shape: int) -> Array:
+        return rng.normal(size=shape).astype(np.float32)
+
+    def small(*shape: int) -> Array:
+        return rng.integers(-127, 128, size=shape, dtype=np.int8)
+
+    return [
+        Sample(
+            (normal(3, 5), normal(4, 5)),
+            {"batch": ((), ()), "contract": ((1,), (1,)), "dtype": DType.F32},
+        ),
+        Sample(
+            (normal(2, 3, 4, 5), normal(5, 2, 6, 3)),
+            {"batch": ((0, 1), (1, 3)), "contract": ((3,), (0,)), "dtype": DType.F32},
+        ),
+        Sample(
+            (normal(2, 3, 4), normal(4, 5, 3)),
+            {"batch": ((), ()), "contract": ((2, 1), (0, 2)), "dtype": DType.F32},
+        ),
+        Sample(
+            (small(3, 64), small(5, 64)),
+            {"batch": ((), ()), "contract": ((1,), (1,)), "dtype": DType.I32},
+        ),
+    ]
+
+
+dot_general: Op = Op(
+    name="dot_general",
+    infer=_infer,
+    evaluate=_evaluate,
+    lower=_lower,
+    vjp=_vjp,
+    samples=_samples,
+)

@@ -1,0 +1,112 @@
+"""What an op is: one frozen record with every field required, registered by its constructor.
+
+A missing field or a name used twice fails at import. There is no second list of ops anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from models.dsl.graph import Apply, Tensor
+from models.dsl.types import DslError, TensorType, TypeRuleError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Array: TypeAlias = NDArray[Any]
+Types: TypeAlias = tuple[TensorType, ...]
+Attrs: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """One StableHLO op, without its types: the writer prints those from the op's `infer`.
+
+    operation   the name, e.g. `stablehlo.add`
+    attributes  the text between `<{` and `}>`
+    body        the name of the scalar op in the region of a reduction or scatter;
+                `return` keeps the second argument
+    constants   scalar operands that follow the inputs (an initial or a padding value)
+    """
+
+    operation: str
+    attributes: str = ""
+    body: str | None = None
+    constants: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class NoGradient:
+    """In the place of a vjp: why the op has no gradient."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A small example of an op's inputs and attributes; every check of the op runs on it."""
+
+    inputs: tuple[Array, ...]
+    attrs: Attrs = field(default_factory=dict)
+
+
+# vjp(upstream, inputs, output, attrs) -> one gradient for each input; None for an integer input.
+Vjp: TypeAlias = Callable[[Tensor, tuple[Tensor, ...], Tensor, Attrs], tuple["Tensor | None", ...]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Op:
+    """One operation.
+
+    name      unique
+    infer     (input types, attrs) -> result type; raises TypeRuleError; the only shape rule
+    evaluate  (arrays, attrs) -> array, in NumPy
+    lower     (input types, result type, attrs) -> Lowering
+    vjp       the gradient in terms of ops, or NoGradient with the reason
+    samples   (generator) -> 1 to 3 small examples, distinct sizes, rank up to 4
+    """
+
+    name: str
+    infer: Callable[[Types, Attrs], TensorType]
+    evaluate: Callable[[tuple[Array, ...], Attrs], Array]
+    lower: Callable[[Types, TensorType, Attrs], Lowering]
+    vjp: Vjp | NoGradient
+    samples: Callable[[np.random.Generator], list[Sample]]
+
+    def __post_init__(self) -> None:
+        if self.name in REGISTRY:
+            raise DslError(f"there are two ops called {self.name!r}")
+        REGISTRY[self.name] = self
+
+    def __call__(self, *inputs: Tensor, **attrs: Any) -> Tensor:
+        """Apply the op to void tensors; raises TypeRuleError, naming the op and its inputs."""
+        types = tuple(tensor.type for tensor in inputs)
+        try:
+            result = self.infer(types, attrs)
+        except TypeRuleError as error:
+            raise TypeRuleError(f"{self.name}({_call_text(types, attrs)}): {error}") from None
+        except KeyError as error:
+            raise TypeRuleError(f"{self.name}: the attribute {error} is missing") from None
+        return Tensor(result, Apply(self, inputs, attrs))
+
+
+REGISTRY: dict[str, Op] = {}
+
+
+def wanted(condition: bool, message: str) -> None:
+    """Raise TypeRuleError with what the op wanted, unless the condition holds."""
+    if not condition:
+        raise TypeRuleError(f"wanted {message}")
+
+
+def _call_text(types: Types, attrs: Attrs) -> str:
+    return ", ".join([*map(str, types), *(f"{key}={value!r:.60}" for key, value in attrs.items())])
+
+
+def integers(values: tuple[int, ...]) -> str:
+    """MLIR's text of a dense array of i64."""
+    return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"

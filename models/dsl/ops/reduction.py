@@ -1,0 +1,94 @@
+"""Ops that fold axes away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.dsl.ops.elementwise import compare, convert, divide, multiply
+from models.dsl.ops.record import (
+    Array,
+    Attrs,
+    Lowering,
+    Op,
+    Sample,
+    Types,
+    Vjp,
+    integers,
+    wanted,
+)
+from models.dsl.ops.shape import broadcast
+from models.dsl.types import TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from models.dsl.graph import Tensor
+
+
+def _infer(types: Types, attrs: Attrs) -> TensorType:
+    (given,), axes = types, attrs["axes"]
+    wanted(given.dtype.is_float, "a float input")
+    wanted(
+        axes == tuple(sorted(set(axes))) and all(0 <= axis < given.rank for axis in axes),
+        f"rising axes below {given.rank}",
+    )
+    kept = (extent for axis, extent in enumerate(given.shape) if axis not in axes)
+    return TensorType(tuple(kept), given.dtype)
+
+
+def _restore(reduced: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Repeat a reduced tensor along the axes that were folded."""
+    kept = tuple(axis for axis in range(like.type.rank) if axis not in axes)
+    return broadcast(reduced, shape=like.shape, axes=kept)
+
+
+def _reduction(
+    name: str, body: str, initial: float, evaluate: Callable[..., Array], vjp: Vjp
+) -> Op:
+    """A row of the table of reductions over `axes`, a rising tuple."""
+
+    def samples(rng: np.random.Generator) -> list[Sample]:
+        def normal(*shape: int) -> Array:
+            return rng.normal(size=shape).astype(np.float32)
+
+        return [
+            Sample((normal(3, 5),), {"axes": (1,)}),
+            Sample((normal(2, 3, 4, 5),), {"axes": (0, 2)}),
+            Sample((normal(7),), {"axes": (0,)}),
+        ]
+
+    return Op(
+        name=name,
+        infer=_infer,
+        evaluate=lambda arrays, attrs: np.asarray(evaluate(arrays[0], axis=attrs["axes"])),
+        lower=lambda _, __, attrs: Lowering(
+            "stablehlo.reduce",
+            f"dimensions = {integers(attrs['axes'])}",
+            body=body,
+            constants=(initial,),
+        ),
+        vjp=vjp,
+        samples=samples,
+    )
+
+
+def _vjp_max(
+    upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, attrs: Attrs
+) -> tuple[Tensor | None, ...]:
+    """The largest elements share the gradient equally."""
+    (x,), axes = inputs, attrs["axes"]
+    largest = convert(compare(x, _restore(output, x, axes), direction="EQ"), dtype=x.dtype)
+    share = divide(upstream, reduce_sum(largest, axes=axes))
+    return (multiply(largest, _restore(share, x, axes)),)
+
+
+reduce_sum: Op = _reduction(
+    "reduce_sum",
+    "stablehlo.add",
+    0.0,
+    np.sum,
+    lambda g, xs, y, attrs: (_restore(g, xs[0], attrs["axes"]),),
+)
+reduce_max: Op = _reduction("reduce_max", "stablehlo.maximum", -np.inf, np.max, _vjp_max)

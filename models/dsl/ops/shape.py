@@ -1,0 +1,279 @@
+"""Ops that move elements and compute nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.dsl.ops.record import (
+    Array,
+    Attrs,
+    Lowering,
+    Op,
+    Sample,
+    Types,
+    integers,
+    wanted,
+)
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+    from models.dsl.types import TensorType
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+# --- reshape
+
+
+def _infer_reshape(types: Types, attrs: Attrs) -> TensorType:
+    result = types[0].with_shape(*attrs["shape"])
+    wanted(result.size == types[0].size, f"a shape of {types[0].size} elements")
+    return result
+
+
+reshape: Op = Op(
+    name="reshape",
+    infer=_infer_reshape,
+    evaluate=lambda arrays, attrs: arrays[0].reshape(attrs["shape"]),
+    lower=lambda *_: Lowering("stablehlo.reshape"),
+    vjp=lambda g, xs, y, _: (reshape(g, shape=xs[0].shape),),
+    samples=lambda rng: [
+        Sample((_normal(rng, 3, 4),), {"shape": (2, 6)}),
+        Sample((_normal(rng, 2, 3, 5),), {"shape": (5, 1, 3, 2)}),
+        Sample((_normal(rng, 1),), {"shape": ()}),
+    ],
+)
+
+# --- transpose
+
+
+def _infer_transpose(types: Types, attrs: Attrs) -> TensorType:
+    (given,), order = types, attrs["order"]
+    wanted(sorted(order) == list(range(given.rank)), f"an order of {given.rank} axes")
+    return given.with_shape(*(given.shape[axis] for axis in order))
+
+
+transpose: Op = Op(
+    name="transpose",
+    infer=_infer_transpose,
+    evaluate=lambda arrays, attrs: np.transpose(arrays[0], attrs["order"]),
+    lower=lambda _, __, attrs: Lowering(
+        "stablehlo.transpose", f"permutation = {integers(attrs['order'])}"
+    ),
+    vjp=lambda g, xs, y, attrs: (
+        transpose(g, order=tuple(int(axis) for axis in np.argsort(attrs["order"]))),
+    ),
+    samples=lambda rng: [
+        Sample((_normal(rng, 3, 4),), {"order": (1, 0)}),
+        # No involution: an order and its inverse differ.
+        Sample((_normal(rng, 2, 3, 4, 5),), {"order": (2, 0, 3, 1)}),
+    ],
+)
+
+# --- broadcast
+
+
+def _infer_broadcast(types: Types, attrs: Attrs) -> TensorType:
+    (given,), shape, axes = types, attrs["shape"], attrs["axes"]
+    wanted(
+        len(axes) == given.rank
+        and axes == tuple(sorted(set(axes)))
+        and all(0 <= axis < len(shape) for axis in axes),
+        f"{given.rank} rising axes below {len(shape)}",
+    )
+    wanted(
+        all(extent in (1, shape[axis]) for extent, axis in zip(given.shape, axes, strict=True)),
+        f"extents 1 or those of {shape} at the axes {axes}",
+    )
+    return given.with_shape(*shape)
+
+
+def _evaluate_broadcast(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    (given,), shape, axes = arrays, attrs["shape"], attrs["axes"]
+    extents = dict(zip(axes, given.shape, strict=True))
+    aligned = given.reshape([extents.get(axis, 1) for axis in range(len(shape))])
+    return np.broadcast_to(aligned, shape)
+
+
+def _vjp_broadcast(
+    upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, attrs: Attrs
+) -> tuple[Tensor | None, ...]:
+    from models.dsl.ops.reduction import reduce_sum  # its gradient is this op: a cycle
+
+    (given,), axes = inputs, attrs["axes"]
+    extents = dict(zip(axes, given.shape, strict=True))
+    repeated = tuple(
+        axis for axis, extent in enumerate(output.shape) if extents.get(axis, 0) != extent
+    )
+    return (reshape(reduce_sum(upstream, axes=repeated), shape=given.shape),)
+
+
+broadcast: Op = Op(
+    name="broadcast",
+    infer=_infer_broadcast,
+    evaluate=_evaluate_broadcast,
+    lower=lambda _, __, attrs: Lowering(
+        "stablehlo.broadcast_in_dim", f"broadcast_dimensions = {integers(attrs['axes'])}"
+    ),
+    vjp=_vjp_broadcast,
+    samples=lambda rng: [
+        Sample((_normal(rng, 3),), {"shape": (2, 3, 4), "axes": (1,)}),
+        Sample((_normal(rng, 2, 1),), {"shape": (2, 3, 5), "axes": (0, 1)}),
+        Sample((_normal(rng),), {"shape": (2, 2), "axes": ()}),
+    ],
+)
+
+# --- slice and pad
+
+
+def _infer_slice(types: Types, attrs: Attrs) -> TensorType:
+    (given,), bounds = types, attrs["bounds"]
+    wanted(
+        len(bounds) == given.rank
+        and all(
+            0 <= start < stop <= extent and step > 0
+            for (start, stop, step), extent in zip(bounds, given.shape, strict=False)
+        ),
+        f"one (start, stop, step) inside each extent of {given.shape}",
+    )
+    return given.with_shape(*(-(-(stop - start) // step) for start, stop, step in bounds))
+
+
+def _lower_slice(_: Types, __: TensorType, attrs: Attrs) -> Lowering:
+    starts, stops, steps = zip(*attrs["bounds"], strict=True)
+    return Lowering(
+        "stablehlo.slice",
+        f"start_indices = {integers(starts)}, limit_indices = {integers(stops)}, "
+        f"strides = {integers(steps)}",
+    )
+
+
+def _vjp_slice(
+    upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, attrs: Attrs
+) -> tuple[Tensor | None, ...]:
+    bounds = attrs["bounds"]
+    padding = tuple(
+        (start, extent - start - ((kept - 1) * step + 1), step - 1)
+        for (start, _, step), extent, kept in zip(
+            bounds, inputs[0].shape, output.shape, strict=True
+        )
+    )
+    return (pad(upstream, padding=padding),)
+
+
+slice_: Op = Op(
+    name="slice",
+    infer=_infer_slice,
+    evaluate=lambda arrays, attrs: arrays[0][tuple(slice(*bound) for bound in attrs["bounds"])],
+    lower=_lower_slice,
+    vjp=_vjp_slice,
+    samples=lambda rng: [
+        Sample((_normal(rng, 5, 6),), {"bounds": ((1, 4, 1), (0, 6, 1))}),
+        Sample((_normal(rng, 2, 9, 3),), {"bounds": ((0, 2, 1), (1, 8, 3), (2, 3, 1))}),
+    ],
+)
+
+
+def _infer_pad(types: Types, attrs: Attrs) -> TensorType:
+    (given,), padding = types, attrs["padding"]
+    wanted(
+        len(padding) == given.rank and all(count >= 0 for axis in padding for count in axis),
+        f"{given.rank} times (low, high, between), none negative",
+    )
+    return given.with_shape(*_padded(given.shape, padding))
+
+
+def _padded(given: tuple[int, ...], padding: tuple[tuple[int, int, int], ...]) -> tuple[int, ...]:
+    return tuple(
+        low + extent + between * (extent - 1) + high
+        for extent, (low, high, between) in zip(given, padding, strict=True)
+    )
+
+
+def _pad_bounds(given: tuple[int, ...], padding: tuple[tuple[int, int, int], ...]) -> Attrs:
+    """The slice that takes the padding off again."""
+    return {
+        "bounds": tuple(
+            (low, low + (extent - 1) * (between + 1) + 1, between + 1)
+            for extent, (low, _, between) in zip(given, padding, strict=True)
+        )
+    }
+
+
+def _evaluate_pad(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    (given,), padding = arrays, attrs["padding"]
+    result = np.zeros(_padded(given.shape, padding), given.dtype)
+    inside = _pad_bounds(given.shape, padding)["bounds"]
+    result[tuple(slice(*bound) for bound in inside)] = given
+    return result
+
+
+def _lower_pad(_: Types, __: TensorType, attrs: Attrs) -> Lowering:
+    low, high, between = zip(*attrs["padding"], strict=True)
+    return Lowering(
+        "stablehlo.pad",
+        f"edge_padding_low = {integers(low)}, edge_padding_high = {integers(high)}, "
+        f"interior_padding = {integers(between)}",
+        constants=(0.0,),
+    )
+
+
+pad: Op = Op(
+    name="pad",
+    infer=_infer_pad,
+    evaluate=_evaluate_pad,
+    lower=_lower_pad,
+    vjp=lambda g, xs, y, attrs: (slice_(g, **_pad_bounds(xs[0].shape, attrs["padding"])),),
+    samples=lambda rng: [
+        Sample((_normal(rng, 3, 4),), {"padding": ((1, 2, 0), (0, 1, 0))}),
+        Sample((_normal(rng, 2, 3, 2),), {"padding": ((0, 0, 0), (1, 0, 2), (0, 3, 1))}),
+    ],
+)
+
+# --- concatenate
+
+
+def _infer_concatenate(types: Types, attrs: Attrs) -> TensorType:
+    first, axis = types[0], attrs["axis"]
+    wanted(0 <= axis < first.rank, f"an axis below {first.rank}")
+
+    def others(given: TensorType) -> tuple[object, ...]:
+        return (given.dtype, given.rank, given.shape[:axis], given.shape[axis + 1 :])
+
+    wanted(
+        all(others(given) == others(first) for given in types),
+        f"inputs that differ along axis {axis} only",
+    )
+    total = sum(given.shape[axis] for given in types)
+    return first.with_shape(*first.shape[:axis], total, *first.shape[axis + 1 :])
+
+
+def _vjp_concatenate(
+    upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, attrs: Attrs
+) -> tuple[Tensor | None, ...]:
+    axis, start, parts = attrs["axis"], 0, []
+    for given in inputs:
+        bounds = [(0, extent, 1) for extent in output.shape]
+        bounds[axis] = (start, start + given.shape[axis], 1)
+        parts.append(slice_(upstream, bounds=tuple(bounds)))
+        start += given.shape[axis]
+    return tuple(parts)
+
+
+concatenate: Op = Op(
+    name="concatenate",
+    infer=_infer_concatenate,
+    evaluate=lambda arrays, attrs: np.concatenate(arrays, axis=attrs["axis"]),
+    lower=lambda _, __, attrs: Lowering(
+        "stablehlo.concatenate", f"dimension = {attrs['axis']} : i64"
+    ),
+    vjp=_vjp_concatenate,
+    samples=lambda rng: [
+        Sample((_normal(rng, 2, 3), _normal(rng, 2, 4)), {"axis": 1}),
+        Sample((_normal(rng, 1, 3, 2), _normal(rng, 4, 3, 2), _normal(rng, 2, 3, 2)), {"axis": 0}),
+    ],
+)

@@ -1,0 +1,34 @@
+"""Run a Python function on void tensors and keep the graph that it leaves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from models.dsl.graph import Graph, Input, Tensor, make_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from models.dsl.types import TensorType
+
+_NO_PARAMETERS: Mapping[str, Tensor] = {}
+_NOTHING_IN_PLACE: Mapping[int, int] = {}
+
+
+def trace(
+    name: str,
+    function: Callable[..., tuple[Tensor, ...]],
+    inputs: Mapping[str, TensorType],
+    *,
+    parameters: Mapping[str, Tensor] = _NO_PARAMETERS,
+    in_place: Mapping[int, int] = _NOTHING_IN_PLACE,
+) -> Graph:
+    """Call `function` with one void tensor for each of `inputs`, in order.
+
+    `parameters` are the named weights that the function may read (`Module.parameters()`);
+    `in_place` says which output takes the storage of which input. No data is read or made.
+    Raises DslError when the program is wrong.
+    """
+    arguments = tuple(Tensor(kind, Input(key)) for key, kind in inputs.items())
+    outputs = function(*arguments)
+    return make_graph(name, arguments, outputs, parameters, in_place)

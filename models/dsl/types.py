@@ -1,0 +1,121 @@
+"""Dtypes and tensor types: all that a void tensor has. Knows NumPy's and MLIR's names for them."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+class DslError(Exception):
+    """A program in the DSL is wrong. The message names the op, what it wanted and what it got.
+
+    DslError
+     +- TypeRuleError    an op refuses its inputs' shapes or dtypes, or its attributes
+     +- VoidError        data was asked of a tensor that has none
+     +- NoGradientError  a gradient was asked through an op that states it has none
+    """
+
+
+class TypeRuleError(DslError):
+    """An op refuses the shapes or dtypes of its inputs, or its attributes."""
+
+
+class VoidError(DslError):
+    """Data was asked of a void tensor: while tracing there are shapes and dtypes only."""
+
+
+class NoGradientError(DslError):
+    """A gradient was asked through an op that is not differentiable."""
+
+
+class DType(enum.Enum):
+    """An element type: its NumPy dtype and its name in MLIR."""
+
+    BOOL = ("bool", np.dtype(np.bool_), "i1")
+    I8 = ("i8", np.dtype(np.int8), "i8")
+    I32 = ("i32", np.dtype(np.int32), "i32")
+    I64 = ("i64", np.dtype(np.int64), "i64")
+    F16 = ("f16", np.dtype(np.float16), "f16")
+    BF16 = ("bf16", np.dtype(ml_dtypes.bfloat16), "bf16")
+    F32 = ("f32", np.dtype(np.float32), "f32")
+    F64 = ("f64", np.dtype(np.float64), "f64")
+
+    def __init__(self, label: str, numpy: np.dtype[Any], mlir: str) -> None:
+        self.label = label
+        self.numpy = numpy
+        self.mlir = mlir
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values of this dtype have a gradient."""
+        return self in (DType.F16, DType.BF16, DType.F32, DType.F64)
+
+    @property
+    def is_signed_integer(self) -> bool:
+        """Whether values of this dtype are integers (bool is not)."""
+        return self in (DType.I8, DType.I32, DType.I64)
+
+    @staticmethod
+    def of(dtype: np.dtype[Any]) -> DType:
+        """The DType of a NumPy dtype; raises TypeRuleError for one that the DSL does not have."""
+        for known in DType:
+            if known.numpy == dtype:
+                return known
+        raise TypeRuleError(f"the DSL has no dtype for NumPy's {dtype}")
+
+    @staticmethod
+    def named(label: str) -> DType:
+        """The DType called "f32", "i8", ...; raises TypeRuleError for another name."""
+        for known in DType:
+            if known.label == label:
+                return known
+        wanted = ", ".join(known.label for known in DType)
+        raise TypeRuleError(f"unknown dtype {label!r}, wanted one of {wanted}")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A shape and a dtype."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def __post_init__(self) -> None:
+        if any(type(extent) is not int or extent < 1 for extent in self.shape):
+            raise TypeRuleError(f"extents must be positive integers, got {self.shape}")
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of a dense array of this type."""
+        return self.size * self.dtype.numpy.itemsize
+
+    @property
+    def mlir(self) -> str:
+        """The type in MLIR's syntax, e.g. `tensor<2x3xf32>`."""
+        return f"tensor<{''.join(f'{extent}x' for extent in self.shape)}{self.dtype.mlir}>"
+
+    def with_shape(self, *shape: int) -> TensorType:
+        """The same dtype in another shape."""
+        return TensorType(shape, self.dtype)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        """The same shape in another dtype."""
+        return TensorType(self.shape, dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.label}{list(self.shape)}"
