@@ -1,0 +1,266 @@
+"""Gemma 3's configuration: from Hugging Face's config.json, from GGUF metadata, or a preset.
+
+A key that is not known here is refused by name: it may change what the model computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ConfigError(Exception):
+    """A configuration that this version cannot run; the message names the key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a Gemma 3 text model.
+
+    window              keys that a sliding layer sees, the token itself included
+    global_every        layer i is global iff (i + 1) % global_every == 0, else sliding
+    query_scale         factor of q k^T
+    global_rope_factor  divides the rotary frequencies of global layers
+    max_context         the context that the model was trained for, in tokens
+    """
+
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int
+    max_context: int
+    vocab_size: int
+    query_scale: float
+    norm_eps: float = 1e-6
+    global_every: int = 6
+    global_rope_base: float = 1_000_000.0
+    global_rope_factor: float = 1.0
+    local_rope_base: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        if self.heads % self.kv_heads:
+            raise ConfigError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads")
+        if self.head_dim % 2:
+            raise ConfigError(f"head_dim must be even for rotary positions, got {self.head_dim}")
+
+    def is_global(self, layer: int) -> bool:
+        """Whether a layer attends to the whole context."""
+        return (layer + 1) % self.global_every == 0
+
+
+PRESETS: Mapping[str, Config] = {
+    "270m": Config(
+        layers=18, hidden=640, ffn=2048, heads=4, kv_heads=1, head_dim=256, window=512,
+        max_context=32768, vocab_size=262144, query_scale=256**-0.5,
+    ),
+    "1b": Config(
+        layers=26, hidden=1152, ffn=6912, heads=4, kv_heads=1, head_dim=256, window=512,
+        max_context=32768, vocab_size=262144, query_scale=256**-0.5,
+    ),
+    "4b": Config(
+        layers=34, hidden=2560, ffn=10240, heads=8, kv_heads=4, head_dim=256, window=1024,
+        max_context=131072, vocab_size=262208, query_scale=256**-0.5, global_rope_factor=8.0,
+    ),
+    "12b": Config(
+        layers=48, hidden=3840, ffn=15360, heads=16, kv_heads=8, head_dim=256, window=1024,
+        max_context=131072, vocab_size=262208, query_scale=256**-0.5, global_rope_factor=8.0,
+    ),
+    "27b": Config(
+        layers=62, hidden=5376, ffn=21504, heads=32, kv_heads=16, head_dim=128, window=1024,
+        max_context=131072, vocab_size=262208, query_scale=168**-0.5, global_rope_factor=8.0,
+    ),
+}  # fmt: skip
+
+# --- Hugging Face
+
+# Gemma3TextConfig's own defaults: files leave out what equals them.
+_HUGGING_FACE_DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 262208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-6,
+    "sliding_window": 4096,
+    "query_pre_attn_scalar": 256,
+    "rope_theta": 1_000_000.0,
+    "rope_local_base_freq": 10_000.0,
+    "rope_scaling": None,
+}
+# Keys that would change what is computed, with the only value that is computed here.
+_HUGGING_FACE_FIXED: Mapping[str, Any] = {
+    "attention_bias": False,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+    "use_bidirectional_attention": False,
+}
+# Keys that change nothing for inference, or that other files are the source of.
+_HUGGING_FACE_IGNORED = frozenset(
+    "architectures attention_dropout bos_token_id cache_implementation dtype eos_token_id "
+    "initializer_range model_type pad_token_id torch_dtype transformers_version use_cache".split()
+)
+_HUGGING_FACE_PATTERN = ("sliding_window_pattern", "_sliding_window_pattern", "layer_types")
+# The larger models: the text model's keys are one level down, beside the vision tower's.
+_HUGGING_FACE_OUTER = frozenset(
+    "architectures boi_token_index bos_token_id dtype eoi_token_index eos_token_id "
+    "image_token_index image_token_id boi_token_id eoi_token_id initializer_range "
+    "mm_tokens_per_image model_type pad_token_id text_config tie_word_embeddings torch_dtype "
+    "transformers_version use_cache vision_config".split()
+)
+
+
+def from_hugging_face(data: Mapping[str, Any]) -> Config:
+    """Read a config.json; raises ConfigError, naming the key that is unknown or unsupported."""
+    if data.get("model_type") not in ("gemma3_text", "gemma3"):
+        raise ConfigError(
+            f"model_type: wanted gemma3_text or gemma3, got {data.get('model_type')!r}"
+        )
+    if "text_config" in data:
+        _refuse_unknown(data, _HUGGING_FACE_OUTER, "config.json")
+        return from_hugging_face({"model_type": "gemma3_text", **data["text_config"]})
+    known = {*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_FIXED, *_HUGGING_FACE_IGNORED}
+    _refuse_unknown(data, known | {*_HUGGING_FACE_PATTERN, "rope_parameters"}, "config.json")
+    for key, supported in _HUGGING_FACE_FIXED.items():
+        if data.get(key, supported) not in (supported, None if supported is False else supported):
+            raise ConfigError(f"config.json: {key} = {data[key]!r}, supported is {supported!r}")
+    get = {**_HUGGING_FACE_DEFAULTS, **_rope_keys(data), **data}
+    config = Config(
+        layers=get["num_hidden_layers"],
+        hidden=get["hidden_size"],
+        ffn=get["intermediate_size"],
+        heads=get["num_attention_heads"],
+        kv_heads=get["num_key_value_heads"],
+        head_dim=get["head_dim"],
+        window=get["sliding_window"],
+        max_context=get["max_position_embeddings"],
+        vocab_size=get["vocab_size"],
+        query_scale=float(get["query_pre_attn_scalar"] ** -0.5),
+        norm_eps=float(get["rms_norm_eps"]),
+        global_every=get.get("sliding_window_pattern") or get.get("_sliding_window_pattern") or 6,
+        global_rope_base=float(get["rope_theta"]),
+        global_rope_factor=_linear_factor(get["rope_scaling"]),
+        local_rope_base=float(get["rope_local_base_freq"]),
+    )
+    _check_layer_types(config, data.get("layer_types"))
+    return config
+
+
+def _rope_keys(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Newer files keep the rotary settings by kind of layer; say them with the older keys."""
+    if "rope_parameters" not in data:
+        return {}
+    by_kind = data["rope_parameters"]
+    _refuse_unknown(by_kind, {"full_attention", "sliding_attention"}, "rope_parameters")
+    local, whole = by_kind["sliding_attention"], by_kind["full_attention"]
+    if local.get("rope_type", "default") != "default":
+        raise ConfigError(f"rope_parameters.sliding_attention: {local!r}, supported is default")
+    scaling = {key: value for key, value in whole.items() if key != "rope_theta"}
+    return {
+        "rope_theta": whole["rope_theta"],
+        "rope_local_base_freq": local["rope_theta"],
+        "rope_scaling": scaling,
+    }
+
+
+def _linear_factor(scaling: Mapping[str, Any] | None) -> float:
+    if scaling is None:
+        return 1.0
+    _refuse_unknown(scaling, {"rope_type", "type", "factor"}, "rope_scaling")
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind == "default":
+        return 1.0
+    if kind != "linear":
+        raise ConfigError(f"rope_scaling: type {kind!r}, supported are linear and default")
+    return float(scaling["factor"])
+
+
+def _check_layer_types(config: Config, given: list[str] | None) -> None:
+    wanted = [
+        "full_attention" if config.is_global(layer) else "sliding_attention"
+        for layer in range(config.layers)
+    ]
+    if given is not None and given != wanted:
+        raise ConfigError(
+            f"layer_types: supported is full_attention at every {config.global_every}th layer, "
+            f"got {given!r:.200}"
+        )
+
+
+# --- GGUF
+
+_GGUF_REQUIRED = (
+    "block_count", "embedding_length", "feed_forward_length", "attention.head_count",
+    "attention.head_count_kv", "attention.key_length", "attention.value_length",
+    "attention.sliding_window", "attention.layer_norm_rms_epsilon", "context_length",
+)  # fmt: skip
+_GGUF_OPTIONAL = (
+    "rope.freq_base", "rope.freq_base_swa", "rope.scaling.type", "rope.scaling.factor",
+    "vocab_size", "attention.sliding_window_pattern",
+)  # fmt: skip
+
+
+def from_gguf(metadata: Mapping[str, Any], vocab_size: int) -> Config:
+    """Read GGUF metadata; `vocab_size` is the number of rows of token_embd.
+
+    Raises ConfigError, naming the key that is missing, unknown or unsupported.
+    """
+    if metadata.get("general.architecture") != "gemma3":
+        raise ConfigError(
+            f"general.architecture: wanted gemma3, got {metadata.get('general.architecture')!r}"
+        )
+    own = {
+        key.removeprefix("gemma3."): value
+        for key, value in metadata.items()
+        if key.startswith("gemma3.")
+    }
+    _refuse_unknown(own, {*_GGUF_REQUIRED, *_GGUF_OPTIONAL}, "gemma3.*")
+    for key in _GGUF_REQUIRED:
+        if key not in own:
+            raise ConfigError(f"gemma3.{key} is missing")
+    head_dim = own["attention.key_length"]
+    if own["attention.value_length"] != head_dim:
+        raise ConfigError("gemma3.attention.value_length differs from key_length: unsupported")
+    scaling = own.get("rope.scaling.type", "none")
+    if scaling not in ("none", "linear"):
+        raise ConfigError(f"gemma3.rope.scaling.type: {scaling!r}, supported is linear")
+    heads, hidden, layers = (
+        own[key] for key in ("attention.head_count", "embedding_length", "block_count")
+    )
+    # The format does not say the scale. Only the 27B, known by its depth, has hidden / heads.
+    scalar = hidden / heads if layers == PRESETS["27b"].layers else head_dim
+    return Config(
+        layers=layers,
+        hidden=hidden,
+        ffn=own["feed_forward_length"],
+        heads=heads,
+        kv_heads=own["attention.head_count_kv"],
+        head_dim=head_dim,
+        window=own["attention.sliding_window"],
+        max_context=own["context_length"],
+        vocab_size=vocab_size,
+        query_scale=scalar**-0.5,
+        norm_eps=own["attention.layer_norm_rms_epsilon"],
+        global_every=own.get("attention.sliding_window_pattern", 6),
+        global_rope_base=own.get("rope.freq_base", 1_000_000.0),
+        global_rope_factor=own.get("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+        local_rope_base=own.get("rope.freq_base_swa", 10_000.0),
+    )
+
+
+def _refuse_unknown(data: Mapping[str, Any], known: frozenset[str] | set[str], where: str) -> None:
+    unknown = sorted(data.keys() - known)
+    if unknown:
+        raise ConfigError(
+            f"{where}: unknown key {', '.join(unknown)}: it may change what the model computes"
+        )

@@ -1,0 +1,75 @@
+"""What an architecture hands to the baker: traced entry points and the weights that they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from models.dsl.types import DslError, DType, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from models.bundle import CacheSpec, EntryPoint
+    from models.dsl.graph import Graph
+
+# How a precision keeps the weights of matrices.
+STORAGE = {"f32": DType.F32, "bf16": DType.BF16, "int8": DType.I8}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions:
+    """What is fixed while baking.
+
+    context         positions of a slot, in tokens
+    precision       f32, bf16 or int8: how matrices are stored
+    prefill_tokens  sizes of the prefill entry points, rising
+    decode_batches  sizes of the decode entry points, rising, from 1
+    """
+
+    context: int
+    precision: str
+    prefill_tokens: tuple[int, ...]
+    decode_batches: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for what, sizes in (
+            ("prefill_tokens", self.prefill_tokens),
+            ("decode_batches", self.decode_batches),
+        ):
+            if not sizes or sizes != tuple(sorted(set(sizes))) or sizes[0] < 1:
+                raise DslError(f"{what}: wanted rising sizes from 1, got {sizes}")
+        if self.decode_batches[0] != 1:
+            raise DslError(f"decode_batches: wanted 1 among them, got {self.decode_batches}")
+        if self.context < 1:
+            raise DslError(f"context: wanted at least 1 token, got {self.context}")
+        if self.precision not in STORAGE:
+            raise DslError(f"precision: wanted {', '.join(STORAGE)}, got {self.precision!r}")
+
+    @property
+    def chunk(self) -> int:
+        """The largest prefill, in tokens."""
+        return self.prefill_tokens[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """Traced entry points (the ABI is in models/bundle.py), caches of a slot, and all weights."""
+
+    vocab_size: int
+    caches: tuple[CacheSpec, ...]
+    entry_points: tuple[tuple[EntryPoint, Graph], ...]
+    parameters: Mapping[str, TensorType]
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The entry points' graphs."""
+        return tuple(graph for _, graph in self.entry_points)
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """Where a parameter's values are in a file of weights; `offset` is added to each."""
+
+    name: str
+    offset: float = 0.0
