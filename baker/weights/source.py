@@ -1,0 +1,98 @@
+"""What a file of weights is to the rest of the baker: named tensors, read as f32 in row blocks.
+
+This file knows no file format (`gguf.py` and `safetensors.py` do) and no architecture: names are
+those stored in the file, values are what the file stores, with no convention applied.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+# The most f32 bytes that one block holds, unless a single row is larger.
+BLOCK_BYTES = 16 << 20
+
+
+class WeightsError(Exception):
+    """Weights cannot be read. The message names the file or tensor and what was wanted.
+
+    WeightsError
+     +- NoWeights          nothing to read there, and what to install or pass instead
+     +- BadFile            a file is missing, truncated, corrupt or of another version
+     +- UnsupportedType    a tensor is stored in a type that is not read
+     +- NoSuchTensor       the weights hold no tensor of that name
+     +- TokenizerError     (baker.tokenizer) their tokenizer is missing or not converted
+    """
+
+
+class NoWeights(WeightsError):
+    """No weights at the path, or no path given and no demo weights installed."""
+
+
+class BadFile(WeightsError):
+    """A file of the weights is missing, truncated, corrupt or of a version that is not read."""
+
+
+class UnsupportedType(WeightsError):
+    """A tensor is stored in a type that cannot be turned into f32."""
+
+
+class NoSuchTensor(WeightsError):
+    """The weights hold no tensor of that name."""
+
+
+class WeightSource(Protocol):
+    """Named tensors of one model. Every method raises a WeightsError for bad files or names."""
+
+    @property
+    def format(self) -> Literal["gguf", "safetensors"]:
+        """The kind of file: it decides the tensors' names and the meaning of `metadata`."""
+
+    def names(self) -> tuple[str, ...]:
+        """The tensors' names as stored."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape, row-major: a linear layer is (outputs, inputs)."""
+
+    def dtype(self, name: str) -> str:
+        """The stored type: "f32", "f16", "bf16", or a GGUF name such as "Q8_0"."""
+
+    def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
+        """A tensor's values along axis 0, f32 (rows, *shape[1:]), about `BLOCK_BYTES` at a time.
+
+        A tensor of less than two axes is one block. Only one block is in memory at once.
+        """
+
+    def read(self, name: str) -> NDArray[np.float32]:
+        """The whole tensor, f32 of its `shape`."""
+        values = np.empty(self.shape(name), np.float32)
+        rest = values.reshape(-1)
+        for block in self.blocks(name):
+            rest[: block.size] = block.reshape(-1)
+            rest = rest[block.size :]
+        return values
+
+    def files(self) -> tuple[Path, ...]:
+        """The files that the weights come from."""
+
+    def metadata(self) -> Mapping[str, object]:
+        """GGUF: its keys and values; Hugging Face: config.json."""
+
+
+def block_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The shapes of a tensor's blocks, in order along axis 0."""
+    if len(shape) < 2:
+        yield shape
+        return
+    row_bytes = 4 * math.prod(shape[1:])
+    rows = max(1, BLOCK_BYTES // max(1, row_bytes))
+    for start in range(0, shape[0], rows):
+        yield min(rows, shape[0] - start), *shape[1:]

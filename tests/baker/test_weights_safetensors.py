@@ -1,0 +1,177 @@
+"""Hugging Face folders, written by the `safetensors` package."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from baker.weights import source as weights_source
+from baker.weights.safetensors import SafetensorsSource
+from baker.weights.source import BadFile, NoSuchTensor, NoWeights, UnsupportedType
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = {"model_type": "gemma3_text", "hidden_size": 6}
+RANDOM = np.random.default_rng(3)
+TENSORS: dict[str, np.ndarray[Any, Any]] = {
+    "embed": RANDOM.normal(size=(9, 6)).astype(ml_dtypes.bfloat16),
+    "half": RANDOM.normal(size=(4, 2, 3)).astype(np.float16),
+    "norm": RANDOM.normal(size=6).astype(np.float32),
+    "scalar": np.array(2.5, np.float32),
+    "ids": np.arange(6).reshape(2, 3),
+}
+STORED = {"embed": "bf16", "half": "f16", "norm": "f32", "scalar": "f32", "ids": "I64"}
+SHARDS = {"a.safetensors": ["embed", "norm"], "b.safetensors": ["half", "ids", "scalar"]}
+
+
+def write_index(folder: Path, weight_map: Any) -> None:
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+@pytest.fixture(params=["single", "sharded"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    if request.param == "single":
+        save_file(TENSORS, tmp_path / "model.safetensors")
+        return tmp_path
+    return write_shards(tmp_path)
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    return write_shards(tmp_path)
+
+
+def write_shards(folder: Path) -> Path:
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    for shard, names in SHARDS.items():
+        save_file({name: TENSORS[name] for name in names}, folder / shard)
+    write_index(folder, {name: shard for shard, names in SHARDS.items() for name in names})
+    return folder
+
+
+@pytest.mark.parametrize("block_bytes", [1, 50, 1 << 20])
+def test_values_are_what_was_saved(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(weights_source, "BLOCK_BYTES", block_bytes)
+    source = SafetensorsSource(folder)
+    assert source.names() == tuple(sorted(TENSORS))
+    for name, expected in TENSORS.items():
+        assert source.shape(name) == expected.shape
+        assert source.dtype(name) == STORED[name]
+        if name == "ids":
+            continue
+        np.testing.assert_array_equal(source.read(name), expected.astype(np.float32), strict=True)
+        blocks = list(source.blocks(name))
+        assert sum(block.size for block in blocks) == expected.size
+        for block in blocks:
+            assert block.dtype == np.float32
+            assert len(blocks) == 1 or block.nbytes <= block_bytes or len(block) == 1
+
+
+def test_config_and_files(folder: Path) -> None:
+    source = SafetensorsSource(folder)
+    assert source.metadata() == CONFIG
+    assert source.format == "safetensors"
+    assert {path.name for path in source.files()} == {path.name for path in folder.iterdir()}
+
+
+def test_a_large_tensor_is_streamed(tmp_path: Path) -> None:
+    rows, columns = 262153, 640
+    size = rows * columns * 2
+    header = json.dumps(
+        {"table": {"dtype": "BF16", "shape": [rows, columns], "data_offsets": [0, size]}}
+    ).encode()
+    path = tmp_path / "model.safetensors"
+    # The values are a hole in the file.
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + size)
+    (tmp_path / "config.json").write_text("{}")
+    source = SafetensorsSource(tmp_path)
+    tracemalloc.start()
+    try:
+        assert sum(len(block) for block in source.blocks("table")) == rows
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        path.unlink()
+    assert peak < 3 * weights_source.BLOCK_BYTES
+
+
+def test_a_type_that_is_not_weights(folder: Path) -> None:
+    with pytest.raises(UnsupportedType, match="tensor ids is I64, wanted one of F32, F16, BF16"):
+        SafetensorsSource(folder).read("ids")
+
+
+def test_an_absent_tensor(folder: Path) -> None:
+    source = SafetensorsSource(folder)
+    for method in (source.shape, source.dtype, source.read):
+        with pytest.raises(NoSuchTensor, match="holds no tensor 'lm_head'"):
+            method("lm_head")
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, -1])
+def test_truncated(folder: Path, size: int) -> None:
+    for path in folder.glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(BadFile, match=r"\.safetensors is not a whole safetensors file"):
+        SafetensorsSource(folder)
+
+
+def test_no_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(NoWeights, match=r"neither model\.safetensors nor"):
+        SafetensorsSource(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "\ud800"])
+def test_a_config_that_is_no_json_object(folder: Path, text: str) -> None:
+    (folder / "config.json").write_bytes(text.encode(errors="surrogatepass"))
+    with pytest.raises(BadFile, match=r"config\.json"):
+        SafetensorsSource(folder)
+
+
+def test_a_missing_shard(sharded: Path) -> None:
+    (sharded / "b.safetensors").unlink()
+    with pytest.raises(BadFile, match=r"names 'b\.safetensors', which is not in"):
+        SafetensorsSource(sharded)
+
+
+def test_a_shard_outside_the_folder(sharded: Path) -> None:
+    inner = sharded / "inner"
+    inner.mkdir()
+    (inner / "config.json").write_text("{}")
+    write_index(inner, {"embed": "../a.safetensors"})
+    with pytest.raises(BadFile, match=r"names '\.\./a\.safetensors', which is not in"):
+        SafetensorsSource(inner)
+
+
+@pytest.mark.parametrize("name", ["half", "lm_head"])
+def test_a_tensor_that_its_shard_does_not_hold(sharded: Path, name: str) -> None:
+    write_index(sharded, {"embed": "a.safetensors", "ids": "b.safetensors", name: "a.safetensors"})
+    with pytest.raises(BadFile, match=f"puts tensor {name} into a.safetensors, which does not"):
+        SafetensorsSource(sharded)
+
+
+def test_a_tensor_in_two_shards(sharded: Path) -> None:
+    save_file(TENSORS, sharded / "b.safetensors")
+    with pytest.raises(BadFile, match=r"b\.safetensors has tensor \w+, as .*a\.safetensors has"):
+        SafetensorsSource(sharded)
+
+
+@pytest.mark.parametrize("weight_map", [None, [], {"embed": 3}])
+def test_an_index_without_a_map_of_names(sharded: Path, weight_map: Any) -> None:
+    write_index(sharded, weight_map)
+    with pytest.raises(BadFile, match="weight_map"):
+        SafetensorsSource(sharded)
