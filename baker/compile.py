@@ -1,0 +1,82 @@
+"""StableHLO to a vmfb: the only file that runs the compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from importlib.metadata import version
+from typing import IO, TYPE_CHECKING
+
+from iree.compiler.tools.binaries import find_tool
+
+from models.bundle import Compiler
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from models.bundle import Target
+
+_PACKAGE = "iree-base-compiler"
+_FLAGS = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-input-type=auto",
+    # Without these two the compiler optimises next to nothing.
+    "--iree-opt-level=O2",
+    "--iree-opt-data-tiling",
+    # Quantising a chunk of rows keeps them on the worker's stack: 82 KB at 128 rows.
+    "--iree-llvmcpu-stack-allocation-limit=131072",
+    # Debug information would be half of the file.
+    "--iree-vm-bytecode-module-strip-source-map=true",
+    "--iree-llvmcpu-debug-symbols=false",
+)
+
+
+class CompileError(Exception):
+    """The compiler refused a program, which is Hearth's fault; the message is the compiler's."""
+
+
+def compiler_for(target: Target) -> Compiler:
+    """The compiler and the flags that make a program for the target."""
+    own = (
+        f"--iree-llvmcpu-target-triple={target.triple}",
+        f"--iree-llvmcpu-target-cpu={target.cpu}",
+    )
+    return Compiler(name=_PACKAGE, version=version(_PACKAGE), flags=(*_FLAGS, *own))
+
+
+class Compilation:
+    """A compiler at work on a file of MLIR text. A context manager: leaving it ends the work."""
+
+    def __init__(self, source: Path, output: Path, target: Target, *, until: str = "vmfb") -> None:
+        """Start compiling; `until` is `vmfb`, or a phase such as `stream` that leaves text."""
+        self.compiler = compiler_for(target)
+        phase = () if until == "vmfb" else (f"--compile-to={until}",)
+        command = [find_tool("iree-compile"), *self.compiler.flags, *phase, str(source)]
+        # Diagnostics may be large, and a full pipe would stop the compiler.
+        self._diagnostics: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [*command, "-o", str(output)], stdin=subprocess.DEVNULL, stderr=self._diagnostics
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._diagnostics.close()
+
+    def wait(self) -> None:
+        """Return when the output is written; raises CompileError."""
+        if self._process.wait():
+            self._diagnostics.seek(0)
+            text = self._diagnostics.read().decode(errors="replace")
+            raise CompileError(f"iree-compile failed: {text[:2000]}")

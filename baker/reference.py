@@ -1,0 +1,141 @@
+"""The reference: a traced program computed by NumPy, behind the same interface as a device.
+
+It is slow and exact, reads the weights of a bundle's archive, and serves no one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from baker.irpa import open_archive
+from models import gemma3
+from models.bundle import PARAMETERS
+from models.dsl.evaluate import evaluate
+from models.dsl.types import DType
+from models.gemma3_config import Config
+from models.program import ProgramOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.bundle import EntryPoint, Manifest
+    from models.dsl.graph import Graph
+    from models.program import Program
+
+
+class NumpyRuntime:
+    """A program and its weights; see server/runtime/base.py for the contract."""
+
+    def __init__(
+        self, program: Program, parameters: Mapping[str, NDArray[Any]], *, context: int, slots: int
+    ) -> None:
+        self._program = program
+        self._parameters = parameters
+        self._context = context
+        self._slots = slots
+        self._caches: dict[int, list[NDArray[Any]]] = {}
+
+    @property
+    def vocab_size(self) -> int:
+        """The length of a row of logits."""
+        return self._program.vocab_size
+
+    @property
+    def context(self) -> int:
+        """The number of positions of a slot."""
+        return self._context
+
+    @property
+    def slots(self) -> int:
+        """The number of sequences that can be held at once."""
+        return self._slots
+
+    @property
+    def chunk(self) -> int:
+        """The most tokens that one prefill takes."""
+        return max(point.tokens for point, _ in self._program.entry_points)
+
+    @property
+    def batch(self) -> int:
+        """The most sequences that one decode takes."""
+        return max(point.batch for point, _ in self._program.entry_points)
+
+    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        """Read tokens at positions start, ...; the logits after the last, f32 (vocab_size,)."""
+        point, graph = min(
+            (pair for pair in self._points("prefill") if pair[0].tokens >= len(tokens)),
+            key=lambda pair: pair[0].tokens,
+        )
+        padded = [*tokens, *[0] * (point.tokens - len(tokens))]
+        return self._run(graph, (padded, [start], [len(tokens)]), (slot,)).reshape(-1)
+
+    def decode(
+        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+    ) -> NDArray[np.float32]:
+        """Read one token in each slot; the logits after each, f32 (len(slots), vocab_size)."""
+        (_, graph) = next(pair for pair in self._points("decode") if pair[0].batch == 1)
+        rows = [
+            self._run(graph, ([token], [position]), (slot,))
+            for slot, token, position in zip(slots, tokens, positions, strict=True)
+        ]
+        return np.concatenate(rows)
+
+    def _points(self, kind: str) -> list[tuple[EntryPoint, Graph]]:
+        return [pair for pair in self._program.entry_points if pair[0].kind == kind]
+
+    def _run(
+        self, graph: Graph, numbers: Sequence[Sequence[int]], slots: Sequence[int]
+    ) -> NDArray[np.float32]:
+        caches = [cache for slot in slots for cache in self._slot_caches(slot)]
+        arguments = [np.array(values, np.int32) for values in numbers]
+        results = evaluate(graph, [*arguments, *caches], self._parameters)
+        logits: NDArray[np.float32] = results[0]
+        updated = results[1:]
+        each = len(self._program.caches)
+        for i, slot in enumerate(slots):
+            self._caches[slot] = updated[i * each : (i + 1) * each]
+        return logits
+
+    def _slot_caches(self, slot: int) -> list[NDArray[Any]]:
+        if slot not in self._caches:
+            self._caches[slot] = [
+                np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy)
+                for spec in self._program.caches
+            ]
+        return self._caches[slot]
+
+
+def stored_parameters(program: Program, archive: Path) -> dict[str, NDArray[Any]]:
+    """The program's weights as arrays that are mapped from a parameter archive."""
+    entries = open_archive(archive)
+    return {
+        name: entries[name].view(kind.dtype.numpy).reshape(kind.shape)
+        for name, kind in program.parameters.items()
+    }
+
+
+def open_reference(bundle: Path, manifest: Manifest) -> NumpyRuntime:
+    """The reference of a baked bundle: its program traced again, on its own weights."""
+    program = gemma3.program(Config(**manifest.config), program_options(manifest))
+    return NumpyRuntime(
+        program,
+        stored_parameters(program, bundle / PARAMETERS),
+        context=manifest.context,
+        slots=manifest.slots,
+    )
+
+
+def program_options(manifest: Manifest) -> ProgramOptions:
+    """The options that a bundle was baked with."""
+    points = manifest.entry_points
+    return ProgramOptions(
+        context=manifest.context,
+        precision=manifest.precision,
+        prefill_tokens=tuple(point.tokens for point in points if point.kind == "prefill"),
+        decode_batches=tuple(point.batch for point in points if point.kind == "decode"),
+    )
