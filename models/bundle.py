@@ -13,12 +13,13 @@ This file knows the standard library only: no arrays, no runtime, no compiler.
 The entry points of a bundle all have one of two forms. `CACHES` stands for the KV cache buffers of
 one slot, in the order of `Manifest.caches`; they are updated in place and returned again.
 
-    prefill   (tokens i32[T], start i32[1], count i32[1], CACHES) -> (logits f32[1, V], CACHES)
+    prefill   (tokens i32[T], start i32[1], CACHES) -> CACHES
     decode    (tokens i32[B], positions i32[B], CACHES of slot 0, ... of slot B-1)
               -> (logits f32[B, V], CACHES of slot 0, ...)
 
-A prefill reads `count` <= T tokens (the rest of `tokens` is padding) at positions start,
-start + 1, ... and returns the logits after the last of them.
+A prefill reads T tokens at positions start, start + 1, ... of which the last may be padding: what
+they leave in the caches is never seen. The last token of a prompt is read by a decode, which gives
+the logits after it.
 """
 
 from __future__ import annotations
@@ -256,7 +257,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         return value
     if origin is dict and isinstance(value, dict):
         return value
-    if origin is types.UnionType and (value is None or isinstance(value, arguments)):
+    if origin is types.UnionType and type(value) in arguments:
         return value
     if kind is float and type(value) in (int, float):
         return float(value)

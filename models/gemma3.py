@@ -34,12 +34,10 @@ RopeTable: TypeAlias = tuple[Tensor, Tensor]
 class Span:
     """What one layer sees of one sequence in this step; the same for all layers of a kind.
 
-    positions  i32 (T,): of the new tokens
-    rows       i32 (T,): where they go in the cache
-    seen       bool (T, R): which rows each new token attends to
+    rows  i32 (T,): where the new tokens go in the cache
+    seen  bool (T, R): which rows each new token attends to
     """
 
-    positions: Tensor
     rows: Tensor
     seen: Tensor
 
@@ -159,13 +157,16 @@ class Gemma3(nn.Module):
         self.norm = nn.RMSNorm(config.hidden, config.norm_eps)
 
     def __call__(
-        self, tokens: Tensor, positions: list[Tensor], caches: list[list[KVCache]]
+        self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]]
     ) -> tuple[Tensor, list[list[KVCache]]]:
-        """Read new tokens: i32 (N,), at positions i32 (T,) of each sequence.
+        """Read new tokens: i32 (N,), the same number T of each sequence, one after the other.
 
-        `caches` are indexed by layer, then by sequence. Returns the hidden state (N, E), not yet
-        normalised, and the caches with the new tokens in them.
+        `starts` holds the position of each sequence's first new token, i32 (1,); `caches` are
+        indexed by layer, then by sequence. Returns the hidden state (N, E), not yet normalised,
+        and the caches with the new tokens in them.
         """
+        each = tokens.shape[0] // len(starts)
+        positions = [_count_up(start, each) for start in starts]
         h = self.embed_tokens(tokens) * math.sqrt(self.config.hidden)
         everywhere = ops.concatenate(*positions, axis=0)
         ropes = {
@@ -176,7 +177,8 @@ class Gemma3(nn.Module):
             )
         }
         spans = {
-            kind: [self._span(own, is_global=kind) for own in positions] for kind in (False, True)
+            kind: [self._span(start, each, is_global=kind) for start in starts]
+            for kind in (False, True)
         }
         updated = []
         for block, layer_caches in zip(self.layers, caches, strict=True):
@@ -195,15 +197,20 @@ class Gemma3(nn.Module):
         span = context if is_global else min(self.config.window, context)
         return span + self.options.chunk
 
-    def _span(self, positions: Tensor, *, is_global: bool) -> Span:
+    def _span(self, start: Tensor, tokens: int, *, is_global: bool) -> Span:
         rows = self.cache_rows(is_global=is_global)
-        tokens = positions.shape[0]
-        newest = f.trailing(f.narrow(positions, 0, tokens - 1, tokens), (rows,))
+        positions = _count_up(start, tokens)
+        newest = f.trailing(start + (tokens - 1), (rows,))
         # Row r holds the newest position p <= newest with p mod R == r; if negative, none yet.
         age = _modulo(newest - ops.iota(shape=(rows,), axis=0, dtype=DType.I32) + rows, rows)
         window = None if is_global else self.config.window
-        seen = f.visible(positions, newest - age, window)
-        return Span(positions, _modulo(positions, rows), seen)
+        return Span(rows=_modulo(positions, rows), seen=f.visible(positions, newest - age, window))
+
+
+def _count_up(start: Tensor, tokens: int) -> Tensor:
+    """start, start + 1, ...: i32 (1,) -> i32 (tokens,)."""
+    ahead = ops.iota(shape=(tokens,), axis=0, dtype=DType.I32)
+    return f.trailing(start, (tokens,)) + ahead
 
 
 def _modulo(x: Tensor, n: int) -> Tensor:
@@ -249,46 +256,29 @@ def _trace(
     caches: tuple[CacheSpec, ...],
     parameters: Mapping[str, Tensor],
 ) -> Graph:
-    integers = {"tokens": point.batch * point.tokens}
-    integers |= {"start": 1, "count": 1} if point.kind == "prefill" else {"positions": point.batch}
-    inputs = {name: TensorType((extent,), DType.I32) for name, extent in integers.items()}
+    positions = "start" if point.kind == "prefill" else "positions"
+    inputs = {
+        "tokens": TensorType((point.batch * point.tokens,), DType.I32),
+        positions: TensorType((point.batch,), DType.I32),
+    }
     inputs |= {
         f"slot{slot}.{spec.name}": TensorType((spec.rows, spec.width), DType.named(spec.dtype))
         for slot in range(point.batch)
         for spec in caches
     }
 
-    def entry(tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        numbers, buffers = rest[: len(integers) - 1], rest[len(integers) - 1 :]
-        caches = _by_layer(buffers, point.batch)
-        if point.kind == "prefill":
-            start, count = numbers
-            logits, updated = _prefill(model, tokens, start, count, caches)
-        else:
-            (positions,) = numbers
-            logits, updated = _decode(model, tokens, positions, caches)
-        return (logits, *_by_slot(updated, point.batch))
+    def prefill(tokens: Tensor, start: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+        _, updated = model(tokens, [start], _by_layer(buffers, point.batch))
+        return tuple(_by_slot(updated, point.batch))
 
-    in_place = {1 + i: len(integers) + i for i in range(point.batch * len(caches))}
-    return trace(point.name, entry, inputs, parameters=parameters, in_place=in_place)
+    def decode(tokens: Tensor, positions: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+        starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
+        h, updated = model(tokens, starts, _by_layer(buffers, point.batch))
+        return (model.logits(h), *_by_slot(updated, point.batch))
 
-
-def _prefill(
-    model: Gemma3, tokens: Tensor, start: Tensor, count: Tensor, caches: list[list[KVCache]]
-) -> tuple[Tensor, list[list[KVCache]]]:
-    """T tokens of one sequence, the first `count` of them real: logits (1, V) after the last."""
-    ahead = ops.iota(shape=tokens.shape, axis=0, dtype=DType.I32)
-    h, caches = model(tokens, [f.trailing(start, tokens.shape) + ahead], caches)
-    return model.logits(ops.gather(h, count - 1, axis=0)), caches
-
-
-def _decode(
-    model: Gemma3, tokens: Tensor, positions: Tensor, caches: list[list[KVCache]]
-) -> tuple[Tensor, list[list[KVCache]]]:
-    """One token of each of B sequences: logits (B, V)."""
-    own = [f.narrow(positions, 0, i, i + 1) for i in range(positions.shape[0])]
-    h, caches = model(tokens, own, caches)
-    return model.logits(h), caches
+    step, results = (prefill, 0) if point.kind == "prefill" else (decode, 1)
+    in_place = {results + i: 2 + i for i in range(point.batch * len(caches))}
+    return trace(point.name, step, inputs, parameters=parameters, in_place=in_place)
 
 
 def _by_layer(buffers: tuple[Tensor, ...], slots: int) -> list[list[KVCache]]:

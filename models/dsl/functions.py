@@ -19,8 +19,12 @@ from models.dsl.types import DType, TypeRuleError
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
-# Up to so many rows a product with a matrix takes the time of reading the matrix.
-FEW_ROWS = 8
+# Up to so many rows, a product with a large matrix takes the time of reading the matrix twice
+# over, so that twice the arithmetic is free.
+SPLIT_ROWS = 4
+# Up to so many rows a step only lays out weights for its kernels (see `ops.project`). With more,
+# as in a prefill, attention is fast enough to pay for laying out keys and values as well.
+PROJECTED_ROWS = 32
 
 # --- shapes
 
@@ -98,7 +102,13 @@ def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
 
 
 def matmul_transposed(x: Tensor, weight: Tensor, *, dtype: DType) -> Tensor:
-    """(M, K) times (N, K) transposed, summed in `dtype`: (M, N)."""
+    """(M, K) times a weight (N, K) transposed, summed in `dtype`: (M, N)."""
+    if x.shape[0] == 1:
+        row = ops.reshape(x, shape=(x.shape[1],))
+        product = ops.project(row, weight, dtype=dtype)
+        return ops.reshape(product, shape=(1, weight.shape[0]))
+    if x.shape[0] <= PROJECTED_ROWS:
+        return ops.project(x, weight, dtype=dtype)
     return ops.dot_general(x, weight, batch=((), ()), contract=((1,), (1,)), dtype=dtype)
 
 
@@ -110,7 +120,7 @@ def linear_bf16(x: Tensor, weight: Tensor) -> Tensor:
     splitting (Dekker, 1971), since a compiler may cancel a conversion with its inverse.
     """
     rows = x.shape[0]
-    if rows > FEW_ROWS:
+    if rows > SPLIT_ROWS:
         return matmul_transposed(ops.convert(x, dtype=DType.BF16), weight, dtype=x.dtype)
     scaled = x * float(2**16 + 1)
     high = scaled - (scaled - x)

@@ -16,8 +16,6 @@ from models.dsl.types import DslError, TensorType
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from models.dsl.ops.record import Lowering
-
 
 def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str:
     """The module `name` with one function for each graph.
@@ -62,35 +60,32 @@ def _function(graph: Graph) -> Iterator[str]:
 
 def _node(node: Tensor, ids: dict[int, str]) -> Iterator[str]:
     assert isinstance(node.origin, Apply)
-    types = tuple(source.type for source in node.inputs)
-    lowering = node.origin.op.lower(types, node.type, node.origin.attrs)
-    own = ids[id(node)]
-    operands = [ids[id(source)] for source in node.inputs]
-    scalar = TensorType((), node.type.dtype)
-    for i, value in enumerate(lowering.constants):
-        operands.append(f"{own}c{i}")
-        yield (
-            f"    {own}c{i} = stablehlo.constant "
-            f"dense<{literal(value, scalar.dtype)}> : {scalar.mlir}"
-        )
-    given = ", ".join([kind.mlir for kind in types] + [scalar.mlir] * len(lowering.constants))
-    attributes = f" <{{{lowering.attributes}}}>" if lowering.attributes else ""
-    yield (
-        f'    {own} = "{lowering.operation}"({", ".join(operands)}){attributes}'
-        f"{_body(lowering, scalar)} : ({given}) -> {node.type.mlir}"
+    lowering = node.origin.op.lower(
+        tuple(source.type for source in node.inputs), node.type, node.origin.attrs
     )
-
-
-def _body(lowering: Lowering, scalar: TensorType) -> str:
-    """The region of a reduction or scatter: how two elements become one."""
-    if lowering.body is None:
-        return ""
-    kind = scalar.mlir
-    if lowering.body == "return":
-        combine = f"stablehlo.return %b : {kind}"
-    else:
-        combine = (
-            f'%c = "{lowering.body}"(%a, %b) : ({kind}, {kind}) -> {kind} '
-            f"stablehlo.return %c : {kind}"
+    own = ids[id(node)]
+    operands = [(ids[id(source)], source.type) for source in node.inputs]
+    scalar = TensorType((), node.type.dtype)
+    for i, value in enumerate(lowering.scalars):
+        operands.append((f"{own}c{i}", scalar))
+        number = literal(value, scalar.dtype)
+        yield f"    {own}c{i} = stablehlo.constant dense<{number}> : {scalar.mlir}"
+    if lowering.into is not None:
+        # Filled and not a constant: the compiler would evaluate a constant of any size.
+        operands.append((f"{own}f", node.type))
+        kind, number = node.type.dtype.mlir, literal(lowering.into, node.type.dtype)
+        yield f"    {own}e = tensor.empty() : {node.type.mlir}"
+        yield f"    {own}z = arith.constant {number} : {kind}"
+        yield (
+            f"    {own}f = linalg.fill ins({own}z : {kind}) outs({own}e : {node.type.mlir})"
+            f" -> {node.type.mlir}"
         )
-    return f" ({{ ^bb0(%a: {kind}, %b: {kind}): {combine} }})"
+    names = ", ".join(name for name, _ in operands)
+    types = ", ".join(kind.mlir for _, kind in operands)
+    attributes = f" <{{{lowering.attributes}}}>" if lowering.attributes else ""
+    region = f" ({{ {lowering.region} }})" if lowering.region else ""
+    hints = f" {{{lowering.hints}}}" if lowering.hints else ""
+    yield (
+        f'    {own} = "{lowering.operation}"({names}){attributes}{region}{hints}'
+        f" : ({types}) -> {node.type.mlir}"
+    )

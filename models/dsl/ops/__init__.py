@@ -27,7 +27,7 @@ from models.dsl.ops.elementwise import (
     tanh,
 )
 from models.dsl.ops.indexing import gather, scatter
-from models.dsl.ops.linear import dot_general
+from models.dsl.ops.linear import dot_general, project
 from models.dsl.ops.record import REGISTRY, Lowering, NoGradient, Op, Sample
 from models.dsl.ops.reduction import reduce_max, reduce_sum
 from models.dsl.ops.shape import broadcast, concatenate, pad, reshape, slice_, transpose
@@ -58,6 +58,7 @@ __all__ = [
     "multiply",
     "negate",
     "pad",
+    "project",
     "reduce_max",
     "reduce_sum",
     "remainder",

@@ -17,6 +17,7 @@ from models.dsl.ops.record import (
     Op,
     Sample,
     Types,
+    combiner,
     integers,
     wanted,
 )
@@ -109,16 +110,18 @@ def _evaluate_scatter(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
     return result
 
 
-def _lower_scatter(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
-    window = list(range(1, types[0].rank))
+def _lower_scatter(_: Types, result: TensorType, attrs: Attrs) -> Lowering:
+    window = list(range(1, result.rank))
     replace = attrs["combine"] == "replace"
+    scalar = TensorType((), result.dtype).mlir
+    second = f'^bb0(%a: {scalar}, %b: {scalar}): "stablehlo.return"(%b) : ({scalar}) -> ()'
     return Lowering(
         "stablehlo.scatter",
         "scatter_dimension_numbers = #stablehlo.scatter<"
         f"update_window_dims = {window}, inserted_window_dims = [0], "
         "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, "
         f"indices_are_sorted = false, unique_indices = {'true' if replace else 'false'}",
-        body="return" if replace else "stablehlo.add",
+        region=second if replace else combiner("stablehlo.add", result.dtype),
     )
 
 

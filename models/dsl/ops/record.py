@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from numpy.typing import NDArray
 
 from models.dsl.graph import Apply, Tensor
-from models.dsl.types import DslError, TensorType, TypeRuleError
+from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,19 +24,23 @@ Attrs: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Lowering:
-    """One StableHLO op, without its types: the writer prints those from the op's `infer`.
+    """One MLIR op without the types of its inputs and result: the writer prints those.
 
     operation   the name, e.g. `stablehlo.add`
     attributes  the text between `<{` and `}>`
-    body        the name of the scalar op in the region of a reduction or scatter;
-                `return` keeps the second argument
-    constants   scalar operands that follow the inputs (an initial or a padding value)
+    region      the text between `({` and `})`
+    scalars     operands that follow the inputs (an initial or a padding value), of the result's
+                dtype
+    into        the value of a last operand of the result's type, which the op accumulates into
+    hints       the text between `{` and `}` behind: attributes of the compiler's, not of the op
     """
 
     operation: str
     attributes: str = ""
-    body: str | None = None
-    constants: tuple[float, ...] = ()
+    region: str = ""
+    scalars: tuple[float, ...] = ()
+    into: float | None = None
+    hints: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,3 +114,13 @@ def _call_text(types: Types, attrs: Attrs) -> str:
 def integers(values: tuple[int, ...]) -> str:
     """MLIR's text of a dense array of i64."""
     return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
+
+
+def combiner(operation: str, dtype: DType) -> str:
+    """The region of a reduction or scatter, which makes one element of two by a scalar op."""
+    kind = TensorType((), dtype).mlir
+    return (
+        f"^bb0(%a: {kind}, %b: {kind}): "
+        f'%c = "{operation}"(%a, %b) : ({kind}, {kind}) -> {kind} '
+        f'"stablehlo.return"(%c) : ({kind}) -> ()'
+    )

@@ -15,6 +15,7 @@ from models.dsl.ops.record import (
     Sample,
     Types,
     Vjp,
+    combiner,
     integers,
     wanted,
 )
@@ -63,11 +64,11 @@ def _reduction(
         name=name,
         infer=_infer,
         evaluate=lambda arrays, attrs: np.asarray(evaluate(arrays[0], axis=attrs["axes"])),
-        lower=lambda _, __, attrs: Lowering(
+        lower=lambda _, result, attrs: Lowering(
             "stablehlo.reduce",
             f"dimensions = {integers(attrs['axes'])}",
-            body=body,
-            constants=(initial,),
+            region=combiner(body, result.dtype),
+            scalars=(initial,),
         ),
         vjp=vjp,
         samples=samples,

@@ -218,7 +218,7 @@ def _lower_pad(_: Types, __: TensorType, attrs: Attrs) -> Lowering:
         "stablehlo.pad",
         f"edge_padding_low = {integers(low)}, edge_padding_high = {integers(high)}, "
         f"interior_padding = {integers(between)}",
-        constants=(0.0,),
+        scalars=(0.0,),
     )
 
 
