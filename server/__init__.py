@@ -1,0 +1,1 @@
+"""Serve a bundle over HTTP."""

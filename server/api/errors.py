@@ -1,0 +1,165 @@
+"""Errors as HTTP: one table from error to status, and one shape of body.
+
+    {"error": {"code": 400, "type": "invalid_request_error", "message": "...",
+               "field": "prompt[3]", "got": 99, "wanted": "token ids from 0 to 15"}}
+
+`field`, `got` and `wanted` are there when a field of the request is at fault.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from server.errors import (
+    ClientDisconnected,
+    GenerationFailed,
+    InvalidRequest,
+    MalformedRequest,
+    Scalar,
+    ServerError,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fastapi import FastAPI, Request
+
+# The first row whose class fits counts.
+STATUS: tuple[tuple[type[ServerError], int], ...] = (
+    (MalformedRequest, 422),
+    (InvalidRequest, 400),
+    (ClientDisconnected, 499),  # nginx's number; nobody is there to read it
+    (GenerationFailed, 500),
+    (Unavailable, 503),
+)
+_TYPES = {404: "not_found_error", 500: "server_error", 503: "unavailable_error"}
+_SHOWN = 200  # characters of what came
+
+
+class Fault(BaseModel):
+    """What went wrong. `field`, `got` and `wanted` are there when a field is at fault."""
+
+    code: int
+    type: str
+    message: str
+    field: str = ""
+    got: Scalar = None
+    wanted: str = ""
+
+
+class ErrorBody(BaseModel):
+    """The body of every answer that is an error."""
+
+    error: Fault
+
+
+def install(app: FastAPI) -> None:
+    """Give all of the application's errors the one shape."""
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ServerError, _error)
+    app.add_exception_handler(Exception, _error)
+
+
+def describe(error: Exception) -> ErrorBody:
+    """The body for an error; one that is not a ServerError keeps its details to the log."""
+    if not isinstance(error, ServerError):
+        return _body(500, "the server failed by an internal error, which is in its log")
+    code = next(code for kind, code in STATUS if isinstance(error, kind))
+    if isinstance(error, InvalidRequest):
+        return _body(code, str(error), field=error.field, got=error.got, wanted=error.wanted)
+    return _body(code, str(error))
+
+
+def encode(body: ErrorBody) -> str:
+    """The body as JSON; in ASCII, since what came may hold half a surrogate pair."""
+    return json.dumps(body.model_dump(exclude_unset=True), allow_nan=False)
+
+
+def _body(code: int, message: str, **at_fault: Any) -> ErrorBody:
+    kind = _TYPES.get(code, "invalid_request_error")
+    return ErrorBody(error=Fault(code=code, type=kind, message=message, **at_fault))
+
+
+def _response(body: ErrorBody, headers: dict[str, str] | None = None) -> Response:
+    return Response(encode(body), body.error.code, headers, media_type="application/json")
+
+
+async def _error(_request: Request, error: Exception) -> Response:
+    return _response(describe(error))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    messages = {
+        404: f"there is no {request.url.path}",
+        405: f"{request.url.path} takes {headers.get('Allow')}, not {request.method}",
+    }
+    message = messages.get(error.status_code, error.detail)
+    return _response(_body(error.status_code, message), headers)
+
+
+async def _validation_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems = error.errors()
+    first = problems[0]
+    if first["type"] == "json_invalid":
+        reason = f"{first['ctx']['error']} at character {first['loc'][-1]}"
+        return _response(_body(400, f"the body is not JSON: {reason}"))
+    # Of the first field at fault, what was found deepest: the members of a union all complain.
+    same = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
+    depth = max(len(problem["loc"]) for problem in same)
+    deepest = [problem for problem in same if len(problem["loc"]) == depth]
+    malformed = MalformedRequest(
+        field=_path(deepest[0]["loc"], error.body),
+        got=None if first["type"] == "missing" else _shown(deepest[0]["input"]),
+        wanted=" or ".join(dict.fromkeys(_wanted(problem) for problem in deepest)),
+    )
+    return _response(describe(malformed))
+
+
+def _wanted(problem: dict[str, Any]) -> str:
+    """What pydantic says, as the end of "wanted ..."."""
+    match problem["type"]:
+        case "extra_forbidden":
+            return "no field of this name"
+        case "missing":
+            return "a value"
+        case "model_attributes_type":
+            return "a JSON object, sent as application/json"
+    return re.sub(r"^(\w+ should (be|have)|Value error,) ", "", problem["msg"])
+
+
+def _path(location: Sequence[str | int], body: object) -> str:
+    """`prompt[3]` for ("body", "prompt", "list[...]", 3): the names of a union's members go."""
+    path = ""
+    for key in location[1:]:
+        if isinstance(key, int):
+            path += f"[{key}]"
+            body = body[key] if isinstance(body, list) else None
+        elif isinstance(body, dict):
+            path += f".{key}" if path else key
+            body = body.get(key)
+    return path or "body"
+
+
+def _shown(value: object) -> Scalar:
+    """What came, as a JSON scalar that is not too long."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

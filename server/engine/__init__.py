@@ -1,0 +1,1 @@
+"""Which token comes next, and for whom."""

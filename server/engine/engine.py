@@ -1,0 +1,254 @@
+"""The engine: one thread that owns the runtime, and requests that come and go.
+
+It knows token ids, slots and samplers. It knows no text (stop strings are found above it, and the
+finder cancels) and no HTTP. Between two steps the thread looks into its inbox, so a cancelled
+request costs at most one more step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from server.engine.generation import Failed, Finished, Generation, Request, Started, Token
+from server.engine.sampler import (
+    REPEAT_LAST_N,
+    Logprobs,
+    choose,
+    log_probabilities,
+    random_state,
+)
+from server.engine.scheduler import Scheduler, Work
+from server.errors import Draining, EngineStopped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from server.runtime.base import Runtime
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Submit:
+    id: int
+    request: Request
+    generation: Generation
+
+
+@dataclass(frozen=True)
+class _Cancel:
+    id: int
+
+
+@dataclass(frozen=True)
+class _Stop:
+    pass
+
+
+@dataclass(kw_only=True)
+class _Live:
+    """What the thread keeps of a request: the sampler's inputs and where the events go."""
+
+    request: Request
+    generation: Generation
+    random: np.random.Generator
+    recent: deque[int]
+    started: bool = False
+
+
+@dataclass(frozen=True)
+class _Sample:
+    token: int
+    logprobs: Logprobs | None
+
+
+class Engine:
+    """Serves requests with a runtime, `concurrency` of them at once.
+
+    `eos` are the ids that end an answer. `submit` and `drain` are called from one event loop.
+    """
+
+    def __init__(self, runtime: Runtime, *, eos: Iterable[int], concurrency: int) -> None:
+        self._runtime = runtime
+        self._scheduler = Scheduler(
+            slots=concurrency, context=runtime.context, chunk=runtime.chunk, eos=frozenset(eos)
+        )
+        self._live: dict[int, _Live] = {}
+        self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Stop] = queue.SimpleQueue()
+        self._ids = itertools.count()
+        self._open: set[int] = set()
+        self._draining = False
+        self._stopped = False
+        # Held to submit and to stop, so that nothing enters the inbox of a thread that has ended.
+        self._entrance = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def idle(self) -> bool:
+        """Whether every accepted request has been left by its client."""
+        return not self._open
+
+    def unavailable(self) -> Draining | EngineStopped | None:
+        """Why `submit` would refuse now, or None."""
+        if self._draining:
+            return Draining("the server is shutting down and takes no new requests")
+        if self._stopped:
+            return EngineStopped("the engine has stopped: see the server's log and restart it")
+        return None
+
+    def start(self) -> None:
+        """Start the thread; from now on the runtime belongs to it."""
+        self._thread.start()
+
+    def submit(self, request: Request) -> Generation:
+        """Accept a request; raises Draining or EngineStopped."""
+        id_ = next(self._ids)
+        generation = Generation(lambda: self._leave(id_))
+        with self._entrance:
+            if problem := self.unavailable():
+                raise problem
+            self._inbox.put(_Submit(id_, request, generation))
+        self._open.add(id_)
+        return generation
+
+    def drain(self) -> None:
+        """Refuse new requests from now on; the accepted ones are served to their end."""
+        self._draining = True
+
+    def close(self) -> None:
+        """Cancel what is left and end the thread; returns when it has ended."""
+        self.drain()
+        if self._thread.is_alive():
+            self._inbox.put(_Stop())
+            self._thread.join()
+
+    def _leave(self, id_: int) -> None:
+        self._open.discard(id_)
+        self._inbox.put(_Cancel(id_))
+
+    # From here on everything runs in the engine's thread.
+
+    def _run(self) -> None:
+        last: Finished | Failed = Finished("cancelled")
+        try:
+            while self._receive():
+                self._step()
+        except Exception:
+            log.exception("the engine ends by an error of its own")
+            last = Failed("the engine has stopped by an internal error")
+        with self._entrance:
+            self._stopped = True
+        self._read_inbox()
+        for id_ in list(self._live):
+            self._end(id_, last)
+
+    def _receive(self) -> bool:
+        """Read the inbox, waiting when there is nothing else to do. False means to stop."""
+        if self._scheduler.idle and not self._take(self._inbox.get()):
+            return False
+        return self._read_inbox()
+
+    def _read_inbox(self) -> bool:
+        with contextlib.suppress(queue.Empty):
+            while self._take(self._inbox.get_nowait()):
+                pass
+            return False
+        return True
+
+    def _take(self, message: _Submit | _Cancel | _Stop) -> bool:
+        match message:
+            case _Submit(id_, request, generation):
+                self._live[id_] = _Live(
+                    request=request,
+                    generation=generation,
+                    random=random_state(request.seed),
+                    recent=deque(request.prompt, maxlen=REPEAT_LAST_N),
+                )
+                self._scheduler.add(id_, request.prompt, request.max_tokens)
+            case _Cancel(id_):
+                if id_ in self._live:
+                    self._end(id_, Finished("cancelled"))
+            case _Stop():
+                return False
+        return True
+
+    def _step(self) -> None:
+        plan = self._scheduler.plan()
+        for work in plan:
+            self._announce(self._live[work.request])
+        samples: dict[int, _Sample] = {}
+        for call in self._calls(plan):
+            samples |= self._run_call(call)
+        tokens = {id_: sample.token for id_, sample in samples.items()}
+        for outcome in self._scheduler.commit(tokens):
+            live = self._live[outcome.request]
+            if outcome.token is not None:
+                live.recent.append(outcome.token)
+                logprobs = samples[outcome.request].logprobs
+                live.generation.deliver(Token(outcome.token, logprobs, time.monotonic()))
+            if outcome.finish is not None:
+                self._end(outcome.request, Finished(outcome.finish))
+
+    def _calls(self, plan: tuple[Work, ...]) -> Iterator[tuple[Work, ...]]:
+        """The work of each call of the runtime: chunks go alone, sampled tokens together."""
+        yield from ((work,) for work in plan if not work.sample)
+        sampled = [work for work in plan if work.sample]
+        for first in range(0, len(sampled), self._runtime.batch):
+            yield tuple(sampled[first : first + self._runtime.batch])
+
+    def _run_call(self, call: tuple[Work, ...]) -> dict[int, _Sample]:
+        """Run the model and sample, by request. An error ends the requests that it concerns."""
+        try:
+            if not call[0].sample:
+                (work,) = call
+                self._runtime.prefill(work.slot, work.tokens, work.start)
+                return {}
+            rows = self._runtime.decode(
+                [work.slot for work in call],
+                [work.tokens[0] for work in call],
+                [work.start for work in call],
+            )
+        except Exception as error:
+            log.exception("a step of the model failed")
+            for work in call:
+                self._fail(work.request, error)
+            return {}
+        samples = {}
+        for work, row in zip(call, rows, strict=True):
+            try:
+                samples[work.request] = _sample(row, self._live[work.request])
+            except Exception as error:
+                log.exception("a token could not be sampled")
+                self._fail(work.request, error)
+        return samples
+
+    def _announce(self, live: _Live) -> None:
+        if not live.started:
+            live.started = True
+            live.generation.deliver(Started(time.monotonic()))
+
+    def _fail(self, id_: int, error: Exception) -> None:
+        self._end(id_, Failed(f"a step of the model failed: {type(error).__name__}: {error}"))
+
+    def _end(self, id_: int, event: Finished | Failed) -> None:
+        self._scheduler.end(id_)
+        self._live.pop(id_).generation.deliver(event)
+
+
+def _sample(row: NDArray[np.float32], live: _Live) -> _Sample:
+    options = live.request.sampling
+    token = choose(row, options, live.recent, live.random)
+    if options.logprobs is None:
+        return _Sample(token, None)
+    return _Sample(token, log_probabilities(row, token, options.logprobs))

@@ -1,0 +1,99 @@
+"""A request to the engine and what comes back: the seam between the text layer and the engine.
+
+An accepted request is a `Generation`. Its events are at most one Started, then Tokens, then exactly
+one Finished or Failed. All times are in seconds of time.monotonic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from types import TracebackType
+
+    from server.engine.sampler import Logprobs, SamplingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A prompt of token ids, at least one, with room in the context for one more."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingOptions
+    seed: int
+
+
+@dataclass(frozen=True)
+class Started:
+    """The request has left the queue."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """One more token of the answer."""
+
+    id: int
+    logprobs: Logprobs | None
+    at: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end: the model stopped, the answer is as long as it may be, or it was cancelled."""
+
+    reason: Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The end of a request whose step raised."""
+
+    message: str
+
+
+Event = Started | Token | Finished | Failed
+
+
+class Generation:
+    """One accepted request, as its client sees it. Leaving its `with` block cancels it.
+
+    Made in the client's event loop; only `deliver` is called from another thread.
+    """
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self.submitted = time.monotonic()
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._leave = leave
+
+    def __enter__(self) -> Generation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave()
+
+    async def events(self) -> AsyncIterator[Event]:
+        """The events of the request, as they come, to the last one."""
+        while True:
+            event = await self._events.get()
+            yield event
+            if isinstance(event, Finished | Failed):
+                return
+
+    def deliver(self, event: Event) -> None:
+        """Hand an event over to the client's event loop."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)

@@ -1,0 +1,79 @@
+"""Why a request is not answered. It knows no HTTP: server/api/errors.py maps this tree to statuses.
+
+ServerError
+ +- InvalidRequest         a field of the request is wrong: what came, what was wanted
+ |   +- MalformedRequest   and no model is needed to see it: its type, its range, its name
+ +- Unavailable            the server takes no requests now
+ |   +- Starting           the self-test is still running
+ |   +- SelfTestFailed     the bundle computes something else than was baked
+ |   +- Draining           the server was asked to stop
+ |   +- EngineStopped      the engine thread has ended
+ +- GenerationFailed       a step of the model failed while this request was being answered
+ +- ClientDisconnected     nobody is there to read the answer
+"""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+Scalar = str | int | float | bool | None
+
+
+class ServerError(Exception):
+    """A request is not answered. The message is meant for whoever sent it."""
+
+
+class InvalidRequest(ServerError):
+    """A field of the request cannot be honoured.
+
+    `field` is the path of the field (`prompt[3]`), `got` a JSON scalar, `wanted` a phrase.
+    """
+
+    def __init__(self, *, field: str, got: Scalar, wanted: str) -> None:
+        super().__init__(f"{field}: wanted {wanted}, got {json.dumps(got)}")
+        self.field = field
+        self.got = got
+        self.wanted = wanted
+
+
+class MalformedRequest(InvalidRequest):
+    """A field is missing, unknown, or of a wrong type or range."""
+
+
+class Unavailable(ServerError):
+    """The server takes no requests now. `status` is the word for it in /health."""
+
+    status: ClassVar[str] = "unavailable"
+
+
+class Starting(Unavailable):
+    """The self-test is still running."""
+
+    status = "starting"
+
+
+class SelfTestFailed(Unavailable):
+    """The bundle computes something else than was baked."""
+
+    status = "self_test_failed"
+
+
+class Draining(Unavailable):
+    """The server was asked to stop: it answers what it has accepted and nothing more."""
+
+    status = "draining"
+
+
+class EngineStopped(Unavailable):
+    """The engine thread has ended."""
+
+    status = "engine_stopped"
+
+
+class GenerationFailed(ServerError):
+    """A step of the model failed while this request was being answered."""
+
+
+class ClientDisconnected(ServerError):
+    """The client went away before the answer was complete."""

@@ -1,0 +1,68 @@
+"""What the engine needs from a device, and nothing more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Runtime(Protocol):
+    """A loaded model with `slots` independent KV caches of `context` positions each.
+
+    A slot needs no reset: writing at position 0 begins a new sequence, and what lies behind the
+    newest position is never read.
+    """
+
+    @property
+    def vocab_size(self) -> int:
+        """The length of a row of logits."""
+
+    @property
+    def context(self) -> int:
+        """The number of positions of a slot, in tokens."""
+
+    @property
+    def slots(self) -> int:
+        """The number of sequences that can be held at once."""
+
+    @property
+    def chunk(self) -> int:
+        """The most tokens that one `prefill` takes."""
+
+    @property
+    def batch(self) -> int:
+        """The most sequences that one `decode` takes."""
+
+    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        """Read 1 to `chunk` tokens at positions start, start + 1, ... of a slot.
+
+        The last token of a prompt is left to `decode`, which gives the logits after it.
+        """
+
+    def decode(
+        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+    ) -> NDArray[np.float32]:
+        """Read one token in each of 1 to `batch` different slots, at the given positions.
+
+        Returns the logits after each, f32 (len(slots), vocab_size), owned by the caller.
+        """
+
+
+def read_prompt(
+    runtime: Runtime, tokens: Sequence[int], *, slot: int = 0, start: int = 0
+) -> NDArray[np.float32]:
+    """Read tokens at positions start, start + 1, ... of a slot, in as few calls as can be.
+
+    Returns the logits after the last of them, f32 (vocab_size,).
+    """
+    *before, last = tokens
+    for first in range(0, len(before), runtime.chunk):
+        chunk = before[first : first + runtime.chunk]
+        runtime.prefill(slot, chunk, start + first)
+    (logits,) = runtime.decode([slot], [last], [start + len(before)])
+    return logits

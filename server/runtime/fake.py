@@ -1,0 +1,67 @@
+"""A runtime without weights, for the tests of everything above it.
+
+The logits are drawn from the tokens that a slot has read, in order, and from nothing else: the same
+tokens give the same logits in every slot, batch, chunking and process. It is strict where a real
+runtime would compute nonsense: a position that leaves a gap, a token or slot that does not exist.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+@dataclass(kw_only=True)
+class FakeRuntime:
+    """Logits of `vocab_size` numbers with a standard deviation of `spread`.
+
+    Each call takes `delay` seconds; a call that reads the token `poison` raises RuntimeError.
+    """
+
+    vocab_size: int
+    context: int
+    slots: int = 1
+    chunk: int = 8
+    batch: int = 1
+    spread: float = 3.0
+    delay: float = 0.0
+    poison: int | None = None
+    _read: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        """As Runtime.prefill."""
+        assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens"
+        time.sleep(self.delay)
+        self._append(slot, tokens, start)
+
+    def decode(
+        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+    ) -> NDArray[np.float32]:
+        """As Runtime.decode."""
+        assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences"
+        assert len(set(slots)) == len(slots), f"a slot twice in {slots}"
+        time.sleep(self.delay)
+        rows = zip(slots, tokens, positions, strict=True)
+        return np.stack([self._append(slot, [token], at) for slot, token, at in rows])
+
+    def _append(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        assert 0 <= slot < self.slots, f"slot {slot} of {self.slots}"
+        assert 0 <= start <= len(self._read[slot]), f"position {start} leaves a gap"
+        assert start + len(tokens) <= self.context, f"position {start} is beyond the context"
+        assert all(0 <= token < self.vocab_size for token in tokens), f"a bad id in {tokens}"
+        if self.poison in tokens:
+            raise RuntimeError(f"token {self.poison} is poison")
+        read = self._read[slot]
+        read[start:] = tokens
+        generator = np.random.default_rng(np.random.SeedSequence(read))
+        noise = generator.standard_normal(self.vocab_size, np.float32)
+        return noise * np.float32(self.spread)

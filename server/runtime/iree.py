@@ -1,0 +1,201 @@
+"""The runtime over IREE: the compiled entry points of a bundle, driven through `iree.runtime`.
+
+It knows the ABI of models/bundle.py, device buffers and nothing of what the model computes. There
+is no compiler here. Weights are mapped, not read; the KV caches of a slot are allocated when the
+slot is first used, and every call updates them in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import iree.runtime as rt
+import numpy as np
+
+from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError, EntryPoint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.bundle import CacheSpec, Manifest
+
+_ELEMENT_TYPES = {
+    "f32": rt.HalElementType.FLOAT_32,
+    "bf16": rt.HalElementType.BFLOAT_16,
+    "f16": rt.HalElementType.FLOAT_16,
+}
+
+
+class CannotLoad(BundleError):
+    """IREE refuses the program or the weights of a bundle."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An entry point and its compiled function."""
+
+    entry: EntryPoint
+    function: rt.VmFunction
+
+
+class IreeRuntime:
+    """A bundle loaded on this machine's CPU. See server/runtime/base.py for the contract."""
+
+    def __init__(self, bundle: Path, manifest: Manifest, *, threads: int | None) -> None:
+        """Load model.vmfb and params.irpa; raises CannotLoad.
+
+        `threads` None lets IREE take one per physical core. IREE reads it once per process.
+        """
+        if threads is not None:
+            rt.flags.parse_flags(f"--task_topology_group_count={threads}")
+        self._device = rt.get_device("local-task")
+        self._manifest = manifest
+        self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}
+        try:
+            module = self._load(bundle)
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise CannotLoad(f"IREE cannot load {bundle}: {reason}: bake it again") from error
+        calls = [_Call(entry, _function(module, entry)) for entry in manifest.entry_points]
+        self._prefills = sorted(
+            (call for call in calls if call.entry.kind == "prefill"),
+            key=lambda call: call.entry.tokens,
+        )
+        self._decodes = sorted(
+            (call for call in calls if call.entry.kind == "decode"),
+            key=lambda call: -call.entry.batch,
+        )
+        if not self._prefills or not self._decodes or self._decodes[-1].entry.batch != 1:
+            raise CannotLoad(
+                f"{bundle} has no prefill, or no decode of batch 1: bake it again with this version"
+            )
+
+    @property
+    def vocab_size(self) -> int:
+        """As Runtime.vocab_size."""
+        return self._manifest.vocab_size
+
+    @property
+    def context(self) -> int:
+        """As Runtime.context."""
+        return self._manifest.context
+
+    @property
+    def slots(self) -> int:
+        """As Runtime.slots."""
+        return self._manifest.slots
+
+    @property
+    def chunk(self) -> int:
+        """As Runtime.chunk."""
+        return self._prefills[-1].entry.tokens
+
+    @property
+    def batch(self) -> int:
+        """As Runtime.batch."""
+        return self._decodes[0].entry.batch
+
+    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        """As Runtime.prefill, by the smallest entry point that holds the tokens."""
+        assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens, of {self.chunk}"
+        self._check(slot, tokens, start)
+        call = next(call for call in self._prefills if call.entry.tokens >= len(tokens))
+        padded = [*tokens, *[0] * (call.entry.tokens - len(tokens))]
+        self._invoke(call, (padded, (start,)), (slot,))
+
+    def decode(
+        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+    ) -> NDArray[np.float32]:
+        """As Runtime.decode, by as few calls as the batch sizes of the bundle allow."""
+        assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences, of {self.batch}"
+        assert len(set(slots)) == len(slots), f"a slot twice in {slots}"
+        for slot, token, position in zip(slots, tokens, positions, strict=True):
+            self._check(slot, (token,), position)
+        rows = []
+        first = 0
+        while first < len(slots):
+            remaining = len(slots) - first
+            call = next(call for call in self._decodes if call.entry.batch <= remaining)
+            part = slice(first, first + call.entry.batch)
+            results = self._invoke(call, (tokens[part], positions[part]), slots[part])
+            rows.append(self._logits(call, results))
+            first += call.entry.batch
+        return np.concatenate(rows)
+
+    def _load(self, bundle: Path) -> rt.VmModule:
+        instance = rt.VmInstance()
+        parameters = rt.ParameterIndex()
+        parameters.load(str(bundle / PARAMETERS), format="irpa")
+        provider = parameters.create_provider(scope=PARAMETER_SCOPE)
+        module = rt.VmModule.mmap(instance, str(bundle / VMFB))
+        modules = [
+            rt.create_hal_module(instance, self._device),
+            rt.create_io_parameters_module(instance, provider),
+            module,
+        ]
+        self._context = rt.VmContext(instance, modules)
+        return module
+
+    def _check(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        """A compiled program clamps what is out of range and computes nonsense: refuse it."""
+        assert 0 <= slot < self.slots, f"slot {slot}, of {self.slots}"
+        end = start + len(tokens)
+        assert 0 <= start < end <= self.context, f"positions {start} to {end} of {self.context}"
+        for token in tokens:
+            assert 0 <= token < self.vocab_size, f"token {token}, of {self.vocab_size}"
+
+    def _invoke(
+        self, call: _Call, inputs: Sequence[Sequence[int]], slots: Sequence[int]
+    ) -> rt.VmVariantList:
+        """Run an entry point on the caches of some slots; its results, of which caches are last."""
+        caches = [cache for slot in slots for cache in self._slot_caches(slot)]
+        arguments = rt.VmVariantList(len(inputs) + len(caches))
+        for values in inputs:
+            arguments.push_ref(self._upload(values))
+        for cache in caches:
+            arguments.push_ref(cache)
+        results = rt.VmVariantList(1 + len(caches))
+        self._context.invoke(call.function, arguments, results)
+        return results
+
+    def _logits(self, call: _Call, results: rt.VmVariantList) -> NDArray[np.float32]:
+        """The first result of a decode, f32 (batch, V)."""
+        logits = results.get_as_object(0, rt.HalBufferView).map()
+        shape = (call.entry.batch, self.vocab_size)
+        return np.array(logits.asarray(shape, np.dtype(np.float32)))
+
+    def _upload(self, values: Sequence[int]) -> rt.HalBufferView:
+        return self._device.allocator.allocate_buffer_copy(
+            memory_type=rt.MemoryType.DEVICE_LOCAL,
+            allowed_usage=rt.BufferUsage.DEFAULT,
+            device=self._device,
+            buffer=np.asarray(values, np.int32),
+            element_type=rt.HalElementType.SINT_32,
+        )
+
+    def _slot_caches(self, slot: int) -> tuple[rt.HalBufferView, ...]:
+        if slot not in self._caches:
+            self._caches[slot] = tuple(self._zeros(spec) for spec in self._manifest.caches)
+        return self._caches[slot]
+
+    def _zeros(self, spec: CacheSpec) -> rt.HalBufferView:
+        element = _ELEMENT_TYPES[spec.dtype]
+        size = spec.rows * spec.width * rt.HalElementType.dense_byte_count(element)
+        buffer = self._device.allocator.allocate_buffer(
+            memory_type=rt.MemoryType.DEVICE_LOCAL,
+            allowed_usage=rt.BufferUsage.DEFAULT,
+            allocation_size=size,
+        )
+        buffer.fill_zero(0, size)
+        return rt.HalBufferView(buffer, (spec.rows, spec.width), element)
+
+
+def _function(module: rt.VmModule, entry: EntryPoint) -> rt.VmFunction:
+    function = module.lookup_function(entry.name)
+    if function is None:
+        raise CannotLoad(f"{VMFB} has no entry point {entry.name!r}: bake the bundle again")
+    return function

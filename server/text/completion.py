@@ -1,0 +1,240 @@
+"""From a prompt to pieces of text: what stands between the api and the engine.
+
+It turns a prompt into token ids that the model can take, tokens into text, and a stop string into
+the end of the answer: the engine knows no text, so the one who finds the string cancels the
+generation. It knows no HTTP and no slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from server.engine.generation import Failed, Finished, Generation, Request, Started, Token
+from server.errors import Draining, GenerationFailed, InvalidRequest
+from server.text.detokenize import Detokenizer, StopFilter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import TracebackType
+
+    from server.engine.engine import Engine
+    from server.engine.sampler import SamplingOptions
+    from server.text.tokenizer import Tokenizer
+
+# A random seed is as short as llama-server's, so that every client can send it back.
+SEEDS = 2**32
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionRequest:
+    """What to continue and how. `seed` None draws one; `stop` strings are not empty."""
+
+    prompt: str | tuple[int, ...]
+    max_tokens: int
+    stop: tuple[str, ...]
+    sampling: SamplingOptions
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that could have come, with the natural logarithm of its probability."""
+
+    id: int
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """The token that came, and the most likely ones, best first."""
+
+    chosen: Candidate
+    top: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """More of the answer: at most one token, and the text that is certain by now.
+
+    `logprobs` has one entry per token, or none if they were not asked for.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timings:
+    """In milliseconds; the prefill ends, and the decode begins, with the first token.
+
+    `tokens_per_second` counts the tokens after the first one; None if there are none.
+    """
+
+    queue_ms: float
+    prefill_ms: float
+    decode_ms: float
+    tokens_per_second: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The end of an answer."""
+
+    finish_reason: Literal["stop", "length"]
+    prompt_tokens: int
+    completion_tokens: int
+    timings: Timings
+    seed: int
+
+
+class Completer:
+    """Begins completions on an engine whose model has `vocab_size` ids and `context` positions."""
+
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, *, vocab_size: int, context: int
+    ) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._context = context
+
+    async def begin(self, request: CompletionRequest) -> Completion:
+        """Check a request and hand it to the engine; raises InvalidRequest or Unavailable."""
+        prompt = await self._prompt_ids(request.prompt)
+        seed = secrets.randbelow(SEEDS) if request.seed is None else request.seed
+        generation = self._engine.submit(
+            Request(
+                prompt=prompt,
+                max_tokens=request.max_tokens,
+                sampling=request.sampling,
+                seed=seed,
+            )
+        )
+        return Completion(
+            generation,
+            self._tokenizer,
+            stop=request.stop,
+            prompt_tokens=len(prompt),
+            seed=seed,
+        )
+
+    async def _prompt_ids(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+        if len(prompt) == 0:
+            got = "" if isinstance(prompt, str) else "[]"
+            raise InvalidRequest(field="prompt", got=got, wanted="at least one token")
+        if isinstance(prompt, str):
+            # A long text takes milliseconds, and the library releases the interpreter's lock.
+            ids = await asyncio.to_thread(self._tokenizer.encode, prompt)
+        else:
+            ids = prompt
+        for position, token in enumerate(ids):
+            if not 0 <= token < self._vocab_size:
+                raise InvalidRequest(
+                    field="prompt" if isinstance(prompt, str) else f"prompt[{position}]",
+                    got=token,
+                    wanted=f"token ids from 0 to {self._vocab_size - 1}",
+                )
+        if len(ids) >= self._context:
+            raise InvalidRequest(
+                field="prompt",
+                got=f"{len(ids)} tokens",
+                wanted=f"at most {self._context - 1} tokens, one less than the model's context",
+            )
+        return ids
+
+
+class Completion:
+    """One accepted completion. Leaving its `with` block cancels it."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        tokenizer: Tokenizer,
+        *,
+        stop: tuple[str, ...],
+        prompt_tokens: int,
+        seed: int,
+    ) -> None:
+        self._generation = generation
+        self._tokenizer = tokenizer
+        self._detokenizer = Detokenizer(tokenizer)
+        self._filter = StopFilter(stop)
+        self._prompt_tokens = prompt_tokens
+        self._seed = seed
+        self._started = generation.submitted
+        self._token_times: list[float] = []
+
+    def __enter__(self) -> Completion:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._generation.__exit__(kind, error, trace)
+
+    async def pieces(self) -> AsyncIterator[Piece | Summary]:
+        """The pieces of the answer, one per token, and the summary at the end.
+
+        After a stop string the engine still runs, until the `with` block is left.
+
+        Raises GenerationFailed, or Draining when the server stopped before the end.
+        """
+        async for event in self._generation.events():
+            match event:
+                case Started(at):
+                    self._started = at
+                case Token():
+                    yield self._piece(event)
+                    if self._filter.stopped:
+                        yield self._summary("stop")
+                        return
+                case Finished("stop" | "length" as reason):
+                    rest = self._filter.push(self._detokenizer.flush()) + self._filter.flush()
+                    if rest:
+                        yield Piece(text=rest, token_ids=(), logprobs=())
+                    yield self._summary("stop" if self._filter.stopped else reason)
+                case Finished():
+                    raise Draining("the server stopped before the answer was complete")
+                case Failed(message):
+                    raise GenerationFailed(message)
+
+    def _piece(self, token: Token) -> Piece:
+        self._token_times.append(token.at)
+        return Piece(
+            text=self._filter.push(self._detokenizer.push(token.id)),
+            token_ids=(token.id,),
+            logprobs=self._logprobs(token),
+        )
+
+    def _logprobs(self, token: Token) -> tuple[TokenLogprobs, ...]:
+        if token.logprobs is None:
+            return ()
+        chosen = Candidate(token.id, self._tokenizer.name(token.id), token.logprobs.chosen)
+        top = tuple(Candidate(i, self._tokenizer.name(i), p) for i, p in token.logprobs.top)
+        return (TokenLogprobs(chosen, top),)
+
+    def _summary(self, reason: Literal["stop", "length"]) -> Summary:
+        times = self._token_times
+        # An answer that ends before its first token has spent all its time in the prefill.
+        first, last = (times[0], times[-1]) if times else (time.monotonic(),) * 2
+        return Summary(
+            finish_reason=reason,
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=len(times),
+            timings=Timings(
+                queue_ms=1e3 * (self._started - self._generation.submitted),
+                prefill_ms=1e3 * (first - self._started),
+                decode_ms=1e3 * (last - first),
+                tokens_per_second=(len(times) - 1) / (last - first) if last > first else None,
+            ),
+            seed=self._seed,
+        )

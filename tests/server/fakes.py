@@ -1,0 +1,141 @@
+"""Small real tokenizers, a manifest for a fake runtime, and a server in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from models.bundle import (
+    FORMAT,
+    Compiler,
+    Golden,
+    GoldenStep,
+    Manifest,
+    SpecialTokens,
+    Target,
+)
+from server.app import create_app
+from server.runtime.base import read_prompt
+from server.runtime.fake import FakeRuntime
+from server.service import Service
+from server.serving import DrainingServer, bind, url
+from server.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
+PAD, EOS, BOS, UNK = range(4)
+_CORPUS = [
+    "the quick brown fox jumps over the lazy dog, then the dog jumps over the fox.",
+    "  runs   of    spaces,\nlines\n\nand words: stop, stopped, stopping.",
+]
+
+
+def gemma_like() -> tokenizers.Tokenizer:
+    """A tokenizer of Gemma's form: BPE with byte fallback, U+2581 for a space."""
+    tokenizer = tokenizers.Tokenizer(
+        models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=380,
+        special_tokens=[*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256))],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_CORPUS, trainer)
+    # The trainer makes every one of its special tokens an added one; bytes are plain vocabulary.
+    data = json.loads(tokenizer.to_str())
+    data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] in SPECIAL]
+    return tokenizers.Tokenizer.from_str(json.dumps(data))
+
+
+def byte_level() -> tokenizers.Tokenizer:
+    """A tokenizer of GPT-2's form: BPE over bytes."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=330,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_CORPUS, trainer)
+    return tokenizer
+
+
+def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> Manifest:
+    """The manifest of a fake runtime, whose golden values are the runtime's own."""
+    return Manifest(
+        format=FORMAT,
+        hearth="test",
+        architecture="fake",
+        config={},
+        precision="f32",
+        vocab_size=runtime.vocab_size,
+        context=runtime.context,
+        slots=runtime.slots,
+        tolerance=1e-3,
+        special_tokens=SpecialTokens(bos=BOS, eos=eos),
+        caches=(),
+        entry_points=(),
+        target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
+        compiler=Compiler(name="none", version="0", flags=()),
+        statistics={},
+        golden=golden_of(runtime),
+        sources=(),
+        files=(),
+    )
+
+
+def golden_of(
+    runtime: FakeRuntime, prompt: tuple[int, ...] = (BOS, 5, 6), steps: int = 3
+) -> tuple[Golden, ...]:
+    """What a right bundle computes: the greedy continuation and the best five logits."""
+    twin = FakeRuntime(vocab_size=runtime.vocab_size, context=64, chunk=8, spread=runtime.spread)
+    logits = read_prompt(twin, prompt)
+    found = []
+    for position in range(len(prompt), len(prompt) + steps):
+        best = [int(i) for i in logits.argsort()[::-1][:5]]
+        found.append(
+            GoldenStep(token_ids=tuple(best), logits=tuple(float(logits[i]) for i in best))
+        )
+        logits = twin.decode([0], [best[0]], [position])[0]
+    return (Golden(prompt="", prompt_ids=prompt, steps=tuple(found)),)
+
+
+@contextlib.contextmanager
+def running(service: Service, *, wait: bool = True) -> Iterator[httpx.Client]:
+    """A client of a real server in a thread, which drains when the block is left."""
+    ready = threading.Event()
+    bound = bind("127.0.0.1", 0)
+    address = url(bound)
+    server = DrainingServer(create_app(service, on_verdict=lambda _verdict: ready.set()), service)
+    thread = threading.Thread(target=server.serve_on, args=(bound,))
+    thread.start()
+    try:
+        with httpx.Client(base_url=address, timeout=10) as client:
+            if wait:
+                assert ready.wait(10)
+            yield client
+    finally:
+        server.handle_exit(15, None)
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def fake_service(tokenizer: tokenizers.Tokenizer, **runtime: Any) -> Service:
+    """A service on a FakeRuntime with the tokenizer's vocabulary and these fields."""
+    fake = FakeRuntime(**{"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime})
+    return Service(fake, Tokenizer(tokenizer, bos=BOS), manifest_of(fake))

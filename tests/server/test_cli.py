@@ -1,0 +1,220 @@
+"""`serve` as a process, on a small compiled bundle."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+
+from models.bundle import (
+    TOKENIZER,
+    VMFB,
+    Golden,
+    GoldenStep,
+    read_manifest,
+    record_file,
+    write_manifest,
+)
+from server.service import version
+from tests.server import tiny
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROMPT = (1, 2, 3, 4, 5)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny program with a tokenizer of seven words and its right golden values."""
+    path = tmp_path_factory.mktemp("bundles") / "tiny"
+    manifest = tiny.write_bundle(path)
+    words = {
+        word: i for i, word in enumerate(["zero", "one", "two", "three", "four", "five", "six"])
+    }
+    tokenizer = Tokenizer(WordLevel(words, unk_token="zero"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.save(str(path / TOKENIZER))
+    tokens = list(PROMPT)
+    steps = []
+    for _ in range(3):
+        logits = tiny.expected(tokens)
+        best = [int(i) for i in logits.argsort()[::-1][:3]]
+        steps.append(
+            GoldenStep(token_ids=tuple(best), logits=tuple(float(logits[i]) for i in best))
+        )
+        tokens.append(best[0])
+    golden = Golden(prompt="", prompt_ids=PROMPT, steps=tuple(steps))
+    files = (*manifest.files, record_file(path / TOKENIZER))
+    write_manifest(path, replace(manifest, golden=(golden,), files=files))
+    return path
+
+
+@pytest.fixture
+def copy(bundle: Path, tmp_path: Path) -> Path:
+    """A copy of the bundle, to be broken."""
+    path = tmp_path / "copy"
+    path.mkdir()
+    for file in bundle.iterdir():
+        (path / file.name).write_bytes(file.read_bytes())
+    return path
+
+
+def serve(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "from server.cli import main; main()", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PATH": "", "NO_COLOR": "1", "COLUMNS": "120", "PYTHONPATH": ".", **(env or {})},
+    )
+
+
+def failure(*arguments: object, env: dict[str, str] | None = None) -> tuple[int, str]:
+    """The exit code and the error output of a `serve` that must not start."""
+    process = serve(*arguments, env=env)
+    output, errors = process.communicate(timeout=20)
+    assert output == ""
+    assert "Traceback" not in errors
+    return process.returncode, errors
+
+
+def address_in(line: str) -> str:
+    found = re.search(r"http://127\.0\.0\.1:\d+", line)
+    assert found, line
+    return found.group()
+
+
+def test_serve_answers_and_ends_on_sigterm(bundle: Path) -> None:
+    process = serve(bundle, "--port", "0", "--threads", "1")
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        pattern = (
+            rf"Hearth {re.escape(version())} serves tiny \(f32\) at http://127\.0\.0\.1:\d+ "
+            r"\(ready after \d+\.\d s\)\n"
+        )
+        assert re.fullmatch(pattern, line)
+        with httpx.Client(base_url=address_in(line), timeout=10) as client:
+            assert client.get("/health").json()["self_test"]["passed"]
+            body = {"prompt": "one two three four five", "temperature": 0, "max_tokens": 3}
+            data = client.post("/generate", json=body).json()
+            steps = read_manifest(bundle).golden[0].steps
+            assert data["token_ids"] == [step.token_ids[0] for step in steps]
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=10)
+        assert process.returncode == 0
+        assert output == ""
+        assert "POST /generate" in errors  # the access log
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_settings_come_from_the_environment_and_flags_win(bundle: Path) -> None:
+    environment = {"HEARTH_BUNDLE": str(bundle), "HEARTH_PORT": "1", "HEARTH_LOG_LEVEL": "error"}
+    process = serve("--port", "0", env=environment)
+    try:
+        assert process.stdout is not None
+        client = httpx.Client(base_url=address_in(process.stdout.readline()))
+        with client:
+            assert client.get("/health").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=10)
+        assert errors == ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_failed_self_test_is_told(copy: Path) -> None:
+    manifest = read_manifest(copy)
+    (golden,) = manifest.golden
+    wrong = replace(golden, prompt_ids=(1, 2, 3, 4, 6))
+    write_manifest(copy, replace(manifest, golden=(wrong,)))
+    process = serve(copy, "--port", "0")
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line.startswith("serve: the self-test failed: a logit differs by ")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_no_bundle(tmp_path: Path) -> None:
+    code, errors = failure(tmp_path, "--port", "0")
+    assert code == 1
+    assert errors.startswith(f"serve: {tmp_path} is not a bundle: ")
+    assert errors.count("\n") == 1
+
+
+def test_a_corrupt_bundle(copy: Path) -> None:
+    (copy / VMFB).write_bytes(b"")
+    code, errors = failure(copy, "--port", "0")
+    assert code == 1
+    assert re.fullmatch(r"serve: .*model\.vmfb has 0 bytes, .*: copy the bundle again\n", errors)
+
+
+def test_a_bad_tokenizer(copy: Path) -> None:
+    (copy / TOKENIZER).write_text("{}")
+    manifest = read_manifest(copy)
+    files = tuple(r for r in manifest.files if r.name != TOKENIZER)
+    files += (record_file(copy / TOKENIZER),)
+    write_manifest(copy, replace(manifest, files=files))
+    code, errors = failure(copy, "--port", "0")
+    assert code == 1
+    assert re.fullmatch(r"serve: .*tokenizer\.json is no tokenizer: .*\n", errors)
+
+
+def test_a_port_in_use_is_found_before_the_bundle_is_loaded(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        code, errors = failure(tmp_path, "--port", port)
+    assert code == 1
+    assert errors == (
+        f"serve: cannot listen on 127.0.0.1 port {port}: Address already in use: choose another "
+        "--host or --port (--port 0 takes a free one)\n"
+    )
+
+
+def test_a_host_that_is_none(tmp_path: Path) -> None:
+    code, errors = failure(tmp_path, "--host", "256.0.0.1")
+    assert code == 1
+    assert errors.startswith("serve: cannot listen on 256.0.0.1 port 8080: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "expected"),
+    [
+        ((), {}, "BUNDLE is missing"),
+        (("x", "--port", "70000"), {}, "port: "),
+        (("x", "--threads", "0"), {}, "threads: "),
+        (("x", "--log-level", "loud"), {}, "log_level: "),
+        (("x",), {"HEARTH_PORT": "many"}, "port: "),
+    ],
+)
+def test_settings_that_are_none(
+    arguments: tuple[str, ...], environment: dict[str, str], expected: str
+) -> None:
+    code, errors = failure(*arguments, env=environment)
+    assert code == 2
+    assert expected in errors
+
+
+def test_help_teaches() -> None:
+    process = serve("--help")
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    for word in ("curl http://127.0.0.1:8080/generate", "--port", "HEARTH_PORT", "bake"):
+        assert word in output

@@ -1,0 +1,267 @@
+"""The engine on a fake runtime: events, cancels, failures, shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from server.engine.engine import Engine
+from server.engine.generation import Event, Failed, Finished, Generation, Request, Started, Token
+from server.engine.sampler import SamplingOptions
+from server.errors import Draining, EngineStopped
+from server.runtime.base import read_prompt
+from server.runtime.fake import FakeRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+GREEDY = SamplingOptions(temperature=0, top_k=0, top_p=1, min_p=0, repeat_penalty=1, logprobs=None)
+SAMPLED = SamplingOptions(
+    temperature=1, top_k=40, top_p=0.95, min_p=0.05, repeat_penalty=1.1, logprobs=2
+)
+
+
+def request_of(
+    *prompt: int, max_tokens: int = 5, sampling: SamplingOptions = GREEDY, seed: int = 1
+) -> Request:
+    return Request(prompt=prompt, max_tokens=max_tokens, sampling=sampling, seed=seed)
+
+
+def fake(**fields: Any) -> FakeRuntime:
+    return FakeRuntime(**{"vocab_size": 50, "context": 64, **fields})
+
+
+def with_engine(
+    runtime: FakeRuntime,
+    test: Callable[[Engine], Coroutine[None, None, None]],
+    *,
+    eos: tuple[int, ...] = (),
+    concurrency: int = 1,
+) -> None:
+    engine = Engine(runtime, eos=eos, concurrency=concurrency)
+    engine.start()
+    try:
+        asyncio.run(test(engine))
+    finally:
+        engine.close()
+
+
+async def events_of(generation: Generation) -> list[Event]:
+    with generation:
+        return [event async for event in generation.events()]
+
+
+def tokens_in(events: list[Event]) -> list[int]:
+    return [event.id for event in events if isinstance(event, Token)]
+
+
+def greedy_by_hand(prompt: tuple[int, ...], count: int) -> list[int]:
+    runtime = fake()
+    logits = read_prompt(runtime, prompt)
+    tokens = [int(logits.argmax())]
+    while len(tokens) < count:
+        position = len(prompt) + len(tokens) - 1
+        tokens.append(int(runtime.decode([0], [tokens[-1]], [position])[0].argmax()))
+    return tokens
+
+
+def test_the_events_of_a_request() -> None:
+    async def test(engine: Engine) -> None:
+        events = await events_of(engine.submit(request_of(1, 2, 3)))
+        assert isinstance(events[0], Started)
+        assert tokens_in(events) == greedy_by_hand((1, 2, 3), 5)
+        assert events[-1] == Finished("length")
+        times = [event.at for event in events if isinstance(event, Started | Token)]
+        assert times == sorted(times)
+
+    with_engine(fake(), test)
+
+
+def test_eos_stops_and_is_not_a_token_of_the_answer() -> None:
+    answer = greedy_by_hand((1, 2, 3), 5)
+    end = next(i for i in range(1, 5) if answer[i] not in answer[:i])
+
+    async def test(engine: Engine) -> None:
+        events = await events_of(engine.submit(request_of(1, 2, 3)))
+        assert tokens_in(events) == answer[:end]
+        assert events[-1] == Finished("stop")
+
+    with_engine(fake(), test, eos=(99, answer[end]))
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 3])
+def test_neighbours_and_slots_change_nothing(concurrency: int) -> None:
+    requests = [
+        request_of(*range(1, n + 2), max_tokens=4 + n, sampling=SAMPLED, seed=n) for n in range(6)
+    ]
+
+    async def alone(engine: Engine) -> None:
+        expected.extend([tokens_in(await events_of(engine.submit(r))) for r in requests])
+
+    async def together(engine: Engine) -> None:
+        generations = [engine.submit(r) for r in requests]
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [tokens_in(events) for events in found] == expected
+
+    expected: list[list[int]] = []
+    with_engine(fake(), alone)
+    assert [len(tokens) for tokens in expected] == [4, 5, 6, 7, 8, 9]
+    with_engine(fake(slots=3, batch=2, chunk=3), together, concurrency=concurrency)
+
+
+def test_one_after_the_other_in_order() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(1, n, max_tokens=3)) for n in range(4)]
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        spans = [(e[0], e[-2]) for e in found]
+        for (_, last), (first, _) in itertools.pairwise(spans):
+            assert isinstance(last, Token)
+            assert isinstance(first, Started)
+            assert last.at <= first.at
+
+    with_engine(fake(), test)
+
+
+def test_leaving_a_request_cancels_it_and_no_other() -> None:
+    async def test(engine: Engine) -> None:
+        first = engine.submit(request_of(1, max_tokens=60))
+        second = engine.submit(request_of(2, max_tokens=3))
+        with first:
+            async for event in first.events():
+                if isinstance(event, Token):
+                    break
+        assert not engine.idle
+        events = await asyncio.wait_for(events_of(second), 2)
+        assert events[-1] == Finished("length")
+        assert engine.idle
+        assert [event async for event in first.events()][-1] == Finished("cancelled")
+
+    with_engine(fake(delay=0.02), test)
+
+
+def test_a_request_that_waits_can_be_cancelled() -> None:
+    async def test(engine: Engine) -> None:
+        with engine.submit(request_of(1, max_tokens=60)) as first:
+            with engine.submit(request_of(2)) as second:
+                pass
+            assert [e async for e in second.events()] == [Finished("cancelled")]
+        assert [e async for e in first.events()][-1] == Finished("cancelled")
+
+    with_engine(fake(delay=0.02), test)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+@pytest.mark.parametrize("poisoned", [(1, 13), (13,)])
+def test_a_step_that_raises_ends_its_request_only(
+    poisoned: tuple[int, ...], concurrency: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(engine: Engine) -> None:
+        generations = [
+            engine.submit(request_of(1, 2, max_tokens=4)),
+            engine.submit(request_of(*poisoned)),
+            engine.submit(request_of(3, 4, max_tokens=4)),
+        ]
+        first, second, third = await asyncio.gather(*(events_of(g) for g in generations))
+        assert first[-1] == third[-1] == Finished("length")
+        assert isinstance(second[-1], Failed)
+        assert second[-1].message == "a step of the model failed: RuntimeError: token 13 is poison"
+
+    with_engine(fake(poison=13, slots=2), test, concurrency=concurrency)
+    assert "token 13 is poison" in caplog.text
+
+
+def test_logits_that_are_no_numbers_end_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(engine: Engine) -> None:
+        events = await events_of(engine.submit(request_of(1)))
+        assert isinstance(events[-1], Failed)
+        assert "FloatingPointError" in events[-1].message
+
+    with_engine(fake(spread=float("nan")), test)
+    assert "FloatingPointError" in caplog.text
+
+
+def test_log_probabilities_come_with_their_tokens() -> None:
+    async def test(engine: Engine) -> None:
+        for event in await events_of(engine.submit(request_of(1, sampling=SAMPLED))):
+            if isinstance(event, Token):
+                assert event.logprobs is not None
+                assert len(event.logprobs.top) == 2
+                assert event.logprobs.chosen <= event.logprobs.top[0][1] <= 0
+
+    with_engine(fake(), test)
+
+
+def test_the_penalty_sees_the_answer_as_it_grows() -> None:
+    strong = SamplingOptions(
+        temperature=0, top_k=0, top_p=1, min_p=0, repeat_penalty=100, logprobs=None
+    )
+
+    async def test(engine: Engine) -> None:
+        events = await events_of(engine.submit(request_of(1, 2, max_tokens=40, sampling=strong)))
+        tokens = tokens_in(events)
+        assert len(set(tokens)) > len(set(greedy_by_hand((1, 2), 40)))
+        assert len(set(tokens)) == 40
+
+    with_engine(fake(), test)
+
+
+def test_draining_serves_what_was_accepted_and_refuses_the_rest() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(n, max_tokens=5)) for n in range(3)]
+        engine.drain()
+        with pytest.raises(Draining):
+            engine.submit(request_of(1))
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in found] == [Finished("length")] * 3
+        assert engine.idle
+
+    with_engine(fake(delay=0.01), test)
+
+
+def test_closing_cancels_what_is_left_and_ends_the_thread() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(n, max_tokens=60)) for n in range(3)]
+        await asyncio.to_thread(engine.close)
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in found] == [Finished("cancelled")] * 3
+        assert "engine" not in {thread.name for thread in threading.enumerate()}
+
+    with_engine(fake(delay=0.02), test)
+
+
+def test_an_error_of_the_engine_itself_ends_every_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("our own bug")
+
+    async def test(engine: Engine) -> None:
+        monkeypatch.setattr("server.engine.scheduler.Scheduler.commit", broken)
+        generations = [engine.submit(request_of(n)) for n in range(3)]
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        assert {type(events[-1]) for events in found} == {Failed}
+        with pytest.raises(EngineStopped):
+            engine.submit(request_of(1))
+
+    with_engine(fake(), test)
+    assert "our own bug" in caplog.text
+
+
+def test_a_client_whose_event_loop_is_gone_does_no_harm() -> None:
+    engine = Engine(fake(delay=0.01), eos=(), concurrency=1)
+    engine.start()
+
+    async def leave() -> None:
+        engine.submit(request_of(1, max_tokens=3))
+
+    async def stay() -> None:
+        events = await events_of(engine.submit(request_of(2, max_tokens=3)))
+        assert events[-1] == Finished("length")
+
+    asyncio.run(leave())
+    asyncio.run(stay())
+    engine.close()

@@ -1,0 +1,85 @@
+"""A real server process and real signals."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.server.test_http import answer, stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "tests.server.slow_server"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    try:
+        with httpx.Client(base_url=address, timeout=10) as client:
+            yield process, client
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_accepted_requests_finish_and_refuses_new_ones(
+    server: tuple[subprocess.Popen[str], httpx.Client], number: signal.Signals
+) -> None:
+    process, client = server
+    with ThreadPoolExecutor(3) as pool:
+        running = pool.submit(stream, client, max_tokens=20, seed=1)
+        time.sleep(0.2)
+        queued = pool.submit(answer, client, max_tokens=5, seed=2)
+        time.sleep(0.2)
+        process.send_signal(number)
+        time.sleep(0.1)
+        refused = client.post("/generate", json={"prompt": "x"})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["type"] == "unavailable_error"
+        assert client.get("/health").json()["status"] == "draining"
+        events = running.result()
+        assert len([data for _, data in events if data.get("token_ids")]) == 20
+        assert events[-1][1]["finish_reason"] == "length"
+        assert queued.result()["usage"]["completion_tokens"] == 5
+    assert process.wait(5) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+def test_a_signal_to_an_idle_server_ends_it_at_once(
+    server: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    process, client = server
+    answer(client, max_tokens=1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(3) == 0
+
+
+def test_a_second_signal_does_not_wait(
+    server: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    process, client = server
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(client.post, "/generate", json={"prompt": "x", "max_tokens": 60})
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(2) == 0
+        with pytest.raises(httpx.HTTPError):
+            running.result().raise_for_status()

@@ -1,0 +1,60 @@
+"""The tokenizer beside the library that it wraps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.text.tokenizer import BadTokenizer, Tokenizer
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIBRARY = fakes.gemma_like()
+
+
+def test_bos_comes_in_front_once() -> None:
+    tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
+    plain = tuple(LIBRARY.encode("the dog", add_special_tokens=False).ids)
+    assert tokenizer.encode("the dog") == (fakes.BOS, *plain)
+    assert tokenizer.encode("<bos>the dog") == (fakes.BOS, *plain)
+    assert tokenizer.encode("the dog<bos>") == (fakes.BOS, *plain, fakes.BOS)
+    assert Tokenizer(LIBRARY, bos=None).encode("the dog") == plain
+
+
+def test_special_tokens_have_a_name_and_no_text() -> None:
+    tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
+    ids = tokenizer.encode("the<eos>")
+    assert ids[-1] == fakes.EOS
+    assert tokenizer.decode(ids) == "the"
+    assert tokenizer.name(fakes.EOS) == "<eos>"
+    assert tokenizer.is_silent(fakes.EOS)
+    assert tokenizer.is_silent(10**6)
+    assert not tokenizer.is_silent(ids[1])
+
+
+@given(st.text("thedogfx ,.\n é€😀"))
+def test_what_is_encoded_decodes_to_itself(text: str) -> None:
+    tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_byte_tokens_are_known() -> None:
+    tokenizer = Tokenizer(LIBRARY, bos=None)
+    found = {i for i in range(LIBRARY.get_vocab_size()) if tokenizer.is_byte(i)}
+    assert found == {LIBRARY.token_to_id(f"<0x{byte:02X}>") for byte in range(256)}
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", '{"version": "1.0"}'])
+def test_a_file_that_is_no_tokenizer(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(BadTokenizer, match="bake the bundle again"):
+        Tokenizer.from_file(path, bos=None)
+    path.unlink()
+    with pytest.raises(BadTokenizer, match=r"tokenizer\.json"):
+        Tokenizer.from_file(path, bos=None)
