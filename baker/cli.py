@@ -122,13 +122,19 @@ class TerminalProgress:
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
         """See pipeline.Progress."""
         began = time.perf_counter()
+        if self._console.is_terminal:
+            with self._bar(total) as bar:
+                task = bar.add_task(name, total=total or None)
+                yield lambda units: bar.advance(task, units)
+        else:
+            yield lambda _: None
+        self._console.print(f"{time.perf_counter() - began:6.1f} s  {name}", highlight=False)
+
+    def _bar(self, total: int) -> Progress:
         columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
         if total:
             columns.insert(2, BarColumn())
-        with Progress(*columns, console=self._console, transient=True) as bar:
-            task = bar.add_task(name, total=total or None)
-            yield lambda units: bar.advance(task, units)
-        self._console.print(f"{time.perf_counter() - began:6.1f} s  {name}", highlight=False)
+        return Progress(*columns, console=self._console, transient=True)
 
 
 def main() -> None:

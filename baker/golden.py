@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from models.bundle import Golden, GoldenStep
+from server.runtime.base import read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ def golden_values(runtime: Runtime, tokenizer: Tokenizer) -> Iterator[Golden]:
 
 
 def _continue(runtime: Runtime, ids: tuple[int, ...]) -> Iterator[GoldenStep]:
-    logits = runtime.prefill(_SLOT, ids, 0)
+    logits = read_prompt(runtime, ids, slot=_SLOT)
     for position in range(len(ids), len(ids) + STEPS - 1):
         step = _largest(logits)
         yield step

@@ -65,14 +65,14 @@ class NumpyRuntime:
         """The most sequences that one decode takes."""
         return max(point.batch for point, _ in self._program.entry_points)
 
-    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
-        """Read tokens at positions start, ...; the logits after the last, f32 (vocab_size,)."""
+    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        """Read tokens at positions start, start + 1, ... of a slot."""
         point, graph = min(
             (pair for pair in self._points("prefill") if pair[0].tokens >= len(tokens)),
             key=lambda pair: pair[0].tokens,
         )
         padded = [*tokens, *[0] * (point.tokens - len(tokens))]
-        return self._run(graph, (padded, [start], [len(tokens)]), (slot,)).reshape(-1)
+        self._run(graph, (padded, [start]), slot)
 
     def decode(
         self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
@@ -80,7 +80,7 @@ class NumpyRuntime:
         """Read one token in each slot; the logits after each, f32 (len(slots), vocab_size)."""
         (_, graph) = next(pair for pair in self._points("decode") if pair[0].batch == 1)
         rows = [
-            self._run(graph, ([token], [position]), (slot,))
+            self._run(graph, ([token], [position]), slot)[0]
             for slot, token, position in zip(slots, tokens, positions, strict=True)
         ]
         return np.concatenate(rows)
@@ -88,18 +88,13 @@ class NumpyRuntime:
     def _points(self, kind: str) -> list[tuple[EntryPoint, Graph]]:
         return [pair for pair in self._program.entry_points if pair[0].kind == kind]
 
-    def _run(
-        self, graph: Graph, numbers: Sequence[Sequence[int]], slots: Sequence[int]
-    ) -> NDArray[np.float32]:
-        caches = [cache for slot in slots for cache in self._slot_caches(slot)]
+    def _run(self, graph: Graph, numbers: Sequence[Sequence[int]], slot: int) -> list[NDArray[Any]]:
+        """Run an entry point of one sequence and keep its caches; what it returns before them."""
         arguments = [np.array(values, np.int32) for values in numbers]
+        caches = self._slot_caches(slot)
         results = evaluate(graph, [*arguments, *caches], self._parameters)
-        logits: NDArray[np.float32] = results[0]
-        updated = results[1:]
-        each = len(self._program.caches)
-        for i, slot in enumerate(slots):
-            self._caches[slot] = updated[i * each : (i + 1) * each]
-        return logits
+        self._caches[slot] = results[-len(caches) :]
+        return results[: -len(caches)]
 
     def _slot_caches(self, slot: int) -> list[NDArray[Any]]:
         if slot not in self._caches:
