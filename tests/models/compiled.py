@@ -1,0 +1,74 @@
+"""Compile graphs with the baker's own flags for this machine, and call them by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import iree.runtime as rt
+import ml_dtypes
+import numpy as np
+
+from baker.compile import Compilation
+from baker.targets import find_target
+from models.dsl.stablehlo import module_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.dsl.graph import Graph
+
+    Array = NDArray[Any]
+
+_ELEMENT_TYPES = {
+    np.dtype(np.bool_): rt.HalElementType.BOOL_8,
+    np.dtype(np.int8): rt.HalElementType.SINT_8,
+    np.dtype(np.int32): rt.HalElementType.SINT_32,
+    np.dtype(np.float32): rt.HalElementType.FLOAT_32,
+    np.dtype(ml_dtypes.bfloat16): rt.HalElementType.BFLOAT_16,
+}
+
+
+class Compiled:
+    """Graphs without parameters as one compiled module."""
+
+    def __init__(self, graphs: Sequence[Graph], folder: Path) -> None:
+        source, program = folder / "module.mlir", folder / "module.vmfb"
+        source.write_text(module_text("module", graphs, "model"), encoding="utf-8")
+        with Compilation(source, program, find_target("host")) as compiler:
+            compiler.wait()
+        instance = rt.VmInstance()
+        self._device = rt.get_device("local-task")
+        self._module = rt.VmModule.mmap(instance, str(program))
+        modules = [rt.create_hal_module(instance, self._device), self._module]
+        self._context = rt.VmContext(instance, modules)
+        self._graphs = {graph.name: graph for graph in graphs}
+
+    def __call__(self, name: str, *arrays: Array) -> list[Array]:
+        """The results of one function, in the types that its graph states."""
+        arguments = rt.VmVariantList(len(arrays))
+        for array in arrays:
+            arguments.push_ref(self._upload(array))
+        outputs = self._graphs[name].outputs
+        results = rt.VmVariantList(len(outputs))
+        self._context.invoke(self._module.lookup_function(name), arguments, results)
+        return [
+            self._download(results.get_as_object(i, rt.HalBufferView), tensor.dtype.numpy)
+            for i, tensor in enumerate(outputs)
+        ]
+
+    def _upload(self, array: Array) -> rt.HalBufferView:
+        return self._device.allocator.allocate_buffer_copy(
+            memory_type=rt.MemoryType.DEVICE_LOCAL,
+            allowed_usage=rt.BufferUsage.DEFAULT,
+            device=self._device,
+            # As unsigned integers: NumPy's buffers do not say bfloat16.
+            buffer=np.array(array, order="C").view(np.dtype(f"u{array.dtype.itemsize}")),
+            element_type=_ELEMENT_TYPES[array.dtype],
+        )
+
+    def _download(self, view: rt.HalBufferView, dtype: np.dtype[Any]) -> Array:
+        raw = view.map().asarray(view.shape, np.dtype(f"u{dtype.itemsize}"))
+        return np.array(raw).view(dtype)

@@ -1,0 +1,80 @@
+"""Trace a function on the types of arrays, run it in NumPy, and take its gradient two ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from models.dsl.evaluate import evaluate
+from models.dsl.gradient import gradients
+from models.dsl.graph import Graph, Input, Tensor, make_graph
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+STEP = 1e-5  # central differences: errors of STEP^2 and of 1e-16 / STEP, both near 1e-10
+TOLERANCE = 1e-6
+
+
+def type_of(array: Array) -> TensorType:
+    return TensorType(array.shape, DType.of(array.dtype))
+
+
+def traced(function: Callable[..., Tensor], arrays: Sequence[Array], name: str = "graph") -> Graph:
+    """The graph of a function of one result, on void tensors of these arrays' types."""
+    inputs = {f"x{i}": type_of(array) for i, array in enumerate(arrays)}
+    return trace(name, lambda *tensors: (function(*tensors),), inputs)
+
+
+def run(function: Callable[..., Tensor], *arrays: Array) -> Array:
+    """The function's value on these arrays, by the NumPy interpreter."""
+    (value,) = evaluate(traced(function, arrays), arrays, {})
+    return value
+
+
+def float_inputs(graph: Graph) -> tuple[Tensor, ...]:
+    return tuple(tensor for tensor in graph.inputs if tensor.dtype.is_float)
+
+
+def gradient_graph(graph: Graph, name: str = "gradient") -> Graph:
+    """(inputs, upstream) -> one gradient for each float input, in reverse mode."""
+    (output,) = graph.outputs
+    upstream = Tensor(output.type, Input("upstream"))
+    results = gradients(graph, (upstream,), float_inputs(graph))
+    return make_graph(name, (*graph.inputs, upstream), results, {}, {})
+
+
+def check_gradient(graph: Graph, arrays: Sequence[Array], rng: np.random.Generator) -> int:
+    """Compare reverse mode with central differences in float64; the number of inputs compared."""
+    (output,) = graph.outputs
+    assert output.dtype is DType.F64, "finite differences need float64"
+    upstream = rng.normal(size=output.shape)
+    found = evaluate(gradient_graph(graph), [*arrays, upstream], {})
+    places = [i for i, array in enumerate(arrays) if array.dtype == np.float64]
+    for gradient, place in zip(found, places, strict=True):
+        wanted = _central_differences(graph, arrays, place, upstream)
+        np.testing.assert_allclose(gradient, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    return len(places)
+
+
+def _central_differences(
+    graph: Graph, arrays: Sequence[Array], place: int, upstream: Array
+) -> Array:
+    """The gradient of sum(upstream * graph(arrays)) by the array at `place`."""
+    result = np.zeros(arrays[place].shape)
+    for index in np.ndindex(result.shape):
+        sides = []
+        for step in (STEP, -STEP):
+            moved = arrays[place].copy()
+            moved[index] += step
+            (value,) = evaluate(graph, [*arrays[:place], moved, *arrays[place + 1 :]], {})
+            sides.append(float((upstream * value).sum()))
+        result[index] = (sides[0] - sides[1]) / (2 * STEP)
+    return result

@@ -1,0 +1,282 @@
+"""The manifest: there and back again, and every way in which a bundle can be broken."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.bundle import (
+    FORMAT,
+    MANIFEST,
+    CacheSpec,
+    Compiler,
+    Corrupt,
+    EntryPoint,
+    FileRecord,
+    Golden,
+    GoldenStep,
+    Manifest,
+    NotABundle,
+    SpecialTokens,
+    Target,
+    WrongFormat,
+    read_manifest,
+    record_file,
+    verify_files,
+    write_manifest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+EXAMPLE = Manifest(
+    format=FORMAT, hearth="0.1.0", architecture="gemma3", config={"layers": 18, "eps": 1e-6},
+    precision="bf16", vocab_size=262144, context=2048, slots=2, tolerance=0.05,
+    special_tokens=SpecialTokens(bos=2, eos=(1, 106)),
+    caches=(CacheSpec(name="layers.0.key", rows=640, width=256, dtype="f32"),),
+    entry_points=(
+        EntryPoint(name="prefill_16", kind="prefill", batch=1, tokens=16),
+        EntryPoint(name="decode_1", kind="decode", batch=1, tokens=1),
+    ),
+    target=Target(name="host", triple="x86_64-linux-gnu", cpu="host", features=("avx2",)),
+    compiler=Compiler(name="iree", version="3.13.0", flags=("-O2",)),
+    statistics={"nodes": 3},
+    golden=(
+        Golden(
+            prompt="Hé", prompt_ids=(2, 7), steps=(GoldenStep(token_ids=(5,), logits=(1.5,)),)
+        ),
+    ),
+    sources=(FileRecord(name="model.gguf", bytes=9, sha256="ab"),),
+    files=(FileRecord(name="model.vmfb", bytes=3, sha256="cd"),),
+)  # fmt: skip
+
+
+def parsed(manifest: Manifest = EXAMPLE) -> dict[str, Any]:
+    return dict(json.loads(manifest.to_json()))
+
+
+def read(data: object) -> Manifest:
+    return Manifest.from_json(json.dumps(data))
+
+
+# --- there and back
+
+
+def test_the_example_comes_back() -> None:
+    assert Manifest.from_json(EXAMPLE.to_json()) == EXAMPLE
+    assert "Hé" in EXAMPLE.to_json()
+
+
+_NUMBERS = {
+    int: st.integers(-(2**53), 2**53),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    str: st.text(max_size=8),
+}
+
+
+def of_kind(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a manifest's field."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return st.builds(
+            kind, **{n: st.just(FORMAT) if n == "format" else of_kind(h) for n, h in hints.items()}
+        )
+    if origin is tuple:
+        return st.lists(of_kind(arguments[0]), max_size=2).map(tuple)
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
+    if origin is dict:
+        return st.dictionaries(st.text(max_size=4), st.integers(), max_size=2)
+    if origin is types.UnionType:
+        return st.none() | of_kind(arguments[0])
+    return _NUMBERS[kind]
+
+
+@settings(deadline=None, max_examples=40)
+@given(of_kind(Manifest))
+def test_every_manifest_comes_back(manifest: Manifest) -> None:
+    assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+def test_it_is_written_whole(tmp_path: Path) -> None:
+    write_manifest(tmp_path, EXAMPLE)
+    assert [path.name for path in tmp_path.iterdir()] == [MANIFEST]
+    assert read_manifest(tmp_path) == EXAMPLE
+
+
+# --- what is refused
+
+
+def objects(value: Any, where: str = MANIFEST) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every record in the manifest's JSON, with its path; `config` and `statistics` are free."""
+    if isinstance(value, dict):
+        yield where, value
+        for name, item in value.items():
+            if name not in ("config", "statistics"):
+                yield from objects(item, f"{where}.{name}")
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from objects(item, f"{where}[{i}]")
+
+
+FIELDS = [
+    (where, name)
+    for where, record in objects(parsed())
+    for name in record
+    if (where, name) != (MANIFEST, "format")
+]
+
+
+def test_the_example_reaches_every_field() -> None:
+    records = (
+        Manifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden, GoldenStep,
+        FileRecord,
+    )  # fmt: skip
+    names = {name for _, name in FIELDS} | {"format"}
+    assert names == {field.name for record in records for field in dataclasses.fields(record)}
+
+
+def changed(where: str, change: typing.Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    data = parsed()
+    change(dict(objects(data))[where])
+    return data
+
+
+@pytest.mark.parametrize(("where", "name"), FIELDS)
+def test_a_missing_field_is_named(where: str, name: str) -> None:
+    with pytest.raises(NotABundle) as caught:
+        read(changed(where, lambda record: record.pop(name)))
+    assert str(caught.value) == f"{where}.{name}: missing field"
+
+
+@pytest.mark.parametrize("where", [where for where, _ in objects(parsed())])
+def test_an_unknown_field_is_named(where: str) -> None:
+    with pytest.raises(NotABundle) as caught:
+        read(changed(where, lambda record: record.update(extra=1)))
+    assert str(caught.value) == f"{where}.extra: unknown field"
+
+
+@pytest.mark.parametrize(("where", "name"), FIELDS)
+@pytest.mark.parametrize("value", [True, {"a": [1]}, [[None]]], ids=repr)
+def test_a_field_of_a_wrong_type_is_named(where: str, name: str, value: object) -> None:
+    if name in ("config", "statistics") and isinstance(value, dict):
+        value = "no object"
+    with pytest.raises(NotABundle) as caught:
+        read(changed(where, lambda record: record.update({name: value})))
+    assert str(caught.value).startswith(f"{where}.{name}")
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        (f"{MANIFEST}.caches[0]", "dtype", "f64"),
+        (f"{MANIFEST}.entry_points[1]", "kind", "verify"),
+        (MANIFEST, "context", 2048.0),
+        (MANIFEST, "context", "2048"),
+        (MANIFEST, "precision", 16),
+        (MANIFEST, "tolerance", "0.1"),
+        (MANIFEST, "slots", None),
+        (f"{MANIFEST}.special_tokens", "bos", "2"),
+        (f"{MANIFEST}.target", "features", "avx2"),
+    ],
+)
+def test_a_value_is_refused(where: str, name: str, value: object) -> None:
+    with pytest.raises(NotABundle) as caught:
+        read(changed(where, lambda record: record.update({name: value})))
+    assert f"{where}.{name}: expected " in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+def test_a_whole_number_may_stand_for_a_float() -> None:
+    assert read(parsed() | {"tolerance": 1}).tolerance == 1.0
+    assert read(parsed() | {"special_tokens": {"bos": None, "eos": []}}).special_tokens.bos is None
+
+
+@pytest.mark.parametrize("data", [{"format": 2}, {"format": "1"}, {}, [], 7, None], ids=repr)
+def test_another_format_is_refused_before_anything_else(data: object) -> None:
+    with pytest.raises(WrongFormat, match="this version of Hearth reads 1: bake it again"):
+        read(data)
+
+
+def test_what_is_no_manifest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotABundle, match=r"manifest.json is not JSON"):
+        Manifest.from_json("{")
+    with pytest.raises(NotABundle, match=r"cannot read manifest.json"):
+        read_manifest(tmp_path)
+    with pytest.raises(NotABundle, match=r"is not a bundle"):
+        read_manifest(tmp_path / "nowhere")
+    (tmp_path / MANIFEST).write_bytes(b"\xff\xfe")
+    with pytest.raises(NotABundle, match=r"is not a bundle"):
+        read_manifest(tmp_path)
+
+
+# --- files
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> tuple[Path, Manifest]:
+    (tmp_path / "model.vmfb").write_bytes(bytes(range(200)))
+    (tmp_path / "params.irpa").write_bytes(b"weights")
+    files = tuple(record_file(tmp_path / name) for name in ("model.vmfb", "params.irpa"))
+    return tmp_path, dataclasses.replace(EXAMPLE, files=files)
+
+
+def test_whole_files_are_accepted(bundle: tuple[Path, Manifest]) -> None:
+    verify_files(*bundle)
+    # sha256sum of the seven bytes "weights"
+    assert bundle[1].files[1] == FileRecord(
+        name="params.irpa",
+        bytes=7,
+        sha256="9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c",
+    )
+
+
+def test_a_missing_file(bundle: tuple[Path, Manifest]) -> None:
+    (bundle[0] / "params.irpa").unlink()
+    with pytest.raises(Corrupt, match=r"params.irpa is missing"):
+        verify_files(*bundle)
+
+
+@pytest.mark.parametrize("size", [0, 199, 201])
+def test_a_file_of_another_size(bundle: tuple[Path, Manifest], size: int) -> None:
+    (bundle[0] / "model.vmfb").write_bytes(bytes(size))
+    with pytest.raises(Corrupt, match=f"has {size} bytes, the manifest says 200"):
+        verify_files(*bundle)
+
+
+@pytest.mark.parametrize("place", [0, 100, 199])
+def test_one_flipped_bit(bundle: tuple[Path, Manifest], place: int) -> None:
+    data = bytearray(range(200))
+    data[place] ^= 1
+    (bundle[0] / "model.vmfb").write_bytes(data)
+    with pytest.raises(Corrupt, match=r"model.vmfb differs from what was baked"):
+        verify_files(*bundle)
+
+
+@pytest.mark.parametrize("name", ["{parent}/other", "../other", "sub/other", "./other"])
+def test_a_file_outside_the_bundle(bundle: tuple[Path, Manifest], name: str) -> None:
+    """Refused even though it is there and is what the manifest says."""
+    folder, manifest = bundle
+    inside = folder / "inside"
+    (inside / "sub").mkdir(parents=True)
+    name = name.format(parent=folder)
+    (inside / name).write_bytes(b"weights")
+    record = dataclasses.replace(record_file(inside / name), name=name)
+    with pytest.raises(Corrupt, match="a file outside the bundle"):
+        verify_files(inside, dataclasses.replace(manifest, files=(record,)))
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_folder_is_no_file_of_a_bundle(bundle: tuple[Path, Manifest], name: str) -> None:
+    record = FileRecord(name=name, bytes=0, sha256="")
+    with pytest.raises(Corrupt):
+        verify_files(bundle[0], dataclasses.replace(bundle[1], files=(record,)))

@@ -1,0 +1,386 @@
+"""Gemma 3 with random weights, small enough to compare every position with a plain forward."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models import gemma3
+from models.dsl.evaluate import evaluate
+from models.dsl.types import DType
+from models.gemma3_config import PRESETS, Config
+from models.program import ProgramOptions, StoredTensor
+from tests.models.reference import RIGHT, Mistakes, forward
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from models.program import Program
+
+    Array = NDArray[Any]
+
+CONTEXT = 48
+# No two extents agree, and the scale is not the one that head_dim would give.
+TINY = Config(
+    layers=7, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, window=4, max_context=64,
+    vocab_size=61, query_scale=6**-0.5, global_every=3, global_rope_factor=8.0,
+    global_rope_base=1000.0, local_rope_base=100.0,
+)  # fmt: skip
+OPTIONS = ProgramOptions(
+    context=CONTEXT, precision="f32", prefill_tokens=(3, 8), decode_batches=(1, 2)
+)
+TOKENS = np.random.default_rng(0).integers(0, TINY.vocab_size, 40).tolist()
+SOME = list(range(0, 40, 6))
+# Logits are up to 3; f32 keeps 2e-7 of that, over seven layers some times more.
+TOLERANCE = 2e-5
+
+
+def random_weights(program: Program) -> dict[str, Array]:
+    """Rows of matrices of length 1; norms near 1, as they are after 1 + w."""
+    rng = np.random.default_rng(7)
+    weights: dict[str, Array] = {}
+    for name, kind in program.parameters.items():
+        values = rng.normal(size=kind.shape)
+        if name.endswith("norm.weight"):
+            values = 1 + 0.3 * values
+        elif kind.dtype is DType.I8:
+            values = values * 30
+        else:
+            values = values / np.sqrt(kind.shape[-1])
+        if name.endswith(".scale"):
+            values = np.abs(rng.normal(size=kind.shape)) / (30 * np.sqrt(TINY.hidden)) + 1e-3
+        weights[name] = values.astype(kind.dtype.numpy)
+    return weights
+
+
+class Device:
+    """Calls a program's entry points as models/bundle.py describes them, in NumPy."""
+
+    def __init__(self, config: Config, options: ProgramOptions = OPTIONS, padding: int = 0) -> None:
+        self.program = gemma3.program(config, options)
+        self.weights = random_weights(self.program)
+        self.padding = padding
+
+    def slot(self) -> list[Array]:
+        """The caches of a new sequence."""
+        return [np.zeros((spec.rows, spec.width), np.float32) for spec in self.program.caches]
+
+    def prefill(self, caches: list[Array], tokens: Sequence[int], start: int) -> list[Array]:
+        """The caches after one chunk, by the smallest entry point that holds it."""
+        size = min(n for n in OPTIONS.prefill_tokens if n >= len(tokens))
+        padded = [*tokens, *[self.padding] * (size - len(tokens))]
+        return self._call(f"prefill_{size}", padded, [start], caches)
+
+    def decode(
+        self, slots: list[list[Array]], tokens: Sequence[int], positions: Sequence[int]
+    ) -> tuple[Array, list[list[Array]]]:
+        """Logits (B, V) and the caches of each slot after one token each."""
+        flat = [cache for caches in slots for cache in caches]
+        logits, *updated = self._call(f"decode_{len(slots)}", tokens, positions, flat)
+        each = len(self.program.caches)
+        return logits, [updated[i * each : (i + 1) * each] for i in range(len(slots))]
+
+    def logits_after(
+        self, tokens: Sequence[int], sizes: Sequence[int] = (8,), caches: list[Array] | None = None
+    ) -> Array:
+        """Read all but the last token in chunks of these sizes in turn, decode the last: (V,)."""
+        caches, at, turn = caches or self.slot(), 0, 0
+        while at < len(tokens) - 1:
+            chunk = tokens[at : min(at + sizes[turn % len(sizes)], len(tokens) - 1)]
+            caches = self.prefill(caches, chunk, at)
+            at, turn = at + len(chunk), turn + 1
+        logits, _ = self.decode([caches], tokens[-1:], [at])
+        return np.asarray(logits[0])
+
+    def _call(
+        self, name: str, tokens: Sequence[int], positions: Sequence[int], caches: list[Array]
+    ) -> list[Array]:
+        ((_, graph),) = [pair for pair in self.program.entry_points if pair[0].name == name]
+        numbers = [np.array(values, np.int32) for values in (tokens, positions)]
+        return evaluate(graph, [*numbers, *caches], self.weights)
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return Device(TINY, padding=60)
+
+
+@pytest.fixture(scope="module")
+def decoded(device: Device) -> Array:
+    """The logits after each of TOKENS, one decode after the other: (T, V)."""
+    caches, rows = device.slot(), []
+    for position, token in enumerate(TOKENS):
+        logits, (caches,) = device.decode([caches], [token], [position])
+        rows.append(logits[0])
+    return np.array(rows)
+
+
+# --- against a forward written independently
+
+
+def test_decoding_equals_the_reference_at_every_position(device: Device, decoded: Array) -> None:
+    np.testing.assert_allclose(decoded, forward(TINY, device.weights, TOKENS), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("sizes", [(8,), (3,), (1,), (5, 8, 2), (7, 3)], ids=str)
+def test_prefill_in_any_chunks_gives_the_same_logits(
+    device: Device, decoded: Array, sizes: tuple[int, ...]
+) -> None:
+    for position in range(0, len(TOKENS), 1 if sizes == (8,) else 7):
+        found = device.logits_after(TOKENS[: position + 1], sizes)
+        np.testing.assert_allclose(found, decoded[position], atol=TOLERANCE)
+
+
+MISTAKES = {
+    "the mask ignored in sliding layers": Mistakes(window_ignored=True),
+    "a window of one key more": Mistakes(window_change=1),
+    "a window of one key less": Mistakes(window_change=-1),
+    "global layers counted from 0": Mistakes(layer_shift=-1),
+    "scale 1": Mistakes(scale=1.0),
+    "the scale of head_dim": Mistakes(scale=8**-0.5),
+    "no sqrt(hidden)": Mistakes(embedding_scale=1.0),
+    "sqrt(hidden) rounded as to bf16": Mistakes(embedding_scale=5.65625),
+    "1 + w twice": Mistakes(norm_offset=1.0),
+    "no query norm": Mistakes(query_norm=False),
+    "no key norm": Mistakes(key_norm=False),
+    "a value norm": Mistakes(value_norm=True),
+    "the key norm after the rotation": Mistakes(key_norm_after_rope=True),
+    "interleaved rotary positions": Mistakes(interleaved=True),
+    "partial rotary positions": Mistakes(rotary_part=0.5),
+    "one rotary base": Mistakes(one_rope_base=True),
+    "no rotary factor": Mistakes(rope_factor=False),
+    "the rotary factor in local layers": Mistakes(rope_factor_everywhere=True),
+    "heads taking turns in sharing keys": Mistakes(heads_interleaved=True),
+    "a reshape in place of a transpose": Mistakes(heads_reshaped=True),
+    "a cache frozen to zeros": Mistakes(cache_frozen=True),
+    "no norms behind attention and MLP": Mistakes(post_norms=False),
+    "SiLU for GELU": Mistakes(activation="silu"),
+}
+
+
+@pytest.mark.parametrize("wrong", MISTAKES.values(), ids=MISTAKES)
+def test_a_classic_mistake_would_be_seen(device: Device, decoded: Array, wrong: Mistakes) -> None:
+    """The comparison above goes red for each: by 20 times its tolerance at least."""
+    assert wrong != RIGHT
+    difference = np.abs(decoded - forward(TINY, device.weights, TOKENS, wrong))
+    assert difference.max() > 20 * TOLERANCE
+
+
+@pytest.mark.parametrize(("size", "least", "most"), [(3, 0.0, 2e-4), (8, 2e-3, 0.2)])
+def test_bf16_weights(size: int, least: float, most: float) -> None:
+    """Decoding and short chunks keep activations to 2^-16 of their sum; longer ones round them."""
+    device = Device(TINY, replace(OPTIONS, precision="bf16"))
+    assert device.weights["embed_tokens.weight"].dtype == ml_dtypes.bfloat16
+    found = [device.logits_after(TOKENS[: n + 1], (size,)) for n in SOME]
+    assert least <= np.abs(found - forward(TINY, device.weights, TOKENS)[SOME]).max() < most
+
+
+def test_int8_weights() -> None:
+    """Activations have 127 steps in each row, which over seven layers is some percent."""
+    device = Device(TINY, replace(OPTIONS, precision="int8"))
+    real = {
+        name: array * device.weights[name.replace(".weight", ".scale")][:, None]
+        if array.dtype == np.int8
+        else array
+        for name, array in device.weights.items()
+    }
+    wanted = forward(TINY, real, TOKENS)[SOME]
+    found = [device.logits_after(TOKENS[: n + 1]) for n in SOME]
+    assert np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 0.1
+
+
+# --- who can change what
+
+
+@settings(deadline=None, max_examples=15)
+@given(data=st.data())
+def test_a_token_never_changes_what_is_before_it(device: Device, data: st.DataObject) -> None:
+    """Also not through the caches, where a chunk has left the rows of later tokens."""
+    changed = data.draw(st.integers(1, 7))
+    position = data.draw(st.integers(0, changed - 1))
+    first = device.prefill(device.slot(), TOKENS[:8], 0)
+    other = [*TOKENS[:changed], (TOKENS[changed] + 1) % 61, *TOKENS[changed + 1 : 8]]
+    second = device.prefill(device.slot(), other, 0)
+    for left, right in zip(first, second, strict=True):
+        assert np.array_equal(left[:changed], right[:changed])
+        assert not np.array_equal(left[changed], right[changed])
+    token = TOKENS[position]
+    before, _ = device.decode([first], [token], [position])
+    after, _ = device.decode([second], [token], [position])
+    assert np.array_equal(before, after)
+
+
+@pytest.fixture(scope="module")
+def one_sliding_layer() -> Device:
+    return Device(replace(TINY, layers=1))
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_a_sliding_layer_forgets_after_exactly_its_window(
+    one_sliding_layer: Device, data: st.DataObject
+) -> None:
+    position = data.draw(st.integers(TINY.window, 39))
+    sizes = data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
+    tokens = TOKENS[: position + 1]
+    before = one_sliding_layer.logits_after(tokens, sizes)
+    gone = position - TINY.window
+    forgotten = [(token + 1) % 61 for token in tokens[: gone + 1]]
+    after = one_sliding_layer.logits_after([*forgotten, *tokens[gone + 1 :]], sizes)
+    assert np.array_equal(before, after)
+    oldest = [*tokens[: gone + 1], (tokens[gone + 1] + 1) % 61, *tokens[gone + 2 :]]
+    assert not np.array_equal(before, one_sliding_layer.logits_after(oldest, sizes))
+
+
+def test_the_rings_of_sliding_layers_wrap_around(device: Device) -> None:
+    """So the comparisons above see wrapped rows: three rounds and more of a sliding layer's."""
+    rows = {spec.name: spec.rows for spec in device.program.caches}
+    assert rows["layers.0.key"] == TINY.window + OPTIONS.chunk == 12
+    assert rows["layers.2.value"] == CONTEXT + OPTIONS.chunk
+    assert len(TOKENS) > 3 * rows["layers.0.key"]
+
+
+@pytest.mark.parametrize("length", [1, 4, 5, 9, 13, 25, 38])
+def test_padding_is_never_seen(device: Device, length: int) -> None:
+    """Nor is a chunk's padding that wraps around onto the rows of old tokens."""
+    other = Device(TINY, padding=3)
+    tokens = TOKENS[: length + 1]
+    assert np.array_equal(device.logits_after(tokens), other.logits_after(tokens))
+    (once, twice) = (each.prefill(each.slot(), tokens[:1], 0) for each in (device, other))
+    assert not all(map(np.array_equal, once, twice))  # it is there, though
+
+
+def test_the_last_chunk_may_reach_beyond_the_context(device: Device) -> None:
+    tokens = (TOKENS * 2)[:CONTEXT]
+    wanted = forward(TINY, device.weights, tokens)[-1]
+    # The chunk at 46 is padded up to position 48 or 53.
+    for sizes in ((8,), (3,), (8, 8, 8, 8, 8, 6, 1)):
+        np.testing.assert_allclose(device.logits_after(tokens, sizes), wanted, atol=TOLERANCE)
+
+
+@settings(deadline=None, max_examples=10)
+@given(before=st.integers(1, 40), length=st.integers(1, 20))
+def test_a_used_slot_gives_the_same_bits_as_a_new_one(
+    device: Device, before: int, length: int
+) -> None:
+    used = device.slot()
+    for at in range(0, before, 8):
+        used = device.prefill(used, TOKENS[::-1][at : at + 8], at)
+    again = device.logits_after(TOKENS[:length], caches=used)
+    assert np.array_equal(again, device.logits_after(TOKENS[:length]))
+
+
+def test_a_batch_of_two_equals_two_decodes(device: Device) -> None:
+    """At different positions; only the matrix product may round otherwise with two rows."""
+    slots = [device.slot(), device.slot()]
+    slots[0] = device.prefill(slots[0], TOKENS[:7], 0)
+    slots[1] = device.prefill(slots[1], TOKENS[20:23], 0)
+    tokens, positions = [5, 9], [7, 3]
+    both, after_both = device.decode(slots, tokens, positions)
+    for i, caches in enumerate(slots):
+        alone, (after,) = device.decode([caches], tokens[i : i + 1], positions[i : i + 1])
+        np.testing.assert_allclose(both[i], alone[0], atol=1e-5)
+        for left, right in zip(after_both[i], after, strict=True):
+            np.testing.assert_allclose(left, right, atol=1e-5)
+    assert np.abs(both[0] - both[1]).max() > 0.1
+
+
+# --- what a program is made of
+
+
+def test_the_270m_has_its_236_tensors_and_one_head() -> None:
+    config = replace(PRESETS["270m"], vocab_size=262153)  # a fine-tune with tokens of its own
+    program = gemma3.program(config, replace(OPTIONS, context=2048))
+    assert len(program.parameters) == 236
+    large = [name for name, kind in program.parameters.items() if 262153 in kind.shape]
+    assert large == ["embed_tokens.weight"]
+    for point, graph in program.entry_points:
+        logits = [tensor for tensor in graph.outputs if 262153 in tensor.shape]
+        assert len(logits) == (point.kind == "decode")
+
+
+@pytest.mark.parametrize(("precision", "tensors"), [("f32", 236), ("bf16", 236), ("int8", 363)])
+def test_a_precision_changes_matrices_only(precision: str, tensors: int) -> None:
+    """int8 adds a scale for each of the 18 * 7 + 1 matrices."""
+    program = gemma3.program(PRESETS["270m"], replace(OPTIONS, precision=precision))
+    assert len(program.parameters) == tensors
+    storage = {"f32": DType.F32, "bf16": DType.BF16, "int8": DType.I8}[precision]
+    for name, kind in program.parameters.items():
+        assert kind.dtype is (storage if len(kind.shape) == 2 else DType.F32), name
+
+
+def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens(device: Device) -> None:
+    for point, graph in device.program.entry_points:
+        assert ("norm.weight" in graph.parameters) == (point.kind == "decode")
+        assert sorted(graph.in_place.values()) == list(range(2, len(graph.inputs)))
+
+
+_TRACE = """
+import sys
+from models import gemma3
+from models.gemma3_config import PRESETS
+from models.program import ProgramOptions
+options = ProgramOptions(
+    context=8192, precision="bf16", prefill_tokens=(16, 128), decode_batches=(1, 2)
+)
+program = gemma3.program(PRESETS[sys.argv[1]], options)
+print(sum(kind.size for kind in program.parameters.values()))
+print([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
+"""
+# Published sizes of the text models, in parameters.
+_PARAMETERS = {"270m": 268e6, "1b": 1.0e9, "4b": 3.88e9, "12b": 11.8e9, "27b": 27.0e9}
+
+
+@pytest.mark.parametrize("size", PRESETS)
+def test_a_preset_traces_without_the_memory_for_its_weights(size: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", _TRACE, size], capture_output=True, text=True, check=True
+    )
+    count, peak = result.stdout.strip().split("\n")
+    assert int(count) == pytest.approx(_PARAMETERS[size], rel=0.01)
+    _, kilobytes, unit = peak.split()
+    assert unit == "kB"
+    assert int(kilobytes) < 250_000  # the 27B's weights have 54 GB
+
+
+# --- names in files
+
+
+def stored(*, gguf: bool, names: tuple[str, ...] = ()) -> Mapping[str, StoredTensor]:
+    parameters = gemma3.program(PRESETS["270m"], OPTIONS).parameters
+    return {name: gemma3.stored_tensor(name, names, gguf=gguf) for name in parameters}
+
+
+def test_names_in_gguf_whose_norms_hold_1_plus_w() -> None:
+    found = stored(gguf=True)
+    assert len({tensor.name for tensor in found.values()}) == 236
+    assert {tensor.offset for tensor in found.values()} == {0.0}
+    assert found["layers.17.self_attn.k_norm.weight"].name == "blk.17.attn_k_norm.weight"
+    assert found["layers.0.pre_feedforward_layernorm.weight"].name == "blk.0.ffn_norm.weight"
+    assert found["norm.weight"].name == "output_norm.weight"
+
+
+def test_names_in_safetensors_whose_norms_hold_w() -> None:
+    found = stored(gguf=False)
+    assert all(tensor.name == f"model.{name}" for name, tensor in found.items())
+    norms = {name for name, tensor in found.items() if tensor.offset == 1.0}
+    assert len(norms) == 18 * 6 + 1
+    assert norms == {name for name in found if "norm" in name}
+    assert {found[name].offset for name in found.keys() - norms} == {0.0}
+
+
+@pytest.mark.parametrize("prefix", ["model.", "model.language_model.", "language_model.model."])
+def test_names_one_level_down(prefix: str) -> None:
+    names = (f"{prefix}norm.weight", "vision_tower.x")
+    assert gemma3.stored_tensor("norm.weight", names, gguf=False).name == f"{prefix}norm.weight"
+    assert [gemma3.is_other_part(name) for name in names] == [False, True]

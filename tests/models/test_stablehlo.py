@@ -1,0 +1,172 @@
+"""The text of a module: weights are globals, inputs are arguments, every node is one line."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from iree.compiler import ir
+
+from models import gemma3
+from models.dsl import nn, ops
+from models.dsl.graph import Apply, Tensor
+from models.dsl.ops import REGISTRY
+from models.dsl.ops.creation import LARGEST_CONSTANT, literal
+from models.dsl.stablehlo import module_text
+from models.dsl.trace import trace
+from models.dsl.types import DslError, DType, TensorType
+from models.gemma3_config import Config
+from models.program import ProgramOptions
+
+if TYPE_CHECKING:
+    from models.program import Program
+
+TINY = Config(
+    layers=3, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, window=4, max_context=64,
+    vocab_size=61, query_scale=6**-0.5, global_every=3,
+)  # fmt: skip
+
+
+def tiny(precision: str) -> Program:
+    options = ProgramOptions(
+        context=48, precision=precision, prefill_tokens=(4, 40), decode_batches=(1, 2)
+    )
+    return gemma3.program(TINY, options)
+
+
+@pytest.fixture(scope="module", params=["f32", "bf16", "int8"])
+def program(request: pytest.FixtureRequest) -> Program:
+    return tiny(request.param)
+
+
+@pytest.fixture(scope="module")
+def text(program: Program) -> str:
+    return module_text("tiny", program.graphs, "model")
+
+
+def test_the_compiler_parses_and_verifies_it(text: str) -> None:
+    """It derives every op's result type anew and compares it with ours."""
+    with ir.Context():
+        module = ir.Module.parse(text)
+        assert module.operation.verify()
+        with pytest.raises(ir.MLIRError):
+            ir.Module.parse(re.sub(r"(stablehlo.tanh.*-> tensor<)\d+x", r"\g<1>77x", text))
+
+
+def test_one_global_for_each_parameter(program: Program, text: str) -> None:
+    found = re.findall(
+        r'util.global private @"(.+)" = #flow.parameter.named<"model"::"(.+)"> : (.+)', text
+    )
+    assert {name: kind for name, key, kind in found if name == key} == {
+        name: kind.mlir for name, kind in program.parameters.items()
+    }
+    assert len(found) == len(program.parameters)
+    assert "mutable" not in text
+
+
+def test_one_argument_for_each_input(program: Program, text: str) -> None:
+    headers = re.findall(r"func.func public @(\w+)\((.*)\) -> \((.*)\) \{\n", text)
+    assert [name for name, _, _ in headers] == [graph.name for graph in program.graphs]
+    for graph, (_, arguments, results) in zip(program.graphs, headers, strict=True):
+        found = re.findall(
+            r"%arg\d+: (tensor<\w+>)(?: {iree.abi.output = (\d+) : index})?", arguments
+        )
+        assert [kind for kind, _ in found] == [tensor.type.mlir for tensor in graph.inputs]
+        in_place = {int(result): i for i, (_, result) in enumerate(found) if result}
+        assert in_place == graph.in_place
+        assert results.split(", ") == [tensor.type.mlir for tensor in graph.outputs]
+
+
+def test_every_node_is_one_line(program: Program, text: str) -> None:
+    """No op is left out, none is a comment, none is a call into the unknown."""
+    bodies = text.split("func.func public @")[1:]
+    for graph, body in zip(program.graphs, bodies, strict=True):
+        lines = re.findall(r"^    (%v\d+) = \"", body, re.MULTILINE)
+        assert lines == [f"%v{i}" for i in range(len(graph.nodes))]
+    assert "custom_call" not in text
+    assert "//" not in text
+
+
+def test_operands_are_those_of_the_graph(program: Program, text: str) -> None:
+    """In number and by type, in front of what an op's lowering adds, which is named after it."""
+    bodies = text.split("func.func public @")[1:]
+    for graph, body in zip(program.graphs, bodies, strict=True):
+        pattern = r'^    (%v\d+) = "[\w.]+"\((.*?)\).* : \((.*?)\) -> '
+        lines = re.findall(pattern, body, re.MULTILINE)
+        for node, (result, operands, types) in zip(graph.nodes, lines, strict=True):
+            assert isinstance(node.origin, Apply)
+            own = len(node.inputs)
+            names = [name for name in operands.split(", ") if name]
+            assert all(re.fullmatch(rf"{result}[a-z]\d*", name) for name in names[own:])
+            assert all(re.fullmatch(r"%(arg|w|v)\d+", name) for name in names[:own])
+            wanted = [tensor.type.mlir for tensor in node.inputs]
+            assert [kind for kind in types.split(", ") if kind][:own] == wanted
+
+
+def test_every_op_of_the_model_is_in_the_registry(program: Program) -> None:
+    used: Counter[str] = Counter()
+    for graph in program.graphs:
+        for node in graph.nodes:
+            assert isinstance(node.origin, Apply)
+            assert REGISTRY[node.origin.op.name] is node.origin.op
+            used[node.origin.op.name] += 1
+    assert used.keys() >= {"gather", "scatter", "project", "dot_general", "select", "rsqrt"}
+
+
+def test_no_large_constant(text: str) -> None:
+    """A weight in the text would be hex digits by the thousand."""
+    digits = max(len(found) for found in re.findall(r"0x([0-9A-F]+)", text))
+    assert digits <= LARGEST_CONSTANT * 8
+    assert max(map(len, text.splitlines())) < 10_000
+
+
+def test_literals_lose_nothing() -> None:
+    """As bits: -inf has no other form in MLIR, and decimal digits would round."""
+    assert literal(-np.inf, DType.F32) == "0xFF800000"
+    assert literal(0.1, DType.F32) == "0x3DCCCCCD"
+    assert literal(1.0, DType.BF16) == "0x3F80"
+    assert literal(-7, DType.I32) == "-7"
+    assert [literal(value, DType.BOOL) for value in (0, 1)] == ["false", "true"]
+
+
+def test_the_model_has_masks_of_minus_infinity_and_no_nan(text: str) -> None:
+    filled = re.findall(r"dense<0x([0-9A-F]{8})> : tensor<[\dx]*f32>", text)
+    assert "FF800000" in filled
+    values = np.array([int(bits, 16) for bits in filled], np.uint32).view(np.float32)
+    assert not np.isnan(values).any()
+
+
+def test_one_name_cannot_be_two_parameters() -> None:
+    graphs = []
+    for width in (2, 3):
+        norm = nn.RMSNorm(width, 1e-6)
+        graphs.append(
+            trace(f"g{width}", lambda x, norm=norm: (norm(x),),
+                  {"x": TensorType((width,), DType.F32)}, parameters=norm.parameters())
+        )  # fmt: skip
+    with pytest.raises(DslError, match=r"weight is f32\[2\] and, in g3, f32\[3\]"):
+        module_text("m", graphs, "model")
+
+
+def test_functions_share_a_parameter() -> None:
+    norm = nn.RMSNorm(2, 1e-6)
+    inputs = {"x": TensorType((2,), DType.F32)}
+    graphs = [
+        trace(name, lambda x: (norm(x),), inputs, parameters=norm.parameters()) for name in "ab"
+    ]
+    text = module_text("m", graphs, "model")
+    assert text.count("util.global private") == 1
+    assert text.count("util.global.load") == 2
+
+
+def test_an_op_s_constants_follow_its_inputs() -> None:
+    def total(x: Tensor) -> tuple[Tensor]:
+        return (ops.reduce_max(x, axes=(0,)),)
+
+    graph = trace("g", total, {"x": TensorType((5,), DType.F32)})
+    text = module_text("m", [graph], "model")
+    assert "%v0c0 = stablehlo.constant dense<0xFF800000> : tensor<f32>" in text
+    assert '%v0 = "stablehlo.reduce"(%arg0, %v0c0)' in text
