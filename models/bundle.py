@@ -32,7 +32,7 @@ import types
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -187,7 +187,7 @@ class Manifest:
     def from_json(text: str) -> Manifest:
         """Read manifest.json's text; raises NotABundle or WrongFormat, naming the field."""
         try:
-            data = json.loads(text)
+            data = json.loads(text, parse_constant=_refuse_constant)
         except ValueError as error:
             raise NotABundle(f"{MANIFEST} is not JSON: {error}") from error
         found = data.get("format") if isinstance(data, dict) else None
@@ -240,6 +240,10 @@ def write_manifest(bundle: Path, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(bundle / MANIFEST)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
 
 
 def _typed(kind: type[T], value: Any, where: str) -> T:

@@ -128,7 +128,8 @@ def from_hugging_face(data: Mapping[str, Any]) -> Config:
         )
     if "text_config" in data:
         _refuse_unknown(data, _HUGGING_FACE_OUTER, "config.json")
-        return from_hugging_face({"model_type": "gemma3_text", **data["text_config"]})
+        outer = {key: data[key] for key in ("tie_word_embeddings",) if key in data}
+        return from_hugging_face({**outer, "model_type": "gemma3_text", **data["text_config"]})
     known = {*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_FIXED, *_HUGGING_FACE_IGNORED}
     _refuse_unknown(data, known | {*_HUGGING_FACE_PATTERN, "rope_parameters"}, "config.json")
     for key, supported in _HUGGING_FACE_FIXED.items():
@@ -162,13 +163,13 @@ def _rope_keys(data: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     by_kind = data["rope_parameters"]
     _refuse_unknown(by_kind, {"full_attention", "sliding_attention"}, "rope_parameters")
-    local, whole = by_kind["sliding_attention"], by_kind["full_attention"]
+    local, whole = (_required(by_kind, f"{kind}_attention") for kind in ("sliding", "full"))
     if local.get("rope_type", "default") != "default":
         raise ConfigError(f"rope_parameters.sliding_attention: {local!r}, supported is default")
     scaling = {key: value for key, value in whole.items() if key != "rope_theta"}
     return {
-        "rope_theta": whole["rope_theta"],
-        "rope_local_base_freq": local["rope_theta"],
+        "rope_theta": _required(whole, "rope_theta"),
+        "rope_local_base_freq": _required(local, "rope_theta"),
         "rope_scaling": scaling,
     }
 
@@ -182,7 +183,13 @@ def _linear_factor(scaling: Mapping[str, Any] | None) -> float:
         return 1.0
     if kind != "linear":
         raise ConfigError(f"rope_scaling: type {kind!r}, supported are linear and default")
-    return float(scaling["factor"])
+    return float(_required(scaling, "factor"))
+
+
+def _required(data: Mapping[str, Any], key: str) -> Any:
+    if key not in data:
+        raise ConfigError(f"config.json: {key} is missing in {dict(data)!r:.100}")
+    return data[key]
 
 
 def _check_layer_types(config: Config, given: list[str] | None) -> None:

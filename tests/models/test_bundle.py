@@ -280,3 +280,9 @@ def test_a_folder_is_no_file_of_a_bundle(bundle: tuple[Path, Manifest], name: st
     record = FileRecord(name=name, bytes=0, sha256="")
     with pytest.raises(Corrupt):
         verify_files(bundle[0], dataclasses.replace(bundle[1], files=(record,)))
+
+
+def test_a_tolerance_that_is_no_number_is_refused() -> None:
+    """Nothing is larger than NaN: every self-test would pass."""
+    with pytest.raises(NotABundle, match="NaN"):
+        Manifest.from_json('{"format": 1, "tolerance": NaN}')

@@ -214,3 +214,27 @@ def test_a_missing_key_of_gguf_is_named(key: str) -> None:
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
 def test_the_manifest_s_form_gives_the_configuration_back(preset: Config) -> None:
     assert Config(**describe(preset)) == preset
+
+
+def test_an_untied_head_is_refused_wherever_it_is_said() -> None:
+    text = {"model_type": "gemma3_text", "num_hidden_layers": 34, "hidden_size": 2560}
+    with pytest.raises(ConfigError, match="tie_word_embeddings"):
+        from_hugging_face(
+            {"model_type": "gemma3", "tie_word_embeddings": False, "text_config": text}
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({"rope_scaling": {"rope_type": "linear"}}, "factor"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}, "sliding_attention"),
+        (
+            {"rope_parameters": {"full_attention": {}, "sliding_attention": {"rope_theta": 1e4}}},
+            "rope_theta",
+        ),
+    ],
+)
+def test_half_said_rotary_settings_are_refused(change: dict[str, object], missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"{missing} is missing"):
+        from_hugging_face({"model_type": "gemma3_text", **change})

@@ -1,0 +1,230 @@
+"""`bake` on the real model: other sources, other machines, and what is left when it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from baker.pipeline import BakeError, bake
+from baker.recipe import RecipeError
+from baker.targets import embedded_elfs
+from baker.tokenizer import tokenizer_json
+from baker.weights.open import open_weights
+from models.bundle import MANIFEST, VMFB, read_manifest, verify_files
+from models.gemma3 import stored_tensor
+from models.gemma3_config import ConfigError
+from server.runtime.base import read_prompt
+from server.runtime.cpu import UnsupportedCpu
+from server.runtime.load import open_bundle
+from tests.conftest import Silent, order
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from baker.weights.source import WeightSource
+    from tests.conftest import Bundles
+
+pytestmark = pytest.mark.slow
+
+CONFIG = {
+    "architectures": ["Gemma3ForCausalLM"],
+    "attention_bias": False,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size": 640,
+    "intermediate_size": 2048,
+    "max_position_embeddings": 32768,
+    "model_type": "gemma3_text",
+    "num_attention_heads": 4,
+    "num_hidden_layers": 18,
+    "num_key_value_heads": 1,
+    "query_pre_attn_scalar": 256,
+    "rms_norm_eps": 1e-06,
+    "rope_local_base_freq": 10000.0,
+    "rope_theta": 1000000.0,
+    "sliding_window": 512,
+    "vocab_size": 262144,
+}
+_COMMAND = [sys.executable, "-c", "from baker.cli import main; main()"]
+_EXECUTABLES = {"x86_64": 62, "aarch64": 183}
+
+
+def hugging_face_folder(source: WeightSource, folder: Path) -> Path:
+    """The GGUF's dequantised weights as Hugging Face stores them: w for norms, in two shards."""
+    folder.mkdir()
+    parameters = ["embed_tokens.weight", "norm.weight"]
+    inner = [
+        *(f"self_attn.{name}.weight" for name in "q_proj k_proj v_proj o_proj".split()),
+        *(f"self_attn.{name}_norm.weight" for name in "qk"),
+        *(f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
+        *(
+            f"{name}_layernorm.weight"
+            for name in "input post_attention pre_feedforward post_feedforward".split()
+        ),
+    ]
+    parameters += [f"layers.{layer}.{name}" for layer in range(18) for name in inner]
+    shards: list[dict[str, NDArray[np.float32]]] = [{}, {}]
+    for i, name in enumerate(parameters):
+        values = source.read(stored_tensor(name, source.names(), gguf=True).name)
+        shards[i % 2][f"model.{name}"] = values - 1 if name.endswith("norm.weight") else values
+    index: dict[str, str] = {}
+    for i, shard in enumerate(shards, start=1):
+        file = f"model-{i:05}-of-00002.safetensors"
+        save_file(shard, folder / file)
+        index |= dict.fromkeys(shard, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "tokenizer.json").write_text(tokenizer_json(source), encoding="utf-8")
+    return folder
+
+
+def test_safetensors_and_gguf_give_the_same_bits(bundles: Bundles, tmp_path: Path) -> None:
+    folder = hugging_face_folder(open_weights(None), tmp_path / "hf")
+    made = bake(order(tmp_path / "bundle", weights=folder, slots=2), Silent())
+    digests = [
+        {file.name: file.sha256 for file in read_manifest(path).files}
+        for path in (made, bundles["f32"])
+    ]
+    assert digests[0]["params.irpa"] == digests[1]["params.irpa"]
+    (_, ours), (_, theirs) = (open_bundle(path, threads=None) for path in (made, bundles["f32"]))
+    prompt = list(range(1000, 1100))
+    np.testing.assert_array_equal(read_prompt(ours, prompt), read_prompt(theirs, prompt))
+
+
+def test_another_machine_from_the_same_trace(bundles: Bundles, tmp_path: Path) -> None:
+    other = {"x86_64": "aarch64", "aarch64": "x86_64-v3"}[platform.machine()]
+    made = bake(order(tmp_path / "bundle", target=other, slots=2), Silent())
+    machines = {elf.machine for elf in embedded_elfs((made / VMFB).read_bytes())}
+    assert machines == {_EXECUTABLES[other.split("-")[0]]}
+    here, there = read_manifest(bundles["f32"]), read_manifest(made)
+    verify_files(made, there)
+    assert there.golden == here.golden
+    assert there.statistics == here.statistics
+    with pytest.raises(UnsupportedCpu, match=other.split("-")[0]):
+        open_bundle(made, threads=None)
+
+
+def test_what_is_not_a_bundle_is_not_replaced(tmp_path: Path) -> None:
+    occupied = tmp_path / "notes"
+    occupied.mkdir()
+    (occupied / "letter.txt").write_text("dear all")
+    with pytest.raises(BakeError, match="not a bundle"):
+        bake(order(occupied), Silent())
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"size": "1b"}, RecipeError, "--size 1b: the weights are of size 270m"),
+        ({"context": 40000}, RecipeError, "--context 40000: wanted 1 to 32768"),
+        ({"slots": 0}, RecipeError, "--slots 0"),
+    ],
+)
+def test_orders_that_do_not_fit(
+    tmp_path: Path, change: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        bake(replace(order(tmp_path / "bundle"), **change), Silent())  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_config_key_is_refused_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "mixture_of_depths": 3}))
+    save_file({"model.norm.weight": np.zeros(640, np.float32)}, folder / "model.safetensors")
+    with pytest.raises(ConfigError, match="mixture_of_depths"):
+        bake(order(tmp_path / "bundle", weights=folder), Silent())
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*_COMMAND, "gemma3", "--out", str(folder / "bundle"), *options],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("after", ["lower to StableHLO", "write the tokenizer"])
+def test_an_interrupted_bake_leaves_nothing(
+    tmp_path: Path, stop: signal.Signals, after: str
+) -> None:
+    process = start(tmp_path)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if after in line:
+            break
+    time.sleep(0.2)
+    process.send_signal(stop)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a disk: the kernel refuses the write."""
+    limit = 100 << 20
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = subprocess.run(
+        [*_COMMAND, "gemma3", "--out", str(tmp_path / "bundle")],
+        capture_output=True,
+        text=True,
+        preexec_fn=limited,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("bake: [Errno")
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_inspect_and_verify(bundles: Bundles, tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*_COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+    bundle = bundles["f32"]
+    shown = run("inspect", str(bundle))
+    assert shown.returncode == 0
+    for fact in ("gemma3", "prefill_128", "decode_2", "params.irpa", "cache"):
+        assert fact in shown.stdout
+
+    verified = run("verify", str(bundle))
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert "passed" in verified.stdout
+
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in bundle.iterdir():
+        if file.name != MANIFEST:
+            (broken / file.name).symlink_to(file)
+    text = (bundle / MANIFEST).read_text(encoding="utf-8")
+    manifest = read_manifest(bundle)
+    first = manifest.golden[0].steps[0].logits[0]
+    (broken / MANIFEST).write_text(text.replace(repr(first), repr(first + 0.1)), encoding="utf-8")
+    refused = run("verify", str(broken))
+    assert refused.returncode == 1
+    assert "the self-test failed" in refused.stdout

@@ -1,0 +1,78 @@
+"""What the compiler makes of the caches: updated where they lie, never copied, never merged."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from baker.compile import Compilation
+from baker.targets import find_target
+from models import gemma3
+from models.dsl.stablehlo import module_text
+from models.gemma3_config import PRESETS
+from models.program import ProgramOptions
+
+if TYPE_CHECKING:
+    from models.program import Program
+
+OPTIONS = ProgramOptions(
+    context=2048, precision="f32", prefill_tokens=(16, 128), decode_batches=(1, 2)
+)
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return gemma3.program(PRESETS["270m"], OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def decode_ir(program: Program, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The stream dialect of the decode entry points: every copy, fill and allocation by size."""
+    folder = tmp_path_factory.mktemp("stream")
+    graphs = [graph for point, graph in program.entry_points if point.kind == "decode"]
+    (folder / "in.mlir").write_text(module_text("hearth", graphs, "model"), encoding="utf-8")
+    target = find_target("host")
+    with Compilation(folder / "in.mlir", folder / "out.mlir", target, until="stream") as compiler:
+        compiler.wait()
+    return (folder / "out.mlir").read_text(encoding="utf-8")
+
+
+def constants(ir: str) -> dict[str, int]:
+    """Index constants by name: sizes are written as %c1024 or %c1024_7."""
+    return {
+        name: int(value)
+        for name, value in re.findall(r"(%c\w+) = arith.constant (\d+) : index", ir)
+    }
+
+
+def test_decode_copies_nothing_of_cache_size(program: Program, decode_ir: str) -> None:
+    smallest = min(spec.bytes for spec in program.caches)
+    sizes = constants(decode_ir)
+    operation = r"stream\.(?:cmd\.(?:copy|fill)|async\.(?:clone|copy|update|fill|splat))"
+    moved = [sizes[name] for name in re.findall(rf"{operation} [^\n]*?, (%c\w+) :", decode_ir)]
+    assert all(size < smallest for size in moved), sorted(set(moved))
+
+
+def test_decode_moves_no_cache_by_a_dispatch(program: Program, decode_ir: str) -> None:
+    smallest = min(spec.bytes for spec in program.caches)
+    moves = re.findall(r"public @\w+_slow_memcpy .*?\n    }\n  }\n", decode_ir, re.DOTALL)
+    for body in moves:
+        for extents in re.findall(r"dispatch\.tensor<\w+:tensor<([\dx]+)xf32>>", body):
+            assert 4 * math.prod(map(int, extents.split("x"))) < smallest
+
+
+def test_every_cache_is_consumed_and_written_in_place(program: Program, decode_ir: str) -> None:
+    caches = len(program.caches)
+    each = sum(point.batch for point, _ in program.entry_points if point.kind == "decode")
+    assert len(re.findall(r"stream\.tensor\.import [^\n]*\bconsume\b", decode_ir)) == each * caches
+    calls = re.findall(r"stream\.cmd\.dispatch @(\w+)::@\w*scatter\w*", decode_ir)
+    assert len(calls) == each * caches
+
+
+def test_no_dispatch_packs_a_cache(program: Program, decode_ir: str) -> None:
+    """Data tiling would lay a whole cache out anew on every step."""
+    for spec in program.caches:
+        assert f"encode_{spec.rows}x{spec.width}x" not in decode_ir

@@ -1,0 +1,49 @@
+"""What several tests share: the real model, baked once a session in each precision asked for."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from baker.pipeline import bake
+from baker.recipe import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class Silent:
+    """A Progress that says nothing."""
+
+    @contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:  # noqa: ARG002
+        yield lambda _: None
+
+
+def order(out: Path, *, precision: str = "f32", **options: object) -> Order:
+    """What `bake gemma3 --precision ... --out ...` asks for."""
+    asked = {"weights": None, "size": None, "target": "host", "context": None, "slots": None}
+    return Order(**{**asked, "precision": precision, "out": out, **options})  # type: ignore[arg-type]
+
+
+class Bundles:
+    """Real bundles by precision, each baked when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._baked: dict[str, Path] = {}
+
+    def __getitem__(self, precision: str) -> Path:
+        if precision not in self._baked:
+            place = order(self._folder / precision, precision=precision, slots=2)
+            self._baked[precision] = bake(place, Silent())
+        return self._baked[precision]
+
+
+@pytest.fixture(scope="session")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
+    """Bundles of the real Gemma 3 270M with two slots: bundles["f32"], "bf16", "int8"."""
+    return Bundles(tmp_path_factory.mktemp("bundles"))

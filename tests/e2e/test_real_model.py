@@ -1,0 +1,182 @@
+"""The real Gemma 3 270M, compiled: every position, every slot, every way in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from baker.reference import program_options, stored_parameters
+from models import gemma3
+from models.bundle import PARAMETERS, read_manifest
+from models.dsl import ops
+from models.dsl.evaluate import evaluate
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from models.gemma3_config import Config
+from server.runtime.base import read_prompt
+from server.runtime.load import open_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from models.bundle import Manifest
+    from models.dsl.graph import Tensor
+    from server.runtime.iree import IreeRuntime
+    from tests.conftest import Bundles
+
+pytestmark = pytest.mark.slow
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "gemma3_270m_llamacpp_f32.json"
+POSITIONS = 700
+# Rows of the head that NumPy computes at a time: 64 x 262144 f32 are 67 MB.
+ROWS = 64
+
+
+@pytest.fixture(scope="module")
+def opened(bundles: Bundles) -> tuple[Manifest, IreeRuntime]:
+    return open_bundle(bundles["f32"], threads=None)
+
+
+@pytest.fixture(scope="module")
+def tokens() -> list[int]:
+    """A real text that reaches beyond the 512 keys of the sliding window."""
+    cases = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]
+    ids: list[int] = cases["fdl_1290"]["prompt_ids"][:POSITIONS]
+    assert len(ids) == POSITIONS
+    return ids
+
+
+@pytest.fixture(scope="module")
+def reference(bundles: Bundles, tokens: list[int]) -> NDArray[np.float32]:
+    """NumPy's logits at every position, f32 (POSITIONS, V), without chunks and without decoding."""
+    bundle = bundles["f32"]
+    manifest = read_manifest(bundle)
+    config = Config(**manifest.config)
+    options = program_options(manifest)
+    model = gemma3.Gemma3(config, options)
+    parameters = stored_parameters(gemma3.program(config, options), bundle / PARAMETERS)
+
+    # A cache of these many rows never wraps here, whatever the ring of the baked program does.
+    rows = model.cache_rows(is_global=True)
+
+    def hidden(ids: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+        pairs = zip(buffers[::2], buffers[1::2], strict=True)
+        caches = [[gemma3.KVCache(key, value)] for key, value in pairs]
+        start = ops.full(shape=(1,), dtype=DType.I32, value=0)
+        return (model(ids, [start], caches)[0],)
+
+    model.cache_rows = lambda **_: rows  # type: ignore[method-assign]
+    cache = TensorType((rows, config.kv_heads * config.head_dim), DType.F32)
+    inputs = {"ids": TensorType((POSITIONS,), DType.I32)}
+    inputs |= {f"cache{i}": cache for i in range(2 * config.layers)}
+    graph = trace("hidden", hidden, inputs, parameters=model.parameters())
+    empty = np.zeros(cache.shape, np.float32)
+    values: list[NDArray[Any]] = [np.array(tokens, np.int32), *[empty] * (2 * config.layers)]
+    (h,) = evaluate(graph, values, parameters)
+
+    head = trace(
+        "head",
+        lambda x: (model.logits(x),),
+        {"h": TensorType((ROWS, config.hidden), DType.F32)},
+        parameters=model.parameters(),
+    )
+    logits = np.empty((POSITIONS, config.vocab_size), np.float32)
+    for start in range(0, POSITIONS, ROWS):
+        some = np.zeros((ROWS, config.hidden), np.float32)
+        real = h[start : start + ROWS]
+        some[: len(real)] = real
+        logits[start : start + ROWS] = evaluate(head, [some], parameters)[0][: len(real)]
+    return logits
+
+
+def chunks(sizes: Sequence[int], total: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of chunks of the given sizes, over and over, up to a total."""
+    start = turn = 0
+    while start < total:
+        stop = min(start + sizes[turn % len(sizes)], total)
+        yield start, stop
+        start, turn = stop, turn + 1
+
+
+def test_every_position_by_single_decode_steps(
+    opened: tuple[Manifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
+) -> None:
+    _, runtime = opened
+    worst = 0.0
+    for position, token in enumerate(tokens):
+        logits = runtime.decode([0], [token], [position])[0]
+        worst = max(worst, float(np.abs(logits - reference[position]).max()))
+    assert worst < 2e-3
+
+
+@pytest.mark.parametrize(
+    "sizes", [(128,), (16,), (1, 7, 16, 17, 128, 100, 3)], ids=["128", "16", "mixed"]
+)
+def test_every_chunk_of_a_prefill(
+    opened: tuple[Manifest, IreeRuntime],
+    tokens: list[int],
+    reference: NDArray[np.float32],
+    sizes: tuple[int, ...],
+) -> None:
+    _, runtime = opened
+    worst = 0.0
+    for start, stop in chunks(sizes, POSITIONS):
+        logits = read_prompt(runtime, tokens[start:stop], slot=1, start=start)
+        worst = max(worst, float(np.abs(logits - reference[stop - 1]).max()))
+    assert worst < 2e-3
+
+
+def test_decode_goes_on_from_a_padded_prefill_beyond_the_window(
+    opened: tuple[Manifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
+) -> None:
+    _, runtime = opened
+    for start, stop in chunks((128, 77), 650):
+        runtime.prefill(0, tokens[start:stop], start)
+    for position in range(650, POSITIONS):
+        logits = runtime.decode([0], [tokens[position]], [position])[0]
+        assert np.abs(logits - reference[position]).max() < 2e-3
+
+
+def test_two_slots_do_not_share_a_cache(
+    opened: tuple[Manifest, IreeRuntime], tokens: list[int]
+) -> None:
+    """One sequence alone, then the same while another one lives in the other slot."""
+    _, runtime = opened
+    mine, other = tokens[:40], tokens[300:340]
+
+    def alone() -> list[NDArray[np.float32]]:
+        return [read_prompt(runtime, mine[:20])] + [
+            runtime.decode([0], [mine[i]], [i])[0] for i in range(20, 40)
+        ]
+
+    def together() -> list[NDArray[np.float32]]:
+        rows = [read_prompt(runtime, mine[:20])]
+        runtime.prefill(1, other[:20], 0)
+        for i in range(20, 40):
+            runtime.decode([1], [other[i]], [i])
+            rows.append(runtime.decode([0], [mine[i]], [i])[0])
+        return rows
+
+    for before, after in zip(alone(), together(), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_a_batch_of_two_is_two_sequences(
+    opened: tuple[Manifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
+) -> None:
+    """Sequences at different positions decode together as they do alone."""
+    _, runtime = opened
+    runtime.prefill(0, tokens[:100], 0)
+    for start, stop in chunks((128,), 600):
+        runtime.prefill(1, tokens[start:stop], start)
+    for step in range(8):
+        near, far = 100 + step, 600 + step
+        both = runtime.decode([0, 1], [tokens[near], tokens[far]], [near, far])
+        assert np.abs(both[0] - reference[near]).max() < 2e-3
+        assert np.abs(both[1] - reference[far]).max() < 2e-3

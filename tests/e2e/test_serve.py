@@ -1,0 +1,96 @@
+"""The real model behind the real server: a process, a port, llama.cpp's words."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Bundles
+
+pytestmark = pytest.mark.slow
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "gemma3_270m_llamacpp_f32.json"
+CASES: dict[str, dict[str, Any]] = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]
+# The server's environment holds the compiler, as this one does: it must not be touched.
+_SERVE = "import sys; sys.modules['iree.compiler'] = None; from server.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def server(bundles: Bundles) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """`serve` on the f32 bundle and on a free port, and a client of it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVE, str(bundles["f32"]), "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    ready = process.stdout.readline()
+    address = re.search(r"http://\S+", ready)
+    assert address, f"no address in {ready!r}"
+    with httpx.Client(base_url=address.group(), timeout=120) as client:
+        yield process, client
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_health_has_the_verdict(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
+    health = server[1].get("/health")
+    assert health.status_code == 200
+    assert health.json()["self_test"]["passed"] is True
+
+
+@pytest.mark.parametrize("name", ["story", "code", "chinese", "spaces"])
+def test_greedy_text_is_llama_cpps(
+    server: tuple[subprocess.Popen[str], httpx.Client], name: str
+) -> None:
+    case = CASES[name]
+    body = {"prompt": case["prompt"], "max_tokens": 64, "temperature": 0}
+    answer = server[1].post("/generate", json=body).json()
+    assert answer["usage"]["prompt_tokens"] == len(case["prompt_ids"])
+    assert answer["token_ids"] == case["greedy_ids"]
+    assert answer["text"] == case["text"]
+    assert answer["finish_reason"] == "length"
+
+
+def test_a_stream_is_the_same_answer(
+    server: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    body = {"prompt": CASES["french"]["prompt"], "max_tokens": 24, "seed": 7, "logprobs": 2}
+    whole = server[1].post("/generate", json=body).json()
+    pieces, ids, last = "", [], None
+    with server[1].stream("POST", "/generate", json={**body, "stream": True}) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        for line in response.iter_lines():
+            if line.startswith("data:"):
+                last = json.loads(line.removeprefix("data:"))
+                pieces += last["text"]
+                ids += last["token_ids"]
+    assert last is not None
+    assert (pieces, ids) == (whole["text"], whole["token_ids"])
+    assert (last["finish_reason"], last["usage"]) == (whole["finish_reason"], whole["usage"])
+
+
+def test_a_long_prompt_beyond_the_window(
+    server: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    case = CASES["fdl_1290"]
+    body = {"prompt": case["prompt_ids"], "max_tokens": 16, "temperature": 0}
+    assert server[1].post("/generate", json=body).json()["token_ids"] == case["greedy_ids"][:16]
+
+
+def test_sigterm_ends_it_last(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
+    process, _ = server
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
