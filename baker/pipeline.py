@@ -108,10 +108,11 @@ def _make(work: _Work) -> None:
             write_parameters(work.source, work.program, folder / layout.PARAMETERS, advance)
         with work.progress.stage("write the tokenizer"):
             tokenizer = _write_tokenizer(work)
-        golden = _golden(work, tokenizer)
         with work.progress.stage("compile"):
             compilation.wait()
     text.unlink()
+    # Not beside the compiler: its threads and NumPy's would take each other's time.
+    golden = _golden(work, tokenizer)
     targets.check_program((folder / layout.VMFB).read_bytes(), work.target)
     with work.progress.stage("write the manifest"):
         manifest = _manifest(work, compilation.compiler, golden)

@@ -69,7 +69,7 @@ class EngineError(Exception):
     """A worker failed. The message is the end of what it wrote."""
 
 
-def run_worker(engine: Engine, context: int, threads: int) -> dict[str, float]:
+def run_worker(engine: Engine, context: int, threads: int, console: Console) -> dict[str, float]:
     """Measure an engine once, in a process of its own; raises EngineError."""
     command: list[str | Path] = [engine.python, HERE / "worker.py", engine.name, engine.model]
     options = {"context": context, "threads": threads, "begun": time.monotonic()}
@@ -80,7 +80,9 @@ def run_worker(engine: Engine, context: int, threads: int) -> dict[str, float]:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         how = signal.Signals(-done.returncode).name if done.returncode < 0 else done.returncode
-        raise EngineError(f"{engine.name} ended with {how}: {last}")
+        if not done.stdout:
+            raise EngineError(f"{engine.name} ended with {how}: {last}")
+        console.print(f"{engine.name} was measured, then ended with {how}: {last}", style="red")
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 
@@ -92,7 +94,7 @@ def run_rounds(
     measured: dict[str, list[dict[str, float]]] = {engine.name: [] for engine in engines}
     for number in range(rounds):
         for engine in engines if number % 2 == 0 else reversed(engines):
-            figures = run_worker(engine, context, threads)
+            figures = run_worker(engine, context, threads, console)
             measured[engine.name].append(figures)
             console.print(
                 f"round {number + 1} of {rounds}: {engine.name} decodes "

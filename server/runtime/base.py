@@ -64,5 +64,5 @@ def read_prompt(
     for first in range(0, len(before), runtime.chunk):
         chunk = before[first : first + runtime.chunk]
         runtime.prefill(slot, chunk, start + first)
-    (logits,) = runtime.decode([slot], [last], [start + len(before)])
+    logits: NDArray[np.float32] = runtime.decode([slot], [last], [start + len(before)])[0]
     return logits
