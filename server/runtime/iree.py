@@ -7,6 +7,8 @@ slot is first used, and every call updates them in place.
 
 from __future__ import annotations
 
+import atexit
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,11 @@ _ELEMENT_TYPES = {
     "bf16": rt.HalElementType.BFLOAT_16,
     "f16": rt.HalElementType.FLOAT_16,
 }
+
+# IREE's queue thread drops the last buffers some time after a runtime is gone, and takes the GIL
+# for it. Should the interpreter be shutting down by then, the process aborts: it did at one exit
+# of four (iree-base-runtime 3.13.0). So an exit waits until the queue has surely finished.
+atexit.register(time.sleep, 0.3)
 
 
 class CannotLoad(BundleError):
