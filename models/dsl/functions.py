@@ -86,16 +86,16 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return x * 0.5 * (ops.tanh(inner) + 1.0)
 
 
-def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, *, split: bool = True) -> Tensor:
+def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
     """x W^T for x f32 (..., K) and W (N, K) in f32, bf16 or i8: f32 (..., N).
 
-    See `linear_bf16` (whose `split` this is) and `linear_int8` for what they round.
+    See `linear_bf16` and `linear_int8` for what they round.
     """
     rows = flatten_rows(x)
     if scale is not None:
         product = linear_int8(rows, weight, scale)
     elif weight.dtype is DType.BF16:
-        product = linear_bf16(rows, weight, split=split)
+        product = linear_bf16(rows, weight)
     else:
         product = matmul_transposed(rows, weight, dtype=x.dtype)
     return ops.reshape(product, shape=(*x.shape[:-1], weight.shape[0]))
@@ -112,15 +112,15 @@ def matmul_transposed(x: Tensor, weight: Tensor, *, dtype: DType) -> Tensor:
     return ops.dot_general(x, weight, batch=((), ()), contract=((1,), (1,)), dtype=dtype)
 
 
-def linear_bf16(x: Tensor, weight: Tensor, *, split: bool) -> Tensor:
+def linear_bf16(x: Tensor, weight: Tensor) -> Tensor:
     """x W^T for x f32 (M, K) and W bf16 (N, K), summed in f32: (M, N).
 
-    Many rows are rounded to bf16. Of a few, as in decoding, `split` keeps the rounding as a second
-    bf16 part: reading W takes the time then, and both parts share it. They come from Veltkamp's
+    Many rows are rounded to bf16. Of a few, as in decoding, the rounding is kept as a second bf16
+    part: reading W takes the time then, and both parts share it. The parts come from Veltkamp's
     splitting (Dekker, 1971), since a compiler may cancel a conversion with its inverse.
     """
     rows = x.shape[0]
-    if not split or rows > SPLIT_ROWS:
+    if rows > SPLIT_ROWS:
         return matmul_transposed(ops.convert(x, dtype=DType.BF16), weight, dtype=x.dtype)
     scaled = x * float(2**16 + 1)
     high = scaled - (scaled - x)

@@ -75,11 +75,8 @@ class Embedding(Matrix):
         return f.embedding(ids, self.weight, self.scale)
 
     def logits(self, x: Tensor) -> Tensor:
-        """f32 (..., columns) -> f32 (..., rows).
-
-        In bf16 without `split`: nothing amplifies the rounding any more, and a head is large.
-        """
-        return f.linear(x, self.weight, self.scale, split=False)
+        """f32 (..., columns) -> f32 (..., rows)."""
+        return f.linear(x, self.weight, self.scale)
 
 
 class RMSNorm(Module):
