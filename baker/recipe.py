@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # The shape that takes its defaults when the weights are of none of the presets' shapes.
 _SMALLEST = "270m"
+# The golden prompts and their continuations must fit.
+_LEAST_CONTEXT = 64
 
 
 class RecipeError(Exception):
@@ -74,9 +76,9 @@ def defaults_for(order: Order, config: Config) -> Defaults:
         if getattr(order, field.name, None) is not None
     }
     chosen = dataclasses.replace(defaults, **said)
-    if not 1 <= chosen.context <= config.max_context:
+    if not _LEAST_CONTEXT <= chosen.context <= config.max_context:
         raise RecipeError(
-            f"--context {chosen.context}: wanted 1 to {config.max_context}, "
+            f"--context {chosen.context}: wanted {_LEAST_CONTEXT} to {config.max_context}, "
             "the context that the model was trained for"
         )
     if chosen.slots < 1:

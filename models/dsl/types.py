@@ -55,11 +55,6 @@ class DType(enum.Enum):
         """Whether values of this dtype have a gradient."""
         return self in (DType.F16, DType.BF16, DType.F32, DType.F64)
 
-    @property
-    def is_signed_integer(self) -> bool:
-        """Whether values of this dtype are integers (bool is not)."""
-        return self in (DType.I8, DType.I32, DType.I64)
-
     @staticmethod
     def of(dtype: np.dtype[Any]) -> DType:
         """The DType of a NumPy dtype; raises TypeRuleError for one that the DSL does not have."""

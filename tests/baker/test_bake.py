@@ -133,7 +133,8 @@ def test_what_is_not_a_bundle_is_not_replaced(tmp_path: Path) -> None:
     ("change", "error", "message"),
     [
         ({"size": "1b"}, RecipeError, "--size 1b: the weights are of size 270m"),
-        ({"context": 40000}, RecipeError, "--context 40000: wanted 1 to 32768"),
+        ({"context": 40000}, RecipeError, "--context 40000: wanted 64 to 32768"),
+        ({"context": 63}, RecipeError, "--context 63: wanted 64 to 32768"),
         ({"slots": 0}, RecipeError, "--slots 0"),
     ],
 )
