@@ -2,7 +2,6 @@
 
 ServerError
  +- InvalidRequest         a field of the request is wrong: what came, what was wanted
- |   +- MalformedRequest   and no model is needed to see it: its type, its range, its name
  +- Unavailable            the server takes no requests now
  |   +- Starting           the self-test is still running
  |   +- SelfTestFailed     the bundle computes something else than was baked
@@ -35,10 +34,6 @@ class InvalidRequest(ServerError):
         self.field = field
         self.got = got
         self.wanted = wanted
-
-
-class MalformedRequest(InvalidRequest):
-    """A field is missing, unknown, or of a wrong type or range."""
 
 
 class Unavailable(ServerError):

@@ -1,9 +1,10 @@
 """Errors as HTTP: one table from error to status, and one shape of body.
 
     {"error": {"code": 400, "type": "invalid_request_error", "message": "...",
-               "field": "prompt[3]", "got": 99, "wanted": "token ids from 0 to 15"}}
+               "param": "prompt[3]", "got": 99, "wanted": "token ids from 0 to 15"}}
 
-`field`, `got` and `wanted` are there when a field of the request is at fault.
+OpenAI's shape with llama-server's numeric code. `param` is null, and `got` and `wanted` are not
+there, when no field of the request is at fault.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from server.errors import (
     ClientDisconnected,
     GenerationFailed,
     InvalidRequest,
-    MalformedRequest,
     Scalar,
     ServerError,
     Unavailable,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 # The first row whose class fits counts.
 STATUS: tuple[tuple[type[ServerError], int], ...] = (
-    (MalformedRequest, 422),
     (InvalidRequest, 400),
     (ClientDisconnected, 499),  # nginx's number; nobody is there to read it
     (GenerationFailed, 500),
@@ -46,12 +45,12 @@ _SHOWN = 200  # characters of what came
 
 
 class Fault(BaseModel):
-    """What went wrong. `field`, `got` and `wanted` are there when a field is at fault."""
+    """What went wrong. `got` and `wanted` are there when a field, `param`, is at fault."""
 
     code: int
     type: str
     message: str
-    field: str = ""
+    param: str | None
     got: Scalar = None
     wanted: str = ""
 
@@ -76,7 +75,7 @@ def describe(error: Exception) -> ErrorBody:
         return _body(500, "the server failed by an internal error, which is in its log")
     code = next(code for kind, code in STATUS if isinstance(error, kind))
     if isinstance(error, InvalidRequest):
-        return _body(code, str(error), field=error.field, got=error.got, wanted=error.wanted)
+        return _body(code, str(error), error.field, got=error.got, wanted=error.wanted)
     return _body(code, str(error))
 
 
@@ -85,9 +84,9 @@ def encode(body: ErrorBody) -> str:
     return json.dumps(body.model_dump(exclude_unset=True), allow_nan=False)
 
 
-def _body(code: int, message: str, **at_fault: Any) -> ErrorBody:
+def _body(code: int, message: str, param: str | None = None, **at_fault: Any) -> ErrorBody:
     kind = _TYPES.get(code, "invalid_request_error")
-    return ErrorBody(error=Fault(code=code, type=kind, message=message, **at_fault))
+    return ErrorBody(error=Fault(code=code, type=kind, message=message, param=param, **at_fault))
 
 
 def _response(body: ErrorBody, headers: dict[str, str] | None = None) -> Response:
@@ -120,7 +119,7 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
     same = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
     depth = max(len(problem["loc"]) for problem in same)
     deepest = [problem for problem in same if len(problem["loc"]) == depth]
-    malformed = MalformedRequest(
+    malformed = InvalidRequest(
         field=_path(deepest[0]["loc"], error.body),
         got=None if first["type"] == "missing" else _shown(deepest[0]["input"]),
         wanted=" or ".join(dict.fromkeys(_wanted(problem) for problem in deepest)),

@@ -3,43 +3,27 @@
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Coroutine
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.errors import ErrorBody
+from server.api.fields import GenerationFields, Logprobs, Text
 from server.api.service import Serving
 from server.api.sse import CompletionStream
-from server.engine.sampler import SamplingOptions
 from server.errors import ClientDisconnected
-from server.text.completion import SEEDS, Completion, CompletionRequest, Piece, Summary
+from server.text.completion import Completion, Piece, Summary
 
-router = APIRouter(responses={code: {"model": ErrorBody} for code in (400, 422, 500, 503)})
+router = APIRouter(responses={code: {"model": ErrorBody} for code in (400, 500, 503)})
 
 T = TypeVar("T")
 
 
-def _whole(text: str) -> str:
-    """Half a surrogate pair can stand in JSON, and is no text."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("text without lone surrogates") from error
-    return text
-
-
-Text = Annotated[str, AfterValidator(_whole)]
-StopString = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_whole)]
-
-
-class GenerateRequest(BaseModel):
+class GenerateRequest(GenerationFields):
     """What to continue, and how. The defaults are llama-server's, but for max_tokens."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
         json_schema_extra={"examples": [{"prompt": "The capital of France is", "max_tokens": 16}]},
     )
 
@@ -50,28 +34,9 @@ class GenerateRequest(BaseModel):
     max_tokens: int = Field(
         256, ge=1, description="The most tokens to generate; the context may end an answer sooner."
     )
-    temperature: float = Field(0.8, ge=0, description="0 takes the most likely token every time.")
-    top_k: int = Field(40, ge=0, description="Keep the k most likely tokens; 0 keeps all.")
-    top_p: float = Field(
-        0.95, ge=0, le=1, description="Keep the fewest tokens that together have this probability."
-    )
-    min_p: float = Field(
-        0.05, ge=0, le=1, description="Keep tokens with this share of the best one's probability."
-    )
-    repeat_penalty: float = Field(
-        1.0, ge=0.01, le=100, description="Weakens the last 64 tokens' logits; 1 is off."
-    )
-    seed: int = Field(
-        -1, ge=-1, lt=SEEDS, description="Equal seeds give equal answers; -1 draws one."
-    )
-    stop: StopString | Annotated[list[StopString], Field(max_length=16)] = Field(
-        default_factory=list,
-        description="End the answer before any of these strings, besides the model's own end.",
-    )
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
+    logprobs: Logprobs | None = Field(
         None, description="Report each token's log-probability and those of so many alternatives."
     )
-    stream: bool = Field(False, description="Send the answer as server-sent events.")
 
 
 class Alternative(BaseModel):
@@ -137,29 +102,14 @@ async def generate(
 
     With `stream`, each event is a StreamEvent and the last one a GenerateResponse without text.
     """
-    completion = await service.complete(_completion_request(body))
+    completion = await service.complete(
+        body.completion(body.prompt, max_tokens=body.max_tokens, logprobs=body.logprobs)
+    )
     with_logprobs = body.logprobs is not None
     if body.stream:
         return CompletionStream(completion, _events(completion, with_logprobs))
     with completion:
         return await _unless_disconnected(request, _collect(completion, with_logprobs))
-
-
-def _completion_request(body: GenerateRequest) -> CompletionRequest:
-    return CompletionRequest(
-        prompt=body.prompt if isinstance(body.prompt, str) else tuple(body.prompt),
-        max_tokens=body.max_tokens,
-        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop),
-        sampling=SamplingOptions(
-            temperature=body.temperature,
-            top_k=body.top_k,
-            top_p=body.top_p,
-            min_p=body.min_p,
-            repeat_penalty=body.repeat_penalty,
-            logprobs=body.logprobs,
-        ),
-        seed=None if body.seed == -1 else body.seed,
-    )
 
 
 async def _events(completion: Completion, with_logprobs: bool) -> AsyncIterator[StreamEvent]:

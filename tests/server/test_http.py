@@ -125,6 +125,11 @@ def test_text_and_its_ids_are_the_same_prompt(client: httpx.Client) -> None:
     assert without_bos["usage"]["prompt_tokens"] == len(ids) - 1
 
 
+def test_null_is_no_field(client: httpx.Client) -> None:
+    nulls = {"temperature": None, "top_k": None, "stop": None, "logprobs": None, "stream": None}
+    assert answer(client, seed=1, **nulls)["text"] == answer(client, seed=1)["text"]
+
+
 def test_a_stop_string_never_leaks(client: httpx.Client) -> None:
     free = answer(client, seed=4, max_tokens=30)
     middle = len(free["text"]) // 2
@@ -229,11 +234,11 @@ def test_a_wrong_field_is_named(client: httpx.Client, body: Any, field: str, got
     response = client.post(
         "/generate", content=json.dumps(body), headers={"content-type": "application/json"}
     )
-    assert response.status_code == 422
+    assert response.status_code == 400
     error = response.json()["error"]
-    assert error["code"] == 422
+    assert error["code"] == 400
     assert error["type"] == "invalid_request_error"
-    assert error["field"] == field
+    assert error["param"] == field
     assert error["got"] == got
     assert type(error["got"]) is type(got)
     assert error["message"] == f"{field}: wanted {error['wanted']}, got {json.dumps(got)}"
@@ -267,7 +272,7 @@ def test_a_prompt_that_cannot_be_honoured(
     response = client.post("/generate", json={**body, "stream": streamed})
     assert response.status_code == 400
     error = response.json()["error"]
-    assert (error["field"], error["got"], error["wanted"]) == (field, got, wanted)
+    assert (error["param"], error["got"], error["wanted"]) == (field, got, wanted)
     assert error["type"] == "invalid_request_error"
 
 
@@ -277,7 +282,7 @@ def test_text_whose_tokens_the_model_lacks() -> None:
     with fakes.running(service) as client:
         response = client.post("/generate", json={"prompt": "the"})
         assert response.status_code == 400
-        assert response.json()["error"]["field"] == "prompt"
+        assert response.json()["error"]["param"] == "prompt"
 
 
 @pytest.mark.parametrize("body", ["{", '{"prompt": "x",}', "nonsense", '{"prompt": "x"} {}'])
@@ -297,9 +302,9 @@ def test_a_body_that_breaks_the_parser(client: httpx.Client, body: bytes) -> Non
 
 
 def test_no_body_and_another_content_type(client: httpx.Client) -> None:
-    assert client.post("/generate").json()["error"]["field"] == "body"
+    assert client.post("/generate").json()["error"]["param"] == "body"
     response = client.post("/generate", data={"prompt": "x"})
-    assert response.status_code == 422
+    assert response.status_code == 400
     assert response.json()["error"]["got"] == "prompt=x"
     assert response.json()["error"]["wanted"] == "a JSON object, sent as application/json"
 
@@ -311,6 +316,7 @@ def test_no_such_route_and_no_such_method(client: httpx.Client) -> None:
         "code": 404,
         "type": "not_found_error",
         "message": "there is no /nope",
+        "param": None,
     }
     response = client.get("/generate")
     assert response.status_code == 405
