@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-    from server.runtime.base import Runtime
+    from server.runtime.base import Reader
 
 PROMPTS = (
     "The capital of France is",
@@ -31,14 +31,14 @@ _SLOT = 0
 TOLERANCE = {"f32": 2e-3, "bf16": 0.25, "int8": 4.0}
 
 
-def golden_values(runtime: Runtime, tokenizer: Tokenizer) -> Iterator[Golden]:
+def golden_values(runtime: Reader, tokenizer: Tokenizer) -> Iterator[Golden]:
     """Each prompt with the largest logits of its greedy continuation, one prompt at a time."""
     for prompt in PROMPTS:
         ids = tuple(tokenizer.encode(prompt).ids)
         yield Golden(prompt=prompt, prompt_ids=ids, steps=tuple(_continue(runtime, ids)))
 
 
-def _continue(runtime: Runtime, ids: tuple[int, ...]) -> Iterator[GoldenStep]:
+def _continue(runtime: Reader, ids: tuple[int, ...]) -> Iterator[GoldenStep]:
     logits = read_prompt(runtime, ids, slot=_SLOT)
     for position in range(len(ids), len(ids) + STEPS - 1):
         step = _largest(logits)

@@ -1,7 +1,7 @@
 """Measure one engine in this process and print the figures as one line of JSON.
 
 Started by compare.py, a fresh process for every measurement, so that load time and memory are
-those of this engine alone. Both engines stand behind the Runtime protocol and read the same token
+those of this engine alone. Both engines stand behind the Reader protocol and read the same token
 ids; nothing is sampled, and each call ends with the logits in an array of ours. Linux only.
 """
 
@@ -21,7 +21,7 @@ from server.runtime.base import read_prompt
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from server.runtime.base import Runtime
+    from server.runtime.base import Reader
 
 PROMPTS = (128, 512)  # tokens; measured up to the logits after the last
 WARM_STEPS = 8  # decode steps before the clock starts
@@ -30,7 +30,7 @@ REPETITIONS = 3  # of a prefill, of which the median counts
 _SLOT = 0
 
 
-def open_hearth(bundle: Path, context: int, threads: int) -> Runtime:
+def open_hearth(bundle: Path, context: int, threads: int) -> Reader:
     """Our engine, with the checks that `serve` makes when it loads; the context is the bundle's."""
     from server.runtime.load import open_bundle
 
@@ -39,18 +39,18 @@ def open_hearth(bundle: Path, context: int, threads: int) -> Runtime:
     return runtime
 
 
-def open_llama(model: Path, context: int, threads: int) -> Runtime:
+def open_llama(model: Path, context: int, threads: int) -> Reader:
     """llama.cpp as it sets itself up, weights repacked for the CPU's best kernels."""
     return LlamaCpp(model, context=context, threads=threads, profile=FASTEST)
 
 
-ENGINES: dict[str, Callable[[Path, int, int], Runtime]] = {
+ENGINES: dict[str, Callable[[Path, int, int], Reader]] = {
     "hearth": open_hearth,
     "llama.cpp": open_llama,
 }
 
 
-def measure(runtime: Runtime, tokens: Sequence[int], begun: float) -> dict[str, float]:
+def measure(runtime: Reader, tokens: Sequence[int], begun: float) -> dict[str, float]:
     """Prefill and decode; rates in tokens a second, times in seconds since `begun`."""
     loaded = time.monotonic() - begun
     read_prompt(runtime, tokens[: PROMPTS[0]])
@@ -73,7 +73,7 @@ def measure(runtime: Runtime, tokens: Sequence[int], begun: float) -> dict[str, 
     return figures
 
 
-def _decode(runtime: Runtime, tokens: Sequence[int], start: int, steps: int) -> None:
+def _decode(runtime: Reader, tokens: Sequence[int], start: int, steps: int) -> None:
     for position in range(start, start + steps):
         runtime.decode([_SLOT], [tokens[position]], [position])
 

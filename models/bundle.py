@@ -10,16 +10,20 @@ A bundle is a directory::
 
 This file knows the standard library only: no arrays, no runtime, no compiler.
 
-The entry points of a bundle all have one of two forms. `CACHES` stands for the KV cache buffers of
-one slot, in the order of `Manifest.caches`; they are updated in place and returned again.
+The entry points of a bundle all have one of three forms. `CACHES` stands for the KV cache buffers
+of one slot, in the order of `Manifest.caches`; they are updated in place and returned again.
 
     prefill   (tokens i32[T], start i32[1], CACHES) -> CACHES
     decode    (tokens i32[B], positions i32[B], CACHES of slot 0, ... of slot B-1)
               -> (logits f32[B, V], CACHES of slot 0, ...)
+    embed     (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
 
 A prefill reads T tokens at positions start, start + 1, ... of which the last may be padding: what
 they leave in the caches is never seen. The last token of a prompt is read by a decode, which gives
 the logits after it.
+
+An embed reads as a prefill does, and gives the sum of the hidden states, after the last norm, of
+its first `count` tokens; the others are padding. There is one, of the largest prefill's size.
 """
 
 from __future__ import annotations
@@ -85,10 +89,10 @@ class CacheSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class EntryPoint:
-    """A compiled function: `prefill` takes 1 x `tokens`, `decode` takes `batch` x 1."""
+    """A compiled function: `decode` takes `batch` x 1 tokens, the others 1 x `tokens`."""
 
     name: str
-    kind: Literal["prefill", "decode"]
+    kind: Literal["prefill", "decode", "embed"]
     batch: int
     tokens: int
 
@@ -156,8 +160,9 @@ class Compiler:
 class Manifest:
     """Everything that the server must know about a bundle, and where the bundle came from.
 
-    `context` is in tokens; `tolerance` is the largest difference from the golden logits that the
-    bundle's precision explains.
+    `config` has keys of the architecture's own, and with every one `hidden`, the width of a hidden
+    state. `context` is in tokens; `tolerance` is the largest difference from the golden logits that
+    the bundle's precision explains.
     """
 
     format: int
@@ -178,6 +183,11 @@ class Manifest:
     golden: tuple[Golden, ...]
     sources: tuple[FileRecord, ...]
     files: tuple[FileRecord, ...]
+
+    @property
+    def hidden(self) -> int:
+        """E, the width of a hidden state."""
+        return int(self.config["hidden"])
 
     def to_json(self) -> str:
         """The text of manifest.json."""

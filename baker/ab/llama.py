@@ -1,4 +1,4 @@
-"""llama.cpp in this process, behind the Runtime protocol, through llama-cpp-python's C API.
+"""llama.cpp in this process, behind the Reader protocol, through llama-cpp-python's C API.
 
 The package is the optional extra `ab`, imported when a model is opened. Nothing else of ours is
 imported, so that a benchmark can run this file in an environment that holds only that package.
@@ -53,7 +53,7 @@ FASTEST = Profile(exact_cache=False, flash_attention=True, repack=True)
 class LlamaCpp:
     """A GGUF model loaded by llama.cpp on the CPU, with one slot.
 
-    It is a Runtime (see server/runtime/base.py), but a slot can only be continued or begun again:
+    It is a Reader (see server/runtime/base.py), but a slot can only be continued or begun again:
     llama.cpp forgets what has left the sliding window and cannot go back.
     """
 
@@ -83,31 +83,31 @@ class LlamaCpp:
 
     @property
     def vocab_size(self) -> int:
-        """As Runtime.vocab_size."""
+        """As Reader.vocab_size."""
         return int(self._api.llama_vocab_n_tokens(self._vocabulary))
 
     @property
     def context(self) -> int:
-        """As Runtime.context."""
+        """As Reader.context."""
         return self._context_size
 
     @property
     def slots(self) -> int:
-        """As Runtime.slots."""
+        """As Reader.slots."""
         return 1
 
     @property
     def chunk(self) -> int:
-        """As Runtime.chunk."""
+        """As Reader.chunk."""
         return _CHUNK
 
     @property
     def batch(self) -> int:
-        """As Runtime.batch."""
+        """As Reader.batch."""
         return 1
 
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
-        """As Runtime.prefill; `start` is 0 or the next position.
+        """As Reader.prefill; `start` is 0 or the next position.
 
         llama.cpp gives the logits of a batch with its last token, so the tokens wait for `decode`,
         to be read in one call with it, as long as a batch has room.
@@ -127,7 +127,7 @@ class LlamaCpp:
     def decode(
         self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
     ) -> NDArray[np.float32]:
-        """As Runtime.decode."""
+        """As Reader.decode."""
         assert len(slots) == len(tokens) == 1, f"decode of {len(slots)} sequences, of 1"
         here = self._read + len(self._waiting)
         assert positions[0] in (0, here), f"position {positions[0]}, wanted 0 or {here}"

@@ -1,6 +1,6 @@
 """Driving a runtime along a prompt: teacher-forced, free-running, or to make a recording.
 
-Knows the Runtime protocol and token ids; what an engine is behind it, and what its logits should
+Knows the Reader protocol and token ids; what an engine is behind it, and what its logits should
 be, it does not know. Everything runs in slot 0.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from server.runtime.base import Runtime
+    from server.runtime.base import Reader
 
 TOP = 5
 _SLOT = 0
@@ -34,7 +34,7 @@ class Vocabulary(Protocol):
         """The text of an answer's ids."""
 
 
-def teacher_forced(runtime: Runtime, case: Case, steps: int) -> Iterator[NDArray[np.float32]]:
+def teacher_forced(runtime: Reader, case: Case, steps: int) -> Iterator[NDArray[np.float32]]:
     """The logits before each of the first `steps` recorded tokens, each f32 (V,).
 
     Whatever the runtime would have said, the recorded token is read next.
@@ -44,7 +44,7 @@ def teacher_forced(runtime: Runtime, case: Case, steps: int) -> Iterator[NDArray
         yield runtime.decode([_SLOT], [token], [position])[0]
 
 
-def free_running(runtime: Runtime, prompt_ids: Sequence[int]) -> Iterator[NDArray[np.float32]]:
+def free_running(runtime: Reader, prompt_ids: Sequence[int]) -> Iterator[NDArray[np.float32]]:
     """The logits before each token of the runtime's own greedy answer, each f32 (V,). Endless."""
     logits = read_prompt(runtime, prompt_ids)
     position = len(prompt_ids)
@@ -54,7 +54,7 @@ def free_running(runtime: Runtime, prompt_ids: Sequence[int]) -> Iterator[NDArra
         position += 1
 
 
-def common_prefix(runtime: Runtime, case: Case) -> int:
+def common_prefix(runtime: Reader, case: Case) -> int:
     """How many tokens of the runtime's own greedy answer are the recorded ones, up to the first
     that is not."""
     answer = free_running(runtime, case.prompt_ids)
@@ -64,7 +64,7 @@ def common_prefix(runtime: Runtime, case: Case) -> int:
     return len(case.greedy_ids)
 
 
-def record(runtime: Runtime, vocabulary: Vocabulary, name: str, prompt: str, steps: int) -> Case:
+def record(runtime: Reader, vocabulary: Vocabulary, name: str, prompt: str, steps: int) -> Case:
     """Answer a prompt greedily for `steps` tokens, past any end of sequence, and keep the best."""
     prompt_ids = vocabulary.tokenize(prompt)
     answer = free_running(runtime, prompt_ids)

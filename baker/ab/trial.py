@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from baker.ab.compare import CaseResult, Step
     from baker.ab.recording import Case
-    from server.runtime.base import Runtime
+    from server.runtime.base import Reader
 
 # Tokens that are recorded of each answer.
 STEPS = 64
@@ -59,7 +59,7 @@ def record_llama(
     )
 
 
-def check_fits(recording: Recording, runtime: Runtime) -> None:
+def check_fits(recording: Recording, runtime: Reader) -> None:
     """Raise RecordingError, naming the case, if a runtime cannot read a recorded case."""
     for case in recording.cases:
         if case.positions > runtime.context:
@@ -76,8 +76,8 @@ def check_fits(recording: Recording, runtime: Runtime) -> None:
 
 
 def run(
-    runtime: Runtime,
-    reference: Runtime | None,
+    runtime: Reader,
+    reference: Reader | None,
     recording: Recording,
     blame_steps: int,
     announce: Callable[[str], None],
@@ -99,7 +99,7 @@ def run(
         yield case_result(case, compiled, prefix, split)
 
 
-def _observed(runtime: Runtime, case: Case, steps: int) -> tuple[Step, ...]:
+def _observed(runtime: Reader, case: Case, steps: int) -> tuple[Step, ...]:
     """Teacher-forced, what is kept of each of the first `steps` steps."""
     logits = teacher_forced(runtime, case, steps)
     return tuple(observe(row, best) for row, best in zip(logits, case.best, strict=False))

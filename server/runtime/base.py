@@ -1,4 +1,4 @@
-"""What the engine needs from a device, and nothing more."""
+"""What the layers above need from a device, and nothing more."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Runtime(Protocol):
-    """A loaded model with `slots` independent KV caches of `context` positions each.
+class Reader(Protocol):
+    """A loaded model that gives logits, with `slots` KV caches of `context` positions each.
 
     A slot needs no reset: writing at position 0 begins a new sequence, and what lies behind the
     newest position is never read.
@@ -53,8 +53,23 @@ class Runtime(Protocol):
         """
 
 
+class Runtime(Reader, Protocol):
+    """A reader that can be served: what it has read can also be had as an embedding."""
+
+    @property
+    def hidden(self) -> int:
+        """The width of a hidden state."""
+
+    def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        """Read 1 to `chunk` tokens as `prefill` does.
+
+        Returns the sum of their hidden states after the last norm, f32 (hidden,), owned by the
+        caller: the sums of the chunks of a text, divided by its tokens, are its mean.
+        """
+
+
 def read_prompt(
-    runtime: Runtime, tokens: Sequence[int], *, slot: int = 0, start: int = 0
+    runtime: Reader, tokens: Sequence[int], *, slot: int = 0, start: int = 0
 ) -> NDArray[np.float32]:
     """Read tokens at positions start, start + 1, ... of a slot, in as few calls as can be.
 

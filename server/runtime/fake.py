@@ -1,8 +1,9 @@
 """A runtime without weights, for the tests of everything above it.
 
-The logits are drawn from the tokens that a slot has read, in order, and from nothing else: the same
-tokens give the same logits in every slot, batch, chunking and process. It is strict where a real
-runtime would compute nonsense: a position that leaves a gap, a token or slot that does not exist.
+Logits and hidden states are drawn from the tokens that a slot has read, in order, and from nothing
+else: the same tokens give the same in every slot, batch, chunking and process. It is strict where a
+real runtime would compute nonsense: a position that leaves a gap, a token or slot that does not
+exist.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class FakeRuntime:
-    """Logits of `vocab_size` numbers with a standard deviation of `spread`.
+    """Logits of `vocab_size` numbers with a standard deviation of `spread`; hidden states of 1.
 
     Each call takes `delay` seconds; a call that reads the token `poison` raises RuntimeError.
     """
@@ -32,6 +33,7 @@ class FakeRuntime:
     slots: int = 1
     chunk: int = 8
     batch: int = 1
+    hidden: int = 4
     spread: float = 3.0
     delay: float = 0.0
     poison: int | None = None
@@ -53,6 +55,14 @@ class FakeRuntime:
         rows = zip(slots, tokens, positions, strict=True)
         return np.stack([self._append(slot, [token], at) for slot, token, at in rows])
 
+    def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        """As Runtime.embed."""
+        self.prefill(slot, tokens, start)
+        read = self._read[slot]
+        states = [_draw(read[:end], self.hidden) for end in range(start + 1, len(read) + 1)]
+        total: NDArray[np.float32] = np.sum(states, axis=0)
+        return total
+
     def _append(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         assert 0 <= slot < self.slots, f"slot {slot} of {self.slots}"
         assert 0 <= start <= len(self._read[slot]), f"position {start} leaves a gap"
@@ -62,6 +72,10 @@ class FakeRuntime:
             raise RuntimeError(f"token {self.poison} is poison")
         read = self._read[slot]
         read[start:] = tokens
-        generator = np.random.default_rng(np.random.SeedSequence(read))
-        noise = generator.standard_normal(self.vocab_size, np.float32)
-        return noise * np.float32(self.spread)
+        return _draw(read, self.vocab_size) * np.float32(self.spread)
+
+
+def _draw(read: Sequence[int], count: int) -> NDArray[np.float32]:
+    """Numbers with a standard deviation of 1 that depend on the tokens read, f32 (count,)."""
+    generator = np.random.default_rng(np.random.SeedSequence(read))
+    return generator.standard_normal(count, np.float32)

@@ -76,6 +76,7 @@ class IreeRuntime:
             (call for call in calls if call.entry.kind == "decode"),
             key=lambda call: -call.entry.batch,
         )
+        self._embed = next((call for call in calls if call.entry.kind == "embed"), None)
         if not self._prefills or not self._decodes or self._decodes[-1].entry.batch != 1:
             raise CannotLoad(
                 f"{bundle} has no prefill, or no decode of batch 1: bake it again with this version"
@@ -85,6 +86,11 @@ class IreeRuntime:
     def vocab_size(self) -> int:
         """As Runtime.vocab_size."""
         return self._manifest.vocab_size
+
+    @property
+    def hidden(self) -> int:
+        """As Runtime.hidden."""
+        return self._manifest.hidden
 
     @property
     def context(self) -> int:
@@ -129,9 +135,18 @@ class IreeRuntime:
             call = next(call for call in self._decodes if call.entry.batch <= remaining)
             part = slice(first, first + call.entry.batch)
             results = self._invoke(call, (tokens[part], positions[part]), slots[part])
-            rows.append(self._logits(call, results))
+            rows.append(_first(results, (call.entry.batch, self.vocab_size)))
             first += call.entry.batch
         return np.concatenate(rows)
+
+    def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        """As Runtime.embed."""
+        assert self._embed is not None, "the bundle has no entry point to embed: bake it again"
+        assert 0 < len(tokens) <= self.chunk, f"embed of {len(tokens)} tokens, of {self.chunk}"
+        self._check(slot, tokens, start)
+        padded = [*tokens, *[0] * (self._embed.entry.tokens - len(tokens))]
+        results = self._invoke(self._embed, (padded, (start,), (len(tokens),)), (slot,))
+        return _first(results, (self.hidden,))
 
     def _load(self, bundle: Path) -> rt.VmModule:
         instance = rt.VmInstance()
@@ -169,12 +184,6 @@ class IreeRuntime:
         self._context.invoke(call.function, arguments, results)
         return results
 
-    def _logits(self, call: _Call, results: rt.VmVariantList) -> NDArray[np.float32]:
-        """The first result of a decode, f32 (batch, V)."""
-        logits = results.get_as_object(0, rt.HalBufferView).map()
-        shape = (call.entry.batch, self.vocab_size)
-        return np.array(logits.asarray(shape, np.dtype(np.float32)))
-
     def _upload(self, values: Sequence[int]) -> rt.HalBufferView:
         return self._device.allocator.allocate_buffer_copy(
             memory_type=rt.MemoryType.DEVICE_LOCAL,
@@ -199,6 +208,12 @@ class IreeRuntime:
         )
         buffer.fill_zero(0, size)
         return rt.HalBufferView(buffer, (spec.rows, spec.width), element)
+
+
+def _first(results: rt.VmVariantList, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """The first result of an entry point, f32 of a shape, copied."""
+    view = results.get_as_object(0, rt.HalBufferView).map()
+    return np.array(view.asarray(shape, np.dtype(np.float32)))
 
 
 def _function(module: rt.VmModule, entry: EntryPoint) -> rt.VmFunction:

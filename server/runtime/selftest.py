@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from models.bundle import Golden, GoldenStep
-    from server.runtime.base import Runtime
+    from server.runtime.base import Reader
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Verdict:
         )
 
 
-def self_test(runtime: Runtime, golden: Sequence[Golden], tolerance: float) -> Verdict:
+def self_test(runtime: Reader, golden: Sequence[Golden], tolerance: float) -> Verdict:
     """Read each golden prompt, then its continuation token by token, and compare the logits.
 
     Uses slot 0, whose cache is overwritten.
@@ -90,7 +90,7 @@ def self_test(runtime: Runtime, golden: Sequence[Golden], tolerance: float) -> V
     )
 
 
-def _differences(runtime: Runtime, golden: Sequence[Golden]) -> Iterator[tuple[str, float]]:
+def _differences(runtime: Reader, golden: Sequence[Golden]) -> Iterator[tuple[str, float]]:
     """Each step's place and the largest difference of its logits."""
     for number, case in enumerate(golden):
         for index, (step, logits) in enumerate(
@@ -99,7 +99,7 @@ def _differences(runtime: Runtime, golden: Sequence[Golden]) -> Iterator[tuple[s
             yield f"golden prompt {number}, step {index}", _difference(step, logits)
 
 
-def _replay(runtime: Runtime, case: Golden) -> Iterator[NDArray[np.float32]]:
+def _replay(runtime: Reader, case: Golden) -> Iterator[NDArray[np.float32]]:
     """The logits before each of the golden tokens, f32 (V,)."""
     yield read_prompt(runtime, case.prompt_ids, slot=_SLOT)
     for position, step in enumerate(case.steps[:-1], start=len(case.prompt_ids)):

@@ -51,6 +51,7 @@ def test_the_sizes_are_the_manifests(runtime: IreeRuntime) -> None:
     assert runtime.slots == tiny.SLOTS
     assert runtime.chunk == 4
     assert runtime.batch == 3
+    assert runtime.hidden == tiny.WIDTH
 
 
 def test_prefill_and_decode(runtime: IreeRuntime) -> None:
@@ -64,6 +65,16 @@ def test_the_context_can_be_filled_to_its_last_position(runtime: IreeRuntime) ->
     for start in range(0, tiny.CONTEXT - 1, 4):
         runtime.prefill(0, tokens[start : start + 4][: tiny.CONTEXT - 1 - start], start)
     close(runtime.decode([0], [tokens[-1]], [tiny.CONTEXT - 1])[0], tokens)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_embed_sums_the_real_tokens_and_reads_them(runtime: IreeRuntime, count: int) -> None:
+    tokens = [5, 6, 2, 1][:count]
+    runtime.prefill(0, [1, 2], 0)
+    total = runtime.embed(0, tokens, 2)
+    assert total.dtype == np.float32
+    np.testing.assert_allclose(total, tiny.WEIGHTS[tokens].sum(axis=0), rtol=1e-6)
+    close(runtime.decode([0], [3], [2 + count])[0], [1, 2, *tokens, 3])
 
 
 def test_a_slot_begins_anew_at_position_0(runtime: IreeRuntime) -> None:
@@ -148,8 +159,9 @@ def test_caches_are_updated_in_place(bundle: Path, manifest: Manifest) -> None:
 def test_what_a_program_would_clamp_is_refused(
     runtime: IreeRuntime, slot: int, tokens: list[int], start: int
 ) -> None:
-    with pytest.raises(AssertionError):
-        runtime.prefill(slot, tokens, start)
+    for read in (runtime.prefill, runtime.embed):
+        with pytest.raises(AssertionError):
+            read(slot, tokens, start)
     if len(tokens) == 1:
         with pytest.raises(AssertionError):
             runtime.decode([slot], tokens, [start])

@@ -5,6 +5,7 @@ With e_p = w[token at position p], the logits after position n are
     w . (sum of e_p for p <= n)  +  w . (sum of p * e_p for p <= n)
 
 where the first sum is taken over one cache (rows of e_p) and the second over another (p * e_p).
+The hidden state of position p is e_p.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ WEIGHTS = np.linspace(-1, 1, VOCAB * WIDTH, dtype=np.float32).reshape(VOCAB, WID
 ENTRY_POINTS = (
     EntryPoint(name="prefill_4", kind="prefill", batch=1, tokens=4),
     EntryPoint(name="prefill_2", kind="prefill", batch=1, tokens=2),
+    EntryPoint(name="embed_4", kind="embed", batch=1, tokens=4),
     EntryPoint(name="decode_1", kind="decode", batch=1, tokens=1),
     EntryPoint(name="decode_3", kind="decode", batch=3, tokens=1),
 )
@@ -73,7 +75,7 @@ def write_bundle(bundle: Path) -> Manifest:
         format=FORMAT,
         hearth="test",
         architecture="tiny",
-        config={},
+        config={"hidden": WIDTH},
         precision="f32",
         vocab_size=VOCAB,
         context=CONTEXT,
@@ -99,7 +101,7 @@ def write_bundle(bundle: Path) -> Manifest:
 
 
 def _module() -> str:
-    functions = [_prefill(4), _prefill(2), _decode(1), _decode(3)]
+    functions = [_prefill(4), _prefill(2), _decode(1), _decode(3), _embed(4)]
     parameter = f'#flow.parameter.named<"{PARAMETER_SCOPE}"::"w">'
     return f"""
 module @tiny {{
@@ -115,6 +117,25 @@ def _prefill(length: int) -> str:
       {_cache_arguments(1, 0)}) -> ({_CACHE}, {_CACHE}) {{
     {_read("", "%tokens", "%start", "%start", 0, length)}
     return %c0_0, %c1_0 : {_CACHE}, {_CACHE}
+  }}
+"""
+
+
+def _embed(length: int) -> str:
+    rows, hidden = f"tensor<{length}x{WIDTH}xf32>", f"tensor<{WIDTH}xf32>"
+    index, flags = f"tensor<{length}x{WIDTH}xi32>", f"tensor<{length}x{WIDTH}xi1>"
+    return f"""
+  func.func public @embed_{length}(%tokens: tensor<{length}xi32>, %start: tensor<1xi32>,
+      %count: tensor<1xi32>, {_cache_arguments(1, 1)}) -> ({hidden}, {_CACHE}, {_CACHE}) {{
+    {_read("", "%tokens", "%start", "%start", 0, length)}
+    %place = stablehlo.iota dim = 0 : {index}
+    %end = stablehlo.broadcast_in_dim %count, dims = [0] : (tensor<1xi32>) -> {index}
+    %real = stablehlo.compare LT, %place, %end : ({index}, {index}) -> {flags}
+    %nothing = stablehlo.constant dense<0.0> : {rows}
+    %kept = stablehlo.select %real, %rows, %nothing : {flags}, {rows}
+    %total = stablehlo.reduce(%kept init: %f) applies stablehlo.add across dimensions = [0]
+      : ({rows}, tensor<f32>) -> {hidden}
+    return %total, %c0_0, %c1_0 : {hidden}, {_CACHE}, {_CACHE}
   }}
 """
 
