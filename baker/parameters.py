@@ -2,63 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from baker.irpa import ArchiveWriter
 from baker.quantize import int8_rows, to_bf16
 from baker.weights.source import BadFile
-from models import gemma3
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from baker.weights.source import WeightSource
+    from models.architecture import Architecture
+    from models.config import ModelConfig
     from models.dsl.types import TensorType
     from models.program import Program, StoredTensor
 
 _WEIGHT, _SCALE = ".weight", ".scale"
 
 
-def write_parameters(
-    source: WeightSource, program: Program, path: Path, advance: Callable[[int], None]
-) -> None:
-    """Write every parameter of a program; `advance` is told the bytes of each block written.
+def locate(
+    source: WeightSource, architecture: Architecture[Any], config: ModelConfig, program: Program
+) -> dict[str, StoredTensor]:
+    """Where each parameter's values are; scales are made while quantising and are nowhere.
 
-    Only one block of one tensor is in memory at a time. Raises a WeightsError, before anything is
-    written, when a tensor is missing, of another shape, or one that the model has no use for.
+    Raises a WeightsError when a tensor is missing, of another shape, or one that the model has no
+    use for.
     """
-    stored = _locate(source, program)
-    sizes = {name: kind.nbytes for name, kind in program.parameters.items()}
-    with ArchiveWriter(path, sizes) as archive:
-        for name, tensor in stored.items():
-            kind = program.parameters[name]
-            for block in source.blocks(tensor.name):
-                for target, data in _stored_form(name, kind, block, tensor.offset).items():
-                    archive.write(target, data)
-                    advance(data.nbytes)
-
-
-def _stored_form(
-    name: str, kind: TensorType, block: np.ndarray, offset: float
-) -> Mapping[str, np.ndarray]:
-    """A block as its parameter keeps it; an i8 matrix also gives the block's scales."""
-    if offset:
-        block = block + np.float32(offset)
-    if kind.dtype is DType.I8:
-        quantised, scale = int8_rows(block)
-        return {name: quantised, name.removesuffix(_WEIGHT) + _SCALE: scale}
-    return {name: to_bf16(block) if kind.dtype is DType.BF16 else block}
-
-
-def _locate(source: WeightSource, program: Program) -> dict[str, StoredTensor]:
-    """Where each parameter's values are; scales are made while quantising and are nowhere."""
     names = source.names()
     stored = {
-        name: gemma3.stored_tensor(name, names, gguf=source.format == "gguf")
+        name: architecture.stored_tensor(config, name, names, gguf=source.format == "gguf")
         for name in program.parameters
         if not name.endswith(_SCALE)
     }
@@ -69,7 +47,56 @@ def _locate(source: WeightSource, program: Program) -> dict[str, StoredTensor]:
                 f"tensor {tensor.name} has shape {found}, the configuration says {wanted}"
             )
     used = {tensor.name for tensor in stored.values()}
-    unused = [name for name in names if name not in used and not gemma3.is_other_part(name)]
+    unused = [name for name in names if name not in used and not architecture.is_other_part(name)]
     if unused:
-        raise BadFile(f"the weights hold tensors that Gemma 3 has no use for: {unused[:5]}")
+        raise BadFile(
+            f"the weights hold tensors that {architecture.name} has no use for: {unused[:5]}"
+        )
     return stored
+
+
+def write_parameters(
+    source: WeightSource,
+    stored: Mapping[str, StoredTensor],
+    program: Program,
+    path: Path,
+    advance: Callable[[int], None],
+) -> None:
+    """Write every parameter of a program; `advance` is told the bytes of each block written.
+
+    Only one block of one tensor is in memory at a time; a tensor whose rows change their order is
+    one block. Raises a WeightsError.
+    """
+    sizes = {name: kind.nbytes for name, kind in program.parameters.items()}
+    with ArchiveWriter(path, sizes) as archive:
+        for name, tensor in stored.items():
+            kind = program.parameters[name]
+            for block in _blocks(source, tensor):
+                for target, data in _stored_form(name, kind, block, tensor.offset).items():
+                    archive.write(target, data)
+                    advance(data.nbytes)
+
+
+def _blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
+    if tensor.interleaved:
+        yield half_after_half(source.read(tensor.name), tensor.interleaved)
+    else:
+        yield from source.blocks(tensor.name)
+
+
+def half_after_half(rows: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+    """Heads of `width` rows, from 0, D/2, 1, D/2 + 1, ... to 0, 1, ... D - 1: f32 (H * D, K)."""
+    heads = rows.reshape(-1, width // 2, 2, rows.shape[1])
+    return heads.swapaxes(1, 2).reshape(rows.shape)
+
+
+def _stored_form(
+    name: str, kind: TensorType, block: NDArray[np.float32], offset: float
+) -> Mapping[str, NDArray[Any]]:
+    """A block as its parameter keeps it; an i8 matrix also gives the block's scales."""
+    if offset:
+        block = block + np.float32(offset)
+    if kind.dtype is DType.I8:
+        quantised, scale = int8_rows(block)
+        return {name: quantised, name.removesuffix(_WEIGHT) + _SCALE: scale}
+    return {name: to_bf16(block) if kind.dtype is DType.BF16 else block}

@@ -11,19 +11,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenizers import Tokenizer
 
 from baker import recipe, targets
 from baker.compile import Compilation
 from baker.golden import TOLERANCE, golden_values
-from baker.parameters import write_parameters
+from baker.parameters import locate, write_parameters
 from baker.reference import NumpyRuntime, stored_parameters
 from baker.tokenizer import chat_template, special_tokens, tokenizer_json
 from baker.weights.open import open_weights
 from models import bundle as layout
-from models import gemma3, gemma3_config
 from models.bundle import Manifest, read_manifest, record_file, write_manifest
 from models.dsl.stablehlo import module_text
 from models.program import ProgramOptions
@@ -36,8 +35,9 @@ if TYPE_CHECKING:
 
     from baker.recipe import Defaults, Order
     from baker.weights.source import WeightSource
+    from models.architecture import Architecture
     from models.bundle import Compiler, Golden, Target
-    from models.gemma3_config import Config
+    from models.config import ModelConfig
     from models.program import Program
 
 _MODULE = "hearth"
@@ -59,7 +59,8 @@ class _Work:
     """What the stages share."""
 
     source: WeightSource
-    config: Config
+    architecture: Architecture[Any]
+    config: ModelConfig
     defaults: Defaults
     target: Target
     program: Program
@@ -68,14 +69,15 @@ class _Work:
 
 
 def bake(order: Order, progress: Progress) -> Path:
-    """Bake a Gemma 3 bundle; returns its folder.
+    """Bake a bundle; returns its folder.
 
     Raises WeightsError, ConfigError, RecipeError, TargetError, CompileError, BakeError or OSError;
     then, as after KeyboardInterrupt, no bundle and no file is left behind.
     """
     with progress.stage("open the weights"):
-        source = open_weights(order.weights)
-        config = _config(source)
+        architecture = recipe.architecture_of(order)
+        source = open_weights(order.weights or recipe.packaged_weights(order))
+        config = _config(source, architecture)
         defaults = recipe.defaults_for(order, config)
         target = targets.find_target(order.target)
     with progress.stage("trace the model"):
@@ -85,10 +87,10 @@ def bake(order: Order, progress: Progress) -> Path:
             prefill_tokens=defaults.prefill_tokens,
             decode_batches=recipe.decode_batches(defaults.slots),
         )
-        program = gemma3.program(config, options)
-    out = order.out or Path(_name(config, defaults, target))
+        program = architecture.program(config, options)
+    out = order.out or Path(_name(order, config, defaults, target))
     with _folder_beside(out) as folder:
-        work = _Work(source, config, defaults, target, program, folder, progress)
+        work = _Work(source, architecture, config, defaults, target, program, folder, progress)
         _make(work)
         _put_in_place(folder, out)
     return out
@@ -97,6 +99,7 @@ def bake(order: Order, progress: Progress) -> Path:
 def _make(work: _Work) -> None:
     """Write every file of the bundle. The compiler works while the weights are written."""
     folder = work.folder
+    stored = locate(work.source, work.architecture, work.config, work.program)
     with work.progress.stage("lower to StableHLO"):
         text = folder / "model.mlir"
         text.write_text(
@@ -105,7 +108,7 @@ def _make(work: _Work) -> None:
     with Compilation(text, folder / layout.VMFB, work.target) as compilation:
         size = sum(kind.nbytes for kind in work.program.parameters.values())
         with work.progress.stage("write the weights", size) as advance:
-            write_parameters(work.source, work.program, folder / layout.PARAMETERS, advance)
+            write_parameters(work.source, stored, work.program, folder / layout.PARAMETERS, advance)
         with work.progress.stage("write the tokenizer"):
             tokenizer = _write_tokenizer(work)
         with work.progress.stage("compile"):
@@ -125,16 +128,19 @@ def _make(work: _Work) -> None:
             raise BakeError(f"the compiled program is not the model: {verdict.message}")
 
 
-def _config(source: WeightSource) -> Config:
+def _config(source: WeightSource, architecture: Architecture[Any]) -> ModelConfig:
     if source.format == "gguf":
-        rows = source.shape("token_embd.weight")[0]
-        return gemma3_config.from_gguf(source.metadata(), rows)
-    return gemma3_config.from_hugging_face(source.metadata())
+        shapes = {name: source.shape(name) for name in source.names()}
+        config: ModelConfig = architecture.from_gguf(source.metadata(), shapes)
+    else:
+        config = architecture.from_hugging_face(source.metadata())
+    return config
 
 
-def _name(config: Config, defaults: Defaults, target: Target) -> str:
+def _name(order: Order, config: ModelConfig, defaults: Defaults, target: Target) -> str:
     """The name of a bundle for which the order has none."""
-    parts = [gemma3.ARCHITECTURE, recipe.size_of(config) or "custom", defaults.precision]
+    size = recipe.size_of(order.model, config) or "custom"
+    parts = [order.model, size, defaults.precision]
     return "-".join(parts if target.name == "host" else [*parts, target.name])
 
 
@@ -165,8 +171,8 @@ def _manifest(work: _Work, compiler: Compiler, golden: tuple[Golden, ...]) -> Ma
     return Manifest(
         format=layout.FORMAT,
         hearth=version("hearth"),
-        architecture=gemma3.ARCHITECTURE,
-        config=gemma3.describe(work.config),
+        architecture=work.architecture.name,
+        config=work.architecture.to_manifest(work.config),
         precision=work.defaults.precision,
         vocab_size=program.vocab_size,
         context=work.defaults.context,

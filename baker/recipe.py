@@ -1,25 +1,30 @@
-"""What to bake: the defaults of a model's size in configs/, overridden by the command line."""
+"""What to bake: the recipes of configs/, and what the command line says in their place.
+
+Each file MODEL-SIZE.toml there is one published model: `bake MODEL` takes all sizes of a model.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from models.gemma3_config import PRESETS
+from baker.weights.open import PackagedWeights
+from models.architecture import ARCHITECTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from models.gemma3_config import Config
+    from models.architecture import Architecture
+    from models.config import ModelConfig
 
-# The shape that takes its defaults when the weights are of none of the presets' shapes.
-_SMALLEST = "270m"
 # The golden prompts and their continuations must fit.
 _LEAST_CONTEXT = 64
+_SUFFIX = ".toml"
 
 
 class RecipeError(Exception):
@@ -28,8 +33,9 @@ class RecipeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the command line asks for; None where it leaves the choice to the defaults."""
+    """What the command line asks for; None where it leaves the choice to the recipe."""
 
+    model: str
     weights: Path | None
     size: str | None
     target: str
@@ -41,7 +47,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """The content of one file of configs/."""
+    """What a recipe says where the command line says nothing."""
 
     context: int
     slots: int
@@ -49,33 +55,75 @@ class Defaults:
     prefill_tokens: tuple[int, ...]
 
 
-def size_of(config: Config) -> str | None:
-    """The preset of that depth and width; vocabularies differ between fine-tunes."""
-    for size, preset in PRESETS.items():
-        if (preset.layers, preset.hidden) == (config.layers, config.hidden):
-            return size
-    return None
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One file of configs/. `weights` are what is baked when an order names none."""
+
+    model: str
+    size: str
+    architecture: Architecture[Any]
+    defaults: Defaults
+    weights: PackagedWeights | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Layers and width, which tell sizes apart; vocabularies differ between fine-tunes."""
+        preset = self.architecture.presets[f"{self.model}-{self.size}"]
+        return (preset.layers, preset.hidden)
 
 
-def defaults_for(order: Order, config: Config) -> Defaults:
+@functools.cache
+def recipes() -> Mapping[str, tuple[Recipe, ...]]:
+    """Every model that can be baked, each with the recipes of its sizes, the smallest first."""
+    names = sorted(
+        entry.name.removesuffix(_SUFFIX)
+        for entry in files("configs").iterdir()
+        if entry.name.endswith(_SUFFIX)
+    )
+    found: dict[str, list[Recipe]] = {}
+    for name in names:
+        recipe = _read(name)
+        found.setdefault(recipe.model, []).append(recipe)
+    return {
+        model: tuple(sorted(sizes, key=lambda recipe: recipe.shape))
+        for model, sizes in found.items()
+    }
+
+
+def architecture_of(order: Order) -> Architecture[Any]:
+    """The architecture of the model that an order names."""
+    return recipes()[order.model][0].architecture
+
+
+def packaged_weights(order: Order) -> PackagedWeights:
+    """The weights of the model's recipes, for an order without any; raises RecipeError."""
+    for recipe in recipes()[order.model]:
+        if recipe.weights is not None and order.size in (None, recipe.size):
+            return recipe.weights
+    raise RecipeError(f"no package holds weights of {order.model} {order.size}: give --weights")
+
+
+def size_of(model: str, config: ModelConfig) -> str | None:
+    """The size of a model that has this depth and width."""
+    shape = (config.layers, config.hidden)
+    return next((recipe.size for recipe in recipes()[model] if recipe.shape == shape), None)
+
+
+def defaults_for(order: Order, config: ModelConfig) -> Defaults:
     """The defaults of the weights' size, with what the order says in their place.
 
     Raises RecipeError when the order names another size than the weights have, or a context or
     number of slots that cannot be.
     """
-    found = size_of(config)
+    found = size_of(order.model, config)
     if order.size is not None and order.size != found:
         raise RecipeError(
             f"--size {order.size}: the weights are of size {found or 'unknown'} "
             f"({config.layers} layers of width {config.hidden})"
         )
-    defaults = _read_defaults(f"gemma3-{found or _SMALLEST}.toml")
-    said = {
-        field.name: getattr(order, field.name)
-        for field in dataclasses.fields(Defaults)
-        if getattr(order, field.name, None) is not None
-    }
-    chosen = dataclasses.replace(defaults, **said)
+    smallest, *larger = recipes()[order.model]
+    recipe = next((recipe for recipe in larger if recipe.size == found), smallest)
+    chosen = dataclasses.replace(recipe.defaults, **dict(_said(order)))
     if not _LEAST_CONTEXT <= chosen.context <= config.max_context:
         raise RecipeError(
             f"--context {chosen.context}: wanted {_LEAST_CONTEXT} to {config.max_context}, "
@@ -92,11 +140,28 @@ def decode_batches(slots: int) -> tuple[int, ...]:
     return (*(power for power in powers if power < slots), slots)
 
 
-def _read_defaults(name: str) -> Defaults:
-    data: Mapping[str, Any] = tomllib.loads(files("configs").joinpath(name).read_text("utf-8"))
-    fields = {field.name for field in dataclasses.fields(Defaults)}
-    if data.keys() != fields:
+def _said(order: Order) -> Iterator[tuple[str, Any]]:
+    """The fields of Defaults that an order sets."""
+    for field in dataclasses.fields(Defaults):
+        value = getattr(order, field.name, None)
+        if value is not None:
+            yield field.name, value
+
+
+def _read(name: str) -> Recipe:
+    data = tomllib.loads(files("configs").joinpath(name + _SUFFIX).read_text("utf-8"))
+    weights = data.pop("weights", None)
+    wanted = {"architecture", *(field.name for field in dataclasses.fields(Defaults))}
+    if data.keys() != wanted:
         raise RecipeError(
-            f"configs/{name}: wanted the keys {sorted(fields)}, got {sorted(data.keys())}"
+            f"configs/{name}{_SUFFIX}: wanted the keys {sorted(wanted)}, got {sorted(data.keys())}"
         )
-    return Defaults(**{**data, "prefill_tokens": tuple(data["prefill_tokens"])})
+    architecture = ARCHITECTURES[data.pop("architecture")]
+    model, _, size = name.rpartition("-")
+    return Recipe(
+        model=model,
+        size=size,
+        architecture=architecture,
+        defaults=Defaults(**{**data, "prefill_tokens": tuple(data["prefill_tokens"])}),
+        weights=None if weights is None else PackagedWeights(**weights),
+    )

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from baker.irpa import open_archive
-from models import gemma3
+from models.architecture import ARCHITECTURES
 from models.bundle import PARAMETERS
 from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
-from models.gemma3_config import Config
 from models.program import ProgramOptions
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NumpyRuntime:
-    """A program and its weights; see server/runtime/base.py for the contract."""
+    """A program and its weights; see Reader in server/runtime/base.py for the contract."""
 
     def __init__(
         self, program: Program, parameters: Mapping[str, NDArray[Any]], *, context: int, slots: int
@@ -116,7 +115,9 @@ def stored_parameters(program: Program, archive: Path) -> dict[str, NDArray[Any]
 
 def open_reference(bundle: Path, manifest: Manifest) -> NumpyRuntime:
     """The reference of a baked bundle: its program traced again, on its own weights."""
-    program = gemma3.program(Config(**manifest.config), program_options(manifest))
+    architecture = ARCHITECTURES[manifest.architecture]
+    config = architecture.from_manifest(manifest.config)
+    program = architecture.program(config, program_options(manifest))
     return NumpyRuntime(
         program,
         stored_parameters(program, bundle / PARAMETERS),

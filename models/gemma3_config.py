@@ -8,12 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from models.config import (
+    ConfigError,
+    check_heads,
+    gguf_keys,
+    refuse_other_values,
+    refuse_unknown,
+    vocabulary_rows,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-class ConfigError(Exception):
-    """A configuration that this version cannot run; the message names the key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +49,7 @@ class Config:
     local_rope_base: float = 10_000.0
 
     def __post_init__(self) -> None:
-        if self.heads % self.kv_heads:
-            raise ConfigError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads")
-        if self.head_dim % 2:
-            raise ConfigError(f"head_dim must be even for rotary positions, got {self.head_dim}")
+        check_heads(self.heads, self.kv_heads, self.head_dim)
 
     def is_global(self, layer: int) -> bool:
         """Whether a layer attends to the whole context."""
@@ -55,23 +57,23 @@ class Config:
 
 
 PRESETS: Mapping[str, Config] = {
-    "270m": Config(
+    "gemma3-270m": Config(
         layers=18, hidden=640, ffn=2048, heads=4, kv_heads=1, head_dim=256, window=512,
         max_context=32768, vocab_size=262144, query_scale=256**-0.5,
     ),
-    "1b": Config(
+    "gemma3-1b": Config(
         layers=26, hidden=1152, ffn=6912, heads=4, kv_heads=1, head_dim=256, window=512,
         max_context=32768, vocab_size=262144, query_scale=256**-0.5,
     ),
-    "4b": Config(
+    "gemma3-4b": Config(
         layers=34, hidden=2560, ffn=10240, heads=8, kv_heads=4, head_dim=256, window=1024,
         max_context=131072, vocab_size=262208, query_scale=256**-0.5, global_rope_factor=8.0,
     ),
-    "12b": Config(
+    "gemma3-12b": Config(
         layers=48, hidden=3840, ffn=15360, heads=16, kv_heads=8, head_dim=256, window=1024,
         max_context=131072, vocab_size=262208, query_scale=256**-0.5, global_rope_factor=8.0,
     ),
-    "27b": Config(
+    "gemma3-27b": Config(
         layers=62, hidden=5376, ffn=21504, heads=32, kv_heads=16, head_dim=128, window=1024,
         max_context=131072, vocab_size=262208, query_scale=168**-0.5, global_rope_factor=8.0,
     ),
@@ -127,14 +129,12 @@ def from_hugging_face(data: Mapping[str, Any]) -> Config:
             f"model_type: wanted gemma3_text or gemma3, got {data.get('model_type')!r}"
         )
     if "text_config" in data:
-        _refuse_unknown(data, _HUGGING_FACE_OUTER, "config.json")
+        refuse_unknown(data, _HUGGING_FACE_OUTER, "config.json")
         outer = {key: data[key] for key in ("tie_word_embeddings",) if key in data}
         return from_hugging_face({**outer, "model_type": "gemma3_text", **data["text_config"]})
     known = {*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_FIXED, *_HUGGING_FACE_IGNORED}
-    _refuse_unknown(data, known | {*_HUGGING_FACE_PATTERN, "rope_parameters"}, "config.json")
-    for key, supported in _HUGGING_FACE_FIXED.items():
-        if data.get(key, supported) not in (supported, None if supported is False else supported):
-            raise ConfigError(f"config.json: {key} = {data[key]!r}, supported is {supported!r}")
+    refuse_unknown(data, known | {*_HUGGING_FACE_PATTERN, "rope_parameters"}, "config.json")
+    refuse_other_values(data, _HUGGING_FACE_FIXED)
     get = {**_HUGGING_FACE_DEFAULTS, **_rope_keys(data), **data}
     config = Config(
         layers=get["num_hidden_layers"],
@@ -162,7 +162,7 @@ def _rope_keys(data: Mapping[str, Any]) -> dict[str, Any]:
     if "rope_parameters" not in data:
         return {}
     by_kind = data["rope_parameters"]
-    _refuse_unknown(by_kind, {"full_attention", "sliding_attention"}, "rope_parameters")
+    refuse_unknown(by_kind, {"full_attention", "sliding_attention"}, "rope_parameters")
     local, whole = (_required(by_kind, f"{kind}_attention") for kind in ("sliding", "full"))
     if local.get("rope_type", "default") != "default":
         raise ConfigError(f"rope_parameters.sliding_attention: {local!r}, supported is default")
@@ -177,7 +177,7 @@ def _rope_keys(data: Mapping[str, Any]) -> dict[str, Any]:
 def _linear_factor(scaling: Mapping[str, Any] | None) -> float:
     if scaling is None:
         return 1.0
-    _refuse_unknown(scaling, {"rope_type", "type", "factor"}, "rope_scaling")
+    refuse_unknown(scaling, {"rope_type", "type", "factor"}, "rope_scaling")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
         return 1.0
@@ -206,35 +206,23 @@ def _check_layer_types(config: Config, given: list[str] | None) -> None:
 
 # --- GGUF
 
-_GGUF_REQUIRED = (
-    "block_count", "embedding_length", "feed_forward_length", "attention.head_count",
-    "attention.head_count_kv", "attention.key_length", "attention.value_length",
-    "attention.sliding_window", "attention.layer_norm_rms_epsilon", "context_length",
-)  # fmt: skip
-_GGUF_OPTIONAL = (
-    "rope.freq_base", "rope.freq_base_swa", "rope.scaling.type", "rope.scaling.factor",
-    "vocab_size", "attention.sliding_window_pattern",
-)  # fmt: skip
+_GGUF_REQUIRED = frozenset(
+    "block_count embedding_length feed_forward_length attention.head_count "
+    "attention.head_count_kv attention.key_length attention.value_length "
+    "attention.sliding_window attention.layer_norm_rms_epsilon context_length".split()
+)
+_GGUF_OPTIONAL = frozenset(
+    "rope.freq_base rope.freq_base_swa rope.scaling.type rope.scaling.factor "
+    "vocab_size attention.sliding_window_pattern".split()
+)
 
 
-def from_gguf(metadata: Mapping[str, Any], vocab_size: int) -> Config:
-    """Read GGUF metadata; `vocab_size` is the number of rows of token_embd.
+def from_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> Config:
+    """Read GGUF metadata and the shapes of the file's tensors.
 
     Raises ConfigError, naming the key that is missing, unknown or unsupported.
     """
-    if metadata.get("general.architecture") != "gemma3":
-        raise ConfigError(
-            f"general.architecture: wanted gemma3, got {metadata.get('general.architecture')!r}"
-        )
-    own = {
-        key.removeprefix("gemma3."): value
-        for key, value in metadata.items()
-        if key.startswith("gemma3.")
-    }
-    _refuse_unknown(own, {*_GGUF_REQUIRED, *_GGUF_OPTIONAL}, "gemma3.*")
-    for key in _GGUF_REQUIRED:
-        if key not in own:
-            raise ConfigError(f"gemma3.{key} is missing")
+    own = gguf_keys(metadata, "gemma3", _GGUF_REQUIRED, _GGUF_OPTIONAL)
     head_dim = own["attention.key_length"]
     if own["attention.value_length"] != head_dim:
         raise ConfigError("gemma3.attention.value_length differs from key_length: unsupported")
@@ -245,7 +233,7 @@ def from_gguf(metadata: Mapping[str, Any], vocab_size: int) -> Config:
         own[key] for key in ("attention.head_count", "embedding_length", "block_count")
     )
     # The format does not say the scale. Only the 27B, known by its depth, has hidden / heads.
-    scalar = hidden / heads if layers == PRESETS["27b"].layers else head_dim
+    scalar = hidden / heads if layers == PRESETS["gemma3-27b"].layers else head_dim
     return Config(
         layers=layers,
         hidden=hidden,
@@ -255,7 +243,7 @@ def from_gguf(metadata: Mapping[str, Any], vocab_size: int) -> Config:
         head_dim=head_dim,
         window=own["attention.sliding_window"],
         max_context=own["context_length"],
-        vocab_size=vocab_size,
+        vocab_size=vocabulary_rows(tensors),
         query_scale=scalar**-0.5,
         norm_eps=own["attention.layer_norm_rms_epsilon"],
         global_every=own.get("attention.sliding_window_pattern", 6),
@@ -263,11 +251,3 @@ def from_gguf(metadata: Mapping[str, Any], vocab_size: int) -> Config:
         global_rope_factor=own.get("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
         local_rope_base=own.get("rope.freq_base_swa", 10_000.0),
     )
-
-
-def _refuse_unknown(data: Mapping[str, Any], known: frozenset[str] | set[str], where: str) -> None:
-    unknown = sorted(data.keys() - known)
-    if unknown:
-        raise ConfigError(
-            f"{where}: unknown key {', '.join(unknown)}: it may change what the model computes"
-        )

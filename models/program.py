@@ -69,7 +69,22 @@ class Program:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a parameter's values are in a file of weights; `offset` is added to each."""
+    """Where a parameter's values are in a file of weights.
+
+    offset       added to each value
+    interleaved  unless 0, the rows are heads of so many, and a file has a head's row i of the first
+                 half and row i of the second half side by side; a parameter has half after half
+    """
 
     name: str
     offset: float = 0.0
+    interleaved: int = 0
+
+
+def gguf_name(parameter: str, names: Mapping[str, str]) -> str:
+    """A parameter's name in a GGUF file, by the file's names for its parts."""
+    path, _, kind = parameter.rpartition(".")
+    if path.startswith("layers."):
+        _, layer, inner = path.split(".", 2)
+        return f"blk.{layer}.{names[inner]}.{kind}"
+    return f"{names[path]}.{kind}"

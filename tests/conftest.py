@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from baker.pipeline import bake
-from baker.recipe import Order
+from baker.recipe import Order, packaged_weights
+from baker.weights.open import open_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+    from baker.weights.source import WeightSource
 
 
 class Silent:
@@ -25,8 +28,20 @@ class Silent:
 
 def order(out: Path, *, precision: str = "f32", **options: object) -> Order:
     """What `bake gemma3 --precision ... --out ...` asks for."""
-    asked = {"weights": None, "size": None, "target": "host", "context": None, "slots": None}
+    asked = {
+        "model": "gemma3",
+        "weights": None,
+        "size": None,
+        "target": "host",
+        "context": None,
+        "slots": None,
+    }
     return Order(**{**asked, "precision": precision, "out": out, **options})  # type: ignore[arg-type]
+
+
+def packaged(model: str) -> WeightSource:
+    """The weights of a model that are installed with the extras."""
+    return open_weights(packaged_weights(order(Path(), model=model)))
 
 
 class Bundles:

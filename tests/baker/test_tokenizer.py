@@ -18,9 +18,9 @@ from tokenizers import Tokenizer
 
 from baker.tokenizer import TokenizerError, chat_template, special_tokens, tokenizer_json
 from baker.weights.gguf import GgufSource
-from baker.weights.open import open_weights
 from baker.weights.safetensors import SafetensorsSource
 from models.bundle import SpecialTokens
+from tests.conftest import packaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,7 +279,7 @@ def test_folder_chat_template(
 
 @pytest.fixture(scope="module")
 def gemma() -> Tokenizer:
-    return Tokenizer.from_str(tokenizer_json(open_weights(None)))
+    return Tokenizer.from_str(tokenizer_json(packaged("gemma3")))
 
 
 @pytest.mark.slow
@@ -303,7 +303,7 @@ def test_gemma_gives_the_recorded_model(gemma: Tokenizer) -> None:
 
 @pytest.mark.slow
 def test_gemma_special_tokens(gemma: Tokenizer) -> None:
-    assert special_tokens(open_weights(None)) == SpecialTokens(bos=2, eos=(1,))
+    assert special_tokens(packaged("gemma3")) == SpecialTokens(bos=2, eos=(1,))
     assert gemma.get_vocab_size() == 262144
 
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from baker.weights import source as weights_source
 from baker.weights.gguf import GgufSource
-from baker.weights.open import open_weights
 from baker.weights.source import BadFile, NoSuchTensor, UnsupportedType, WeightsError
+from tests.conftest import packaged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -252,7 +252,7 @@ def test_an_absent_tensor(path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_model_is_read_as_the_library_reads_it() -> None:
-    source = open_weights(None)
+    source = packaged("gemma3")
     reader = gguf.GGUFReader(source.files()[0])
     theirs = {key: field.contents() for key, field in reader.fields.items() if "GGUF." not in key}
     assert source.metadata() == theirs

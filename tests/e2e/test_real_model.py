@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 from baker.reference import program_options, stored_parameters
 from models import gemma3
 from models.bundle import PARAMETERS, read_manifest
+from models.decoder import KVCache
 from models.dsl import ops
 from models.dsl.evaluate import evaluate
 from models.dsl.trace import trace
@@ -58,26 +60,23 @@ def reference(bundles: Bundles, tokens: list[int]) -> NDArray[np.float32]:
     bundle = bundles["f32"]
     manifest = read_manifest(bundle)
     config = Config(**manifest.config)
-    options = program_options(manifest)
+    # The rings of a chunk of all positions never wrap, whatever those of the baked program do.
+    options = dataclasses.replace(program_options(manifest), prefill_tokens=(POSITIONS,))
     model = gemma3.Gemma3(config, options)
-    parameters = stored_parameters(gemma3.program(config, options), bundle / PARAMETERS)
-
-    # A cache of these many rows never wraps here, whatever the ring of the baked program does.
-    rows = model.cache_rows(is_global=True)
+    program = gemma3.program(config, options)
+    parameters = stored_parameters(program, bundle / PARAMETERS)
 
     def hidden(ids: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
         pairs = zip(buffers[::2], buffers[1::2], strict=True)
-        caches = [[gemma3.KVCache(key, value)] for key, value in pairs]
+        caches = [[KVCache(key, value)] for key, value in pairs]
         start = ops.full(shape=(1,), dtype=DType.I32, value=0)
         return (model(ids, [start], caches)[0],)
 
-    model.cache_rows = lambda **_: rows  # type: ignore[method-assign]
-    cache = TensorType((rows, config.kv_heads * config.head_dim), DType.F32)
     inputs = {"ids": TensorType((POSITIONS,), DType.I32)}
-    inputs |= {f"cache{i}": cache for i in range(2 * config.layers)}
+    inputs |= {spec.name: TensorType((spec.rows, spec.width), DType.F32) for spec in program.caches}
     graph = trace("hidden", hidden, inputs, parameters=model.parameters())
-    empty = np.zeros(cache.shape, np.float32)
-    values: list[NDArray[Any]] = [np.array(tokens, np.int32), *[empty] * (2 * config.layers)]
+    empty = [np.zeros((spec.rows, spec.width), np.float32) for spec in program.caches]
+    values: list[NDArray[Any]] = [np.array(tokens, np.int32), *empty]
     (h,) = evaluate(graph, values, parameters)
 
     head = trace(

@@ -1,0 +1,89 @@
+"""What the configurations of all architectures have in common, and how they refuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Set
+
+
+class ConfigError(Exception):
+    """A configuration that this version cannot run; the message names the key."""
+
+
+class ModelConfig(Protocol):
+    """The shape of a model, as far as nothing but its architecture need know more.
+
+    layers       how many
+    hidden       E, the width of a hidden state
+    kv_heads     G, key/value heads
+    head_dim     D, the width of a head
+    vocab_size   V, rows of the embedding table
+    max_context  the context that the model was trained for, in tokens
+    """
+
+    @property
+    def layers(self) -> int: ...  # noqa: D102
+    @property
+    def hidden(self) -> int: ...  # noqa: D102
+    @property
+    def kv_heads(self) -> int: ...  # noqa: D102
+    @property
+    def head_dim(self) -> int: ...  # noqa: D102
+    @property
+    def vocab_size(self) -> int: ...  # noqa: D102
+    @property
+    def max_context(self) -> int: ...  # noqa: D102
+
+
+def refuse_unknown(data: Mapping[str, Any], known: Set[str], where: str) -> None:
+    """Raise ConfigError for a key that may change what the model computes."""
+    unknown = sorted(data.keys() - known)
+    if unknown:
+        raise ConfigError(
+            f"{where}: unknown key {', '.join(unknown)}: it may change what the model computes"
+        )
+
+
+def refuse_other_values(data: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+    """Raise ConfigError where config.json says something else than the only supported value."""
+    for key, supported in fixed.items():
+        if data.get(key, supported) not in (supported, None if supported is False else supported):
+            raise ConfigError(f"config.json: {key} = {data[key]!r}, supported is {supported!r}")
+
+
+def gguf_keys(
+    metadata: Mapping[str, Any], architecture: str, required: Set[str], optional: Set[str]
+) -> dict[str, Any]:
+    """The architecture's own keys of GGUF metadata, without their prefix.
+
+    Raises ConfigError for another architecture, and for a key that is missing or unknown.
+    """
+    found = metadata.get("general.architecture")
+    if found != architecture:
+        raise ConfigError(f"general.architecture: wanted {architecture}, got {found!r}")
+    prefix = f"{architecture}."
+    own = {
+        key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)
+    }
+    refuse_unknown(own, {*required, *optional}, f"{prefix}*")
+    for key in sorted(required):
+        if key not in own:
+            raise ConfigError(f"{prefix}{key} is missing")
+    return own
+
+
+def vocabulary_rows(tensors: Mapping[str, tuple[int, ...]]) -> int:
+    """V of a GGUF file, from the shapes of its tensors; raises ConfigError."""
+    if "token_embd.weight" not in tensors:
+        raise ConfigError("the file has no tensor token_embd.weight")
+    return tensors["token_embd.weight"][0]
+
+
+def check_heads(heads: int, kv_heads: int, head_dim: int) -> None:
+    """Raise ConfigError for heads that cannot share keys, or that cannot be rotated."""
+    if heads % kv_heads:
+        raise ConfigError(f"{heads} heads cannot share {kv_heads} key/value heads")
+    if head_dim % 2:
+        raise ConfigError(f"head_dim must be even for rotary positions, got {head_dim}")

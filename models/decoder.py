@@ -1,0 +1,252 @@
+"""What decoder-only transformers share: ring caches, attention over them, and the entry points.
+
+Knows no layer's inside: an architecture brings a `Decoder`, and `program` traces what
+models/bundle.py says a bundle offers. `N` is sequences x tokens, `E` the hidden width, `H` query
+heads, `G` key/value heads, `D` the width of a head, `R` the rows of a KV cache, `V` the vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from models.bundle import CacheSpec, EntryPoint
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.graph import Tensor
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from models.program import Program
+
+if TYPE_CHECKING:
+    from models.config import ModelConfig
+    from models.dsl.graph import Graph
+    from models.program import ProgramOptions
+
+# Cosine and sine of every position's angles, each f32 (N, D / 2).
+RopeTable: TypeAlias = tuple[Tensor, Tensor]
+
+
+class Decoder(Protocol):
+    """A model of which entry points are made."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's shape."""
+
+    @property
+    def options(self) -> ProgramOptions:
+        """What is fixed while baking."""
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Every weight by its name."""
+
+    def window(self, layer: int) -> int | None:
+        """Keys that a layer sees, the token itself included; None for all of them."""
+
+    def __call__(
+        self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]]
+    ) -> tuple[Tensor, list[list[KVCache]]]:
+        """Read new tokens: i32 (N,), the same number T of each sequence, one after the other.
+
+        `starts` holds the position of each sequence's first new token, i32 (1,); `caches` are
+        indexed by layer, then by sequence. Returns the hidden state (N, E), not yet normalised,
+        and the caches with the new tokens in them.
+        """
+
+    def norm(self, x: Tensor) -> Tensor:
+        """The last norm: (N, E) -> (N, E)."""
+
+    def logits(self, h: Tensor) -> Tensor:
+        """Hidden state (N, E), not yet normalised -> logits (N, V)."""
+
+
+# --- caches
+
+
+@dataclass(frozen=True)
+class Span:
+    """What one layer sees of one sequence in this step; the same for all layers of a kind.
+
+    rows  i32 (T,): where the new tokens go in the cache
+    seen  bool (T, R): which rows each new token attends to
+    """
+
+    rows: Tensor
+    seen: Tensor
+
+
+@dataclass(frozen=True)
+class KVCache:
+    """Keys and values of one layer and one sequence, each f32 (R, G * D).
+
+    The cache is a ring: position p lies in row p mod R. A sliding layer keeps its window and one
+    chunk more, a global layer the context and one chunk more, so that a chunk's padding never
+    lands on a row that a real token can still see.
+    """
+
+    key: Tensor
+    value: Tensor
+
+    def update(self, key: Tensor, value: Tensor, rows: Tensor) -> KVCache:
+        """Replace rows, in place once compiled."""
+        return KVCache(
+            ops.scatter(self.key, rows, key, combine="replace"),
+            ops.scatter(self.value, rows, value, combine="replace"),
+        )
+
+
+def cache_rows(window: int | None, options: ProgramOptions) -> int:
+    """R of a layer that sees so many keys."""
+    context = options.context
+    return (context if window is None else min(window, context)) + options.chunk
+
+
+def span(start: Tensor, tokens: int, window: int | None, options: ProgramOptions) -> Span:
+    """The span of the new tokens at positions start, start + 1, ...: start is i32 (1,)."""
+    rows = cache_rows(window, options)
+    positions = count_up(start, tokens)
+    newest = f.trailing(start + (tokens - 1), (rows,))
+    # Row r holds the newest position p <= newest with p mod R == r; if negative, none yet.
+    age = _modulo(newest - ops.iota(shape=(rows,), axis=0, dtype=DType.I32) + rows, rows)
+    return Span(rows=_modulo(positions, rows), seen=f.visible(positions, newest - age, window))
+
+
+def count_up(start: Tensor, tokens: int) -> Tensor:
+    """start, start + 1, ...: i32 (1,) -> i32 (tokens,)."""
+    ahead = ops.iota(shape=(tokens,), axis=0, dtype=DType.I32)
+    return f.trailing(start, (tokens,)) + ahead
+
+
+def _modulo(x: Tensor, n: int) -> Tensor:
+    """x mod n for x >= 0."""
+    return ops.remainder(x, ops.full_like(x, n))
+
+
+# --- attention
+
+
+def split_heads(x: Tensor, width: int) -> Tensor:
+    """(rows, heads * D) -> (rows, heads, D)."""
+    return ops.reshape(x, shape=(x.shape[0], x.shape[1] // width, width))
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    spans: list[Span],
+    caches: list[KVCache],
+    *,
+    scale: float,
+) -> tuple[Tensor, list[KVCache]]:
+    """Attention of each sequence over its own cache, into which the new tokens go first.
+
+    query (N, H, D), key (N, G, D), value (N, G * D) -> (N, H * D), and the updated caches.
+    """
+    key = ops.reshape(key, shape=value.shape)
+    mixed, updated = [], []
+    tokens = query.shape[0] // len(caches)
+    for i, (seen, cache) in enumerate(zip(spans, caches, strict=True)):
+        own = (i * tokens, (i + 1) * tokens)
+        cache = cache.update(f.narrow(key, 0, *own), f.narrow(value, 0, *own), seen.rows)
+        mixed.append(_attend_one(f.narrow(query, 0, *own), cache, seen, scale))
+        updated.append(cache)
+    return ops.concatenate(*mixed, axis=0), updated
+
+
+def _attend_one(query: Tensor, cache: KVCache, span: Span, scale: float) -> Tensor:
+    """Attention of one sequence: query (T, H, D) -> (T, H * D)."""
+    tokens, heads, width = query.shape
+    batch = (query, split_heads(cache.key, width), split_heads(cache.value, width))
+    query, key, value = (ops.reshape(x, shape=(1, *x.shape)) for x in batch)
+    mixed = f.scaled_dot_product_attention(query, key, value, seen=span.seen, scale=scale)
+    return ops.reshape(mixed, shape=(tokens, heads * width))
+
+
+# --- entry points
+
+
+def program(model: Decoder) -> Program:
+    """Trace every entry point. Allocates no weights and needs none."""
+    config, options = model.config, model.options
+    caches = tuple(
+        CacheSpec(
+            name=f"layers.{layer}.{what}",
+            rows=cache_rows(model.window(layer), options),
+            width=config.kv_heads * config.head_dim,
+            dtype="f32",
+        )
+        for layer in range(config.layers)
+        for what in ("key", "value")
+    )
+    points = [
+        *(
+            EntryPoint(name=f"prefill_{tokens}", kind="prefill", batch=1, tokens=tokens)
+            for tokens in options.prefill_tokens
+        ),
+        *(
+            EntryPoint(name=f"decode_{batch}", kind="decode", batch=batch, tokens=1)
+            for batch in options.decode_batches
+        ),
+    ]
+    parameters = model.parameters()
+    return Program(
+        vocab_size=config.vocab_size,
+        caches=caches,
+        entry_points=tuple((point, _trace(model, point, caches, parameters)) for point in points),
+        parameters={name: tensor.type for name, tensor in parameters.items()},
+    )
+
+
+def _trace(
+    model: Decoder,
+    point: EntryPoint,
+    caches: tuple[CacheSpec, ...],
+    parameters: dict[str, Tensor],
+) -> Graph:
+    positions = "start" if point.kind == "prefill" else "positions"
+    inputs = {
+        "tokens": TensorType((point.batch * point.tokens,), DType.I32),
+        positions: TensorType((point.batch,), DType.I32),
+    }
+    inputs |= {
+        f"slot{slot}.{spec.name}": TensorType((spec.rows, spec.width), DType.named(spec.dtype))
+        for slot in range(point.batch)
+        for spec in caches
+    }
+
+    def prefill(tokens: Tensor, start: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+        _, updated = model(tokens, [start], _by_layer(buffers, point.batch))
+        return tuple(_by_slot(updated, point.batch))
+
+    def decode(tokens: Tensor, positions: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+        starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
+        h, updated = model(tokens, starts, _by_layer(buffers, point.batch))
+        return (model.logits(h), *_by_slot(updated, point.batch))
+
+    step, results = (prefill, 0) if point.kind == "prefill" else (decode, 1)
+    in_place = {results + i: 2 + i for i in range(point.batch * len(caches))}
+    return trace(point.name, step, inputs, parameters=parameters, in_place=in_place)
+
+
+def _by_layer(buffers: tuple[Tensor, ...], slots: int) -> list[list[KVCache]]:
+    """Arguments in the order slot, layer, (key, value) -> caches by layer, then slot."""
+    each = len(buffers) // slots
+    return [
+        [
+            KVCache(*buffers[slot * each + 2 * layer : slot * each + 2 * layer + 2])
+            for slot in range(slots)
+        ]
+        for layer in range(each // 2)
+    ]
+
+
+def _by_slot(caches: list[list[KVCache]], slots: int) -> list[Tensor]:
+    """The other way round."""
+    return [
+        buffer
+        for slot in range(slots)
+        for layer in caches
+        for buffer in (layer[slot].key, layer[slot].value)
+    ]
