@@ -1,15 +1,20 @@
 """Text to token ids and back, by a bundle's tokenizer.json.
 
 It knows the `tokenizers` library and which token begins a text. What a special token is called in
-the text (`<start_of_turn>`) is read as that token, as the library's `encode` does.
+the text (`<start_of_turn>`) is read as that token, as the library's `encode` does, unless it is
+asked not to.
 """
 
 from __future__ import annotations
 
+import bisect
 import re
+import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import tokenizers
+from tokenizers import decoders, pre_tokenizers
 
 from models.bundle import BundleError
 
@@ -20,8 +25,33 @@ if TYPE_CHECKING:
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 
+def _byte_level_alphabet() -> dict[str, int]:
+    """GPT-2's printable character for each byte, the other way round.
+
+    Bytes that Latin-1 prints stand for themselves, the others for U+0100 and on, in order.
+    """
+    alphabet = set(pre_tokenizers.ByteLevel.alphabet())
+    themselves = {byte for byte in range(256) if chr(byte) in alphabet}
+    others = [byte for byte in range(256) if byte not in themselves]
+    return {chr(byte): byte for byte in themselves} | {
+        chr(256 + place): byte for place, byte in enumerate(others)
+    }
+
+
+_BYTE_LEVEL = _byte_level_alphabet()
+
+
 class BadTokenizer(BundleError):
     """The bundle's tokenizer.json cannot be read."""
+
+
+@dataclass(frozen=True)
+class SpecialName:
+    """The name of a special token in a text: characters `start` to `end`, read as the token."""
+
+    start: int
+    end: int
+    token: int
 
 
 class Tokenizer:
@@ -29,9 +59,14 @@ class Tokenizer:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, *, bos: int | None) -> None:
         self._tokenizer = tokenizer
-        self._bos = bos
+        self.bos = bos
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(id_ for id_, token in added.items() if token.special)
+        self._special_names = sorted(token.content for token in added.values() if token.special)
+        self.longest_special_name = max(map(len, self._special_names), default=0)
+        self._byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
+        # Held to encode: whether special tokens are read is a state of the library's object.
+        self._lock = threading.Lock()
 
     @staticmethod
     def from_file(path: Path, *, bos: int | None) -> Tokenizer:
@@ -43,10 +78,36 @@ class Tokenizer:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of a text, with `bos` in front unless the text itself begins with it."""
-        ids = tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
-        if self._bos is None or ids[:1] == (self._bos,):
+        return self.with_bos(self.read(text))
+
+    def with_bos(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """The ids with `bos` in front, unless they begin with it or the model has none."""
+        if self.bos is None or ids[:1] == (self.bos,):
             return ids
-        return (self._bos, *ids)
+        return (self.bos, *ids)
+
+    def read(self, text: str, *, special: bool = True) -> tuple[int, ...]:
+        """The ids of a text and nothing more; without `special`, its names are plain text."""
+        return tuple(self._encode(text, special=special).ids)
+
+    def special_names(self, text: str) -> list[SpecialName]:
+        """What `read` takes for special tokens in a text, in order."""
+        found = self._encode(text, special=True)
+        return [
+            SpecialName(start, end, id_)
+            for id_, (start, end) in zip(found.ids, found.offsets, strict=True)
+            if id_ in self._special
+        ]
+
+    def begins_special_name(self, text: str) -> bool:
+        """Whether some special token's name begins with this text, which is shorter."""
+        at = bisect.bisect_right(self._special_names, text)
+        return at < len(self._special_names) and self._special_names[at].startswith(text)
+
+    def _encode(self, text: str, *, special: bool) -> tokenizers.Encoding:
+        with self._lock:
+            self._tokenizer.encode_special_tokens = not special
+            return self._tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids. Special tokens and ids that the vocabulary lacks have none."""
@@ -55,6 +116,15 @@ class Tokenizer:
     def name(self, token: int) -> str:
         """The text of one token by itself; of a special token its name."""
         return self._tokenizer.decode([token], skip_special_tokens=False)
+
+    def bytes_of(self, token: int) -> bytes:
+        """What one token adds to the UTF-8 bytes of a text; of a special token its name."""
+        piece = self._tokenizer.id_to_token(token)
+        if piece is not None and self.is_byte(token):
+            return bytes([int(piece[3:5], 16)])
+        if piece is not None and self._byte_level and all(c in _BYTE_LEVEL for c in piece):
+            return bytes(_BYTE_LEVEL[c] for c in piece)
+        return self.name(token).encode()
 
     def is_silent(self, token: int) -> bool:
         """Whether the token has no text: `decode` skips it."""

@@ -28,7 +28,7 @@ from server.serving import DrainingServer, bind, url
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 PAD, EOS, BOS, UNK = range(4)
@@ -38,8 +38,11 @@ _CORPUS = [
 ]
 
 
-def gemma_like() -> tokenizers.Tokenizer:
-    """A tokenizer of Gemma's form: BPE with byte fallback, U+2581 for a space."""
+def gemma_like(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
+    """A tokenizer of Gemma's form: BPE with byte fallback, U+2581 for a space.
+
+    `special` are the names of more special tokens, behind the vocabulary.
+    """
     tokenizer = tokenizers.Tokenizer(
         models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True)
     )
@@ -57,11 +60,13 @@ def gemma_like() -> tokenizers.Tokenizer:
     # The trainer makes every one of its special tokens an added one; bytes are plain vocabulary.
     data = json.loads(tokenizer.to_str())
     data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] in SPECIAL]
-    return tokenizers.Tokenizer.from_str(json.dumps(data))
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(data))
+    tokenizer.add_special_tokens(list(special))
+    return tokenizer
 
 
-def byte_level() -> tokenizers.Tokenizer:
-    """A tokenizer of GPT-2's form: BPE over bytes."""
+def byte_level(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
+    """A tokenizer of GPT-2's form: BPE over bytes; `special` as in gemma_like."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -72,6 +77,7 @@ def byte_level() -> tokenizers.Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(_CORPUS, trainer)
+    tokenizer.add_special_tokens(list(special))
     return tokenizer
 
 

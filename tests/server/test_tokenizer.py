@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -58,3 +58,21 @@ def test_a_file_that_is_no_tokenizer(tmp_path: Path, content: str) -> None:
     path.unlink()
     with pytest.raises(BadTokenizer, match=r"tokenizer\.json"):
         Tokenizer.from_file(path, bos=None)
+
+
+@pytest.mark.parametrize("library", [LIBRARY, fakes.byte_level()], ids=["gemma", "bytes"])
+@given(text=st.text("thedogfx ,.\n é€😀<>", max_size=20))
+def test_the_bytes_of_the_tokens_are_those_of_the_text(library: Any, text: str) -> None:
+    tokenizer = Tokenizer(library, bos=None)
+    ids = tokenizer.read(text + "<eos>")
+    assert b"".join(map(tokenizer.bytes_of, ids)).decode() == text + "<eos>"
+
+
+def test_special_tokens_as_plain_text() -> None:
+    tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
+    text = "the <eos>dog"
+    assert fakes.EOS in tokenizer.read(text)
+    assert fakes.EOS not in tokenizer.read(text, special=False)
+    assert tokenizer.decode(tokenizer.read(text, special=False)) == text
+    names = tokenizer.special_names(text)
+    assert [(text[name.start : name.end], name.token) for name in names] == [("<eos>", fakes.EOS)]
