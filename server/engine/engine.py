@@ -13,26 +13,16 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from server.engine.generation import Failed, Finished, Generation, Request, Started, Token
-from server.engine.sampler import (
-    REPEAT_LAST_N,
-    Logprobs,
-    choose,
-    log_probabilities,
-    random_state,
-)
+from server.engine.sampler import Sample, Sampler
 from server.engine.scheduler import Scheduler, Work
 from server.errors import Draining, EngineStopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from server.runtime.base import Runtime
 
@@ -58,19 +48,11 @@ class _Stop:
 
 @dataclass(kw_only=True)
 class _Live:
-    """What the thread keeps of a request: the sampler's inputs and where the events go."""
+    """What the thread keeps of a request: its sampler and where the events go."""
 
-    request: Request
     generation: Generation
-    random: np.random.Generator
-    recent: deque[int]
+    sampler: Sampler
     started: bool = False
-
-
-@dataclass(frozen=True)
-class _Sample:
-    token: int
-    logprobs: Logprobs | None
 
 
 class Engine:
@@ -81,8 +63,9 @@ class Engine:
 
     def __init__(self, runtime: Runtime, *, eos: Iterable[int], concurrency: int) -> None:
         self._runtime = runtime
+        self._ends = frozenset(eos)
         self._scheduler = Scheduler(
-            slots=concurrency, context=runtime.context, chunk=runtime.chunk, eos=frozenset(eos)
+            slots=concurrency, context=runtime.context, chunk=runtime.chunk, eos=self._ends
         )
         self._live: dict[int, _Live] = {}
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Stop] = queue.SimpleQueue()
@@ -170,10 +153,14 @@ class Engine:
         match message:
             case _Submit(id_, request, generation):
                 self._live[id_] = _Live(
-                    request=request,
                     generation=generation,
-                    random=random_state(request.seed),
-                    recent=deque(request.prompt, maxlen=REPEAT_LAST_N),
+                    sampler=Sampler(
+                        request.sampling,
+                        seed=request.seed,
+                        prompt=request.prompt,
+                        ends=self._ends,
+                        constraint=request.constraint,
+                    ),
                 )
                 self._scheduler.add(id_, request.prompt, request.max_tokens)
             case _Cancel(id_):
@@ -187,14 +174,14 @@ class Engine:
         plan = self._scheduler.plan()
         for work in plan:
             self._announce(self._live[work.request])
-        samples: dict[int, _Sample] = {}
+        samples: dict[int, Sample] = {}
         for call in self._calls(plan):
             samples |= self._run_call(call)
         tokens = {id_: sample.token for id_, sample in samples.items()}
-        for outcome in self._scheduler.commit(tokens):
+        last = {id_ for id_, sample in samples.items() if sample.last}
+        for outcome in self._scheduler.commit(tokens, last):
             live = self._live[outcome.request]
             if outcome.token is not None:
-                live.recent.append(outcome.token)
                 logprobs = samples[outcome.request].logprobs
                 live.generation.deliver(Token(outcome.token, logprobs, time.monotonic()))
             if outcome.finish is not None:
@@ -207,7 +194,7 @@ class Engine:
         for first in range(0, len(sampled), self._runtime.batch):
             yield tuple(sampled[first : first + self._runtime.batch])
 
-    def _run_call(self, call: tuple[Work, ...]) -> dict[int, _Sample]:
+    def _run_call(self, call: tuple[Work, ...]) -> dict[int, Sample]:
         """Run the model and sample, by request. An error ends the requests that it concerns."""
         try:
             if not call[0].sample:
@@ -227,7 +214,7 @@ class Engine:
         samples = {}
         for work, row in zip(call, rows, strict=True):
             try:
-                samples[work.request] = _sample(row, self._live[work.request])
+                samples[work.request] = self._live[work.request].sampler.sample(row)
             except Exception as error:
                 log.exception("a token could not be sampled")
                 self._fail(work.request, error)
@@ -244,11 +231,3 @@ class Engine:
     def _end(self, id_: int, event: Finished | Failed) -> None:
         self._scheduler.end(id_)
         self._live.pop(id_).generation.deliver(event)
-
-
-def _sample(row: NDArray[np.float32], live: _Live) -> _Sample:
-    options = live.request.sampling
-    token = choose(row, options, live.recent, live.random)
-    if options.logprobs is None:
-        return _Sample(token, None)
-    return _Sample(token, log_probabilities(row, token, options.logprobs))

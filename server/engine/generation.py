@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import TracebackType
 
+    from server.engine.constraint import Constraint
     from server.engine.sampler import Logprobs, SamplingOptions
 
 
@@ -27,6 +28,7 @@ class Request:
     max_tokens: int
     sampling: SamplingOptions
     seed: int
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True)

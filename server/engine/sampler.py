@@ -16,32 +16,69 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
-# The repeat penalty looks this many tokens back, prompt included (llama-server's default).
-REPEAT_LAST_N = 64
+    from server.engine.constraint import Constraint
+
+# llama-server's names and order.
+SAMPLERS = ("penalties", "dry", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """How a token is chosen.
+    """How a token is chosen. The names and defaults are llama-server's.
 
-    temperature     0 takes the most likely token; else the logits are divided by it
-    top_k           keep the k most likely; 0 keeps all
-    top_p           keep the fewest that together have this probability; 1 keeps all
-    min_p           keep those with at least this share of the best one's probability; 0 keeps all
-    repeat_penalty  divides positive and multiplies negative logits of recent tokens; 1 is off
-    logprobs        how many alternatives to report beside each token; None reports nothing
+    temperature         0 takes the most likely token; else the logits are divided by it
+    dynatemp_range      the temperature moves by so much with the entropy; 0 leaves it alone
+    dynatemp_exponent   how it moves: normalised entropy to this power
+    top_k               keep the k most likely; 0 keeps all
+    top_p               keep the fewest that together have this probability; 1 keeps all
+    min_p               keep those with at least this share of the best one's probability
+    typical_p           keep those closest to the expected surprise, up to this probability; 1: all
+    repeat_penalty      divides positive and multiplies negative logits of recent tokens; 1 is off
+    repeat_last_n       how many tokens are recent, prompt included; 0 none, -1 all
+    presence_penalty    taken from the logits of recent tokens
+    frequency_penalty   taken from them once for each time they came
+    dry_*               weaken the token that would prolong a repetition (DRY); multiplier 0: off
+    dry_breakers        ids at which a repetition ends
+    xtc_*               with this probability, drop all but the least likely of the tokens above the
+                        threshold
+    min_keep            the least number of tokens that a sampler leaves
+    logit_bias          (id, number) pairs, added to the logits before anything else; -inf bans
+    samplers            which samplers run, in this order
+    ignore_eos          ban the tokens that end an answer
+    min_tokens          ban them until so many tokens have come
+    logprobs            how many alternatives to report beside each token; None reports nothing
+    post_sampling_probs report the probabilities after the samplers, not the model's own
     """
 
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repeat_penalty: float
-    logprobs: int | None
+    temperature: float = 0.8
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_breakers: tuple[int, ...] = ()
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    min_keep: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    samplers: tuple[str, ...] = SAMPLERS
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    logprobs: int | None = None
+    post_sampling_probs: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +90,52 @@ class Logprobs:
 
     chosen: float
     top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A token that was chosen; `last` when the request's constraint lets nothing follow it."""
+
+    token: int
+    logprobs: Logprobs | None
+    last: bool
+
+
+class Sampler:
+    """Chooses the tokens of one answer.
+
+    `prompt` are the ids before it, `ends` those that end it.
+    """
+
+    def __init__(
+        self,
+        options: SamplingOptions,
+        *,
+        seed: int,
+        prompt: Sequence[int],
+        ends: Collection[int],
+        constraint: Constraint | None = None,
+    ) -> None:
+        self._options = options
+        self._random = random_state(seed)
+        self._tokens = list(prompt)
+        self._ends = ends
+        self._constraint = constraint
+
+    def sample(self, logits: NDArray[np.float32]) -> Sample:
+        """Choose the next token by the logits, f32 (V,), left as they are, and take it as come.
+
+        Raises FloatingPointError when the best logit is not a finite number, or ConstraintFailed.
+        """
+        options = self._options
+        last_n = options.repeat_last_n
+        recent = self._tokens[-last_n:] if last_n > 0 else self._tokens if last_n else []
+        token = choose(logits, options, recent, self._random)
+        self._tokens.append(token)
+        logprobs = None
+        if options.logprobs is not None:
+            logprobs = log_probabilities(logits, token, options.logprobs)
+        return Sample(token, logprobs, last=False)
 
 
 def random_state(seed: int) -> np.random.Generator:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +91,10 @@ class Scheduler:
         self._planned = tuple(self._work(slot, s) for slot, s in self._running.items())
         return self._planned
 
-    def commit(self, sampled: Mapping[int, int]) -> tuple[Outcome, ...]:
+    def commit(self, sampled: Mapping[int, int], last: Collection[int] = ()) -> tuple[Outcome, ...]:
         """Take the step's sampled tokens, by request, and say what they mean.
+
+        The requests in `last` end with the token that they were given, which counts as a stop.
 
         Every planned request that asked for a token and has not ended since must have one.
         """
@@ -103,7 +105,11 @@ class Scheduler:
                 continue
             sequence.read += len(work.tokens)
             if work.sample:
-                outcomes.append(self._append(work.slot, sequence, sampled[work.request]))
+                outcomes.append(
+                    self._append(
+                        work.slot, sequence, sampled[work.request], last=work.request in last
+                    )
+                )
         self._planned = ()
         return tuple(outcomes)
 
@@ -119,10 +125,13 @@ class Scheduler:
             sample=sample,
         )
 
-    def _append(self, slot: int, sequence: _Sequence, token: int) -> Outcome:
+    def _append(self, slot: int, sequence: _Sequence, token: int, *, last: bool) -> Outcome:
         if token in self.eos:
             del self._running[slot]
             return Outcome(request=sequence.request, token=None, finish="stop")
+        if last:
+            del self._running[slot]
+            return Outcome(request=sequence.request, token=token, finish="stop")
         sequence.tokens.append(token)
         if len(sequence.tokens) < sequence.limit:
             return Outcome(request=sequence.request, token=token, finish=None)

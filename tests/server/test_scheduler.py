@@ -60,6 +60,18 @@ def test_eos_ends_an_answer_and_is_not_part_of_it() -> None:
     assert scheduler.idle
 
 
+def test_a_last_token_is_part_of_the_answer_and_stops_it() -> None:
+    scheduler = scheduler_of(slots=2)
+    scheduler.add(1, [5], max_tokens=1)
+    scheduler.add(2, [5], max_tokens=2)
+    scheduler.plan()
+    assert scheduler.commit({1: 7, 2: 8}, {1}) == (
+        Outcome(request=1, token=7, finish="stop"),
+        Outcome(request=2, token=8, finish=None),
+    )
+    assert [work.request for work in scheduler.plan()] == [2]
+
+
 def test_requests_are_served_in_the_order_of_arrival() -> None:
     scheduler = scheduler_of()
     for request in (3, 1, 2):
