@@ -7,6 +7,7 @@ ServerError
  |   +- SelfTestFailed     the bundle computes something else than was baked
  |   +- Draining           the server was asked to stop
  |   +- EngineStopped      the engine thread has ended
+ +- QueueFull              as many requests wait as may
  +- GenerationFailed       a step of the model failed while this request was being answered
  +- ClientDisconnected     nobody is there to read the answer
 """
@@ -64,6 +65,19 @@ class EngineStopped(Unavailable):
     """The engine thread has ended."""
 
     status = "engine_stopped"
+
+
+class QueueFull(ServerError):
+    """As many requests wait as may: try again in `retry_after` seconds, at least 1."""
+
+    def __init__(self, *, queued: int, limit: int, retry_after: int) -> None:
+        super().__init__(
+            f"the queue is full: {queued} requests wait, at most {limit} may: "
+            f"try again in {retry_after} s"
+        )
+        self.queued = queued
+        self.limit = limit
+        self.retry_after = retry_after
 
 
 class GenerationFailed(ServerError):

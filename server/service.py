@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,30 @@ from server.runtime.selftest import Verdict, self_test
 from server.text.completion import Completer, Completion, CompletionRequest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from models.bundle import Manifest
+    from server.engine.state import EngineState
     from server.runtime.base import Runtime
     from server.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
-# Requests are served one after the other.
-CONCURRENCY = 1
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How much the engine may take on.
+
+    queue_limit  requests that may wait for a slot; one more is refused
+    cache_ram    bytes of the prefix cache in memory; 0 for none
+    cache_dir    where the prefix cache is kept across restarts; None for nowhere
+    cache_disk   bytes of the prefix cache there
+    """
+
+    queue_limit: int = 64
+    cache_ram: int = 256 * 2**20
+    cache_dir: Path | None = None
+    cache_disk: int = 2**30
 
 
 def version() -> str:
@@ -41,11 +58,19 @@ def version() -> str:
 class Service:
     """One model with its engine, from the self-test to the last answer."""
 
-    def __init__(self, runtime: Runtime, tokenizer: Tokenizer, manifest: Manifest) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        tokenizer: Tokenizer,
+        manifest: Manifest,
+        options: EngineOptions = EngineOptions(),
+    ) -> None:
         self.manifest = manifest
         self.verdict: Verdict | None = None
         self._runtime = runtime
-        self._engine = Engine(runtime, eos=manifest.special_tokens.eos, concurrency=CONCURRENCY)
+        self._engine = Engine(
+            runtime, eos=manifest.special_tokens.eos, queue_limit=options.queue_limit
+        )
         self._completer = Completer(
             self._engine, tokenizer, vocab_size=runtime.vocab_size, context=runtime.context
         )
@@ -54,6 +79,10 @@ class Service:
     def idle(self) -> bool:
         """Whether no accepted request is being answered."""
         return self._engine.idle
+
+    def state(self) -> EngineState:
+        """Slots, queue and prefix cache, as they are now."""
+        return self._engine.state()
 
     def unavailable(self) -> Unavailable | None:
         """Why no request is accepted now, or None."""
@@ -76,7 +105,7 @@ class Service:
         return verdict
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Accept a request; raises InvalidRequest or Unavailable."""
+        """Accept a request; raises InvalidRequest, QueueFull or Unavailable."""
         if problem := self.unavailable():
             raise problem
         return await self._completer.begin(request)

@@ -49,11 +49,15 @@ def url(bound: socket.socket) -> str:
 
 
 class DrainingServer(uvicorn.Server):
-    """A uvicorn server whose first signal drains the service and whose second one ends it."""
+    """A uvicorn server whose first signal drains the service and whose second one ends it.
 
-    def __init__(self, app: FastAPI, service: Service) -> None:
+    What runs `shutdown_timeout` seconds after the first signal is cancelled.
+    """
+
+    def __init__(self, app: FastAPI, service: Service, *, shutdown_timeout: float = 30) -> None:
         super().__init__(uvicorn.Config(app, log_config=None, server_header=False))
         self._service = service
+        self._shutdown_timeout = shutdown_timeout
         self._draining = False
 
     def serve_on(self, bound: socket.socket) -> None:

@@ -4,7 +4,7 @@
                "param": "prompt[3]", "got": 99, "wanted": "token ids from 0 to 15"}}
 
 OpenAI's shape with llama-server's numeric code. `param` is null, and `got` and `wanted` are not
-there, when no field of the request is at fault.
+there, when no field of the request is at fault. A full queue adds `queued` and `limit`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from server.errors import (
     ClientDisconnected,
     GenerationFailed,
     InvalidRequest,
+    QueueFull,
     Scalar,
     ServerError,
     Unavailable,
@@ -36,16 +37,25 @@ if TYPE_CHECKING:
 # The first row whose class fits counts.
 STATUS: tuple[tuple[type[ServerError], int], ...] = (
     (InvalidRequest, 400),
+    (QueueFull, 429),
     (ClientDisconnected, 499),  # nginx's number; nobody is there to read it
     (GenerationFailed, 500),
     (Unavailable, 503),
 )
-_TYPES = {404: "not_found_error", 500: "server_error", 503: "unavailable_error"}
+_TYPES = {
+    404: "not_found_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "unavailable_error",
+}
 _SHOWN = 200  # characters of what came
 
 
 class Fault(BaseModel):
-    """What went wrong. `got` and `wanted` are there when a field, `param`, is at fault."""
+    """What went wrong. `got` and `wanted` are there when a field, `param`, is at fault.
+
+    `queued` requests wait, at most `limit` may: there when the queue is full.
+    """
 
     code: int
     type: str
@@ -53,6 +63,8 @@ class Fault(BaseModel):
     param: str | None
     got: Scalar = None
     wanted: str = ""
+    queued: int = 0
+    limit: int = 0
 
 
 class ErrorBody(BaseModel):
@@ -76,6 +88,8 @@ def describe(error: Exception) -> ErrorBody:
     code = next(code for kind, code in STATUS if isinstance(error, kind))
     if isinstance(error, InvalidRequest):
         return _body(code, str(error), error.field, got=error.got, wanted=error.wanted)
+    if isinstance(error, QueueFull):
+        return _body(code, str(error), queued=error.queued, limit=error.limit)
     return _body(code, str(error))
 
 
@@ -84,9 +98,9 @@ def encode(body: ErrorBody) -> str:
     return json.dumps(body.model_dump(exclude_unset=True), allow_nan=False)
 
 
-def _body(code: int, message: str, param: str | None = None, **at_fault: Any) -> ErrorBody:
+def _body(code: int, message: str, param: str | None = None, **details: Any) -> ErrorBody:
     kind = _TYPES.get(code, "invalid_request_error")
-    return ErrorBody(error=Fault(code=code, type=kind, message=message, param=param, **at_fault))
+    return ErrorBody(error=Fault(code=code, type=kind, message=message, param=param, **details))
 
 
 def _response(body: ErrorBody, headers: dict[str, str] | None = None) -> Response:
@@ -94,7 +108,8 @@ def _response(body: ErrorBody, headers: dict[str, str] | None = None) -> Respons
 
 
 async def _error(_request: Request, error: Exception) -> Response:
-    return _response(describe(error))
+    headers = {"Retry-After": str(error.retry_after)} if isinstance(error, QueueFull) else None
+    return _response(describe(error), headers)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

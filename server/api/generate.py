@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Coroutine
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,7 +13,7 @@ from server.api.fields import GenerationFields, Logprobs, Text
 from server.api.service import Serving
 from server.api.sse import CompletionStream
 from server.errors import ClientDisconnected
-from server.text.completion import Completion, Piece, Summary
+from server.text.completion import Completion, FinishReason, Piece, Summary
 
 router = APIRouter(responses={code: {"model": ErrorBody} for code in (400, 500, 503)})
 
@@ -88,7 +88,7 @@ class GenerateResponse(StreamEvent):
     the answer.
     """
 
-    finish_reason: Literal["stop", "length"]
+    finish_reason: FinishReason
     usage: Usage
     timings: Timings
     seed: int

@@ -13,13 +13,14 @@ import logging
 import queue
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from server.engine.generation import Failed, Finished, Generation, Request, Started, Token
 from server.engine.sampler import Sample, Sampler
 from server.engine.scheduler import Scheduler, Work
-from server.errors import Draining, EngineStopped
+from server.engine.state import CacheState, EngineState, SlotState
+from server.errors import Draining, EngineStopped, QueueFull
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,21 +57,24 @@ class _Live:
 
 
 class Engine:
-    """Serves requests with a runtime, `concurrency` of them at once.
+    """Serves requests with a runtime, as many at once as it has slots.
 
-    `eos` are the ids that end an answer. `submit` and `drain` are called from one event loop.
+    `eos` are the ids that end an answer; `queue_limit` requests may wait for a slot. `submit` and
+    `drain` are called from one event loop.
     """
 
-    def __init__(self, runtime: Runtime, *, eos: Iterable[int], concurrency: int) -> None:
+    def __init__(self, runtime: Runtime, *, eos: Iterable[int], queue_limit: int) -> None:
         self._runtime = runtime
+        self._queue_limit = queue_limit
         self._ends = frozenset(eos)
         self._scheduler = Scheduler(
-            slots=concurrency, context=runtime.context, chunk=runtime.chunk, eos=self._ends
+            slots=runtime.slots, context=runtime.context, chunk=runtime.chunk, eos=self._ends
         )
         self._live: dict[int, _Live] = {}
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Stop] = queue.SimpleQueue()
         self._ids = itertools.count()
         self._open: set[int] = set()
+        self._unfinished: set[int] = set()
         self._draining = False
         self._stopped = False
         # Held to submit and to stop, so that nothing enters the inbox of a thread that has ended.
@@ -95,15 +99,36 @@ class Engine:
         self._thread.start()
 
     def submit(self, request: Request) -> Generation:
-        """Accept a request; raises Draining or EngineStopped."""
+        """Accept a request; raises QueueFull, Draining or EngineStopped."""
         id_ = next(self._ids)
         generation = Generation(lambda: self._leave(id_))
         with self._entrance:
             if problem := self.unavailable():
                 raise problem
+            queued = max(0, len(self._unfinished) - self._runtime.slots)
+            if len(self._unfinished) >= self._runtime.slots + self._queue_limit:
+                raise QueueFull(queued=queued, limit=self._queue_limit, retry_after=1)
+            self._unfinished.add(id_)
             self._inbox.put(_Submit(id_, request, generation))
         self._open.add(id_)
         return generation
+
+    def state(self) -> EngineState:
+        """What the engine is doing now; for any thread."""
+        free = SlotState(
+            id=0,
+            request=None,
+            prompt_tokens=0,
+            cached_tokens=0,
+            read_tokens=0,
+            generated_tokens=0,
+        )
+        return EngineState(
+            slots=tuple(replace(free, id=slot) for slot in range(self._runtime.slots)),
+            queued=max(0, len(self._unfinished) - self._runtime.slots),
+            queue_limit=self._queue_limit,
+            cache=CacheState(),
+        )
 
     def drain(self) -> None:
         """Refuse new requests from now on; the accepted ones are served to their end."""
@@ -223,11 +248,13 @@ class Engine:
     def _announce(self, live: _Live) -> None:
         if not live.started:
             live.started = True
-            live.generation.deliver(Started(time.monotonic()))
+            live.generation.deliver(Started(time.monotonic(), 0))
 
     def _fail(self, id_: int, error: Exception) -> None:
         self._end(id_, Failed(f"a step of the model failed: {type(error).__name__}: {error}"))
 
     def _end(self, id_: int, event: Finished | Failed) -> None:
         self._scheduler.end(id_)
+        with self._entrance:
+            self._unfinished.discard(id_)
         self._live.pop(id_).generation.deliver(event)

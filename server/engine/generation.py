@@ -22,20 +22,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A prompt of token ids, at least one, with room in the context for one more."""
+    """A prompt of token ids, at least one, with room in the context for one more.
+
+    deadline      when it ends, finished or not; None for never
+    cache_prompt  whether to take what is known of the prompt from the prefix cache, and to keep it
+    """
 
     prompt: tuple[int, ...]
     max_tokens: int
     sampling: SamplingOptions
     seed: int
+    deadline: float | None = None
+    cache_prompt: bool = True
     constraint: Constraint | None = None
 
 
 @dataclass(frozen=True)
 class Started:
-    """The request has left the queue."""
+    """The prompt has been read; `at` is when the request left the queue.
+
+    `cached_tokens` of the prompt came out of the prefix cache.
+    """
 
     at: float
+    cached_tokens: int
 
 
 @dataclass(frozen=True)
@@ -49,9 +59,9 @@ class Token:
 
 @dataclass(frozen=True)
 class Finished:
-    """The end: the model stopped, the answer is as long as it may be, or it was cancelled."""
+    """The end: by the model, by the answer's length, at the deadline, or by a cancellation."""
 
-    reason: Literal["stop", "length", "cancelled"]
+    reason: Literal["stop", "length", "timeout", "cancelled"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from server.engine.generation import Failed, Finished, Generation, Request, Started, Token
 from server.errors import Draining, GenerationFailed, InvalidRequest
@@ -28,16 +28,26 @@ if TYPE_CHECKING:
 # A random seed is as short as llama-server's, so that every client can send it back.
 SEEDS = 2**32
 
+FinishReason: TypeAlias = Literal["stop", "length", "timeout"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionRequest:
-    """What to continue and how. `seed` None draws one; `stop` strings are not empty."""
+    """What to continue and how.
+
+    stop          strings that end the answer, none of them empty
+    seed          None draws one
+    timeout_ms    when the answer ends, finished or not, from its acceptance on; None for never
+    cache_prompt  as in the engine's Request
+    """
 
     prompt: str | tuple[int, ...]
     max_tokens: int
     stop: tuple[str, ...]
     sampling: SamplingOptions
     seed: int | None
+    timeout_ms: int | None = None
+    cache_prompt: bool = True
 
 
 @dataclass(frozen=True)
@@ -84,10 +94,11 @@ class Timings:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The end of an answer."""
+    """The end of an answer. `cached_tokens` of the prompt came out of the prefix cache."""
 
-    finish_reason: Literal["stop", "length"]
+    finish_reason: FinishReason
     prompt_tokens: int
+    cached_tokens: int
     completion_tokens: int
     timings: Timings
     seed: int
@@ -105,7 +116,8 @@ class Completer:
         self._context = context
 
     async def begin(self, request: CompletionRequest) -> Completion:
-        """Check a request and hand it to the engine; raises InvalidRequest or Unavailable."""
+        """Check a request and submit it; raises InvalidRequest, QueueFull or Unavailable."""
+        accepted = time.monotonic()
         prompt = await self._prompt_ids(request.prompt)
         seed = secrets.randbelow(SEEDS) if request.seed is None else request.seed
         generation = self._engine.submit(
@@ -114,6 +126,8 @@ class Completer:
                 max_tokens=request.max_tokens,
                 sampling=request.sampling,
                 seed=seed,
+                deadline=_deadline(accepted, request.timeout_ms),
+                cache_prompt=request.cache_prompt,
             )
         )
         return Completion(
@@ -168,6 +182,7 @@ class Completion:
         self._prompt_tokens = prompt_tokens
         self._seed = seed
         self._started = generation.submitted
+        self._cached_tokens = 0
         self._token_times: list[float] = []
 
     def __enter__(self) -> Completion:
@@ -190,14 +205,14 @@ class Completion:
         """
         async for event in self._generation.events():
             match event:
-                case Started(at):
-                    self._started = at
+                case Started(at, cached_tokens):
+                    self._started, self._cached_tokens = at, cached_tokens
                 case Token():
                     yield self._piece(event)
                     if self._filter.stopped:
                         yield self._summary("stop")
                         return
-                case Finished("stop" | "length" as reason):
+                case Finished("stop" | "length" | "timeout" as reason):
                     rest = self._filter.push(self._detokenizer.flush()) + self._filter.flush()
                     if rest:
                         yield Piece(text=rest, token_ids=(), logprobs=())
@@ -222,13 +237,14 @@ class Completion:
         top = tuple(Candidate(i, self._tokenizer.name(i), p) for i, p in token.logprobs.top)
         return (TokenLogprobs(chosen, top),)
 
-    def _summary(self, reason: Literal["stop", "length"]) -> Summary:
+    def _summary(self, reason: FinishReason) -> Summary:
         times = self._token_times
         # An answer that ends before its first token has spent all its time in the prefill.
         first, last = (times[0], times[-1]) if times else (time.monotonic(),) * 2
         return Summary(
             finish_reason=reason,
             prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
             completion_tokens=len(times),
             timings=Timings(
                 queue_ms=1e3 * (self._started - self._generation.submitted),
@@ -238,3 +254,7 @@ class Completion:
             ),
             seed=self._seed,
         )
+
+
+def _deadline(accepted: float, timeout_ms: int | None) -> float | None:
+    return None if timeout_ms is None else accepted + timeout_ms / 1e3

@@ -40,9 +40,9 @@ def with_engine(
     test: Callable[[Engine], Coroutine[None, None, None]],
     *,
     eos: tuple[int, ...] = (),
-    concurrency: int = 1,
+    queue_limit: int = 64,
 ) -> None:
-    engine = Engine(runtime, eos=eos, concurrency=concurrency)
+    engine = Engine(runtime, eos=eos, queue_limit=queue_limit)
     engine.start()
     try:
         asyncio.run(test(engine))
@@ -93,8 +93,8 @@ def test_eos_stops_and_is_not_a_token_of_the_answer() -> None:
     with_engine(fake(), test, eos=(99, answer[end]))
 
 
-@pytest.mark.parametrize("concurrency", [1, 2, 3])
-def test_neighbours_and_slots_change_nothing(concurrency: int) -> None:
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_neighbours_and_slots_change_nothing(slots: int) -> None:
     requests = [
         request_of(*range(1, n + 2), max_tokens=4 + n, sampling=SAMPLED, seed=n) for n in range(6)
     ]
@@ -110,7 +110,7 @@ def test_neighbours_and_slots_change_nothing(concurrency: int) -> None:
     expected: list[list[int]] = []
     with_engine(fake(), alone)
     assert [len(tokens) for tokens in expected] == [4, 5, 6, 7, 8, 9]
-    with_engine(fake(slots=3, batch=2, chunk=3), together, concurrency=concurrency)
+    with_engine(fake(slots=slots, batch=2, chunk=3), together)
 
 
 def test_one_after_the_other_in_order() -> None:
@@ -154,10 +154,10 @@ def test_a_request_that_waits_can_be_cancelled() -> None:
     with_engine(fake(delay=0.02), test)
 
 
-@pytest.mark.parametrize("concurrency", [1, 2])
+@pytest.mark.parametrize("slots", [1, 2])
 @pytest.mark.parametrize("poisoned", [(1, 13), (13,)])
 def test_a_step_that_raises_ends_its_request_only(
-    poisoned: tuple[int, ...], concurrency: int, caplog: pytest.LogCaptureFixture
+    poisoned: tuple[int, ...], slots: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(engine: Engine) -> None:
         generations = [
@@ -170,7 +170,7 @@ def test_a_step_that_raises_ends_its_request_only(
         assert isinstance(second[-1], Failed)
         assert second[-1].message == "a step of the model failed: RuntimeError: token 13 is poison"
 
-    with_engine(fake(poison=13, slots=2), test, concurrency=concurrency)
+    with_engine(fake(poison=13, slots=slots), test)
     assert "token 13 is poison" in caplog.text
 
 
@@ -252,7 +252,7 @@ def test_an_error_of_the_engine_itself_ends_every_request(
 
 
 def test_a_client_whose_event_loop_is_gone_does_no_harm() -> None:
-    engine = Engine(fake(delay=0.01), eos=(), concurrency=1)
+    engine = Engine(fake(delay=0.01), eos=(), queue_limit=64)
     engine.start()
 
     async def leave() -> None:
