@@ -235,11 +235,16 @@ def verify_files(bundle: Path, manifest: Manifest) -> None:
             raise Corrupt(f"{path} differs from what was baked (sha256): copy the bundle again")
 
 
+def digest(manifest: Manifest) -> str:
+    """What a bundle is, in 64 hex digits: its manifest, which has the digest of every file."""
+    return hashlib.sha256(manifest.to_json().encode()).hexdigest()
+
+
 def record_file(path: Path) -> FileRecord:
     """Name, size and sha256 of a file."""
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return FileRecord(name=path.name, bytes=path.stat().st_size, sha256=digest)
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return FileRecord(name=path.name, bytes=path.stat().st_size, sha256=sha256)
 
 
 def write_manifest(bundle: Path, manifest: Manifest) -> None:

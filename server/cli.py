@@ -16,6 +16,7 @@ from server.runtime.selftest import Verdict
 from server.service import Service, version
 from server.serving import CannotListen, DrainingServer, bind, url
 from server.settings import Settings
+from server.text.chat import ChatTemplate
 from server.text.tokenizer import Tokenizer
 
 command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -79,7 +80,9 @@ def run(settings: Settings) -> None:
     bound = bind(settings.host, settings.port)
     manifest, runtime = open_bundle(settings.bundle, threads=settings.threads)
     tokenizer = Tokenizer.from_file(settings.bundle / TOKENIZER, bos=manifest.special_tokens.bos)
-    service = Service(runtime, tokenizer, manifest)
+    template = ChatTemplate.from_bundle(settings.bundle, tokenizer, manifest.special_tokens)
+    name = settings.bundle.resolve().name
+    service = Service(runtime, tokenizer, manifest, name=name, template=template)
 
     def announce(verdict: Verdict) -> None:
         if verdict.passed:

@@ -10,22 +10,28 @@ It knows the layers below (runtime, engine, text) and no HTTP.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from models.bundle import digest
 from server.engine.engine import Engine
-from server.errors import SelfTestFailed, Starting, Unavailable
+from server.errors import InvalidRequest, SelfTestFailed, Starting, Unavailable
 from server.runtime.selftest import Verdict, self_test
+from server.text.choices import Choices
 from server.text.completion import Completer, Completion, CompletionRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from models.bundle import Manifest
     from server.engine.state import EngineState
     from server.runtime.base import Runtime
+    from server.text.chat import ChatTemplate
     from server.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -56,7 +62,10 @@ def version() -> str:
 
 
 class Service:
-    """One model with its engine, from the self-test to the last answer."""
+    """One model with its engine, from the self-test to the last answer.
+
+    `name` is what the model is called to clients: its architecture, unless it has a better one.
+    """
 
     def __init__(
         self,
@@ -64,9 +73,17 @@ class Service:
         tokenizer: Tokenizer,
         manifest: Manifest,
         options: EngineOptions = EngineOptions(),
+        *,
+        name: str | None = None,
+        template: ChatTemplate | None = None,
     ) -> None:
         self.manifest = manifest
+        self.tokenizer = tokenizer
+        self.name = name or manifest.architecture
+        self.started = time.time()
+        self.fingerprint = f"hearth-{digest(manifest)[:16]}"
         self.verdict: Verdict | None = None
+        self._template = template
         self._runtime = runtime
         self._engine = Engine(
             runtime, eos=manifest.special_tokens.eos, queue_limit=options.queue_limit
@@ -109,6 +126,26 @@ class Service:
         if problem := self.unavailable():
             raise problem
         return await self._completer.begin(request)
+
+    async def complete_all(self, requests: Sequence[CompletionRequest]) -> Choices:
+        """Accept all of the requests or none; raises as `complete`."""
+        with contextlib.ExitStack() as accepted:
+            choices = Choices(
+                [accepted.enter_context(await self.complete(request)) for request in requests]
+            )
+            accepted.pop_all()
+        return choices
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The bundle's chat template; raises InvalidRequest if it has none."""
+        if self._template is None:
+            raise InvalidRequest(
+                field="messages",
+                got="a conversation",
+                wanted="a prompt, in /v1/completions: this bundle has no chat template",
+            )
+        return self._template
 
     def drain(self) -> None:
         """Accept no more requests; what is accepted is answered."""

@@ -13,7 +13,7 @@ from server.api.fields import GenerationFields, Logprobs, Text
 from server.api.service import Serving
 from server.api.sse import CompletionStream
 from server.errors import ClientDisconnected
-from server.text.completion import Completion, FinishReason, Piece, Summary
+from server.text.completion import Candidate, Completion, FinishReason, Piece, Summary
 
 router = APIRouter(responses={code: {"model": ErrorBody} for code in (400, 500, 503)})
 
@@ -171,10 +171,14 @@ def _content(pieces: list[Piece], with_logprobs: bool) -> dict[str, Any]:
     if with_logprobs:
         content["logprobs"] = [
             TokenLogprob(
-                **dataclasses.asdict(token.chosen),
-                top=[Alternative(**dataclasses.asdict(other)) for other in token.top],
+                **_alternative(token.chosen),
+                top=[Alternative(**_alternative(other)) for other in token.top],
             )
             for piece in pieces
             for token in piece.logprobs
         ]
     return content
+
+
+def _alternative(candidate: Candidate) -> dict[str, Any]:
+    return {"id": candidate.id, "text": candidate.text, "logprob": candidate.logprob}

@@ -26,7 +26,9 @@ from server.text import guard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from models.bundle import SpecialTokens
     from server.text.tokenizer import Tokenizer
 
 Message = dict[str, Any]
@@ -68,6 +70,17 @@ class ChatTemplate:
             raise BadChatTemplate(
                 f"{CHAT_TEMPLATE} is no template: {error}: bake the bundle again"
             ) from error
+
+    @staticmethod
+    def from_bundle(
+        bundle: Path, tokenizer: Tokenizer, special: SpecialTokens
+    ) -> ChatTemplate | None:
+        """The template of a bundle, or None if it has none; raises BadChatTemplate."""
+        try:
+            source = (bundle / CHAT_TEMPLATE).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        return ChatTemplate(source, tokenizer, eos=special.eos[0] if special.eos else None)
 
     def prompt(
         self,

@@ -16,46 +16,59 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from server.engine.generation import Failed, Finished, Generation, Request, Started, Token
 from server.errors import Draining, GenerationFailed, InvalidRequest
 from server.text.detokenize import Detokenizer, StopFilter
+from server.text.tools import CallFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from types import TracebackType
 
     from server.engine.engine import Engine
     from server.engine.sampler import SamplingOptions
     from server.text.tokenizer import Tokenizer
+    from server.text.tools import CallFormat, ToolCall
 
 # A random seed is as short as llama-server's, so that every client can send it back.
 SEEDS = 2**32
 
-FinishReason: TypeAlias = Literal["stop", "length", "timeout"]
+FinishReason: TypeAlias = Literal["stop", "length", "timeout", "tool_calls"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionRequest:
     """What to continue and how.
 
+    max_tokens    None goes on to the end of the context
     stop          strings that end the answer, none of them empty
     seed          None draws one
     timeout_ms    when the answer ends, finished or not, from its acceptance on; None for never
     cache_prompt  as in the engine's Request
+    calls         how the model writes tool calls, which are then taken out of the text
+    one_call      end the answer after the first call
+    field         what the prompt is called where it came from, for errors
     """
 
     prompt: str | tuple[int, ...]
-    max_tokens: int
+    max_tokens: int | None
     stop: tuple[str, ...]
     sampling: SamplingOptions
     seed: int | None
     timeout_ms: int | None = None
     cache_prompt: bool = True
+    calls: CallFormat | None = None
+    one_call: bool = False
+    field: str = "prompt"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that could have come, with the natural logarithm of its probability."""
+    """A token that could have come, with the natural logarithm of its probability.
+
+    `bytes` are what it adds to the answer's UTF-8, of which `text` may be half a character.
+    """
 
     id: int
     text: str
+    bytes: bytes
     logprob: float
 
 
@@ -69,7 +82,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """More of the answer: at most one token, and the text that is certain by now.
+    """More of the answer: at most one token, and the text and calls that are certain by now.
 
     `logprobs` has one entry per token, or none if they were not asked for.
     """
@@ -77,6 +90,7 @@ class Piece:
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
+    calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +132,12 @@ class Completer:
     async def begin(self, request: CompletionRequest) -> Completion:
         """Check a request and submit it; raises InvalidRequest, QueueFull or Unavailable."""
         accepted = time.monotonic()
-        prompt = await self._prompt_ids(request.prompt)
+        prompt = await self._prompt_ids(request.prompt, request.field)
         seed = secrets.randbelow(SEEDS) if request.seed is None else request.seed
         generation = self._engine.submit(
             Request(
                 prompt=prompt,
-                max_tokens=request.max_tokens,
+                max_tokens=self._context if request.max_tokens is None else request.max_tokens,
                 sampling=request.sampling,
                 seed=seed,
                 deadline=_deadline(accepted, request.timeout_ms),
@@ -133,15 +147,15 @@ class Completer:
         return Completion(
             generation,
             self._tokenizer,
-            stop=request.stop,
+            request,
             prompt_tokens=len(prompt),
             seed=seed,
         )
 
-    async def _prompt_ids(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+    async def _prompt_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
         if len(prompt) == 0:
             got = "" if isinstance(prompt, str) else "[]"
-            raise InvalidRequest(field="prompt", got=got, wanted="at least one token")
+            raise InvalidRequest(field=field, got=got, wanted="at least one token")
         if isinstance(prompt, str):
             # A long text takes milliseconds, and the library releases the interpreter's lock.
             ids = await asyncio.to_thread(self._tokenizer.encode, prompt)
@@ -150,13 +164,13 @@ class Completer:
         for position, token in enumerate(ids):
             if not 0 <= token < self._vocab_size:
                 raise InvalidRequest(
-                    field="prompt" if isinstance(prompt, str) else f"prompt[{position}]",
+                    field=field if isinstance(prompt, str) else f"{field}[{position}]",
                     got=token,
                     wanted=f"token ids from 0 to {self._vocab_size - 1}",
                 )
         if len(ids) >= self._context:
             raise InvalidRequest(
-                field="prompt",
+                field=field,
                 got=f"{len(ids)} tokens",
                 wanted=f"at most {self._context - 1} tokens, one less than the model's context",
             )
@@ -170,15 +184,18 @@ class Completion:
         self,
         generation: Generation,
         tokenizer: Tokenizer,
+        request: CompletionRequest,
         *,
-        stop: tuple[str, ...],
         prompt_tokens: int,
         seed: int,
     ) -> None:
         self._generation = generation
         self._tokenizer = tokenizer
-        self._detokenizer = Detokenizer(tokenizer)
-        self._filter = StopFilter(stop)
+        calls = request.calls
+        self._detokenizer = Detokenizer(tokenizer, shown=calls.special if calls else ())
+        self._filter = StopFilter((*request.stop, *(calls.stop if calls else ())))
+        self._calls = CallFilter(calls)
+        self._one_call = request.one_call
         self._prompt_tokens = prompt_tokens
         self._seed = seed
         self._started = generation.submitted
@@ -209,14 +226,14 @@ class Completion:
                     self._started, self._cached_tokens = at, cached_tokens
                 case Token():
                     yield self._piece(event)
-                    if self._filter.stopped:
-                        yield self._summary("stop")
+                    if self._filter.stopped or (self._one_call and self._calls.found):
+                        for last in self._end("", "stop"):
+                            yield last
                         return
                 case Finished("stop" | "length" | "timeout" as reason):
                     rest = self._filter.push(self._detokenizer.flush()) + self._filter.flush()
-                    if rest:
-                        yield Piece(text=rest, token_ids=(), logprobs=())
-                    yield self._summary("stop" if self._filter.stopped else reason)
+                    for last in self._end(rest, "stop" if self._filter.stopped else reason):
+                        yield last
                 case Finished():
                     raise Draining("the server stopped before the answer was complete")
                 case Failed(message):
@@ -224,18 +241,26 @@ class Completion:
 
     def _piece(self, token: Token) -> Piece:
         self._token_times.append(token.at)
-        return Piece(
-            text=self._filter.push(self._detokenizer.push(token.id)),
-            token_ids=(token.id,),
-            logprobs=self._logprobs(token),
-        )
+        text, calls = self._calls.push(self._filter.push(self._detokenizer.push(token.id)))
+        return Piece(text=text, token_ids=(token.id,), logprobs=self._logprobs(token), calls=calls)
+
+    def _end(self, rest: str, reason: FinishReason) -> Iterator[Piece | Summary]:
+        """What is left when the last text has come, and the summary."""
+        text, calls = self._calls.push(rest)
+        text += self._calls.flush()
+        if text or calls:
+            yield Piece(text=text, token_ids=(), logprobs=(), calls=calls)
+        yield self._summary("tool_calls" if self._calls.found and reason == "stop" else reason)
 
     def _logprobs(self, token: Token) -> tuple[TokenLogprobs, ...]:
         if token.logprobs is None:
             return ()
-        chosen = Candidate(token.id, self._tokenizer.name(token.id), token.logprobs.chosen)
-        top = tuple(Candidate(i, self._tokenizer.name(i), p) for i, p in token.logprobs.top)
-        return (TokenLogprobs(chosen, top),)
+        chosen = self._candidate(token.id, token.logprobs.chosen)
+        return (TokenLogprobs(chosen, tuple(self._candidate(*top) for top in token.logprobs.top)),)
+
+    def _candidate(self, id_: int, logprob: float) -> Candidate:
+        names = self._tokenizer
+        return Candidate(id_, names.name(id_), names.bytes_of(id_), logprob)
 
     def _summary(self, reason: FinishReason) -> Summary:
         times = self._token_times

@@ -23,15 +23,20 @@ class Detokenizer:
     byte level (GPT-2). In the first, a run of byte tokens is decoded as a whole or not at all, so a
     run is held until a token of another kind ends it; in the second, a character is held until its
     last byte has come.
+
+    `shown` are the names of special tokens that are to be seen in the text.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, shown: Sequence[str] = ()) -> None:
         self._tokenizer = tokenizer
+        self._shown = frozenset(shown)
         self._held: list[int] = []
 
     def push(self, token: int) -> str:
         """The text that is certain with one more token; may be empty."""
         if self._tokenizer.is_silent(token):
+            if self._shown and (name := self._tokenizer.name(token)) in self._shown:
+                return self.flush() + name
             return ""
         self._held.append(token)
         if self._tokenizer.is_byte(token):

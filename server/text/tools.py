@@ -157,6 +157,11 @@ FUNCTION_GEMMA = CallFormat(
     start="<start_function_call>",
     end="<end_function_call>",
     parse=_parse_function_gemma,
-    special=("<start_function_call>", "<end_function_call>", "<escape>"),
+    special=(
+        "<start_function_call>",
+        "<end_function_call>",
+        "<escape>",
+        "<start_function_response>",
+    ),
     stop=("<start_function_response>",),
 )
