@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NumpyRuntime:
-    """A program and its weights; see Reader in server/runtime/base.py for the contract."""
+    """A program and its weights; see Runtime in server/runtime/base.py for the contract."""
 
     def __init__(
         self, program: Program, parameters: Mapping[str, NDArray[Any]], *, context: int, slots: int
@@ -43,6 +43,11 @@ class NumpyRuntime:
     def vocab_size(self) -> int:
         """The length of a row of logits."""
         return self._program.vocab_size
+
+    @property
+    def hidden(self) -> int:
+        """The width of a hidden state."""
+        return self._program.hidden
 
     @property
     def context(self) -> int:
@@ -70,8 +75,14 @@ class NumpyRuntime:
             (pair for pair in self._points("prefill") if pair[0].tokens >= len(tokens)),
             key=lambda pair: pair[0].tokens,
         )
-        padded = [*tokens, *[0] * (point.tokens - len(tokens))]
-        self._run(graph, (padded, [start]), slot)
+        self._run(graph, (_padded(tokens, point), [start]), slot)
+
+    def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        """Read tokens as `prefill` does; the sum of their hidden states, f32 (hidden,)."""
+        ((point, graph),) = self._points("embed")
+        numbers = (_padded(tokens, point), [start], [len(tokens)])
+        total: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
+        return total
 
     def decode(
         self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
@@ -102,6 +113,10 @@ class NumpyRuntime:
                 for spec in self._program.caches
             ]
         return self._caches[slot]
+
+
+def _padded(tokens: Sequence[int], point: EntryPoint) -> list[int]:
+    return [*tokens, *[0] * (point.tokens - len(tokens))]
 
 
 def stored_parameters(program: Program, archive: Path) -> dict[str, NDArray[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from models import gemma3, gemma3_config
+from models import gemma3, gemma3_config, llama, llama_config
 from models.config import ModelConfig
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ C_contra = TypeVar("C_contra", contravariant=True)
 
 class _FindTensor(Protocol[C_contra]):
     def __call__(
-        self, config: C_contra, /, parameter: str, names: tuple[str, ...], *, gguf: bool
+        self, config: C_contra, parameter: str, names: tuple[str, ...], /, *, gguf: bool
     ) -> StoredTensor: ...
 
 
@@ -69,6 +69,16 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
             program=gemma3.program,
             stored_tensor=gemma3.stored_tensor,
             is_other_part=gemma3.is_other_part,
+        ),
+        Architecture(
+            name="llama",
+            config=llama_config.Config,
+            presets=llama_config.PRESETS,
+            from_gguf=llama_config.from_gguf,
+            from_hugging_face=llama_config.from_hugging_face,
+            program=llama.program,
+            stored_tensor=llama.stored_tensor,
+            is_other_part=llama.is_other_part,
         ),
     )
 }

@@ -19,6 +19,8 @@ from models.dsl.types import DType, TensorType
 from models.program import Program
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from models.config import ModelConfig
     from models.dsl.graph import Graph
     from models.program import ProgramOptions
@@ -185,6 +187,7 @@ def program(model: Decoder) -> Program:
             EntryPoint(name=f"prefill_{tokens}", kind="prefill", batch=1, tokens=tokens)
             for tokens in options.prefill_tokens
         ),
+        EntryPoint(name=f"embed_{options.chunk}", kind="embed", batch=1, tokens=options.chunk),
         *(
             EntryPoint(name=f"decode_{batch}", kind="decode", batch=batch, tokens=1)
             for batch in options.decode_batches
@@ -193,6 +196,7 @@ def program(model: Decoder) -> Program:
     parameters = model.parameters()
     return Program(
         vocab_size=config.vocab_size,
+        hidden=config.hidden,
         caches=caches,
         entry_points=tuple((point, _trace(model, point, caches, parameters)) for point in points),
         parameters={name: tensor.type for name, tensor in parameters.items()},
@@ -205,29 +209,43 @@ def _trace(
     caches: tuple[CacheSpec, ...],
     parameters: dict[str, Tensor],
 ) -> Graph:
-    positions = "start" if point.kind == "prefill" else "positions"
-    inputs = {
-        "tokens": TensorType((point.batch * point.tokens,), DType.I32),
-        positions: TensorType((point.batch,), DType.I32),
-    }
-    inputs |= {
-        f"slot{slot}.{spec.name}": TensorType((spec.rows, spec.width), DType.named(spec.dtype))
-        for slot in range(point.batch)
-        for spec in caches
-    }
-
     def prefill(tokens: Tensor, start: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
         _, updated = model(tokens, [start], _by_layer(buffers, point.batch))
         return tuple(_by_slot(updated, point.batch))
+
+    def embed(tokens: Tensor, start: Tensor, count: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+        h, updated = model(tokens, [start], _by_layer(buffers, point.batch))
+        return (_sum_of_first(model.norm(h), count), *_by_slot(updated, point.batch))
 
     def decode(tokens: Tensor, positions: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
         starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
         h, updated = model(tokens, starts, _by_layer(buffers, point.batch))
         return (model.logits(h), *_by_slot(updated, point.batch))
 
-    step, results = (prefill, 0) if point.kind == "prefill" else (decode, 1)
-    in_place = {results + i: 2 + i for i in range(point.batch * len(caches))}
+    # The function, the names of its i32 arguments behind the tokens, its results before the caches.
+    forms: dict[str, tuple[Callable[..., tuple[Tensor, ...]], tuple[str, ...], int]] = {
+        "prefill": (prefill, ("start",), 0),
+        "embed": (embed, ("start", "count"), 1),
+        "decode": (decode, ("positions",), 1),
+    }
+    step, numbers, results = forms[point.kind]
+    inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
+    inputs |= {name: TensorType((point.batch,), DType.I32) for name in numbers}
+    first = len(inputs)
+    inputs |= {
+        f"slot{slot}.{spec.name}": TensorType((spec.rows, spec.width), DType.named(spec.dtype))
+        for slot in range(point.batch)
+        for spec in caches
+    }
+    in_place = {results + i: first + i for i in range(point.batch * len(caches))}
     return trace(point.name, step, inputs, parameters=parameters, in_place=in_place)
+
+
+def _sum_of_first(x: Tensor, count: Tensor) -> Tensor:
+    """The sum of the first rows of (T, E), of which there are `count`, i32 (1,): (E,)."""
+    row = ops.iota(shape=x.shape, axis=0, dtype=DType.I32)
+    real = ops.compare(row, f.trailing(count, x.shape), direction="LT")
+    return ops.reduce_sum(ops.select(real, x, ops.full_like(x, 0.0)), axes=(0,))
 
 
 def _by_layer(buffers: tuple[Tensor, ...], slots: int) -> list[list[KVCache]]:

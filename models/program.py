@@ -57,6 +57,7 @@ class Program:
     """Traced entry points (the ABI is in models/bundle.py), caches of a slot, and all weights."""
 
     vocab_size: int
+    hidden: int
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[tuple[EntryPoint, Graph], ...]
     parameters: Mapping[str, TensorType]

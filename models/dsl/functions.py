@@ -86,6 +86,13 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return x * 0.5 * (ops.tanh(inner) + 1.0)
 
 
+def silu(x: Tensor) -> Tensor:
+    """x / (1 + exp(-x)) (Elfwing et al., 2017)."""
+    # exp(80) is finite, and below -80 the result is as good as zero.
+    bounded = ops.maximum(x, ops.full_like(x, -80.0))
+    return x / (ops.exponential(ops.negate(bounded)) + 1.0)
+
+
 def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
     """x W^T for x f32 (..., K) and W (N, K) in f32, bf16 or i8: f32 (..., N).
 

@@ -55,6 +55,15 @@ def forward(
     config: Config, weights: Mapping[str, Array], tokens: Sequence[int], wrong: Mistakes = RIGHT
 ) -> Array:
     """The logits after every token: (T, V)."""
+    table = weights["embed_tokens.weight"].astype(np.float64)
+    logits: Array = hidden(config, weights, tokens, wrong) @ table.T
+    return logits
+
+
+def hidden(
+    config: Config, weights: Mapping[str, Array], tokens: Sequence[int], wrong: Mistakes = RIGHT
+) -> Array:
+    """The normalised hidden state after every token: (T, E)."""
     w = {name: array.astype(np.float64) for name, array in weights.items()}
     scale = wrong.embedding_scale or math.sqrt(config.hidden)
     h = w["embed_tokens.weight"][list(tokens)] * scale
@@ -75,9 +84,7 @@ def forward(
         gate = gelu(gate) if wrong.activation == "gelu" else gate / (1 + np.exp(-gate))
         x = (gate * (x @ own["mlp.up_proj.weight"].T)) @ own["mlp.down_proj.weight"].T
         h = h + (norm(x, "post_feedforward_layernorm") if wrong.post_norms else x)
-    last: Array = rms_norm(h, w["norm.weight"] + wrong.norm_offset, config.norm_eps)
-    logits: Array = last @ w["embed_tokens.weight"].T
-    return logits
+    return rms_norm(h, w["norm.weight"] + wrong.norm_offset, config.norm_eps)
 
 
 def attention(

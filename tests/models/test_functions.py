@@ -78,6 +78,14 @@ def test_gelu_tanh() -> None:
     np.testing.assert_allclose(found[[50, 20]], [0.84119199, -0.04540231], atol=1e-6)
 
 
+def test_silu() -> None:
+    x = np.array([-1e4, -100, -80, -20, -1, -1e-6, 0, 1e-6, 1, 20, 100, 1e4], np.float32)
+    exact = x / (1 + np.exp(-x.astype(np.longdouble)))
+    np.testing.assert_allclose(run(f.silu, x), exact.astype(np.float64), rtol=5e-7, atol=1e-30)
+    # torch.nn.functional.silu at 1 and -1
+    np.testing.assert_allclose(run(f.silu, x)[[8, 4]], [0.7310586, -0.26894143], rtol=1e-6)
+
+
 # --- rotary positions
 
 
@@ -312,10 +320,11 @@ def test_gradient_of_attention(each: int) -> None:
         (f.softmax, [(2, 5)]),
         (lambda x, w: f.rms_norm(x, w, eps=1e-3), [(2, 5), (5,)]),
         (f.gelu_tanh, [(3, 4)]),
+        (f.silu, [(3, 4)]),
         (f.rope, [(2, 3, 4), (2, 2), (2, 2)]),
         (f.linear, [(2, 3, 4), (5, 4)]),
     ],
-    ids=["softmax", "rms_norm", "gelu_tanh", "rope", "linear"],
+    ids=["softmax", "rms_norm", "gelu_tanh", "silu", "rope", "linear"],
 )
 def test_gradient(function: Callable[..., Tensor], shapes: list[tuple[int, ...]]) -> None:
     arrays = [normal(i, *shape).astype(np.float64) for i, shape in enumerate(shapes)]

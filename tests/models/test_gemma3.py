@@ -14,18 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import gemma3
-from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
 from models.gemma3_config import PRESETS, Config
 from models.program import ProgramOptions, StoredTensor
-from tests.models.reference import RIGHT, Mistakes, forward
+from tests.models.device import Device
+from tests.models.reference import RIGHT, Mistakes, forward, hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
-
-    from models.program import Program
 
     Array = NDArray[Any]
 
@@ -45,74 +43,13 @@ SOME = list(range(0, 40, 6))
 TOLERANCE = 2e-5
 
 
-def random_weights(program: Program) -> dict[str, Array]:
-    """Rows of matrices of length 1; norms near 1, as they are after 1 + w."""
-    rng = np.random.default_rng(7)
-    weights: dict[str, Array] = {}
-    for name, kind in program.parameters.items():
-        values = rng.normal(size=kind.shape)
-        if name.endswith("norm.weight"):
-            values = 1 + 0.3 * values
-        elif kind.dtype is DType.I8:
-            values = values * 30
-        else:
-            values = values / np.sqrt(kind.shape[-1])
-        if name.endswith(".scale"):
-            values = np.abs(rng.normal(size=kind.shape)) / (30 * np.sqrt(TINY.hidden)) + 1e-3
-        weights[name] = values.astype(kind.dtype.numpy)
-    return weights
-
-
-class Device:
-    """Calls a program's entry points as models/bundle.py describes them, in NumPy."""
-
-    def __init__(self, config: Config, options: ProgramOptions = OPTIONS, padding: int = 0) -> None:
-        self.program = gemma3.program(config, options)
-        self.weights = random_weights(self.program)
-        self.padding = padding
-
-    def slot(self) -> list[Array]:
-        """The caches of a new sequence."""
-        return [np.zeros((spec.rows, spec.width), np.float32) for spec in self.program.caches]
-
-    def prefill(self, caches: list[Array], tokens: Sequence[int], start: int) -> list[Array]:
-        """The caches after one chunk, by the smallest entry point that holds it."""
-        size = min(n for n in OPTIONS.prefill_tokens if n >= len(tokens))
-        padded = [*tokens, *[self.padding] * (size - len(tokens))]
-        return self._call(f"prefill_{size}", padded, [start], caches)
-
-    def decode(
-        self, slots: list[list[Array]], tokens: Sequence[int], positions: Sequence[int]
-    ) -> tuple[Array, list[list[Array]]]:
-        """Logits (B, V) and the caches of each slot after one token each."""
-        flat = [cache for caches in slots for cache in caches]
-        logits, *updated = self._call(f"decode_{len(slots)}", tokens, positions, flat)
-        each = len(self.program.caches)
-        return logits, [updated[i * each : (i + 1) * each] for i in range(len(slots))]
-
-    def logits_after(
-        self, tokens: Sequence[int], sizes: Sequence[int] = (8,), caches: list[Array] | None = None
-    ) -> Array:
-        """Read all but the last token in chunks of these sizes in turn, decode the last: (V,)."""
-        caches, at, turn = caches or self.slot(), 0, 0
-        while at < len(tokens) - 1:
-            chunk = tokens[at : min(at + sizes[turn % len(sizes)], len(tokens) - 1)]
-            caches = self.prefill(caches, chunk, at)
-            at, turn = at + len(chunk), turn + 1
-        logits, _ = self.decode([caches], tokens[-1:], [at])
-        return np.asarray(logits[0])
-
-    def _call(
-        self, name: str, tokens: Sequence[int], positions: Sequence[int], caches: list[Array]
-    ) -> list[Array]:
-        ((_, graph),) = [pair for pair in self.program.entry_points if pair[0].name == name]
-        numbers = [np.array(values, np.int32) for values in (tokens, positions)]
-        return evaluate(graph, [*numbers, *caches], self.weights)
+def make_device(config: Config, options: ProgramOptions = OPTIONS, padding: int = 0) -> Device:
+    return Device(gemma3.program(config, options), padding)
 
 
 @pytest.fixture(scope="module")
 def device() -> Device:
-    return Device(TINY, padding=60)
+    return make_device(TINY, padding=60)
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +76,34 @@ def test_prefill_in_any_chunks_gives_the_same_logits(
     for position in range(0, len(TOKENS), 1 if sizes == (8,) else 7):
         found = device.logits_after(TOKENS[: position + 1], sizes)
         np.testing.assert_allclose(found, decoded[position], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("sizes", [(8,), (1,), (5, 8, 2)], ids=str)
+def test_embeddings_are_sums_of_hidden_states_in_any_chunks(
+    device: Device, sizes: tuple[int, ...]
+) -> None:
+    states = hidden(TINY, device.weights, TOKENS)
+    caches, at = device.slot(), 0
+    for turn in range(9):
+        tokens = TOKENS[at : at + sizes[turn % len(sizes)]]
+        total, caches = device.embed(caches, tokens, at)
+        wanted = states[at : at + len(tokens)].sum(axis=0)
+        np.testing.assert_allclose(total, wanted, atol=8 * TOLERANCE)
+        at = min(at + len(tokens), len(TOKENS) - 8)
+
+
+@pytest.mark.parametrize("count", [1, 5, 8])
+def test_an_embedding_sees_no_padding_and_reads_as_a_prefill_does(
+    device: Device, count: int
+) -> None:
+    other = make_device(TINY, padding=3)
+    (one, caches), (two, _) = (
+        each.embed(each.slot(), TOKENS[:count], 0) for each in (device, other)
+    )
+    assert np.array_equal(one, two)
+    read = make_device(TINY, replace(OPTIONS, prefill_tokens=(8,)), padding=60)
+    for left, right in zip(caches, read.prefill(read.slot(), TOKENS[:count], 0), strict=True):
+        np.testing.assert_array_equal(left, right)
 
 
 MISTAKES = {
@@ -179,7 +144,7 @@ def test_a_classic_mistake_would_be_seen(device: Device, decoded: Array, wrong: 
 @pytest.mark.parametrize(("size", "least", "most"), [(3, 0.0, 2e-4), (8, 2e-3, 0.2)])
 def test_bf16_weights(size: int, least: float, most: float) -> None:
     """Decoding and short chunks keep activations to 2^-16 of their sum; longer ones round them."""
-    device = Device(TINY, replace(OPTIONS, precision="bf16"))
+    device = make_device(TINY, replace(OPTIONS, precision="bf16"))
     assert device.weights["embed_tokens.weight"].dtype == ml_dtypes.bfloat16
     found = [device.logits_after(TOKENS[: n + 1], (size,)) for n in SOME]
     assert least <= np.abs(found - forward(TINY, device.weights, TOKENS)[SOME]).max() < most
@@ -187,7 +152,7 @@ def test_bf16_weights(size: int, least: float, most: float) -> None:
 
 def test_int8_weights() -> None:
     """Activations have 127 steps in each row, which over seven layers is some percent."""
-    device = Device(TINY, replace(OPTIONS, precision="int8"))
+    device = make_device(TINY, replace(OPTIONS, precision="int8"))
     real = {
         name: array * device.weights[name.replace(".weight", ".scale")][:, None]
         if array.dtype == np.int8
@@ -222,7 +187,7 @@ def test_a_token_never_changes_what_is_before_it(device: Device, data: st.DataOb
 
 @pytest.fixture(scope="module")
 def one_sliding_layer() -> Device:
-    return Device(replace(TINY, layers=1))
+    return make_device(replace(TINY, layers=1))
 
 
 @settings(deadline=None, max_examples=25)
@@ -253,7 +218,7 @@ def test_the_rings_of_sliding_layers_wrap_around(device: Device) -> None:
 @pytest.mark.parametrize("length", [1, 4, 5, 9, 13, 25, 38])
 def test_padding_is_never_seen(device: Device, length: int) -> None:
     """Nor is a chunk's padding that wraps around onto the rows of old tokens."""
-    other = Device(TINY, padding=3)
+    other = make_device(TINY, padding=3)
     tokens = TOKENS[: length + 1]
     assert np.array_equal(device.logits_after(tokens), other.logits_after(tokens))
     (once, twice) = (each.prefill(each.slot(), tokens[:1], 0) for each in (device, other))
@@ -323,8 +288,9 @@ def test_a_precision_changes_matrices_only(precision: str, tensors: int) -> None
 
 def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens(device: Device) -> None:
     for point, graph in device.program.entry_points:
-        assert ("norm.weight" in graph.parameters) == (point.kind == "decode")
-        assert sorted(graph.in_place.values()) == list(range(2, len(graph.inputs)))
+        assert ("norm.weight" in graph.parameters) == (point.kind != "prefill")
+        numbers = 3 if point.kind == "embed" else 2
+        assert sorted(graph.in_place.values()) == list(range(numbers, len(graph.inputs)))
 
 
 _TRACE = """

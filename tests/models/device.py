@@ -1,0 +1,96 @@
+"""A program with random weights that is called as a bundle's entry points are, in NumPy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from models.dsl.evaluate import evaluate
+from models.dsl.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from models.program import Program
+
+    Array = NDArray[Any]
+
+
+def random_weights(program: Program) -> dict[str, Array]:
+    """Rows of matrices of length 1; norms near 1, as they are after 1 + w."""
+    rng = np.random.default_rng(7)
+    weights: dict[str, Array] = {}
+    for name, kind in program.parameters.items():
+        values = rng.normal(size=kind.shape)
+        if name.endswith("norm.weight"):
+            values = 1 + 0.3 * values
+        elif kind.dtype is DType.I8:
+            values = values * 30
+        else:
+            values = values / np.sqrt(kind.shape[-1])
+        if name.endswith(".scale"):
+            values = np.abs(rng.normal(size=kind.shape)) / (30 * np.sqrt(program.hidden)) + 1e-3
+        weights[name] = values.astype(kind.dtype.numpy)
+    return weights
+
+
+class Device:
+    """Calls a program's entry points as models/bundle.py describes them, in NumPy."""
+
+    def __init__(self, program: Program, padding: int = 0) -> None:
+        self.program = program
+        self.weights = random_weights(program)
+        self.padding = padding
+
+    def slot(self) -> list[Array]:
+        """The caches of a new sequence."""
+        return [np.zeros((spec.rows, spec.width), np.float32) for spec in self.program.caches]
+
+    def prefill(self, caches: list[Array], tokens: Sequence[int], start: int) -> list[Array]:
+        """The caches after one chunk, by the smallest entry point that holds it."""
+        sizes = (point.tokens for point, _ in self.program.entry_points if point.kind == "prefill")
+        size = min(n for n in sizes if n >= len(tokens))
+        return self._call(f"prefill_{size}", [self._padded(tokens, size), [start]], caches)
+
+    def embed(
+        self, caches: list[Array], tokens: Sequence[int], start: int
+    ) -> tuple[Array, list[Array]]:
+        """The sum of the hidden states (E,), and the caches after one chunk."""
+        size = max(point.tokens for point, _ in self.program.entry_points)
+        numbers = [self._padded(tokens, size), [start], [len(tokens)]]
+        total, *updated = self._call(f"embed_{size}", numbers, caches)
+        return total, updated
+
+    def decode(
+        self, slots: list[list[Array]], tokens: Sequence[int], positions: Sequence[int]
+    ) -> tuple[Array, list[list[Array]]]:
+        """Logits (B, V) and the caches of each slot after one token each."""
+        flat = [cache for caches in slots for cache in caches]
+        logits, *updated = self._call(f"decode_{len(slots)}", [tokens, positions], flat)
+        each = len(self.program.caches)
+        return logits, [updated[i * each : (i + 1) * each] for i in range(len(slots))]
+
+    def logits_after(
+        self, tokens: Sequence[int], sizes: Sequence[int] = (8,), caches: list[Array] | None = None
+    ) -> Array:
+        """Read all but the last token in chunks of these sizes in turn, decode the last: (V,)."""
+        caches, at, turn = caches or self.slot(), 0, 0
+        while at < len(tokens) - 1:
+            chunk = tokens[at : min(at + sizes[turn % len(sizes)], len(tokens) - 1)]
+            caches = self.prefill(caches, chunk, at)
+            at, turn = at + len(chunk), turn + 1
+        logits, _ = self.decode([caches], tokens[-1:], [at])
+        return np.asarray(logits[0])
+
+    def _padded(self, tokens: Sequence[int], size: int) -> list[int]:
+        return [*tokens, *[self.padding] * (size - len(tokens))]
+
+    def _call(
+        self, name: str, numbers: Sequence[Sequence[int]], caches: list[Array]
+    ) -> list[Array]:
+        ((_, graph),) = [pair for pair in self.program.entry_points if pair[0].name == name]
+        arguments = [np.array(values, np.int32) for values in numbers]
+        return evaluate(graph, [*arguments, *caches], self.weights)

