@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 from models.bundle import digest
 from server.engine.engine import Engine
+from server.engine.prefix_cache import PrefixCache
+from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest, SelfTestFailed, Starting, Unavailable
 from server.runtime.selftest import Verdict, self_test
 from server.text.choices import Choices
@@ -85,8 +87,14 @@ class Service:
         self.verdict: Verdict | None = None
         self._template = template
         self._runtime = runtime
+        self._store = _prefix_store(manifest, options)
         self._engine = Engine(
-            runtime, eos=manifest.special_tokens.eos, queue_limit=options.queue_limit
+            runtime,
+            eos=manifest.special_tokens.eos,
+            queue_limit=options.queue_limit,
+            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store)
+            if options.cache_ram
+            else None,
         )
         self._completer = Completer(
             self._engine, tokenizer, vocab_size=runtime.vocab_size, context=runtime.context
@@ -151,6 +159,22 @@ class Service:
         """Accept no more requests; what is accepted is answered."""
         self._engine.drain()
 
+    def cancel(self) -> None:
+        """Cancel what is left; each answer that is not complete ends by Draining."""
+        self._engine.cancel()
+
     async def stop(self) -> None:
-        """Cancel what is left and end the engine."""
+        """Cancel what is left and end the engine; what it wanted to keep on disk is written."""
         await asyncio.to_thread(self._engine.close)
+        if self._store is not None:
+            await asyncio.to_thread(self._store.close)
+
+
+def _prefix_store(manifest: Manifest, options: EngineOptions) -> PrefixStore | None:
+    if options.cache_dir is None or not options.cache_ram or not options.cache_disk:
+        return None
+    return PrefixStore(
+        options.cache_dir,
+        bundle=bytes.fromhex(digest(manifest)),
+        limit_bytes=options.cache_disk,
+    )

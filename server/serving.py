@@ -2,12 +2,15 @@
 
 Uvicorn's own shutdown closes the port at once and sse-starlette then cuts every stream, so here the
 signal only starts the draining: new requests get 503, and uvicorn shuts down when the last accepted
-one is answered. A second signal does not wait.
+one is answered. When that takes too long, what runs is cancelled, and a client that does not read
+is left. A second signal does not wait.
 """
 
 from __future__ import annotations
 
+import math
 import socket
+import time
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from server.service import Service
+
+
+# Seconds in which those who are cancelled are told so.
+_FAREWELL = 1
 
 
 class CannotListen(Exception):
@@ -58,7 +65,7 @@ class DrainingServer(uvicorn.Server):
         super().__init__(uvicorn.Config(app, log_config=None, server_header=False))
         self._service = service
         self._shutdown_timeout = shutdown_timeout
-        self._draining = False
+        self._deadline: float | None = None  # of time.monotonic, from the first signal on
 
     def serve_on(self, bound: socket.socket) -> None:
         """Serve until a signal comes, and return when everything accepted is answered."""
@@ -68,13 +75,20 @@ class DrainingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Called by the signal handler."""
-        if self._draining:
+        if self._deadline is not None:
             self.force_exit = self.should_exit = True
-        self._draining = True
+            return
+        self._deadline = time.monotonic() + self._shutdown_timeout
         self._service.drain()
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
-        if self._draining and self._service.idle:
-            self.should_exit = True
+        if self._deadline is not None:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                self._service.cancel()
+            if left <= 0 or self._service.idle:
+                # From here on uvicorn waits for answers to be sent, and then for nobody.
+                self.config.timeout_graceful_shutdown = max(_FAREWELL, math.ceil(left))
+                self.should_exit = True
         return await super().on_tick(counter)

@@ -10,31 +10,31 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from server.engine.generation import Failed, Finished, Generation, Request, Started, Token
+from server.engine.prefix_cache import block_keys
 from server.engine.sampler import Sample, Sampler
 from server.engine.scheduler import Scheduler, Work
 from server.engine.state import CacheState, EngineState, SlotState
 from server.errors import Draining, EngineStopped, QueueFull
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
+    from server.engine.prefix_cache import PrefixCache
     from server.runtime.base import Runtime
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class _Submit:
-    id: int
-    request: Request
-    generation: Generation
+# Requests whose time in a slot tells how long the next ones will take.
+_REMEMBERED = 32
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,26 @@ class _Stop:
 
 @dataclass(kw_only=True)
 class _Live:
-    """What the thread keeps of a request: its sampler and where the events go."""
+    """What the thread keeps of a request.
 
+    keys      of its prompt's blocks in the prefix cache; none if it does not use the cache
+    admitted  when it got a slot; None while it waits
+    cached    tokens of the prompt that came out of the prefix cache
+    """
+
+    request: Request
     generation: Generation
     sampler: Sampler
+    keys: tuple[bytes, ...]
+    admitted: float | None = None
+    cached: int = 0
     started: bool = False
+
+
+@dataclass(frozen=True)
+class _Submit:
+    id: int
+    live: _Live
 
 
 class Engine:
@@ -63,8 +78,16 @@ class Engine:
     `drain` are called from one event loop.
     """
 
-    def __init__(self, runtime: Runtime, *, eos: Iterable[int], queue_limit: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        eos: Iterable[int],
+        queue_limit: int,
+        cache: PrefixCache | None = None,
+    ) -> None:
         self._runtime = runtime
+        self._cache = cache
         self._queue_limit = queue_limit
         self._ends = frozenset(eos)
         self._scheduler = Scheduler(
@@ -75,6 +98,8 @@ class Engine:
         self._ids = itertools.count()
         self._open: set[int] = set()
         self._unfinished: set[int] = set()
+        self._served: deque[float] = deque(maxlen=_REMEMBERED)  # seconds in a slot
+        self._slots = tuple(_free(slot) for slot in range(runtime.slots))
         self._draining = False
         self._stopped = False
         # Held to submit and to stop, so that nothing enters the inbox of a thread that has ended.
@@ -101,45 +126,63 @@ class Engine:
     def submit(self, request: Request) -> Generation:
         """Accept a request; raises QueueFull, Draining or EngineStopped."""
         id_ = next(self._ids)
-        generation = Generation(lambda: self._leave(id_))
+        live = self._prepare(request, Generation(lambda: self._leave(id_)))
         with self._entrance:
             if problem := self.unavailable():
                 raise problem
-            queued = max(0, len(self._unfinished) - self._runtime.slots)
             if len(self._unfinished) >= self._runtime.slots + self._queue_limit:
-                raise QueueFull(queued=queued, limit=self._queue_limit, retry_after=1)
+                queued = self._queued
+                wait = retry_after(self._served, queued=queued, slots=self._runtime.slots)
+                raise QueueFull(queued=queued, limit=self._queue_limit, retry_after=wait)
             self._unfinished.add(id_)
-            self._inbox.put(_Submit(id_, request, generation))
+            self._inbox.put(_Submit(id_, live))
         self._open.add(id_)
-        return generation
+        return live.generation
 
     def state(self) -> EngineState:
-        """What the engine is doing now; for any thread."""
-        free = SlotState(
-            id=0,
-            request=None,
-            prompt_tokens=0,
-            cached_tokens=0,
-            read_tokens=0,
-            generated_tokens=0,
-        )
+        """What the engine is doing; for any thread. The slots are as after the latest step."""
         return EngineState(
-            slots=tuple(replace(free, id=slot) for slot in range(self._runtime.slots)),
-            queued=max(0, len(self._unfinished) - self._runtime.slots),
+            slots=self._slots,
+            queued=self._queued,
             queue_limit=self._queue_limit,
-            cache=CacheState(),
+            cache=CacheState() if self._cache is None else self._cache.state(),
         )
 
     def drain(self) -> None:
         """Refuse new requests from now on; the accepted ones are served to their end."""
         self._draining = True
 
-    def close(self) -> None:
-        """Cancel what is left and end the thread; returns when it has ended."""
+    def cancel(self) -> None:
+        """Cancel what is left, after the step that is running, and end the thread."""
         self.drain()
+        self._inbox.put(_Stop())
+
+    def close(self) -> None:
+        """As `cancel`; returns when the thread has ended."""
+        self.cancel()
         if self._thread.is_alive():
-            self._inbox.put(_Stop())
             self._thread.join()
+
+    @property
+    def _queued(self) -> int:
+        """Requests without a slot: who comes when a slot is free gets it in the next step."""
+        return max(0, len(self._unfinished) - self._runtime.slots)
+
+    def _prepare(self, request: Request, generation: Generation) -> _Live:
+        cached = self._cache is not None and request.cache_prompt
+        return _Live(
+            request=request,
+            generation=generation,
+            sampler=Sampler(
+                request.sampling,
+                seed=request.seed,
+                prompt=request.prompt,
+                ends=self._ends,
+                constraint=request.constraint,
+            ),
+            # The last token of a prompt is never read in a chunk.
+            keys=block_keys(request.prompt[:-1], self._runtime.chunk) if cached else (),
+        )
 
     def _leave(self, id_: int) -> None:
         self._open.discard(id_)
@@ -160,6 +203,7 @@ class Engine:
         self._read_inbox()
         for id_ in list(self._live):
             self._end(id_, last)
+        self._slots = self._slot_states()
 
     def _receive(self) -> bool:
         """Read the inbox, waiting when there is nothing else to do. False means to stop."""
@@ -176,18 +220,9 @@ class Engine:
 
     def _take(self, message: _Submit | _Cancel | _Stop) -> bool:
         match message:
-            case _Submit(id_, request, generation):
-                self._live[id_] = _Live(
-                    generation=generation,
-                    sampler=Sampler(
-                        request.sampling,
-                        seed=request.seed,
-                        prompt=request.prompt,
-                        ends=self._ends,
-                        constraint=request.constraint,
-                    ),
-                )
-                self._scheduler.add(id_, request.prompt, request.max_tokens)
+            case _Submit(id_, live):
+                self._live[id_] = live
+                self._scheduler.add(id_, live.request.prompt, live.request.max_tokens)
             case _Cancel(id_):
                 if id_ in self._live:
                     self._end(id_, Finished("cancelled"))
@@ -196,65 +231,133 @@ class Engine:
         return True
 
     def _step(self) -> None:
-        plan = self._scheduler.plan()
-        for work in plan:
-            self._announce(self._live[work.request])
+        """One token of every sequence that is ready, and one chunk of one prompt."""
+        self._end_what_is_late()
+        for id_ in self._scheduler.admit():
+            self._live[id_].admitted = time.monotonic()
+        for chunk in self._scheduler.reading():
+            with self._failing((chunk,)):
+                self._restore(chunk)
+        ready = self._scheduler.ready()
+        for first in range(0, len(ready), self._runtime.batch):
+            self._decode(ready[first : first + self._runtime.batch])
+        for chunk in self._scheduler.reading()[:1]:
+            with self._failing((chunk,)):
+                self._read(chunk)
+        self._slots = self._slot_states()
+
+    def _end_what_is_late(self) -> None:
+        now = time.monotonic()
+        for id_, live in list(self._live.items()):
+            if live.request.deadline is not None and live.request.deadline <= now:
+                self._end(id_, Finished("timeout"))
+
+    def _restore(self, chunk: Work) -> None:
+        """Take what the cache has of a prompt, from its next chunk on.
+
+        Asked before every step, and not only when the request begins: of several prompts that
+        begin alike, each may read what the others then find.
+        """
+        live = self._live[chunk.request]
+        if self._cache is None or not live.keys:
+            return
+        blocks = self._cache.find(live.keys, chunk.start // self._runtime.chunk)
+        if blocks:
+            self._runtime.restore(chunk.slot, chunk.start, blocks)
+            tokens = len(blocks) * self._runtime.chunk
+            self._scheduler.read(chunk.request, tokens)
+            live.cached += tokens
+
+    def _read(self, chunk: Work) -> None:
+        """Read a chunk of a prompt, and keep it if it is a whole one."""
+        self._runtime.prefill(chunk.slot, chunk.tokens, chunk.start)
+        self._scheduler.read(chunk.request, len(chunk.tokens))
+        stop = chunk.start + len(chunk.tokens)
+        keys = self._live[chunk.request].keys[: stop // self._runtime.chunk]
+        if self._cache is not None and keys and len(chunk.tokens) == self._runtime.chunk:
+            self._cache.add(keys, self._runtime.save(chunk.slot, chunk.start, stop))
+
+    def _decode(self, batch: tuple[Work, ...]) -> None:
+        """Read a token of each sequence, sample the next ones and deliver them."""
         samples: dict[int, Sample] = {}
-        for call in self._calls(plan):
-            samples |= self._run_call(call)
+        with self._failing(batch):
+            rows = self._runtime.decode(
+                [work.slot for work in batch],
+                [work.tokens[0] for work in batch],
+                [work.start for work in batch],
+            )
+            for work, row in zip(batch, rows, strict=True):
+                with self._failing((work,)):
+                    samples[work.request] = self._live[work.request].sampler.sample(row)
         tokens = {id_: sample.token for id_, sample in samples.items()}
         last = {id_ for id_, sample in samples.items() if sample.last}
         for outcome in self._scheduler.commit(tokens, last):
             live = self._live[outcome.request]
+            self._announce(live)
             if outcome.token is not None:
                 logprobs = samples[outcome.request].logprobs
                 live.generation.deliver(Token(outcome.token, logprobs, time.monotonic()))
             if outcome.finish is not None:
                 self._end(outcome.request, Finished(outcome.finish))
 
-    def _calls(self, plan: tuple[Work, ...]) -> Iterator[tuple[Work, ...]]:
-        """The work of each call of the runtime: chunks go alone, sampled tokens together."""
-        yield from ((work,) for work in plan if not work.sample)
-        sampled = [work for work in plan if work.sample]
-        for first in range(0, len(sampled), self._runtime.batch):
-            yield tuple(sampled[first : first + self._runtime.batch])
-
-    def _run_call(self, call: tuple[Work, ...]) -> dict[int, Sample]:
-        """Run the model and sample, by request. An error ends the requests that it concerns."""
+    @contextlib.contextmanager
+    def _failing(self, works: tuple[Work, ...]) -> Iterator[None]:
+        """An error in here ends the requests of these works, and no other."""
         try:
-            if not call[0].sample:
-                (work,) = call
-                self._runtime.prefill(work.slot, work.tokens, work.start)
-                return {}
-            rows = self._runtime.decode(
-                [work.slot for work in call],
-                [work.tokens[0] for work in call],
-                [work.start for work in call],
-            )
+            yield
         except Exception as error:
             log.exception("a step of the model failed")
-            for work in call:
-                self._fail(work.request, error)
-            return {}
-        samples = {}
-        for work, row in zip(call, rows, strict=True):
-            try:
-                samples[work.request] = self._live[work.request].sampler.sample(row)
-            except Exception as error:
-                log.exception("a token could not be sampled")
-                self._fail(work.request, error)
-        return samples
+            message = f"a step of the model failed: {type(error).__name__}: {error}"
+            for work in works:
+                if work.request in self._live:
+                    self._end(work.request, Failed(message))
 
     def _announce(self, live: _Live) -> None:
-        if not live.started:
+        if live.admitted is not None and not live.started:
             live.started = True
-            live.generation.deliver(Started(time.monotonic(), 0))
-
-    def _fail(self, id_: int, error: Exception) -> None:
-        self._end(id_, Failed(f"a step of the model failed: {type(error).__name__}: {error}"))
+            live.generation.deliver(Started(live.admitted, live.cached))
 
     def _end(self, id_: int, event: Finished | Failed) -> None:
         self._scheduler.end(id_)
+        live = self._live.pop(id_)
+        self._announce(live)
         with self._entrance:
             self._unfinished.discard(id_)
-        self._live.pop(id_).generation.deliver(event)
+            if live.admitted is not None:
+                self._served.append(time.monotonic() - live.admitted)
+        live.generation.deliver(event)
+
+    def _slot_states(self) -> tuple[SlotState, ...]:
+        states = [_free(slot) for slot in range(self._runtime.slots)]
+        for progress in self._scheduler.progress():
+            states[progress.slot] = SlotState(
+                id=progress.slot,
+                request=progress.request,
+                prompt_tokens=progress.prompt,
+                cached_tokens=self._live[progress.request].cached,
+                read_tokens=progress.read,
+                generated_tokens=progress.generated,
+            )
+        return tuple(states)
+
+
+def retry_after(served: Collection[float], *, queued: int, slots: int) -> int:
+    """Seconds until those who wait are likely to have been served, at least 1.
+
+    `served` are the seconds that recent requests had a slot.
+    """
+    if not served:
+        return 1
+    mean = sum(served) / len(served)
+    return max(1, math.ceil(mean * queued / slots))
+
+
+def _free(slot: int) -> SlotState:
+    return SlotState(
+        id=slot,
+        request=None,
+        prompt_tokens=0,
+        cached_tokens=0,
+        read_tokens=0,
+        generated_tokens=0,
+    )

@@ -1,8 +1,17 @@
-"""Which tokens are read in the next step, and what a sampled token means for its request.
+"""Whose tokens are read in the next step, and what a sampled token means for its request.
 
-Pure policy: no arrays, text, clock, thread or I/O. A step is `plan()`, then running the model on
-what was planned, then `commit()` with the sampled tokens. A prompt is read in chunks, all but its
-last token; that one is read like each token of the answer, by itself, and gives the next one.
+Pure policy: no arrays, text, clock, thread or I/O. In a step the model reads
+
+- one token of every sequence that is `ready`: the last one of a prompt, or the newest one of an
+  answer. Each gives the next token, which `commit` takes;
+- one chunk of the first prompt in `reading`, reported by `read`.
+
+So a long prompt delays the others by one chunk a token. Prompts take turns: whoever has read goes
+to the end of the line, so that of n prompts each gets every n-th chunk at least, and a short one
+is not kept waiting by a long one that came before it.
+
+A prompt is read in chunks of one size from its start, then what is left of it, then its last token
+by itself. These calls depend on the prompt alone, never on its neighbours.
 
 Requests are admitted in the order in which they came, as many at once as there are slots. A slot
 belongs to one request until that request ends.
@@ -10,26 +19,23 @@ belongs to one request until that request ends.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Read `tokens` at positions start, start + 1, ... of a slot.
-
-    With `sample` it is one token, after which the next one is sampled.
-    """
+    """Read `tokens` at positions start, start + 1, ... of a slot."""
 
     request: int
     slot: int
     tokens: tuple[int, ...]
     start: int
-    sample: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,19 +50,36 @@ class Outcome:
     finish: Literal["stop", "length"] | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far the request in a slot is, in tokens; `read` counts those in the slot's KV cache."""
+
+    request: int
+    slot: int
+    prompt: int
+    read: int
+    generated: int
+
+
 @dataclass(kw_only=True)
 class _Sequence:
     request: int
     tokens: list[int]
+    prompt: int  # how many of the tokens are the prompt
     limit: int  # the length at which it ends
     read: int = 0  # how many of the tokens are in the slot's cache
+    turn: int = 0  # of two prompts, the one with the lower turn is read first
+
+    @property
+    def ready(self) -> bool:
+        return self.read == len(self.tokens) - 1
 
 
 @dataclass(kw_only=True)
 class Scheduler:
     """Serves requests in `slots` slots of `context` positions.
 
-    A step reads at most `chunk` tokens per slot. `eos` are the ids that end an answer.
+    A chunk has at most `chunk` tokens. `eos` are the ids that end an answer.
     """
 
     slots: int
@@ -65,7 +88,7 @@ class Scheduler:
     eos: frozenset[int]
     _waiting: deque[_Sequence] = field(default_factory=deque)
     _running: dict[int, _Sequence] = field(default_factory=dict)  # by slot
-    _planned: tuple[Work, ...] = ()
+    _turns: Iterator[int] = field(default_factory=itertools.count)
 
     @property
     def idle(self) -> bool:
@@ -76,64 +99,90 @@ class Scheduler:
         """Queue a request: at least one token of prompt, and room in the context for one more."""
         limit = min(len(prompt) + max_tokens, self.context)
         assert 0 < len(prompt) < limit, f"a prompt of {len(prompt)} in a context of {self.context}"
-        self._waiting.append(_Sequence(request=request, tokens=list(prompt), limit=limit))
+        self._waiting.append(
+            _Sequence(request=request, tokens=list(prompt), prompt=len(prompt), limit=limit)
+        )
 
     def end(self, request: int) -> None:
         """Forget a request and free its slot; nothing happens if it has already ended."""
         self._waiting = deque(s for s in self._waiting if s.request != request)
         self._running = {k: s for k, s in self._running.items() if s.request != request}
 
-    def plan(self) -> tuple[Work, ...]:
-        """Admit what fits and say what each busy slot reads in the next step."""
+    def admit(self) -> tuple[int, ...]:
+        """Give the free slots to those who wait; the requests that got one."""
+        admitted = []
         for slot in range(self.slots):
             if slot not in self._running and self._waiting:
-                self._running[slot] = self._waiting.popleft()
-        self._planned = tuple(self._work(slot, s) for slot, s in self._running.items())
-        return self._planned
+                sequence = self._waiting.popleft()
+                sequence.turn = next(self._turns)
+                self._running[slot] = sequence
+                admitted.append(sequence.request)
+        return tuple(admitted)
 
-    def commit(self, sampled: Mapping[int, int], last: Collection[int] = ()) -> tuple[Outcome, ...]:
-        """Take the step's sampled tokens, by request, and say what they mean.
-
-        The requests in `last` end with the token that they were given, which counts as a stop.
-
-        Every planned request that asked for a token and has not ended since must have one.
-        """
-        outcomes = []
-        for work in self._planned:
-            sequence = self._running.get(work.slot)
-            if sequence is None:  # ended since the plan; its slot stays free until the next one
-                continue
-            sequence.read += len(work.tokens)
-            if work.sample:
-                outcomes.append(
-                    self._append(
-                        work.slot, sequence, sampled[work.request], last=work.request in last
-                    )
-                )
-        self._planned = ()
-        return tuple(outcomes)
-
-    def _work(self, slot: int, sequence: _Sequence) -> Work:
-        last = len(sequence.tokens) - 1
-        sample = sequence.read == last
-        end = last + 1 if sample else min(sequence.read + self.chunk, last)
-        return Work(
-            request=sequence.request,
-            slot=slot,
-            tokens=tuple(sequence.tokens[sequence.read : end]),
-            start=sequence.read,
-            sample=sample,
+    def ready(self) -> tuple[Work, ...]:
+        """The token of each sequence after which the next one is sampled, by slot."""
+        return tuple(
+            _work(slot, sequence, sequence.read + 1)
+            for slot, sequence in sorted(self._running.items())
+            if sequence.ready
         )
 
-    def _append(self, slot: int, sequence: _Sequence, token: int, *, last: bool) -> Outcome:
-        if token in self.eos:
-            del self._running[slot]
-            return Outcome(request=sequence.request, token=None, finish="stop")
-        if last:
-            del self._running[slot]
-            return Outcome(request=sequence.request, token=token, finish="stop")
+    def reading(self) -> tuple[Work, ...]:
+        """The next chunk of each prompt, in the order of their turns."""
+        unread = [(slot, s) for slot, s in self._running.items() if not s.ready]
+        unread.sort(key=lambda pair: pair[1].turn)
+        return tuple(
+            _work(slot, s, min(s.read + self.chunk, len(s.tokens) - 1)) for slot, s in unread
+        )
+
+    def read(self, request: int, tokens: int) -> None:
+        """So many more tokens of a prompt are in the slot's cache; the next prompt has its turn."""
+        sequence = self._running[self._slot(request)]
+        sequence.read += tokens
+        sequence.turn = next(self._turns)
+        assert sequence.read < len(sequence.tokens), f"{sequence.read} tokens read of a prompt"
+
+    def commit(self, sampled: Mapping[int, int], last: Collection[int] = ()) -> tuple[Outcome, ...]:
+        """Take the tokens that were sampled for ready requests, and say what they mean.
+
+        The requests in `last` end with the token that they were given, which counts as a stop.
+        """
+        return tuple(
+            self._append(self._slot(request), token, last=request in last)
+            for request, token in sampled.items()
+        )
+
+    def progress(self) -> tuple[Progress, ...]:
+        """How far each running request is, by slot."""
+        return tuple(
+            Progress(
+                request=s.request,
+                slot=slot,
+                prompt=s.prompt,
+                read=s.read,
+                generated=len(s.tokens) - s.prompt,
+            )
+            for slot, s in sorted(self._running.items())
+        )
+
+    def _slot(self, request: int) -> int:
+        return next(slot for slot, s in self._running.items() if s.request == request)
+
+    def _append(self, slot: int, token: int, *, last: bool) -> Outcome:
+        sequence = self._running[slot]
+        sequence.read += 1
         sequence.tokens.append(token)
-        if len(sequence.tokens) < sequence.limit:
-            return Outcome(request=sequence.request, token=token, finish=None)
-        del self._running[slot]
-        return Outcome(request=sequence.request, token=token, finish="length")
+        ended = token in self.eos
+        finish: Literal["stop", "length"] | None = None
+        if ended or last:
+            finish = "stop"
+        elif len(sequence.tokens) == sequence.limit:
+            finish = "length"
+        if finish is not None:
+            del self._running[slot]
+        return Outcome(request=sequence.request, token=None if ended else token, finish=finish)
+
+
+def _work(slot: int, sequence: _Sequence, end: int) -> Work:
+    tokens = tuple(sequence.tokens[sequence.read : end])
+    return Work(request=sequence.request, slot=slot, tokens=tokens, start=sequence.read)

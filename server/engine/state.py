@@ -35,8 +35,8 @@ class SlotState:
 class CacheState:
     """The prefix cache in memory; with `limit_bytes` 0 there is none.
 
-    Of the blocks that were looked up, `hits` were there (`disk_hits` of them on disk only) and
-    `misses` were not. `saved` and `evicted` count blocks since the start.
+    Since the start, in blocks: `hits` were restored (`disk_hits` of them from disk), `misses` had
+    to be computed, and `evicted` were given up for lack of room.
     """
 
     blocks: int = 0
@@ -45,7 +45,6 @@ class CacheState:
     hits: int = 0
     disk_hits: int = 0
     misses: int = 0
-    saved: int = 0
     evicted: int = 0
 
 

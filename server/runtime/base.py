@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
+# What one `prefill` of a whole chunk wrote, as u8 (n,): for the runtime that saved it, and for the
+# same bundle on another day. To everyone else these are only bytes.
+Rows: TypeAlias = NDArray[np.uint8]
 
 
 class Reader(Protocol):
@@ -54,11 +58,20 @@ class Reader(Protocol):
 
 
 class Runtime(Reader, Protocol):
-    """A reader that can be served: what it has read can also be had as an embedding."""
+    """A reader that can be served: what it reads can be kept, or be had as an embedding."""
 
     @property
     def hidden(self) -> int:
         """The width of a hidden state."""
+
+    def save(self, slot: int, start: int, stop: int) -> Rows:
+        """A copy of what the latest prefill of a slot, of positions start to stop - 1, wrote."""
+
+    def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
+        """Write consecutive blocks of `chunk` positions each, the first of them at `start`.
+
+        Afterwards the slot is as if the blocks had been read there, bit for bit.
+        """
 
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         """Read 1 to `chunk` tokens as `prefill` does.

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from server.runtime.base import Rows
+
+_SAVED = 0x5A4ED
+
 
 @dataclass(kw_only=True)
 class FakeRuntime:
@@ -37,6 +41,7 @@ class FakeRuntime:
     spread: float = 3.0
     delay: float = 0.0
     poison: int | None = None
+    _prefilled: dict[int, tuple[int, int]] = field(default_factory=dict)  # the latest one, by slot
     _read: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
@@ -44,6 +49,22 @@ class FakeRuntime:
         assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens"
         time.sleep(self.delay)
         self._append(slot, tokens, start)
+        self._prefilled[slot] = (start, start + len(tokens))
+
+    def save(self, slot: int, start: int, stop: int) -> Rows:
+        """As Runtime.save; the block knows everything that was read before it."""
+        assert self._prefilled.get(slot) == (start, stop), f"no prefill wrote {start} to {stop}"
+        return np.array([_SAVED, start, *self._read[slot][:stop]], np.int32).view(np.uint8)
+
+    def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
+        """As Runtime.restore; refuses what does not continue what the slot has read."""
+        for at, block in enumerate(blocks):
+            magic, first, *read = (int(value) for value in block.view(np.int32))
+            assert magic == _SAVED, "restoring what was never saved"
+            assert first == start + at * self.chunk, f"a block of position {first}, put elsewhere"
+            assert read[:first] == self._read[slot][:first], "a block that follows something else"
+            self._read[slot] = read
+        self._prefilled.pop(slot, None)
 
     def decode(
         self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
@@ -52,6 +73,8 @@ class FakeRuntime:
         assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences"
         assert len(set(slots)) == len(slots), f"a slot twice in {slots}"
         time.sleep(self.delay)
+        for slot in slots:
+            self._prefilled.pop(slot, None)
         rows = zip(slots, tokens, positions, strict=True)
         return np.stack([self._append(slot, [token], at) for slot, token, at in rows])
 

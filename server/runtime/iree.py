@@ -16,6 +16,7 @@ import iree.runtime as rt
 import numpy as np
 
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError, EntryPoint
+from server.runtime.ring import restore_rows, save_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from models.bundle import CacheSpec, Manifest
+    from server.runtime.base import Rows
 
 _ELEMENT_TYPES = {
     "f32": rt.HalElementType.FLOAT_32,
@@ -139,6 +141,14 @@ class IreeRuntime:
             first += call.entry.batch
         return np.concatenate(rows)
 
+    def save(self, slot: int, start: int, stop: int) -> Rows:
+        """As Runtime.save."""
+        return save_rows(self._mapped(slot), start, stop)
+
+    def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
+        """As Runtime.restore."""
+        restore_rows(self._mapped(slot), start, blocks, self.chunk)
+
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         """As Runtime.embed."""
         assert self._embed is not None, "the bundle has no entry point to embed: bake it again"
@@ -197,6 +207,14 @@ class IreeRuntime:
         if slot not in self._caches:
             self._caches[slot] = tuple(self._zeros(spec) for spec in self._manifest.caches)
         return self._caches[slot]
+
+    def _mapped(self, slot: int) -> list[NDArray[np.uint8]]:
+        """The memory of the slot's caches, u8 (rows, bytes of a row): on a CPU it can be mapped."""
+        pairs = zip(self._manifest.caches, self._slot_caches(slot), strict=True)
+        return [
+            view.map().asarray((spec.rows, spec.bytes // spec.rows), np.dtype(np.uint8))
+            for spec, view in pairs
+        ]
 
     def _zeros(self, spec: CacheSpec) -> rt.HalBufferView:
         element = _ELEMENT_TYPES[spec.dtype]

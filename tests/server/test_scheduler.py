@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from server.engine.scheduler import Outcome, Scheduler, Work
+from server.engine.scheduler import Outcome, Progress, Scheduler, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EOS = 0
 
@@ -18,25 +23,33 @@ def scheduler_of(slots: int = 1, context: int = 16, chunk: int = 4) -> Scheduler
     return Scheduler(slots=slots, context=context, chunk=chunk, eos=frozenset({EOS}))
 
 
-def run(scheduler: Scheduler, token: int = 7) -> list[list[Work]]:
-    """Every step's work, when each sampled token is the same, until there is nothing to do."""
-    steps = []
+def steps(scheduler: Scheduler, token: int = 7) -> Iterator[tuple[tuple[Work, ...], Work | None]]:
+    """Each step's batch and chunk, when every sampled token is the same, to the end."""
     while not scheduler.idle:
-        plan = scheduler.plan()
-        steps.append(list(plan))
-        scheduler.commit({work.request: token for work in plan if work.sample})
-    return steps
+        scheduler.admit()
+        batch = scheduler.ready()
+        scheduler.commit({work.request: token for work in batch})
+        chunk = next(iter(scheduler.reading()), None)
+        if chunk is not None:
+            scheduler.read(chunk.request, len(chunk.tokens))
+        yield batch, chunk
+
+
+def chunks(scheduler: Scheduler) -> list[tuple[int, int]]:
+    """Request and length of the chunks, in order."""
+    return [(chunk.request, len(chunk.tokens)) for _, chunk in steps(scheduler) if chunk]
 
 
 def test_a_prompt_is_read_in_chunks_and_an_answer_token_by_token() -> None:
     scheduler = scheduler_of()
-    scheduler.add(1, [10, 11, 12, 13, 14], max_tokens=3)
-    work = [step[0] for step in run(scheduler)]
-    assert [(w.tokens, w.start, w.sample) for w in work] == [
-        ((10, 11, 12, 13), 0, False),
-        ((14,), 4, True),
-        ((7,), 5, True),
-        ((7,), 6, True),
+    scheduler.add(1, [10, 11, 12, 13, 14, 15], max_tokens=3)
+    works = [work for batch, chunk in steps(scheduler) for work in (*batch, chunk) if work]
+    assert [(w.tokens, w.start) for w in works] == [
+        ((10, 11, 12, 13), 0),
+        ((14,), 4),
+        ((15,), 5),
+        ((7,), 6),
+        ((7,), 7),
     ]
 
 
@@ -46,8 +59,10 @@ def test_max_tokens_and_the_context_end_an_answer_by_length() -> None:
         scheduler.add(1, [5] * prompt, max_tokens)
         outcomes: list[Outcome] = []
         while not scheduler.idle:
-            plan = scheduler.plan()
-            outcomes += scheduler.commit({w.request: 7 for w in plan if w.sample})
+            scheduler.admit()
+            for work in scheduler.reading():
+                scheduler.read(1, len(work.tokens))
+            outcomes += scheduler.commit({w.request: 7 for w in scheduler.ready()})
         assert [o.token for o in outcomes] == [7] * expected
         assert [o.finish for o in outcomes] == [None] * (expected - 1) + ["length"]
 
@@ -55,7 +70,7 @@ def test_max_tokens_and_the_context_end_an_answer_by_length() -> None:
 def test_eos_ends_an_answer_and_is_not_part_of_it() -> None:
     scheduler = scheduler_of()
     scheduler.add(1, [5], max_tokens=1)
-    scheduler.plan()
+    scheduler.admit()
     assert scheduler.commit({1: EOS}) == (Outcome(request=1, token=None, finish="stop"),)
     assert scheduler.idle
 
@@ -64,20 +79,68 @@ def test_a_last_token_is_part_of_the_answer_and_stops_it() -> None:
     scheduler = scheduler_of(slots=2)
     scheduler.add(1, [5], max_tokens=1)
     scheduler.add(2, [5], max_tokens=2)
-    scheduler.plan()
+    scheduler.admit()
     assert scheduler.commit({1: 7, 2: 8}, {1}) == (
         Outcome(request=1, token=7, finish="stop"),
         Outcome(request=2, token=8, finish=None),
     )
-    assert [work.request for work in scheduler.plan()] == [2]
+    assert [work.request for work in scheduler.ready()] == [2]
 
 
-def test_requests_are_served_in_the_order_of_arrival() -> None:
-    scheduler = scheduler_of()
+def test_requests_are_admitted_in_the_order_of_arrival() -> None:
+    scheduler = scheduler_of(slots=2)
     for request in (3, 1, 2):
         scheduler.add(request, [5, 6], max_tokens=2)
-    order = [step[0].request for step in run(scheduler)]
-    assert order == [3, 3, 3, 1, 1, 1, 2, 2, 2]
+    assert scheduler.admit() == (3, 1)
+    assert scheduler.admit() == ()
+    scheduler.end(1)
+    assert scheduler.admit() == (2,)
+
+
+def test_a_long_prompt_delays_no_other_by_more_than_a_chunk_a_token() -> None:
+    scheduler = scheduler_of(slots=3, context=200)
+    scheduler.add(1, [5], max_tokens=30)
+    scheduler.add(2, [6], max_tokens=30)
+    scheduler.add(3, [7] * 100, max_tokens=1)
+    for batch, chunk in itertools.islice(steps(scheduler), 25):
+        assert [work.request for work in batch] == [1, 2]
+        assert chunk is not None
+        assert (chunk.request, len(chunk.tokens)) == (3, 3 if chunk.start == 96 else 4)
+
+
+def test_prompts_take_turns() -> None:
+    scheduler = scheduler_of(slots=3, context=32)
+    scheduler.add(1, [5] * 20, max_tokens=1)
+    scheduler.add(2, [5] * 6, max_tokens=1)
+    scheduler.add(3, [5] * 9, max_tokens=1)
+    assert chunks(scheduler) == [
+        *((1, 4), (2, 4), (3, 4)),
+        *((1, 4), (2, 1), (3, 4)),
+        *((1, 4), (1, 4), (1, 3)),
+    ]
+
+
+def test_what_was_read_otherwise_is_not_read_again() -> None:
+    scheduler = scheduler_of()
+    scheduler.add(1, [10, 11, 12, 13, 14, 15], max_tokens=1)
+    scheduler.admit()
+    scheduler.read(1, 4)
+    assert [(w.start, w.tokens) for w in scheduler.reading()] == [(4, (14,))]
+    scheduler.read(1, 1)
+    assert scheduler.reading() == ()
+    assert [(w.start, w.tokens) for w in scheduler.ready()] == [(5, (15,))]
+    with pytest.raises(AssertionError, match="6 tokens read of a prompt"):
+        scheduler.read(1, 1)
+
+
+def test_progress_counts_tokens() -> None:
+    scheduler = scheduler_of(slots=2)
+    scheduler.add(1, [5, 6, 7], max_tokens=9)
+    scheduler.admit()
+    assert scheduler.progress() == (Progress(request=1, slot=0, prompt=3, read=0, generated=0),)
+    scheduler.read(1, 2)
+    scheduler.commit({1: 8})
+    assert scheduler.progress() == (Progress(request=1, slot=0, prompt=3, read=3, generated=1),)
 
 
 @pytest.mark.parametrize("length", [0, 16])
@@ -89,14 +152,17 @@ def test_a_prompt_that_does_not_fit_is_our_bug(length: int) -> None:
 class Requests(RuleBasedStateMachine):
     """Requests come, are ended from outside, and are stepped; each one ends exactly once."""
 
-    @initialize(slots=st.integers(1, 3), chunk=st.integers(1, 5))
+    @initialize(slots=st.integers(1, 8), chunk=st.integers(1, 5))
     def begin(self, slots: int, chunk: int) -> None:
         self.scheduler = scheduler_of(slots=slots, chunk=chunk)
         self.slots = slots
         self.chunk = chunk
         self.read: dict[int, list[int]] = {}  # by slot: what a cache would hold
+        self.prompts: dict[int, int] = {}  # by request: the prompt's length
         self.expected: dict[int, list[int]] = {}  # by request: prompt and answer
         self.ends: Counter[int] = Counter()
+        self.waited: Counter[int] = Counter()  # by request: others' chunks since its latest turn
+        self.admitted: list[int] = []
         self.accepted = 0
 
     @rule(length=st.integers(1, 15), max_tokens=st.integers(1, 20))
@@ -105,6 +171,7 @@ class Requests(RuleBasedStateMachine):
         prompt = [1 + (self.accepted * 31 + i) % 97 for i in range(length)]
         self.scheduler.add(self.accepted, prompt, max_tokens)
         self.expected[self.accepted] = prompt
+        self.prompts[self.accepted] = length
 
     @precondition(lambda self: self.accepted)
     @rule(data=st.data())
@@ -114,27 +181,35 @@ class Requests(RuleBasedStateMachine):
         if not self.ends[request]:
             self.ends[request] += 1
 
+    def follow(self, work: Work) -> None:
+        """What a slot's cache holds after some work: the request's tokens and nothing else."""
+        assert not self.ends[work.request]
+        assert work.start + len(work.tokens) <= 16
+        cache = self.read.setdefault(work.slot, [])
+        cache[work.start :] = work.tokens
+        assert cache == self.expected[work.request][: len(cache)]
+
+    def admit(self) -> None:
+        self.admitted += self.scheduler.admit()
+        assert self.admitted == sorted(self.admitted)
+
     @rule(data=st.data())
-    def step(self, data: st.DataObject) -> None:
-        plan = self.scheduler.plan()
-        assert len({work.slot for work in plan}) == len(plan) <= self.slots
-        assert len({work.request for work in plan}) == len(plan)
+    def decode(self, data: st.DataObject) -> None:
+        self.admit()
+        batch = self.scheduler.ready()
+        assert len({work.slot for work in batch}) == len(batch) <= self.slots
+        assert len({work.request for work in batch}) == len(batch)
         sampled = {}
-        for work in plan:
-            assert not self.ends[work.request]
-            assert 0 < len(work.tokens) <= self.chunk
-            assert work.start + len(work.tokens) <= 16
-            cache = self.read.setdefault(work.slot, [])
-            cache[work.start :] = work.tokens
-            assert cache == self.expected[work.request][: len(cache)]
-            assert work.sample == (cache == self.expected[work.request])
-            if work.sample:
-                sampled[work.request] = data.draw(st.sampled_from([EOS, 98, 99]))
+        for work in batch:
+            self.follow(work)
+            assert self.read[work.slot] == self.expected[work.request]
+            sampled[work.request] = data.draw(st.sampled_from([EOS, 98, 99]))
         fails: bool = data.draw(st.booleans())
-        if plan and fails:
-            failed = plan[0].request
+        if batch and fails:
+            failed = batch[0].request
             self.scheduler.end(failed)
             self.ends[failed] += 1
+            del sampled[failed]
         for outcome in self.scheduler.commit(sampled):
             assert not self.ends[outcome.request]
             assert outcome.token == (
@@ -145,20 +220,47 @@ class Requests(RuleBasedStateMachine):
             if outcome.finish is not None:
                 self.ends[outcome.request] += 1
 
+    @rule(whole_chunks=st.integers(1, 3))
+    def read_a_chunk(self, whole_chunks: int) -> None:
+        """By the model, or several at once out of a cache."""
+        self.admit()
+        reading = self.scheduler.reading()
+        assert not {w.request for w in reading} & {w.request for w in self.scheduler.ready()}
+        if not reading:
+            return
+        chunk = reading[0]
+        length = self.prompts[chunk.request]
+        assert chunk.start % self.chunk == 0
+        assert len(chunk.tokens) == min(self.chunk, length - 1 - chunk.start)
+        self.follow(chunk)
+        self.scheduler.read(chunk.request, len(chunk.tokens))
+        for other in reading[1:]:
+            self.waited[other.request] += 1
+            assert self.waited[other.request] < self.slots
+        self.waited[chunk.request] = 0
+        more = min(whole_chunks * self.chunk, (length - 1) // self.chunk * self.chunk)
+        if len(chunk.tokens) == self.chunk and more > chunk.start + self.chunk:
+            self.read[chunk.slot] = self.expected[chunk.request][:more]
+            self.scheduler.read(chunk.request, more - chunk.start - self.chunk)
+
     @invariant()
     def idle_means_that_every_request_has_ended(self) -> None:
         open_requests = [r for r in range(1, self.accepted + 1) if not self.ends[r]]
         assert self.scheduler.idle == (not open_requests)
         assert all(count == 1 for count in self.ends.values() if count)
 
+    @invariant()
+    def no_slot_is_shared(self) -> None:
+        progress = self.scheduler.progress()
+        assert len({p.slot for p in progress}) == len({p.request for p in progress})
+        assert all(0 <= p.slot < self.slots and not self.ends[p.request] for p in progress)
+
     def teardown(self) -> None:
-        for _ in range(1000):
-            if self.scheduler.idle:
-                break
-            plan = self.scheduler.plan()
-            for outcome in self.scheduler.commit({w.request: 99 for w in plan if w.sample}):
-                if outcome.finish is not None:
-                    self.ends[outcome.request] += 1
+        for batch, _ in itertools.islice(steps(self.scheduler, token=EOS), 1000):
+            for work in batch:
+                self.ends[work.request] += 1
+        assert self.scheduler.idle
+        assert self.scheduler.progress() == ()
         assert all(self.ends[r] == 1 for r in range(1, self.accepted + 1))
 
 
@@ -166,10 +268,22 @@ TestRequests = Requests.TestCase
 TestRequests.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-@given(st.integers(1, 15), st.integers(1, 6))
-def test_a_chunk_size_changes_nothing_but_the_steps(length: int, chunk: int) -> None:
-    scheduler = scheduler_of(chunk=chunk)
-    scheduler.add(1, list(range(1, length + 1)), max_tokens=1)
-    work = [step[0] for step in run(scheduler)]
-    assert [token for w in work for token in w.tokens] == list(range(1, length + 1))
-    assert [w.sample for w in work] == [False] * (len(work) - 1) + [True]
+@given(st.integers(1, 15), st.integers(1, 6), st.lists(st.integers(1, 15), max_size=4))
+def test_how_a_prompt_is_read_depends_on_it_alone(
+    length: int, chunk: int, neighbours: list[int]
+) -> None:
+    def works(*lengths: int) -> list[tuple[int, int]]:
+        scheduler = scheduler_of(slots=3, chunk=chunk)
+        for request, n in enumerate(lengths):
+            scheduler.add(request, [5] * n, max_tokens=1)
+        return [
+            (work.start, len(work.tokens))
+            for batch, read in steps(scheduler)
+            for work in (*batch, read)
+            if work and work.request == 0
+        ]
+
+    alone = works(length)
+    assert alone == works(length, *neighbours)
+    whole, rest = divmod(length - 1, chunk)
+    assert [size for _, size in alone] == [chunk] * whole + [rest] * (rest > 0) + [1]
