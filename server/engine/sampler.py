@@ -1,19 +1,23 @@
 """From logits to a token.
 
 It knows logits, options, the ids that came before and a random generator. It knows no requests, no
-text and no slots. The samplers come in llama-server's order: repeat penalty, top_k, top_p, min_p,
-temperature. Whatever the options, one sampled token takes one number from the generator and a
-greedy one takes none, so that an answer depends on its own seed and on nothing else.
+text and no slots. Everything that a choice depends on is the request's own, so that an answer
+depends on its seed and on nobody else's request. The samplers are in samplers.py.
 
 Equal logits: the lower id is the better one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from server.engine.candidates import Candidates, draw, total
+from server.engine.samplers import SAMPLERS, View
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,8 +26,14 @@ if TYPE_CHECKING:
 
     from server.engine.constraint import Constraint
 
-# llama-server's names and order.
-SAMPLERS = ("penalties", "dry", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+Breakers = Mapping[int, tuple[tuple[int, ...], ...]]
+
+# What a byte of eight bans adds to the logits, lowest bit first, f32 (256, 8).
+_BANS = np.where(
+    np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"),
+    np.float32(-np.inf),
+    np.float32(0),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +52,7 @@ class SamplingOptions:
     presence_penalty    taken from the logits of recent tokens
     frequency_penalty   taken from them once for each time they came
     dry_*               weaken the token that would prolong a repetition (DRY); multiplier 0: off
-    dry_breakers        ids at which a repetition ends
+    dry_breakers        tokens at which a repetition ends: first id to the ids that must follow it
     xtc_*               with this probability, drop all but the least likely of the tokens above the
                         threshold
     min_keep            the least number of tokens that a sampler leaves
@@ -69,12 +79,12 @@ class SamplingOptions:
     dry_base: float = 1.75
     dry_allowed_length: int = 2
     dry_penalty_last_n: int = -1
-    dry_breakers: tuple[int, ...] = ()
+    dry_breakers: Breakers = field(default_factory=dict)
     xtc_probability: float = 0.0
     xtc_threshold: float = 0.1
     min_keep: int = 0
     logit_bias: tuple[tuple[int, float], ...] = ()
-    samplers: tuple[str, ...] = SAMPLERS
+    samplers: tuple[str, ...] = tuple(SAMPLERS)
     ignore_eos: bool = False
     min_tokens: int = 0
     logprobs: int | None = None
@@ -83,10 +93,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class Logprobs:
-    """Natural logarithms of the model's own probabilities, before any sampler changed them.
-
-    `top` holds (id, logprob) pairs, best first.
-    """
+    """Natural logarithms of probabilities. `top` holds (id, logprob) pairs, best first."""
 
     chosen: float
     top: tuple[tuple[int, float], ...]
@@ -118,24 +125,71 @@ class Sampler:
     ) -> None:
         self._options = options
         self._random = random_state(seed)
-        self._tokens = list(prompt)
+        self._tokens = array("q", prompt)
+        self._unended = len(prompt) + options.min_tokens  # until there are so many tokens
         self._ends = ends
         self._constraint = constraint
+        self._chain = tuple(SAMPLERS[name] for name in options.samplers)
 
     def sample(self, logits: NDArray[np.float32]) -> Sample:
         """Choose the next token by the logits, f32 (V,), left as they are, and take it as come.
 
-        Raises FloatingPointError when the best logit is not a finite number, or ConstraintFailed.
+        Raises FloatingPointError when the best logit is not a finite number, NothingLeft when no
+        token is possible, or ConstraintFailed.
         """
-        options = self._options
-        last_n = options.repeat_last_n
-        recent = self._tokens[-last_n:] if last_n > 0 else self._tokens if last_n else []
-        token = choose(logits, options, recent, self._random)
+        best = logits[logits.argmax()]  # of numbers and what is none, that is what is none
+        if not np.isfinite(best):
+            raise FloatingPointError(f"the model's largest logit is {best}, wanted a finite number")
+        candidates = self._chosen_from(self._permitted(logits))
+        # A single candidate takes no number from the generator.
+        position = draw(candidates.weights(), self._random.random()) if candidates.size > 1 else 0
+        token = candidates.id(position)
         self._tokens.append(token)
-        logprobs = None
-        if options.logprobs is not None:
-            logprobs = log_probabilities(logits, token, options.logprobs)
-        return Sample(token, logprobs, last=False)
+        return Sample(token, self._logprobs(logits, candidates, position), self._accept(token))
+
+    def _permitted(self, logits: NDArray[np.float32]) -> Candidates:
+        """All tokens; impossible are those that a bias, the minimum or the constraint bans."""
+        options = self._options
+        changed = logits
+        if options.logit_bias:
+            changed = logits.copy()
+            for id_, bias in options.logit_bias:
+                changed[id_] += np.float32(bias)
+        if self._ends and (options.ignore_eos or len(self._tokens) < self._unended):
+            changed = logits.copy() if changed is logits else changed
+            changed[list(self._ends)] = -np.inf
+        allowed = self._constraint.allowed() if self._constraint else None
+        if allowed is not None:
+            # Without a branch for each of them, which would take ten times as long.
+            bans = np.packbits(~allowed, bitorder="little")
+            changed = changed + _BANS.take(bans, axis=0).reshape(-1)[: logits.size]
+        candidates = Candidates(logits=changed)
+        return candidates if changed is logits else candidates.possible()
+
+    def _chosen_from(self, candidates: Candidates) -> Candidates:
+        # The view of the tokens must be gone before one more is appended.
+        tokens = np.frombuffer(self._tokens, np.int64)
+        view = View(options=self._options, tokens=tokens, random=self._random)
+        for sampler in self._chain:
+            candidates = sampler(candidates, view)
+        return candidates
+
+    def _logprobs(
+        self, logits: NDArray[np.float32], candidates: Candidates, position: int
+    ) -> Logprobs | None:
+        options = self._options
+        if options.logprobs is None:
+            return None
+        if options.post_sampling_probs:
+            return log_probabilities(candidates, position, options.logprobs)
+        whole = Candidates(logits=logits)
+        return log_probabilities(whole, candidates.id(position), options.logprobs)
+
+    def _accept(self, token: int) -> bool:
+        if self._constraint is None or token in self._ends:
+            return False
+        self._constraint.accept(token)
+        return self._constraint.finished
 
 
 def random_state(seed: int) -> np.random.Generator:
@@ -143,92 +197,13 @@ def random_state(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(seed))
 
 
-def choose(
-    logits: NDArray[np.float32],
-    options: SamplingOptions,
-    recent: Collection[int],
-    generator: np.random.Generator,
-) -> int:
-    """The next token's id.
-
-    logits   f32 (V,), left as they are
-    recent   the ids that the repeat penalty applies to
-
-    Raises FloatingPointError when the best logit is not a finite number.
-    """
-    best = logits.max()
-    if not np.isfinite(best):
-        raise FloatingPointError(f"the model's largest logit is {best}, wanted a finite number")
-    if options.repeat_penalty != 1 and recent:
-        logits = _penalised(logits, recent, options.repeat_penalty)
-    if options.temperature == 0:
-        return int(logits.argmax())
-    ids = candidates(logits, options)
-    return int(ids[_draw(logits[ids], options.temperature, generator)])
-
-
-def candidates(logits: NDArray[np.float32], options: SamplingOptions) -> NDArray[np.int64]:
-    """The ids that top_k, top_p and min_p leave, at least one, i64 (n,)."""
-    ids = np.arange(logits.size)
-    if 0 < options.top_k < logits.size:
-        ids = _largest(logits, options.top_k)
-    if options.top_p < 1:
-        ids = ids[_nucleus(logits[ids], options.top_p)]
-    if options.min_p > 0:
-        values = logits[ids].astype(np.float64)
-        ids = ids[values >= values.max() + np.log(options.min_p)]
-    return ids
-
-
-def log_probabilities(logits: NDArray[np.float32], token: int, alternatives: int) -> Logprobs:
-    """The log-probability of a token and of the `alternatives` best ones; logits are f32 (V,)."""
-    best = logits.max()
-    # f32 exponentials summed in f64 are right to 1e-7, at an eighth of the time of f64 throughout.
-    log_sum = float(np.log(np.exp(logits - best).sum(dtype=np.float64)))
-    count = min(alternatives, logits.size)
-
-    def logprob(id_: int) -> float:
-        return float(logits[id_]) - float(best) - log_sum
-
-    top = _largest(logits, count).tolist() if count else []
-    return Logprobs(chosen=logprob(token), top=tuple((id_, logprob(id_)) for id_ in top))
-
-
-def _penalised(
-    logits: NDArray[np.float32], recent: Collection[int], penalty: float
-) -> NDArray[np.float32]:
-    ids = np.fromiter(set(recent), np.int64)
-    values = logits[ids]
-    penalised = logits.copy()
-    penalised[ids] = np.where(values > 0, values / penalty, values * penalty)
-    return penalised
-
-
-def _largest(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """The positions of the `count` largest values, best first, i64 (count,)."""
-    # A partition finds the smallest value to keep; only what reaches it is sorted.
-    smallest = np.partition(values, -count)[-count]
-    positions = np.flatnonzero(values >= smallest)
-    order = np.argsort(-values[positions], kind="stable")
-    return positions[order][:count]
-
-
-def _nucleus(values: NDArray[np.float32], share: float) -> NDArray[np.int64]:
-    """The positions of the fewest largest values that hold `share` of the probability."""
-    weights = np.exp(values - values.max())
-    goal = share * weights.sum(dtype=np.float64)
-    count = 64
-    while True:
-        best = _largest(values, min(count, values.size))
-        reached = np.cumsum(weights[best], dtype=np.float64)
-        if reached[-1] >= goal or best.size == values.size:
-            return best[: np.searchsorted(reached, goal) + 1]
-        count *= 8
-
-
-def _draw(values: NDArray[np.float32], temperature: float, generator: np.random.Generator) -> int:
-    """A position drawn with the probabilities of softmax(values / temperature)."""
-    shifted = values.astype(np.float64) - float(values.max())
-    with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf
-        reached = np.cumsum(np.exp(shifted / temperature))
-    return int(np.searchsorted(reached, generator.random() * reached[-1], side="right"))
+def log_probabilities(candidates: Candidates, position: int, alternatives: int) -> Logprobs:
+    """The log-probabilities of one candidate and of the best ones that are possible at all."""
+    top = candidates.best(alternatives) if alternatives else candidates.first(0)
+    best = float(candidates.logits.max())
+    log_sum = float(np.log(total(candidates.weights())))
+    found = ((top.id(i), float(logit) - best - log_sum) for i, logit in enumerate(top.logits))
+    return Logprobs(
+        chosen=float(candidates.logits[position]) - best - log_sum,
+        top=tuple((id_, logprob) for id_, logprob in found if logprob > -np.inf),
+    )
