@@ -125,21 +125,40 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = error.errors()
+    problems = [_at_the_tag(problem) for problem in error.errors()]
     first = problems[0]
     if first["type"] == "json_invalid":
         reason = f"{first['ctx']['error']} at character {first['loc'][-1]}"
         return _response(_body(400, f"the body is not JSON: {reason}"))
     # Of the first field at fault, what was found deepest: the members of a union all complain.
     same = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
-    depth = max(len(problem["loc"]) for problem in same)
-    deepest = [problem for problem in same if len(problem["loc"]) == depth]
+    deepest = max(same, key=lambda problem: len(problem["loc"]))
+    field = _path(deepest["loc"], error.body)
+    here = [
+        problem
+        for problem in same
+        if len(problem["loc"]) == len(deepest["loc"]) and _path(problem["loc"], error.body) == field
+    ]
     malformed = InvalidRequest(
-        field=_path(deepest[0]["loc"], error.body),
-        got=None if first["type"] == "missing" else _shown(deepest[0]["input"]),
-        wanted=" or ".join(dict.fromkeys(_wanted(problem) for problem in deepest)),
+        field=field,
+        got=None if deepest["type"] == "missing" else _shown(deepest["input"]),
+        wanted=" or ".join(dict.fromkeys(_wanted(problem) for problem in here)),
     )
     return _response(describe(malformed))
+
+
+def _at_the_tag(problem: dict[str, Any]) -> dict[str, Any]:
+    """A problem with the field that tells the members of a union apart is one of that field."""
+    if problem["type"] not in ("union_tag_invalid", "union_tag_not_found"):
+        return problem
+    tag = problem["ctx"]["discriminator"].strip("'")
+    found = problem["type"] == "union_tag_invalid"
+    return {
+        **problem,
+        "type": problem["type"] if found else "missing",
+        "loc": (*problem["loc"], tag),
+        "input": problem["input"].get(tag) if found else None,
+    }
 
 
 def _wanted(problem: dict[str, Any]) -> str:
@@ -149,6 +168,8 @@ def _wanted(problem: dict[str, Any]) -> str:
             return "no field of this name"
         case "missing":
             return "a value"
+        case "union_tag_invalid":
+            return f"one of {problem['ctx']['expected_tags']}"
         case "model_attributes_type":
             return "a JSON object, sent as application/json"
     return re.sub(r"^(\w+ should (be|have)|Value error,) ", "", problem["msg"])
@@ -157,11 +178,12 @@ def _wanted(problem: dict[str, Any]) -> str:
 def _path(location: Sequence[str | int], body: object) -> str:
     """`prompt[3]` for ("body", "prompt", "list[...]", 3): the names of a union's members go."""
     path = ""
-    for key in location[1:]:
+    last = len(location) - 1
+    for place, key in enumerate(location[1:], 1):
         if isinstance(key, int):
             path += f"[{key}]"
             body = body[key] if isinstance(body, list) else None
-        elif isinstance(body, dict):
+        elif isinstance(body, dict) and (key in body or place == last):
             path += f".{key}" if path else key
             body = body.get(key)
     return path or "body"

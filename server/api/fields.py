@@ -4,12 +4,15 @@ The names and defaults are llama-server's. A field that is unknown, or of a wron
 refused by name; null is the same as no field. It knows no route and no form of answer.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from server.engine.sampler import SamplingOptions
 from server.text.completion import SEEDS, CompletionRequest
+
+_DEPTH = 64  # of JSON in a request
 
 
 def _whole(text: str) -> str:
@@ -21,8 +24,25 @@ def _whole(text: str) -> str:
     return text
 
 
+def whole_json(value: Any, *, depth: int = _DEPTH) -> Any:
+    """The JSON value as it is; raises ValueError for what no template could write."""
+    if depth == 0:
+        raise ValueError(f"JSON that is nested less than {_DEPTH} deep")
+    if isinstance(value, str):
+        _whole(value)
+    elif isinstance(value, list):
+        for item in value:
+            whole_json(item, depth=depth - 1)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _whole(key)
+            whole_json(item, depth=depth - 1)
+    return value
+
+
 Text = Annotated[str, AfterValidator(_whole)]
 StopString = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_whole)]
+JsonObject = Annotated[dict[str, Any], AfterValidator(whole_json)]
 Logprobs = Annotated[int, Field(ge=0, le=20)]
 
 
@@ -76,16 +96,32 @@ class GenerationFields(SamplingFields):
         default_factory=list,
         description="End the answer before any of these strings, besides the model's own end.",
     )
+    timeout_ms: int | None = Field(
+        None, ge=1, description="End the answer after so many milliseconds, waiting included."
+    )
+    cache_prompt: bool = Field(
+        True, description="Reuse, and keep, what was read of equal prompts. The answer is the same."
+    )
     stream: bool = Field(False, description="Send the answer as server-sent events.")
 
     def completion(
-        self, prompt: str | list[int], *, max_tokens: int, logprobs: int | None
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None,
+        logprobs: int | None,
+        choice: int = 0,
     ) -> CompletionRequest:
-        """The text layer's request; `logprobs` as in SamplingOptions."""
+        """The text layer's request; `logprobs` as in SamplingOptions.
+
+        Of several choices, each has a seed of its own: the first one the request's, then the next.
+        """
         return CompletionRequest(
             prompt=prompt if isinstance(prompt, str) else tuple(prompt),
             max_tokens=max_tokens,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
             sampling=self.options(logprobs=logprobs),
-            seed=None if self.seed == -1 else self.seed,
+            seed=None if self.seed == -1 else (self.seed + choice) % SEEDS,
+            timeout_ms=self.timeout_ms,
+            cache_prompt=self.cache_prompt,
         )

@@ -1,23 +1,20 @@
 """POST /generate: continue a prompt, whole or as a stream."""
 
-import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from server.api.disconnect import unless_disconnected
 from server.api.errors import ErrorBody
 from server.api.fields import GenerationFields, Logprobs, Text
 from server.api.service import Serving
 from server.api.sse import CompletionStream
-from server.errors import ClientDisconnected
 from server.text.completion import Candidate, Completion, FinishReason, Piece, Summary
 
 router = APIRouter(responses={code: {"model": ErrorBody} for code in (400, 500, 503)})
-
-T = TypeVar("T")
 
 
 class GenerateRequest(GenerationFields):
@@ -109,7 +106,7 @@ async def generate(
     if body.stream:
         return CompletionStream(completion, _events(completion, with_logprobs))
     with completion:
-        return await _unless_disconnected(request, _collect(completion, with_logprobs))
+        return await unless_disconnected(request, _collect(completion, with_logprobs))
 
 
 async def _events(completion: Completion, with_logprobs: bool) -> AsyncIterator[StreamEvent]:
@@ -127,25 +124,6 @@ async def _collect(completion: Completion, with_logprobs: bool) -> GenerateRespo
             return _response(piece, pieces, with_logprobs)
         pieces.append(piece)
     raise AssertionError("a completion ended without a summary")
-
-
-async def _unless_disconnected(request: Request, work: Coroutine[None, None, T]) -> T:
-    """The result of the work, or ClientDisconnected as soon as the client is gone."""
-    answer = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise ClientDisconnected("the client went away before the answer was complete")
-        return answer.result()
-    finally:
-        answer.cancel()
-        gone.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _response(summary: Summary, pieces: list[Piece], with_logprobs: bool) -> GenerateResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 
 from server.api.errors import describe, encode
@@ -13,22 +14,37 @@ from server.errors import ServerError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pydantic import BaseModel
     from starlette.types import Receive, Scope, Send
 
+    from server.text.choices import Choices
     from server.text.completion import Completion
 
 log = logging.getLogger(__name__)
 
 
+class NamedEvent(BaseModel):
+    """An event whose `type` is its name in the stream, too."""
+
+    type: str
+
+
 class CompletionStream(EventSourceResponse):
     """Sends `events`, one `data:` line each; an error on the way becomes an event named `error`.
 
-    The completion is left, and so cancelled, when the response ends in whatever way.
+    With `done`, the stream ends with `data: [DONE]`, if all went well.
+
+    The completion is left, and so cancelled, when the response ends in whatever way. A client that
+    waits long gets a comment every 15 seconds, which keeps the connection.
     """
 
-    def __init__(self, completion: Completion, events: AsyncIterator[BaseModel]) -> None:
-        super().__init__(_encode(events), sep="\n")
+    def __init__(
+        self,
+        completion: Completion | Choices,
+        events: AsyncIterator[BaseModel],
+        *,
+        done: bool = False,
+    ) -> None:
+        super().__init__(_encode(events, done=done), sep="\n")
         self._completion = completion
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,10 +53,14 @@ class CompletionStream(EventSourceResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _encode(events: AsyncIterator[BaseModel]) -> AsyncIterator[dict[str, str]]:
+async def _encode(events: AsyncIterator[BaseModel], *, done: bool) -> AsyncIterator[dict[str, str]]:
     try:
         async for event in events:
-            yield {"data": event.model_dump_json(exclude_unset=True)}
+            data = event.model_dump_json(exclude_unset=True)
+            name = {"event": event.type} if isinstance(event, NamedEvent) else {}
+            yield {**name, "data": data}
+        if done:
+            yield {"data": "[DONE]"}
     except Exception as error:
         if not isinstance(error, ServerError):
             log.exception("a stream failed")

@@ -23,6 +23,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from models.bundle import CHAT_TEMPLATE, BundleError
 from server.errors import InvalidRequest
 from server.text import guard
+from server.text.tools import call_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,11 +53,13 @@ class Prompt:
 class ChatTemplate:
     """A compiled template and the tokenizer that reads what it writes.
 
-    `eos` is the id that the template may write at the end of an answer. Raises BadChatTemplate.
+    `eos` is the id that the template may write at the end of an answer. `calls` is how the model
+    writes tool calls, None if the template says nothing of them. Raises BadChatTemplate.
     """
 
     def __init__(self, source: str, tokenizer: Tokenizer, *, eos: int | None) -> None:
         self.source = source
+        self.calls = call_format(source)
         self._tokenizer = tokenizer
         self._special = {
             "bos_token": "" if tokenizer.bos is None else tokenizer.name(tokenizer.bos),
@@ -65,11 +68,12 @@ class ChatTemplate:
         environment = _environment()
         try:
             self._template = environment.from_string(source)
-            self.variables = meta.find_undeclared_variables(environment.parse(source))
+            variables = meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise BadChatTemplate(
                 f"{CHAT_TEMPLATE} is no template: {error}: bake the bundle again"
             ) from error
+        self._takes_tools = "tools" in variables and self.calls is not None
 
     @staticmethod
     def from_bundle(
@@ -93,6 +97,12 @@ class ChatTemplate:
 
         Names of special tokens in the messages and tools are plain text in `ids`.
         """
+        if tools and not self._takes_tools:
+            raise InvalidRequest(
+                field="tools",
+                got=f"{len(tools)} tools",
+                wanted="none: the model's chat template knows no tools",
+            )
         given = {"messages": list(messages), "tools": list(tools)}
         mark = guard.choose_mark(given)
         if mark is None:

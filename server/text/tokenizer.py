@@ -109,9 +109,12 @@ class Tokenizer:
             self._tokenizer.encode_special_tokens = not special
             return self._tokenizer.encode(text, add_special_tokens=False)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids. Special tokens and ids that the vocabulary lacks have none."""
-        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """The text of the ids, special tokens having none unless `special` shows their names.
+
+        Ids that the vocabulary lacks have none.
+        """
+        return self._tokenizer.decode(list(ids), skip_special_tokens=not special)
 
     def name(self, token: int) -> str:
         """The text of one token by itself; of a special token its name."""

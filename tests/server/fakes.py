@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -25,10 +26,14 @@ from server.runtime.base import read_prompt
 from server.runtime.fake import FakeRuntime
 from server.service import Service
 from server.serving import DrainingServer, bind, url
+from server.text.chat import ChatTemplate
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 PAD, EOS, BOS, UNK = range(4)
@@ -141,7 +146,46 @@ def running(service: Service, *, wait: bool = True) -> Iterator[httpx.Client]:
         assert not thread.is_alive()
 
 
-def fake_service(tokenizer: tokenizers.Tokenizer, **runtime: Any) -> Service:
+@dataclass(frozen=True)
+class Script:
+    """What a model says after the last `cue` that it has read, and the token by which it ends."""
+
+    cue: tuple[int, ...]
+    answer: tuple[int, ...]
+    end: int
+
+
+@dataclass(kw_only=True)
+class ScriptedRuntime(FakeRuntime):
+    """A fake runtime that says what it is told to."""
+
+    script: Script
+
+    def _append(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        logits = super()._append(slot, tokens, start)
+        read, cue = self._read[slot], list(self.script.cue)
+        for at in range(len(read), len(cue) - 1, -1):
+            if read[at - len(cue) : at] == cue:
+                logits[[*self.script.answer, self.script.end][len(read) - at]] = 1e3
+                break
+        return logits
+
+
+def fake_service(
+    tokenizer: tokenizers.Tokenizer,
+    *,
+    template: str | None = None,
+    script: Script | None = None,
+    **runtime: Any,
+) -> Service:
     """A service on a FakeRuntime with the tokenizer's vocabulary and these fields."""
-    fake = FakeRuntime(**{"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime})
-    return Service(fake, Tokenizer(tokenizer, bos=BOS), manifest_of(fake))
+    fields = {"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime}
+    fake = ScriptedRuntime(script=script, **fields) if script else FakeRuntime(**fields)
+    ours = Tokenizer(tokenizer, bos=BOS)
+    return Service(
+        fake,
+        ours,
+        manifest_of(fake, eos=(script.end,) if script else ()),
+        name="fake-model",
+        template=ChatTemplate(template, ours, eos=EOS) if template else None,
+    )

@@ -1,0 +1,46 @@
+"""A fake server that can chat, and the real `openai` client of it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import openai
+
+from server.text.tokenizer import Tokenizer
+from tests.server import fakes, templates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from server.service import Service
+
+LIBRARY = fakes.gemma_like(special=(*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL))
+TOKENIZER = Tokenizer(LIBRARY, bos=fakes.BOS)
+
+
+def chatty(*, template: str = templates.GEMMA, context: int = 256, slots: int = 8) -> Service:
+    """A service with a chat template whose answers are noise."""
+    return fakes.fake_service(LIBRARY, template=template, context=context, slots=slots, batch=slots)
+
+
+def scripted(answer: str, *, template: str = templates.CHATML) -> Service:
+    """A service whose model answers every conversation so."""
+    script = fakes.Script(
+        cue=TOKENIZER.read("<|im_start|>assistant\n"),
+        answer=TOKENIZER.read(answer),
+        end=TOKENIZER.read("<|im_end|>")[0],
+    )
+    return fakes.fake_service(LIBRARY, template=template, context=2048, script=script)
+
+
+@contextlib.contextmanager
+def client_of(service: Service) -> Iterator[openai.OpenAI]:
+    """The client of a service that runs as long as the block."""
+    with (
+        fakes.running(service) as plain,
+        openai.OpenAI(
+            base_url=f"{plain.base_url}/v1", api_key="none", max_retries=0, timeout=20
+        ) as client,
+    ):
+        yield client
