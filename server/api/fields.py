@@ -10,8 +10,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from server.engine.sampler import SamplingOptions
+from server.engine.samplers import SAMPLERS
 from server.text.completion import SEEDS, CompletionRequest
 
+_DEFAULT = SamplingOptions()
 _DEPTH = 64  # of JSON in a request
 
 
@@ -22,6 +24,12 @@ def _whole(text: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError("text without lone surrogates") from error
     return text
+
+
+def _known_sampler(name: str) -> str:
+    if name not in SAMPLERS:
+        raise ValueError(f"one of {', '.join(SAMPLERS)}")
+    return name
 
 
 def whole_json(value: Any, *, depth: int = _DEPTH) -> Any:
@@ -43,6 +51,9 @@ def whole_json(value: Any, *, depth: int = _DEPTH) -> Any:
 Text = Annotated[str, AfterValidator(_whole)]
 StopString = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_whole)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(whole_json)]
+SamplerName = Annotated[
+    str, AfterValidator(_known_sampler), Field(json_schema_extra={"enum": list(SAMPLERS)})
+]
 Logprobs = Annotated[int, Field(ge=0, le=20)]
 
 
@@ -60,30 +71,75 @@ class Fields(BaseModel):
 
 
 class SamplingFields(Fields):
-    """How a token is chosen."""
+    """How a token is chosen: SamplingOptions, by the same names and with the same defaults."""
 
-    temperature: float = Field(0.8, ge=0, description="0 takes the most likely token every time.")
-    top_k: int = Field(40, ge=0, description="Keep the k most likely tokens; 0 keeps all.")
+    temperature: float = Field(
+        _DEFAULT.temperature, ge=0, description="0 takes the most likely token every time."
+    )
+    dynatemp_range: float = Field(
+        _DEFAULT.dynatemp_range, ge=0, description="The temperature moves by so much with entropy."
+    )
+    dynatemp_exponent: float = Field(
+        _DEFAULT.dynatemp_exponent, ge=0, description="How the temperature moves with entropy."
+    )
+    top_k: int = Field(_DEFAULT.top_k, ge=0, description="Keep the k most likely; 0 keeps all.")
     top_p: float = Field(
-        0.95, ge=0, le=1, description="Keep the fewest tokens that together have this probability."
+        _DEFAULT.top_p, ge=0, le=1, description="Keep the fewest with this probability together."
     )
     min_p: float = Field(
-        0.05, ge=0, le=1, description="Keep tokens with this share of the best one's probability."
+        _DEFAULT.min_p, ge=0, le=1, description="Keep those with this share of the best one's."
+    )
+    typical_p: float = Field(
+        _DEFAULT.typical_p, ge=0, le=1, description="Keep those of typical surprise; 1 keeps all."
     )
     repeat_penalty: float = Field(
-        1.0, ge=0.01, le=100, description="Weakens the last 64 tokens' logits; 1 is off."
+        _DEFAULT.repeat_penalty, ge=0.01, le=100, description="Weakens recent tokens; 1 is off."
+    )
+    repeat_last_n: int = Field(
+        _DEFAULT.repeat_last_n, ge=-1, description="How many tokens are recent; -1: all of them."
+    )
+    presence_penalty: float = Field(
+        _DEFAULT.presence_penalty, ge=-100, le=100, description="Taken from recent tokens' logits."
+    )
+    frequency_penalty: float = Field(
+        _DEFAULT.frequency_penalty, ge=-100, le=100, description="Taken for each time one came."
+    )
+    dry_multiplier: float = Field(
+        _DEFAULT.dry_multiplier, ge=0, le=100, description="Weakens repetitions (DRY); 0 is off."
+    )
+    dry_base: float = Field(_DEFAULT.dry_base, ge=1, le=100, description="DRY's growth.")
+    dry_allowed_length: int = Field(
+        _DEFAULT.dry_allowed_length, ge=0, description="Longer repetitions are weakened by DRY."
+    )
+    dry_penalty_last_n: int = Field(
+        _DEFAULT.dry_penalty_last_n, ge=-1, description="How far DRY looks back; -1: all the way."
+    )
+    xtc_probability: float = Field(
+        _DEFAULT.xtc_probability, ge=0, le=1, description="How often the likeliest are dropped."
+    )
+    xtc_threshold: float = Field(
+        _DEFAULT.xtc_threshold, ge=0, le=1, description="Who is among the likeliest, for XTC."
+    )
+    min_keep: int = Field(
+        _DEFAULT.min_keep, ge=0, description="The fewest tokens that a sampler leaves."
+    )
+    samplers: Annotated[list[SamplerName], Field(max_length=32)] = Field(
+        default_factory=lambda: list(_DEFAULT.samplers),
+        description="The samplers that run, in this order.",
+    )
+    ignore_eos: bool = Field(_DEFAULT.ignore_eos, description="The model cannot end its answer.")
+    min_tokens: int = Field(
+        _DEFAULT.min_tokens, ge=0, description="The model cannot end its answer before."
+    )
+    post_sampling_probs: bool = Field(
+        _DEFAULT.post_sampling_probs,
+        description="Report log-probabilities after the samplers, not the model's own.",
     )
 
     def options(self, *, logprobs: int | None) -> SamplingOptions:
         """The sampler's options; `logprobs` as there, since each surface asks for them its way."""
-        return SamplingOptions(
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            repeat_penalty=self.repeat_penalty,
-            logprobs=logprobs,
-        )
+        same = {name: getattr(self, name) for name in SamplingFields.model_fields}
+        return SamplingOptions(**{**same, "samplers": tuple(self.samplers)}, logprobs=logprobs)
 
 
 class GenerationFields(SamplingFields):

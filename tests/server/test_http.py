@@ -125,6 +125,27 @@ def test_text_and_its_ids_are_the_same_prompt(client: httpx.Client) -> None:
     assert without_bos["usage"]["prompt_tokens"] == len(ids) - 1
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"presence_penalty": 50},
+        {"frequency_penalty": 50},
+        {"typical_p": 0.1},
+        {"xtc_probability": 1, "xtc_threshold": 0.01},
+        {"dynatemp_range": 5},
+        {"samplers": ["temperature"]},
+        {"repeat_penalty": 9},
+        {"temperature": 9},
+        {"top_k": 1},
+        {"top_p": 0.1},
+        {"min_p": 0.9},
+    ],
+)
+def test_every_sampling_field_is_honoured(client: httpx.Client, fields: dict[str, Any]) -> None:
+    plain = answer(client, seed=1, max_tokens=40)
+    assert answer(client, seed=1, max_tokens=40, **fields)["token_ids"] != plain["token_ids"]
+
+
 def test_null_is_no_field(client: httpx.Client) -> None:
     nulls = {"temperature": None, "top_k": None, "stop": None, "logprobs": None, "stream": None}
     assert answer(client, seed=1, **nulls)["text"] == answer(client, seed=1)["text"]
@@ -222,7 +243,10 @@ REFUSED_BY_SCHEMA = [
     ({"prompt": "x", "logprobs": 21}, "logprobs", 21),
     ({"prompt": "x", "logprobs": True}, "logprobs", True),
     ({"prompt": "x", "stream": 1}, "stream", 1),
-    ({"prompt": "x", "presence_penalty": 0.5}, "presence_penalty", 0.5),
+    ({"prompt": "x", "penalty": 0.5}, "penalty", 0.5),
+    ({"prompt": "x", "samplers": ["top_k", "magic"]}, "samplers[1]", "magic"),
+    ({"prompt": "x", "typical_p": 2}, "typical_p", 2),
+    ({"prompt": "x", "dry_base": 0.5}, "dry_base", 0.5),
     ({"prompt": "x", "a" * 300: "b" * 300}, "a" * 300, "b" * 200 + "..."),
     ([], "body", "[]"),
     ("x", "body", "x"),
