@@ -33,7 +33,7 @@ def show(bundle: Path, console: Console) -> None:
             [
                 (
                     point.name,
-                    f"{point.batch} x {point.tokens} tokens",
+                    f"{point.batch} x {point.tokens} tokens, positions below {point.keys}",
                     f"{manifest.statistics[f'ops.{point.name}']:,} ops",
                 )
                 for point in manifest.entry_points

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from baker.weights.open import PackagedWeights
 from models.architecture import ARCHITECTURES
+from models.dsl.functions import DECODE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -135,9 +136,13 @@ def defaults_for(order: Order, config: ModelConfig) -> Defaults:
 
 
 def decode_batches(slots: int) -> tuple[int, ...]:
-    """Batch sizes of the decode entry points: powers of two below the slots, and the slots."""
-    powers = (1 << i for i in range(slots.bit_length()))
-    return (*(power for power in powers if power < slots), slots)
+    """Batch sizes of the decode entry points: powers of two below the slots, and the slots.
+
+    More slots than DECODE_ROWS take turns: all batch sizes must round alike.
+    """
+    most = min(slots, DECODE_ROWS)
+    powers = (1 << i for i in range(most.bit_length()))
+    return (*(power for power in powers if power < most), most)
 
 
 def _said(order: Order) -> Iterator[tuple[str, Any]]:

@@ -72,8 +72,12 @@ class NumpyRuntime:
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
         """Read tokens at positions start, start + 1, ... of a slot."""
         point, graph = min(
-            (pair for pair in self._points("prefill") if pair[0].tokens >= len(tokens)),
-            key=lambda pair: pair[0].tokens,
+            (
+                pair
+                for pair in self._points("prefill")
+                if pair[0].tokens >= len(tokens) and pair[0].keys >= start + len(tokens)
+            ),
+            key=lambda pair: (pair[0].tokens, pair[0].keys),
         )
         self._run(graph, (_padded(tokens, point), [start]), slot)
 
@@ -147,6 +151,6 @@ def program_options(manifest: Manifest) -> ProgramOptions:
     return ProgramOptions(
         context=manifest.context,
         precision=manifest.precision,
-        prefill_tokens=tuple(point.tokens for point in points if point.kind == "prefill"),
+        prefill_tokens=tuple(sorted({point.tokens for point in points if point.kind == "prefill"})),
         decode_batches=tuple(point.batch for point in points if point.kind == "decode"),
     )

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 VMFB = "model.vmfb"
 PARAMETERS = "params.irpa"
@@ -89,12 +89,16 @@ class CacheSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class EntryPoint:
-    """A compiled function: `decode` takes `batch` x 1 tokens, the others 1 x `tokens`."""
+    """A compiled function: `decode` takes `batch` x 1 tokens, the others 1 x `tokens`.
+
+    It looks at positions below `keys` only, so all that it reads must lie there.
+    """
 
     name: str
     kind: Literal["prefill", "decode", "embed"]
     batch: int
     tokens: int
+    keys: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from models.bundle import CacheSpec, EntryPoint
+from models.bundle import CacheSpec
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.graph import Tensor
@@ -21,6 +21,7 @@ from models.program import Program
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from models.bundle import EntryPoint
     from models.config import ModelConfig
     from models.dsl.graph import Graph
     from models.program import ProgramOptions
@@ -47,13 +48,13 @@ class Decoder(Protocol):
         """Keys that a layer sees, the token itself included; None for all of them."""
 
     def __call__(
-        self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]]
+        self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]], keys: int
     ) -> tuple[Tensor, list[list[KVCache]]]:
         """Read new tokens: i32 (N,), the same number T of each sequence, one after the other.
 
         `starts` holds the position of each sequence's first new token, i32 (1,); `caches` are
-        indexed by layer, then by sequence. Returns the hidden state (N, E), not yet normalised,
-        and the caches with the new tokens in them.
+        indexed by layer, then by sequence; all positions lie below `keys`. Returns the hidden
+        state (N, E), not yet normalised, and the caches with the new tokens in them.
         """
 
     def norm(self, x: Tensor) -> Tensor:
@@ -71,7 +72,7 @@ class Span:
     """What one layer sees of one sequence in this step; the same for all layers of a kind.
 
     rows  i32 (T,): where the new tokens go in the cache
-    seen  bool (T, R): which rows each new token attends to
+    seen  bool (T, S): which of the cache's first S rows each new token attends to
     """
 
     rows: Tensor
@@ -104,13 +105,16 @@ def cache_rows(window: int | None, options: ProgramOptions) -> int:
     return (context if window is None else min(window, context)) + options.chunk
 
 
-def span(start: Tensor, tokens: int, window: int | None, options: ProgramOptions) -> Span:
-    """The span of the new tokens at positions start, start + 1, ...: start is i32 (1,)."""
+def span(
+    start: Tensor, tokens: int, window: int | None, keys: int, options: ProgramOptions
+) -> Span:
+    """The span of the new tokens at positions start, start + 1, ... < keys: start is i32 (1,)."""
     rows = cache_rows(window, options)
     positions = count_up(start, tokens)
-    newest = f.trailing(start + (tokens - 1), (rows,))
+    looked_at = (min(keys, rows),)  # with fewer keys than rows, position p lies in row p
+    newest = f.trailing(start + (tokens - 1), looked_at)
     # Row r holds the newest position p <= newest with p mod R == r; if negative, none yet.
-    age = _modulo(newest - ops.iota(shape=(rows,), axis=0, dtype=DType.I32) + rows, rows)
+    age = _modulo(newest - ops.iota(shape=looked_at, axis=0, dtype=DType.I32) + rows, rows)
     return Span(rows=_modulo(positions, rows), seen=f.visible(positions, newest - age, window))
 
 
@@ -160,7 +164,8 @@ def attend(
 def _attend_one(query: Tensor, cache: KVCache, span: Span, scale: float) -> Tensor:
     """Attention of one sequence: query (T, H, D) -> (T, H * D)."""
     tokens, heads, width = query.shape
-    batch = (query, split_heads(cache.key, width), split_heads(cache.value, width))
+    looked_at = (f.narrow(rows, 0, 0, span.seen.shape[1]) for rows in (cache.key, cache.value))
+    batch = (query, *(split_heads(rows, width) for rows in looked_at))
     query, key, value = (ops.reshape(x, shape=(1, *x.shape)) for x in batch)
     mixed = f.scaled_dot_product_attention(query, key, value, seen=span.seen, scale=scale)
     return ops.reshape(mixed, shape=(tokens, heads * width))
@@ -182,23 +187,14 @@ def program(model: Decoder) -> Program:
         for layer in range(config.layers)
         for what in ("key", "value")
     )
-    points = [
-        *(
-            EntryPoint(name=f"prefill_{tokens}", kind="prefill", batch=1, tokens=tokens)
-            for tokens in options.prefill_tokens
-        ),
-        EntryPoint(name=f"embed_{options.chunk}", kind="embed", batch=1, tokens=options.chunk),
-        *(
-            EntryPoint(name=f"decode_{batch}", kind="decode", batch=batch, tokens=1)
-            for batch in options.decode_batches
-        ),
-    ]
     parameters = model.parameters()
     return Program(
         vocab_size=config.vocab_size,
         hidden=config.hidden,
         caches=caches,
-        entry_points=tuple((point, _trace(model, point, caches, parameters)) for point in points),
+        entry_points=tuple(
+            (point, _trace(model, point, caches, parameters)) for point in options.entry_points()
+        ),
         parameters={name: tensor.type for name, tensor in parameters.items()},
     )
 
@@ -210,16 +206,16 @@ def _trace(
     parameters: dict[str, Tensor],
 ) -> Graph:
     def prefill(tokens: Tensor, start: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
-        _, updated = model(tokens, [start], _by_layer(buffers, point.batch))
+        _, updated = model(tokens, [start], _by_layer(buffers, point.batch), point.keys)
         return tuple(_by_slot(updated, point.batch))
 
     def embed(tokens: Tensor, start: Tensor, count: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
-        h, updated = model(tokens, [start], _by_layer(buffers, point.batch))
+        h, updated = model(tokens, [start], _by_layer(buffers, point.batch), point.keys)
         return (_sum_of_first(model.norm(h), count), *_by_slot(updated, point.batch))
 
     def decode(tokens: Tensor, positions: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
         starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
-        h, updated = model(tokens, starts, _by_layer(buffers, point.batch))
+        h, updated = model(tokens, starts, _by_layer(buffers, point.batch), point.keys)
         return (model.logits(h), *_by_slot(updated, point.batch))
 
     # The function, the names of its i32 arguments behind the tokens, its results before the caches.

@@ -99,7 +99,7 @@ class Gemma3(nn.Module):
         self.norm = nn.RMSNorm(config.hidden, config.norm_eps)
 
     def __call__(
-        self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]]
+        self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]], keys: int
     ) -> tuple[Tensor, list[list[KVCache]]]:
         """See models/decoder.py: i32 (N,) -> (N, E), and the caches."""
         each = tokens.shape[0] // len(starts)
@@ -114,7 +114,7 @@ class Gemma3(nn.Module):
             )
         }
         spans = {
-            kind: [decoder.span(start, each, window, self.options) for start in starts]
+            kind: [decoder.span(start, each, window, keys, self.options) for start in starts]
             for kind, window in ((False, self.config.window), (True, None))
         }
         updated = []

@@ -90,7 +90,7 @@ class Llama(nn.Module):
         self.lm_head = None if config.tied else untied
 
     def __call__(
-        self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]]
+        self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]], keys: int
     ) -> tuple[Tensor, list[list[KVCache]]]:
         """See models/decoder.py: i32 (N,) -> (N, E), and the caches."""
         config = self.config
@@ -99,7 +99,7 @@ class Llama(nn.Module):
         rope = f.rope_table(
             positions, config.head_dim, base=config.rope_base, factor=config.rope_factor
         )
-        spans = [decoder.span(start, each, None, self.options) for start in starts]
+        spans = [decoder.span(start, each, None, keys, self.options) for start in starts]
         h = self.embed_tokens(tokens)
         updated = []
         for block, layer_caches in zip(self.layers, caches, strict=True):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from models.bundle import EntryPoint
 from models.dsl.types import DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.bundle import CacheSpec, EntryPoint
+    from models.bundle import CacheSpec
     from models.dsl.graph import Graph
 
 # How a precision keeps the weights of matrices.
@@ -50,6 +52,32 @@ class ProgramOptions:
     def chunk(self) -> int:
         """The largest prefill, in tokens."""
         return self.prefill_tokens[-1]
+
+    def entry_points(self) -> tuple[EntryPoint, ...]:
+        """What is compiled.
+
+        The first chunk of a prompt has an entry point of its own: it attends to itself alone, and
+        to look at an empty cache would be a third of its time.
+        """
+        prefills = [
+            EntryPoint(
+                name=f"prefill_{tokens}", kind="prefill", batch=1, tokens=tokens, keys=self.context
+            )
+            for tokens in self.prefill_tokens
+        ]
+        embed = dataclasses.replace(prefills[-1], name=f"embed_{self.chunk}", kind="embed")
+        if self.chunk < self.context:
+            first = dataclasses.replace(
+                prefills[-1], name=f"prefill_first_{self.chunk}", keys=self.chunk
+            )
+            prefills.append(first)
+        decodes = [
+            EntryPoint(
+                name=f"decode_{batch}", kind="decode", batch=batch, tokens=1, keys=self.context
+            )
+            for batch in self.decode_batches
+        ]
+        return (*prefills, embed, *decodes)
 
 
 @dataclass(frozen=True, kw_only=True)

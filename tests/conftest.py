@@ -53,12 +53,13 @@ class Bundles:
 
     def __getitem__(self, precision: str) -> Path:
         if precision not in self._baked:
-            place = order(self._folder / precision, precision=precision, slots=2)
+            slots = 8 if precision == "bf16" else 2
+            place = order(self._folder / precision, precision=precision, slots=slots)
             self._baked[precision] = bake(place, Silent())
         return self._baked[precision]
 
 
 @pytest.fixture(scope="session")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
-    """Bundles of the real Gemma 3 270M with two slots: bundles["f32"], "bf16", "int8"."""
+    """Bundles of the real Gemma 3 270M: bundles["f32"], "int8", and "bf16" with eight slots."""
     return Bundles(tmp_path_factory.mktemp("bundles"))

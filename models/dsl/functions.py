@@ -19,9 +19,9 @@ from models.dsl.types import DType, TypeRuleError
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
-# Up to so many rows, a product with a large matrix takes the time of reading the matrix twice
-# over, so that twice the arithmetic is free.
-SPLIT_ROWS = 4
+# A decode reads one token of each of up to so many sequences. In so few rows twice the arithmetic
+# is cheap, since reading a large matrix takes the time; and all batch sizes round alike.
+DECODE_ROWS = 8
 # Up to so many rows a step only lays out weights for its kernels (see `ops.project`). With more,
 # as in a prefill, attention is fast enough to pay for laying out keys and values as well.
 PROJECTED_ROWS = 32
@@ -75,9 +75,18 @@ def softmax(x: Tensor) -> Tensor:
 
 
 def rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
-    """x * rsqrt(mean(x^2) + eps) * weight, over the last axis (Zhang and Sennrich, 2019)."""
+    """x / sqrt(mean(x^2) + eps) * weight, over the last axis (Zhang and Sennrich, 2019).
+
+    A root and a division round alike on every machine; rsqrt is an estimate where it is fast.
+    """
+    x = _apart(x)
     mean_square = ops.reduce_sum(x * x, axes=(x.type.rank - 1,)) * (1.0 / x.shape[-1])
-    return x * along_rows(ops.rsqrt(mean_square + eps), x) * along_last(weight, x)
+    return _apart(x / along_rows(ops.sqrt(mean_square + eps), x) * along_last(weight, x))
+
+
+def _apart(x: Tensor) -> Tensor:
+    """x, in a decode behind a barrier: a sequence's rows must not depend on the batch size."""
+    return ops.barrier(x) if x.shape[0] <= DECODE_ROWS else x
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -127,7 +136,7 @@ def linear_bf16(x: Tensor, weight: Tensor) -> Tensor:
     splitting (Dekker, 1971), since a compiler may cancel a conversion with its inverse.
     """
     rows = x.shape[0]
-    if rows > SPLIT_ROWS:
+    if rows > DECODE_ROWS:
         return matmul_transposed(ops.convert(x, dtype=DType.BF16), weight, dtype=x.dtype)
     scaled = x * float(2**16 + 1)
     high = scaled - (scaled - x)

@@ -72,7 +72,7 @@ class IreeRuntime:
         calls = [_Call(entry, _function(module, entry)) for entry in manifest.entry_points]
         self._prefills = sorted(
             (call for call in calls if call.entry.kind == "prefill"),
-            key=lambda call: call.entry.tokens,
+            key=lambda call: (call.entry.tokens, call.entry.keys),
         )
         self._decodes = sorted(
             (call for call in calls if call.entry.kind == "decode"),
@@ -115,10 +115,15 @@ class IreeRuntime:
         return self._decodes[0].entry.batch
 
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
-        """As Runtime.prefill, by the smallest entry point that holds the tokens."""
+        """As Runtime.prefill, by the smallest entry point that fits."""
         assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens, of {self.chunk}"
         self._check(slot, tokens, start)
-        call = next(call for call in self._prefills if call.entry.tokens >= len(tokens))
+        end = start + len(tokens)
+        call = next(
+            call
+            for call in self._prefills
+            if call.entry.tokens >= len(tokens) and call.entry.keys >= end
+        )
         padded = [*tokens, *[0] * (call.entry.tokens - len(tokens))]
         self._invoke(call, (padded, (start,)), (slot,))
 

@@ -70,7 +70,7 @@ def reference(bundles: Bundles, tokens: list[int]) -> NDArray[np.float32]:
         pairs = zip(buffers[::2], buffers[1::2], strict=True)
         caches = [[KVCache(key, value)] for key, value in pairs]
         start = ops.full(shape=(1,), dtype=DType.I32, value=0)
-        return (model(ids, [start], caches)[0],)
+        return (model(ids, [start], caches, manifest.context)[0],)
 
     inputs = {"ids": TensorType((POSITIONS,), DType.I32)}
     inputs |= {spec.name: TensorType((spec.rows, spec.width), DType.F32) for spec in program.caches}
@@ -179,3 +179,33 @@ def test_a_batch_of_two_is_two_sequences(
         both = runtime.decode([0, 1], [tokens[near], tokens[far]], [near, far])
         assert np.abs(both[0] - reference[near]).max() < 2e-3
         assert np.abs(both[1] - reference[far]).max() < 2e-3
+
+
+@pytest.mark.parametrize(
+    ("precision", "batches"), [("bf16", (2, 4, 8)), ("f32", (2,)), ("int8", (2,))]
+)
+def test_batch_mates_change_no_bit(
+    bundles: Bundles, tokens: list[int], precision: str, batches: tuple[int, ...]
+) -> None:
+    """A sequence has the same logits alone and in every batch, at every place in it."""
+    _, runtime = open_bundle(bundles[precision], threads=None)
+    lengths = (5, 40, 130, 600, 17, 300, 3, 90)[: max(batches)]
+
+    def read(slots: Sequence[int]) -> None:
+        for slot in slots:
+            for start, stop in chunks((runtime.chunk,), lengths[slot]):
+                runtime.prefill(slot, tokens[start:stop], start)
+
+    def step(slots: Sequence[int], ahead: int) -> NDArray[np.float32]:
+        at = [lengths[slot] + ahead for slot in slots]
+        return runtime.decode(slots, [tokens[position] for position in at], at)
+
+    everyone = range(len(lengths))
+    read(everyone)
+    alone = {(slot, ahead): step([slot], ahead)[0] for slot in everyone for ahead in range(3)}
+    for batch in batches:
+        slots = list(reversed(everyone))[:batch]
+        read(slots)
+        for ahead in range(3):
+            for slot, row in zip(slots, step(slots, ahead), strict=True):
+                np.testing.assert_array_equal(row, alone[slot, ahead])

@@ -50,10 +50,17 @@ class Device:
         return [np.zeros((spec.rows, spec.width), np.float32) for spec in self.program.caches]
 
     def prefill(self, caches: list[Array], tokens: Sequence[int], start: int) -> list[Array]:
-        """The caches after one chunk, by the smallest entry point that holds it."""
-        sizes = (point.tokens for point, _ in self.program.entry_points if point.kind == "prefill")
-        size = min(n for n in sizes if n >= len(tokens))
-        return self._call(f"prefill_{size}", [self._padded(tokens, size), [start]], caches)
+        """The caches after one chunk, by the smallest entry point that fits."""
+        end = start + len(tokens)
+        point = min(
+            (
+                point
+                for point, _ in self.program.entry_points
+                if point.kind == "prefill" and point.tokens >= len(tokens) and point.keys >= end
+            ),
+            key=lambda point: (point.tokens, point.keys),
+        )
+        return self.call(point.name, [self._padded(tokens, point.tokens), [start]], caches)
 
     def embed(
         self, caches: list[Array], tokens: Sequence[int], start: int
@@ -61,7 +68,7 @@ class Device:
         """The sum of the hidden states (E,), and the caches after one chunk."""
         size = max(point.tokens for point, _ in self.program.entry_points)
         numbers = [self._padded(tokens, size), [start], [len(tokens)]]
-        total, *updated = self._call(f"embed_{size}", numbers, caches)
+        total, *updated = self.call(f"embed_{size}", numbers, caches)
         return total, updated
 
     def decode(
@@ -69,7 +76,7 @@ class Device:
     ) -> tuple[Array, list[list[Array]]]:
         """Logits (B, V) and the caches of each slot after one token each."""
         flat = [cache for caches in slots for cache in caches]
-        logits, *updated = self._call(f"decode_{len(slots)}", [tokens, positions], flat)
+        logits, *updated = self.call(f"decode_{len(slots)}", [tokens, positions], flat)
         each = len(self.program.caches)
         return logits, [updated[i * each : (i + 1) * each] for i in range(len(slots))]
 
@@ -88,9 +95,7 @@ class Device:
     def _padded(self, tokens: Sequence[int], size: int) -> list[int]:
         return [*tokens, *[self.padding] * (size - len(tokens))]
 
-    def _call(
-        self, name: str, numbers: Sequence[Sequence[int]], caches: list[Array]
-    ) -> list[Array]:
+    def call(self, name: str, numbers: Sequence[Sequence[int]], caches: list[Array]) -> list[Array]:
         ((_, graph),) = [pair for pair in self.program.entry_points if pair[0].name == name]
         arguments = [np.array(values, np.int32) for values in numbers]
         return evaluate(graph, [*arguments, *caches], self.weights)

@@ -43,8 +43,8 @@ EXAMPLE = Manifest(
     special_tokens=SpecialTokens(bos=2, eos=(1, 106)),
     caches=(CacheSpec(name="layers.0.key", rows=640, width=256, dtype="f32"),),
     entry_points=(
-        EntryPoint(name="prefill_16", kind="prefill", batch=1, tokens=16),
-        EntryPoint(name="decode_1", kind="decode", batch=1, tokens=1),
+        EntryPoint(name="prefill_16", kind="prefill", batch=1, tokens=16, keys=64),
+        EntryPoint(name="decode_1", kind="decode", batch=1, tokens=1, keys=64),
     ),
     target=Target(name="host", triple="x86_64-linux-gnu", cpu="host", features=("avx2",)),
     compiler=Compiler(name="iree", version="3.13.0", flags=("-O2",)),
@@ -201,9 +201,9 @@ def test_a_whole_number_may_stand_for_a_float() -> None:
     assert read(parsed() | {"special_tokens": {"bos": None, "eos": []}}).special_tokens.bos is None
 
 
-@pytest.mark.parametrize("data", [{"format": 2}, {"format": "1"}, {}, [], 7, None], ids=repr)
+@pytest.mark.parametrize("data", [{"format": 1}, {"format": "1"}, {}, [], 7, None], ids=repr)
 def test_another_format_is_refused_before_anything_else(data: object) -> None:
-    with pytest.raises(WrongFormat, match="this version of Hearth reads 1: bake it again"):
+    with pytest.raises(WrongFormat, match="this version of Hearth reads 2: bake it again"):
         read(data)
 
 
@@ -285,4 +285,4 @@ def test_a_folder_is_no_file_of_a_bundle(bundle: tuple[Path, Manifest], name: st
 def test_a_tolerance_that_is_no_number_is_refused() -> None:
     """Nothing is larger than NaN: every self-test would pass."""
     with pytest.raises(NotABundle, match="NaN"):
-        Manifest.from_json('{"format": 1, "tolerance": NaN}')
+        Manifest.from_json('{"format": 2, "tolerance": NaN}')

@@ -129,14 +129,14 @@ def bf16_errors(rows: int) -> tuple[Array, Array]:
     return (np.abs(found - exact @ wide.T) / magnitude, np.abs(found - rounded) / magnitude)
 
 
-@pytest.mark.parametrize("rows", range(1, f.SPLIT_ROWS + 1))
+@pytest.mark.parametrize("rows", range(1, f.DECODE_ROWS + 1))
 def test_linear_bf16_of_few_rows_keeps_their_precision(rows: int) -> None:
     to_exact, to_rounded = bf16_errors(rows)
     assert to_exact.max() < 2**-16
     assert to_rounded.max() > 2**-12  # so the bound above is not met by rounding alone
 
 
-@pytest.mark.parametrize("rows", [f.SPLIT_ROWS + 1, f.PROJECTED_ROWS, f.PROJECTED_ROWS + 1])
+@pytest.mark.parametrize("rows", [f.DECODE_ROWS + 1, f.PROJECTED_ROWS, f.PROJECTED_ROWS + 1])
 def test_linear_bf16_of_many_rows_rounds_them(rows: int) -> None:
     to_exact, to_rounded = bf16_errors(rows)
     assert to_rounded.max() < 2**-20

@@ -42,11 +42,11 @@ VOCAB, WIDTH, CONTEXT, SLOTS = 7, 3, 12, 4
 ROWS = CONTEXT + 4  # a padded chunk may reach beyond the context
 WEIGHTS = np.linspace(-1, 1, VOCAB * WIDTH, dtype=np.float32).reshape(VOCAB, WIDTH)
 ENTRY_POINTS = (
-    EntryPoint(name="prefill_4", kind="prefill", batch=1, tokens=4),
-    EntryPoint(name="prefill_2", kind="prefill", batch=1, tokens=2),
-    EntryPoint(name="embed_4", kind="embed", batch=1, tokens=4),
-    EntryPoint(name="decode_1", kind="decode", batch=1, tokens=1),
-    EntryPoint(name="decode_3", kind="decode", batch=3, tokens=1),
+    EntryPoint(name="prefill_4", kind="prefill", batch=1, tokens=4, keys=CONTEXT),
+    EntryPoint(name="prefill_2", kind="prefill", batch=1, tokens=2, keys=CONTEXT),
+    EntryPoint(name="embed_4", kind="embed", batch=1, tokens=4, keys=CONTEXT),
+    EntryPoint(name="decode_1", kind="decode", batch=1, tokens=1, keys=CONTEXT),
+    EntryPoint(name="decode_3", kind="decode", batch=3, tokens=1, keys=CONTEXT),
 )
 
 _CACHE = f"tensor<{ROWS}x{WIDTH}xf32>"

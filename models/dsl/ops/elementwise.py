@@ -114,11 +114,11 @@ exponential: Op = _unary("exponential", "exponential", np.exp, lambda g, x, y: m
 tanh: Op = _unary("tanh", "tanh", np.tanh, lambda g, x, y: subtract(g, multiply(g, multiply(y, y))))
 sine: Op = _unary("sine", "sine", np.sin, lambda g, x, y: multiply(g, cosine(x)))
 cosine: Op = _unary("cosine", "cosine", np.cos, lambda g, x, y: negate(multiply(g, sine(x))))
-rsqrt: Op = _unary(
-    "rsqrt",
-    "rsqrt",
-    lambda x: np.reciprocal(np.sqrt(x)),
-    lambda g, x, y: multiply(g, multiply(full_like(y, -0.5), divide(y, x))),
+sqrt: Op = _unary(
+    "sqrt",
+    "sqrt",
+    np.sqrt,
+    lambda g, x, y: divide(multiply(g, full_like(y, 0.5)), y),
     sample=_positive,
 )
 absolute: Op = _unary("absolute", "abs", np.abs, lambda g, x, y: multiply(g, sign(x)))
@@ -128,6 +128,23 @@ round_nearest_even: Op = _unary(
     "round_nearest_even",
     np.rint,
     NoGradient("a staircase: zero or undefined"),
+)
+
+
+def _infer_barrier(types: Types, attrs: Attrs) -> TensorType:
+    wanted(len(types) == 1, "one input")
+    return _same_types(types, attrs)
+
+
+# The identity, across which a compiler fuses nothing: how it rounds on one side (a multiply-add,
+# the order of a sum) then cannot depend on the other.
+barrier: Op = Op(
+    name="barrier",
+    infer=_infer_barrier,
+    evaluate=lambda arrays, _: arrays[0],
+    lower=lambda *_: Lowering("iree_tensor_ext.compute_barrier.start"),
+    vjp=lambda upstream, *_: (upstream,),
+    samples=lambda rng: [Sample((_normal(rng, 3, 5),)), Sample((_integers(rng, 2, 1, 4),))],
 )
 
 # --- binary
