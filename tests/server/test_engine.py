@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from server.engine.engine import Engine
+from server.engine.engine import Engine, retry_after
 from server.engine.generation import Event, Failed, Finished, Generation, Request, Started, Token
 from server.engine.sampler import SamplingOptions
-from server.errors import Draining, EngineStopped
+from server.errors import Draining, EngineStopped, QueueFull
 from server.runtime.base import read_prompt
 from server.runtime.fake import FakeRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from server.engine.prefix_cache import PrefixCache
 
 GREEDY = SamplingOptions(temperature=0, top_k=0, top_p=1, min_p=0, repeat_penalty=1, logprobs=None)
 SAMPLED = SamplingOptions(
@@ -26,9 +32,13 @@ SAMPLED = SamplingOptions(
 
 
 def request_of(
-    *prompt: int, max_tokens: int = 5, sampling: SamplingOptions = GREEDY, seed: int = 1
+    *prompt: int,
+    max_tokens: int = 5,
+    sampling: SamplingOptions = GREEDY,
+    seed: int = 1,
+    **fields: Any,
 ) -> Request:
-    return Request(prompt=prompt, max_tokens=max_tokens, sampling=sampling, seed=seed)
+    return Request(prompt=prompt, max_tokens=max_tokens, sampling=sampling, seed=seed, **fields)
 
 
 def fake(**fields: Any) -> FakeRuntime:
@@ -41,8 +51,9 @@ def with_engine(
     *,
     eos: tuple[int, ...] = (),
     queue_limit: int = 64,
+    cache: PrefixCache | None = None,
 ) -> None:
-    engine = Engine(runtime, eos=eos, queue_limit=queue_limit)
+    engine = Engine(runtime, eos=eos, queue_limit=queue_limit, cache=cache)
     engine.start()
     try:
         asyncio.run(test(engine))
@@ -207,6 +218,136 @@ def test_the_penalty_sees_the_answer_as_it_grows() -> None:
         assert len(set(tokens)) == 40
 
     with_engine(fake(), test)
+
+
+def test_a_deadline_ends_an_answer_with_what_there_is() -> None:
+    async def test(engine: Engine) -> None:
+        request = request_of(1, 2, max_tokens=60, deadline=time.monotonic() + 0.1)
+        events = await events_of(engine.submit(request))
+        assert events[-1] == Finished("timeout")
+        tokens = tokens_in(events)
+        assert 0 < len(tokens) < 60
+        assert tokens == greedy_by_hand((1, 2), len(tokens))
+
+    with_engine(fake(delay=0.01), test)
+
+
+def test_a_deadline_holds_in_the_queue_too() -> None:
+    async def test(engine: Engine) -> None:
+        first = engine.submit(request_of(1, max_tokens=60))
+        second = engine.submit(request_of(2, deadline=time.monotonic() + 0.05))
+        assert await asyncio.wait_for(events_of(second), 0.5) == [Finished("timeout")]
+        assert not engine.state().queued
+        first.__exit__(None, None, None)
+
+    with_engine(fake(delay=0.02), test)
+
+
+def test_a_deadline_in_the_middle_of_a_prompt() -> None:
+    async def test(engine: Engine) -> None:
+        prompt = range(1, 60)
+        request = request_of(*prompt, deadline=time.monotonic() + 0.1)
+        events = await events_of(engine.submit(request))
+        assert [type(event) for event in events] == [Started, Finished]
+        assert events[-1] == Finished("timeout")
+
+    with_engine(fake(delay=0.02, chunk=1), test)
+
+
+def test_a_full_queue_refuses_until_there_is_room() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(n, max_tokens=20)) for n in range(4)]
+        with pytest.raises(QueueFull) as raised:
+            engine.submit(request_of(1))
+        assert (raised.value.queued, raised.value.limit) == (2, 2)
+        assert raised.value.retry_after == 1
+        generations[3].__exit__(None, None, None)
+        assert (await events_of(generations[3]))[-1] == Finished("cancelled")
+        generations[3] = engine.submit(request_of(3, max_tokens=20))
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in found] == [Finished("length")] * 4
+
+    with_engine(fake(delay=0.01, slots=2, batch=2), test, queue_limit=2)
+
+
+def test_a_queue_of_none_takes_what_the_slots_hold() -> None:
+    async def test(engine: Engine) -> None:
+        generation = engine.submit(request_of(1))
+        with pytest.raises(QueueFull, match="0 requests wait, at most 0 may"):
+            engine.submit(request_of(1))
+        assert (await events_of(generation))[-1] == Finished("length")
+
+    with_engine(fake(delay=0.01), test, queue_limit=0)
+
+
+@pytest.mark.parametrize(
+    ("served", "queued", "slots", "seconds"),
+    [([], 9, 1, 1), ([0.01], 3, 1, 1), ([2, 4], 6, 2, 9), ([2.5], 3, 1, 8), ([5], 0, 1, 1)],
+)
+def test_retry_after_is_when_the_queue_has_been_served(
+    served: list[float], queued: int, slots: int, seconds: int
+) -> None:
+    assert retry_after(served, queued=queued, slots=slots) == seconds
+
+
+def test_the_state_tells_who_has_which_slot() -> None:
+    async def test(engine: Engine) -> None:
+        assert [slot.busy for slot in engine.state().slots] == [False, False]
+        long = engine.submit(request_of(*range(1, 11), max_tokens=50))
+        async for event in long.events():
+            if isinstance(event, Token):
+                break
+        with engine.submit(request_of(1, max_tokens=40)) as short, engine.submit(request_of(2)):
+            async for event in short.events():
+                if isinstance(event, Token):
+                    break
+            state = engine.state()
+            assert (state.queued, state.queue_limit) == (1, 64)
+            assert [slot.request for slot in state.slots] == [0, 1]
+            assert [slot.prompt_tokens for slot in state.slots] == [10, 1]
+            for slot in state.slots:
+                assert slot.generated_tokens >= 1
+                assert slot.read_tokens == slot.prompt_tokens + slot.generated_tokens - 1
+        long.__exit__(None, None, None)
+        assert [e async for e in short.events()][-1] == Finished("cancelled")
+        assert [e async for e in long.events()][-1] == Finished("cancelled")
+
+    runtime = fake(delay=0.02, slots=2, batch=2)
+    engines: list[Engine] = []
+
+    async def test_and_keep(engine: Engine) -> None:
+        engines.append(engine)
+        await test(engine)
+
+    with_engine(runtime, test_and_keep)
+    assert [slot.busy for slot in engines[0].state().slots] == [False, False]
+
+
+def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
+    """Between two tokens of an answer lies at most one chunk of whoever else is reading."""
+    calls: list[str] = []
+
+    class Watched(FakeRuntime):
+        def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+            calls.append("chunk")
+            super().prefill(slot, tokens, start)
+
+        def decode(
+            self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+        ) -> NDArray[np.float32]:
+            calls.append("decode")
+            return super().decode(slots, tokens, positions)
+
+    async def test(engine: Engine) -> None:
+        first = engine.submit(request_of(1, max_tokens=60))
+        long = [engine.submit(request_of(*range(1, 40), max_tokens=1)) for _ in range(2)]
+        await asyncio.gather(*(events_of(g) for g in (first, *long)))
+
+    with_engine(Watched(vocab_size=50, context=64, slots=3, batch=3, chunk=4, delay=0.001), test)
+    read = "".join(call[0] for call in calls)
+    assert read.count("c") == 20
+    assert "cdc" in read
+    assert "cc" not in read.lstrip("c")
 
 
 def test_draining_serves_what_was_accepted_and_refuses_the_rest() -> None:

@@ -1,0 +1,28 @@
+"""A process that writes blocks to a prefix store until it is killed.
+
+Run as `python -m tests.server.store_writer FOLDER`; prints a line when the first one is written.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+from server.engine.prefix_store import PrefixStore
+from tests.server.test_prefix_store import BUNDLE, block
+
+
+def main() -> None:
+    """Write for ever."""
+    store = PrefixStore(Path(sys.argv[1]), bundle=BUNDLE, limit_bytes=2**40)
+    for number in itertools.count():
+        key, rows = block(number)
+        store._waiting.put((key, rows))  # and not save, which would drop what the disk cannot take
+        if number == 20:
+            sys.stdout.write("writing\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
