@@ -143,6 +143,21 @@ def test_caches_are_updated_in_place(bundle: Path, manifest: Manifest) -> None:
     assert not np.array_equal(before[0], before[1])
 
 
+def test_what_is_restored_is_as_if_it_had_been_read(runtime: IreeRuntime) -> None:
+    tokens = [1, 2, 3, 4, 5, 6, 0, 1]
+    blocks = []
+    for start in (0, 4):
+        runtime.prefill(0, tokens[start : start + 4], start)
+        blocks.append(runtime.save(0, start, start + 4))
+    runtime.prefill(0, [6, 6, 6, 6], 4)  # what is saved is a copy
+    runtime.prefill(3, [5, 5, 5, 5], 0)  # a slot that was in use
+    runtime.restore(3, 0, blocks[:1])
+    runtime.restore(3, 4, blocks[1:])
+    close(runtime.decode([3], [2], [8])[0], [*tokens, 2])
+    runtime.restore(2, 0, blocks[:1])
+    close(read_prompt(runtime, [5, 3], slot=2, start=4), [1, 2, 3, 4, 5, 3])
+
+
 @pytest.mark.parametrize(
     ("slot", "tokens", "start"),
     [

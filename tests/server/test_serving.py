@@ -1,0 +1,79 @@
+"""The end of a server: who may finish, who is cancelled, and who cannot hold it up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import httpx
+
+from server.app import create_app
+from server.serving import DrainingServer, bind, url
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from server.service import Service
+
+LIBRARY = fakes.gemma_like()
+
+
+@contextlib.contextmanager
+def shutting_down(service: Service, *, after: float) -> Iterator[tuple[DrainingServer, str]]:
+    """A server in a thread and its address; it has two seconds to end when the block is left."""
+    ready = threading.Event()
+    bound = bind("127.0.0.1", 0)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    app = create_app(service, on_verdict=lambda _verdict: ready.set())
+    server = DrainingServer(app, service, shutdown_timeout=after)
+    address = url(bound)
+    thread = threading.Thread(target=server.serve_on, args=(bound,))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield server, address
+    finally:
+        server.handle_exit(15, None)
+        thread.join(2)
+        ended = not thread.is_alive()
+        if not ended:  # a second signal, so that no test hangs
+            server.handle_exit(15, None)
+            thread.join(10)
+        assert ended
+
+
+def test_what_takes_longer_than_the_shutdown_may_is_cancelled_and_told_so() -> None:
+    service = fakes.fake_service(LIBRARY, delay=0.02, context=5000)
+    body = {"prompt": "the dog", "max_tokens": 4000, "stream": True}
+    with shutting_down(service, after=0.3) as (server, address):
+        with httpx.stream("POST", f"{address}/generate", json=body, timeout=5) as response:
+            lines = response.iter_lines()
+            next(lines)
+            server.handle_exit(15, None)
+            signalled = time.monotonic()
+            rest = [line for line in lines if line]
+            assert 0.2 < time.monotonic() - signalled < 1.5
+        assert rest[-2] == "event: error"
+        error = json.loads(rest[-1].removeprefix("data: "))["error"]
+        assert error["code"] == 503
+        assert "before the answer was complete" in error["message"]
+
+
+def test_a_client_that_never_reads_cannot_hold_the_server() -> None:
+    service = fakes.fake_service(LIBRARY, context=3000)
+    body = json.dumps({"prompt": "x", "max_tokens": 2500, "logprobs": 20, "stream": True})
+    head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    with shutting_down(service, after=0.2) as (server, address), socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, port = address.removeprefix("http://").split(":")
+        client.connect((host, int(port)))
+        client.sendall(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
+        assert client.recv(1) == b"H"
+        server.handle_exit(15, None)
+        time.sleep(0.3)  # the deadline, at which it is still being written to
+        assert not service.idle
