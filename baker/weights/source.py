@@ -29,7 +29,7 @@ class WeightsError(Exception):
      +- BadFile            a file is missing, truncated, corrupt or of another version
      +- UnsupportedType    a tensor is stored in a type that is not read
      +- NoSuchTensor       the weights hold no tensor of that name
-     +- TokenizerError     (baker.tokenizer) their tokenizer is missing or not converted
+     +- TokenizerError    the tokenizer that came with them is missing, broken, not converted
     """
 
 
@@ -47,6 +47,10 @@ class UnsupportedType(WeightsError):
 
 class NoSuchTensor(WeightsError):
     """The weights hold no tensor of that name."""
+
+
+class TokenizerError(WeightsError):
+    """The weights' tokenizer is missing, broken or of a kind that is not converted."""
 
 
 class WeightSource(Protocol):

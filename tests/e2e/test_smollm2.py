@@ -1,0 +1,85 @@
+"""The real SmolLM2 135M, baked once in f32: llama.cpp's tokens, embeddings, and a chat."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from baker.ab.compare import TOLERANCES, failures
+from baker.ab.recording import read_recording
+from baker.ab.trial import run
+from baker.pipeline import bake
+from baker.reference import open_reference
+from models.bundle import CHAT_TEMPLATE, TOKENIZER, read_manifest
+from server.runtime.base import read_prompt
+from server.runtime.load import open_bundle
+from tests.conftest import Silent, order
+
+if TYPE_CHECKING:
+    from server.runtime.iree import IreeRuntime
+
+pytestmark = pytest.mark.slow
+
+RECORDING = read_recording(
+    Path(__file__).parent.parent / "golden" / "smollm2_135m_llamacpp_f32.json"
+)
+# Stories, code, three languages, runs of spaces, and a text of 524 tokens.
+CASES = ("story", "code", "french", "chinese", "spaces", "artistic_520")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("smollm2") / "bundle"
+    return bake(order(out, model="smollm2", slots=2), Silent())
+
+
+@pytest.fixture(scope="module")
+def runtime(bundle: Path) -> IreeRuntime:
+    return open_bundle(bundle, threads=None)[1]
+
+
+def test_f32_gives_every_token_and_its_log_probability(runtime: IreeRuntime) -> None:
+    cases = tuple(case for case in RECORDING.cases if case.name in CASES)
+    assert len(cases) == len(CASES)
+    some = dataclasses.replace(RECORDING, cases=cases)
+    results = tuple(run(runtime, None, some, 0, lambda _: None))
+    for result in results:
+        assert result.equal == result.common_prefix == 64, result
+        assert result.spread.largest <= 0.002, result
+    assert failures(results, TOLERANCES["f32"]) == ()
+
+
+def test_an_embedding_is_numpys_in_any_chunks(bundle: Path, runtime: IreeRuntime) -> None:
+    ids = next(case.prompt_ids for case in RECORDING.cases if case.name == "artistic_520")
+    reference = open_reference(bundle, read_manifest(bundle))
+    whole = runtime.embed(0, ids[:128], 0)
+    wanted = reference.embed(0, ids[:128], 0)
+    scale = np.abs(wanted).max()
+    np.testing.assert_allclose(whole, wanted, atol=1e-4 * scale)
+    parts = runtime.embed(1, ids[:77], 0) + runtime.embed(1, ids[77:128], 77)
+    np.testing.assert_allclose(parts, whole, atol=1e-4 * scale)
+    # Two texts of one length differ far more than that.
+    assert np.abs(whole - runtime.embed(0, ids[200:328], 0)).max() > 1e-2 * scale
+
+
+def test_a_question_in_chat_form_is_answered_and_the_answer_ends(
+    bundle: Path, runtime: IreeRuntime
+) -> None:
+    tokenizer = Tokenizer.from_file(str(bundle / TOKENIZER))
+    assert "<|im_start|>" in (bundle / CHAT_TEMPLATE).read_text(encoding="utf-8")
+    prompt = tokenizer.encode(
+        "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+    ).ids
+    eos = read_manifest(bundle).special_tokens.eos
+    answer: list[int] = []
+    logits = read_prompt(runtime, prompt)
+    while (token := int(logits.argmax())) not in eos:
+        assert len(answer) < 64, tokenizer.decode(answer)
+        logits = runtime.decode([0], [token], [len(prompt) + len(answer)])[0]
+        answer.append(token)
+    assert "Paris" in tokenizer.decode(answer)
