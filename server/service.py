@@ -17,14 +17,17 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from models.bundle import digest
+from models.bundle import TOKENIZER, digest
 from server.engine.engine import Engine
 from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest, SelfTestFailed, Starting, Unavailable
+from server.runtime.load import open_bundle
 from server.runtime.selftest import Verdict, self_test
+from server.text.chat import ChatTemplate
 from server.text.choices import Choices
 from server.text.completion import Completer, Completion, CompletionRequest
+from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +36,6 @@ if TYPE_CHECKING:
     from models.bundle import Manifest
     from server.engine.state import EngineState
     from server.runtime.base import Runtime
-    from server.text.chat import ChatTemplate
-    from server.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +169,30 @@ class Service:
         await asyncio.to_thread(self._engine.close)
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
+
+
+def open_service(
+    bundle: Path,
+    *,
+    threads: int | None = None,
+    name: str | None = None,
+    options: EngineOptions = EngineOptions(),
+) -> Service:
+    """A service on a bundle, called by its folder unless it gets a name; raises BundleError.
+
+    `threads` None takes one per physical core.
+    """
+    manifest, runtime = open_bundle(bundle, threads=threads)
+    tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
+    template = ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
+    return Service(
+        runtime,
+        tokenizer,
+        manifest,
+        options,
+        name=name or bundle.resolve().name,
+        template=template,
+    )
 
 
 def _prefix_store(manifest: Manifest, options: EngineOptions) -> PrefixStore | None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 import socket
+import ssl
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import FrameType
 
     from fastapi import FastAPI
@@ -29,6 +32,29 @@ _FAREWELL = 1
 
 class CannotListen(Exception):
     """The address cannot be listened on; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """The files of a certificate chain and its private key, both PEM; checked when it is made."""
+
+    certificate: Path
+    key: Path
+
+    def __post_init__(self) -> None:
+        """Raises CannotListen when the files are no certificate and its key."""
+        for path in (self.certificate, self.key):
+            if not path.is_file():
+                raise CannotListen(f"cannot serve HTTPS: there is no file {path}")
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                self.certificate, self.key
+            )
+        except (OSError, ssl.SSLError) as error:
+            raise CannotListen(
+                f"cannot serve HTTPS: {self.certificate} and {self.key} are not a certificate and "
+                f"its key in PEM: {error}"
+            ) from error
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -49,10 +75,11 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def url(bound: socket.socket) -> str:
-    """The address of a bound socket as http://host:port."""
+def url(bound: socket.socket, tls: Tls | None = None) -> str:
+    """The address of a bound socket as http://host:port, or https:// with a certificate."""
     host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if tls is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class DrainingServer(uvicorn.Server):
@@ -61,8 +88,23 @@ class DrainingServer(uvicorn.Server):
     What runs `shutdown_timeout` seconds after the first signal is cancelled.
     """
 
-    def __init__(self, app: FastAPI, service: Service, *, shutdown_timeout: float = 30) -> None:
-        super().__init__(uvicorn.Config(app, log_config=None, server_header=False))
+    def __init__(
+        self,
+        app: FastAPI,
+        service: Service,
+        *,
+        shutdown_timeout: float = 30,
+        tls: Tls | None = None,
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                server_header=False,
+                ssl_certfile=None if tls is None else tls.certificate,
+                ssl_keyfile=None if tls is None else tls.key,
+            )
+        )
         self._service = service
         self._shutdown_timeout = shutdown_timeout
         self._deadline: float | None = None  # of time.monotonic, from the first signal on

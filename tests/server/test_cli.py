@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from dataclasses import replace
@@ -210,6 +211,47 @@ def test_settings_that_are_none(
     code, errors = failure(*arguments, env=environment)
     assert code == 2
     assert expected in errors
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate of 127.0.0.1 and its key, both fresh."""
+    files = folder / "cert.pem", folder / "key.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
+    subprocess.run(
+        [
+            *command.split(),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0], "-keyout", files[1]),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return files
+
+
+def test_https(bundle: Path, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    process = serve(bundle, "--port", "0", "--tls-cert", cert, "--tls-key", key)
+    try:
+        assert process.stdout is not None
+        found = re.search(r"https://127\.0\.0\.1:\d+", process.stdout.readline())
+        assert found
+        trust = ssl.create_default_context(cafile=str(cert))
+        with httpx.Client(base_url=found.group(), verify=trust) as client:
+            assert client.get("/health").json()["status"] == "ok"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_key_that_is_anothers(tmp_path: Path) -> None:
+    cert, _ = certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    _, key = certificate(tmp_path / "other")
+    code, errors = failure(tmp_path, "--port", "0", "--tls-cert", cert, "--tls-key", key)
+    assert code == 1
+    assert errors.startswith(f"serve: cannot serve HTTPS: {cert} and {key} are not a certificate")
+    code, errors = failure(tmp_path, "--tls-cert", cert, "--tls-key", tmp_path / "none")
+    assert (code, errors) == (1, f"serve: cannot serve HTTPS: there is no file {tmp_path}/none\n")
 
 
 def test_help_teaches() -> None:

@@ -1,0 +1,105 @@
+"""Flags of a command line, derived from the fields of a pydantic model.
+
+The model is the one list of names, ranges and explanations: a flag only hands on what was typed,
+and the model says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+
+import typer
+from pydantic import ByteSize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+Command = TypeVar("Command", bound="Callable[..., None]")
+
+_METAVARS = {"int": "N", "float": "X", "Path": "PATH", "ByteSize": "SIZE"}
+
+
+def takes(
+    schema: type[BaseModel], *, leave_out: frozenset[str] = frozenset()
+) -> Callable[[Command], Command]:
+    """Give a command, which takes `**flags`, a flag for every field of the schema.
+
+    What was typed comes as text, or as a list of texts for a field of many values, by the field's
+    name; `given` drops the rest.
+    """
+
+    def derive(command: Command) -> Command:
+        own = [
+            parameter
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        fields = schema.model_fields.items()
+        flags = [_flag(name, field) for name, field in fields if name not in leave_out]
+        parameters = [*own, *flags]
+        # Typer reads a command's parameters from these two.
+        vars(command)["__signature__"] = inspect.Signature(parameters, return_annotation=None)
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        return command
+
+    return derive
+
+
+def given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that were typed."""
+    return {name: value for name, value in flags.items() if value not in (None, [])}
+
+
+def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
+    extra = field.json_schema_extra
+    group = extra.get("group") if isinstance(extra, dict) else None
+    option = typer.Option(
+        f"--{name.replace('_', '-')}",
+        help=f"{field.description}{_default(field)}",
+        metavar=next(
+            (_METAVARS[k] for k in _type_names(field.annotation) if k in _METAVARS), "TEXT"
+        ),
+        show_default=False,
+        rich_help_panel=str(group) if group else None,
+    )
+    kind = list[str] if takes_many(field) else str
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, option],
+    )
+
+
+def takes_many(field: FieldInfo) -> bool:
+    """Whether the flag may be repeated."""
+    return bool({"tuple", "list"} & set(_type_names(field.annotation)))
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, ByteSize):
+        return f" (default: {_with_unit(value)})"
+    if value is None or value == () or value == [] or field.is_required():
+        return ""
+    return f" (default: {value})"
+
+
+def _with_unit(size: int) -> str:
+    power = max(p for p in range(4) if size % 1024**p == 0)
+    return f"{size // 1024**power} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
+
+
+def _type_names(annotation: Any) -> Iterator[str]:
+    """The names of the types in an annotation, outermost first."""
+    origin = get_origin(annotation)
+    if origin is not None:
+        yield getattr(origin, "__name__", "")
+        for argument in get_args(annotation):
+            yield from _type_names(argument)
+    else:
+        yield getattr(annotation, "__name__", "")

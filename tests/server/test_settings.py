@@ -1,0 +1,147 @@
+"""Settings by flag, environment and file."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from server import flags
+from server.cli import command
+from server.settings import PREFIX, BadSettings, Settings, as_toml, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# For every setting, a value that is not its default: as a flag, and what it is read as.
+GIVEN: dict[str, tuple[str, Any]] = {
+    "host": ("::1", "::1"),
+    "port": ("99", 99),
+    "tls_cert": ("c.pem", "c.pem"),
+    "tls_key": ("k.pem", "k.pem"),
+    "shutdown_timeout": ("1.5", 1.5),
+    "alias": ("gemma", "gemma"),
+    "threads": ("3", 3),
+    "queue_limit": ("0", 0),
+    "cache_ram": ("1MiB", 2**20),
+    "cache_dir": ("cache", "cache"),
+    "cache_disk": ("5", 5),
+    "log_level": ("debug", "debug"),
+}
+TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"{PREFIX}{name.upper()}", raising=False)
+
+
+def printed(*arguments: str) -> dict[str, Any]:
+    """What `serve --print-config` prints, read again."""
+    result = CliRunner().invoke(command, [*arguments, "--print-config"])
+    assert result.exit_code == 0, result.output
+    return tomllib.loads(result.stdout)
+
+
+def test_every_setting_is_tried_here() -> None:
+    assert set(GIVEN) == set(Settings.model_fields) - {"bundle", "config"}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_setting_by_flag_environment_and_file(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    typed, expected = GIVEN[name]
+    others = [
+        part
+        for other, value in TOGETHER.get(name, {}).items()
+        for part in (f"--{other.replace('_', '-')}", value)
+    ]
+    flag = f"--{name.replace('_', '-')}"
+    assert printed("b", flag, typed, *others)[name] == expected
+    file = tmp_path / "serve.toml"
+    value = repr(expected) if isinstance(expected, (int, float)) else f'"{expected}"'
+    file.write_text(f'bundle = "b"\n{name} = {value}\n')
+    assert printed("--config", str(file), *others)[name] == expected
+    monkeypatch.setenv(f"{PREFIX}{name.upper()}", typed)
+    assert printed("b", *others)[name] == expected
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('port = 1\nqueue_limit = 1\nthreads = 1\nbundle = "b"')
+    monkeypatch.setenv("HEARTH_PORT", "2")
+    monkeypatch.setenv("HEARTH_QUEUE_LIMIT", "2")
+    monkeypatch.setenv("HEARTH_CONFIG", str(file))
+    loaded = load({"port": "3"})
+    settings = loaded.settings
+    assert (settings.port, settings.queue_limit, settings.threads) == (3, 2, 1)
+    assert settings.host == "127.0.0.1"
+    lines = as_toml(loaded).splitlines()
+    assert "port = 3  # flag" in lines
+    assert "queue_limit = 2  # environment" in lines
+    assert f"threads = 1  # {file}" in lines
+    assert 'host = "127.0.0.1"  # default' in lines
+    assert "# alias is not set  # default" in lines
+
+
+def test_what_is_printed_is_a_file_of_the_same_settings(tmp_path: Path) -> None:
+    given = {name: typed for name, (typed, _) in GIVEN.items()}
+    loaded = load({"bundle": 'odd "name" # \u00fc', **given})
+    file = tmp_path / "again.toml"
+    file.write_text(as_toml(loaded), encoding="utf-8")
+    again = load({"config": file}).settings
+    assert again.model_copy(update={"config": None}) == loaded.settings
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prot = 1", "prot: unknown setting in {file}"),
+        ("config = 'x'", "config: unknown setting in {file}"),
+        ("port = ", "config: {file} is not TOML: Invalid value"),
+        (
+            "port = 'many'",
+            "port: Input should be a valid integer, .*, got 'many' \\(from {file}\\)",
+        ),
+        ("cache_ram = true", "cache_ram: a size is a number of bytes, .*, got True"),
+        ("tls_cert = 'c.pem'", "tls_cert and tls_key go together"),
+    ],
+)
+def test_a_file_that_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text(text)
+    with pytest.raises(BadSettings, match="^" + message.format(file=file)):
+        load({"bundle": "b", "config": str(file)})
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match=r"none\.toml cannot be read: No such file"):
+        load({"bundle": "b", "config": tmp_path / "none.toml"})
+
+
+def test_the_source_of_a_bad_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadSettings, match=r"got '-1' \(from --queue-limit\)"):
+        load({"bundle": "b", "queue_limit": "-1"})
+    monkeypatch.setenv("HEARTH_QUEUE_LIMIT", "x")
+    with pytest.raises(BadSettings, match=r"got 'x' \(from HEARTH_QUEUE_LIMIT\)"):
+        load({"bundle": "b"})
+
+
+def test_a_command_without_its_schema_has_no_flags() -> None:
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @flags.takes(Settings, leave_out=frozenset(Settings.model_fields) - {"port"})
+    def show(**given: Any) -> None:
+        typer.echo(repr(flags.given(given)))
+
+    assert CliRunner().invoke(app, ["--port", "7"]).output == "{'port': '7'}\n"
+    assert CliRunner().invoke(app, []).output == "{}\n"
+    assert CliRunner().invoke(app, ["--host", "x"]).exit_code == 2
