@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from server.api import chat, completions, errors, generate, models, status, tokens
+from server.api import chat, completions, errors, generate, models, responses, status, tokens
 from server.service import Service, version
 
 if TYPE_CHECKING:
@@ -42,6 +42,6 @@ def create_app(service: Service, *, on_verdict: Callable[[Verdict], None]) -> Fa
     app = FastAPI(title="Hearth", version=version(), lifespan=lifespan)
     app.state.service = service
     errors.install(app)
-    for surface in (generate, completions, chat, models, tokens, status):
+    for surface in (generate, completions, chat, responses, models, tokens, status):
         app.include_router(surface.router)
     return app

@@ -8,19 +8,19 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields
-from server.api.messages import ChatMessage, FunctionTool, conversation
+from server.api.messages import ChatMessage, FunctionTool
 from server.api.openai import (
     ERRORS,
     ChosenLogprob,
     FinishWord,
     OpenAIFields,
+    PlainText,
     StreamOptions,
     Usage,
+    chosen_logprob,
     finish_reason,
     head,
     new_id,
-    token_logprob,
     usage,
 )
 from server.api.service import Serving
@@ -31,12 +31,6 @@ from server.text.choices import Choices
 from server.text.completion import Piece, Summary
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
-
-
-class PlainText(Fields):
-    """An answer in the model's own words."""
-
-    type: Literal["text"] = "text"
 
 
 class ChatBody(OpenAIFields):
@@ -161,8 +155,8 @@ async def chat_completions(
     """
     _check(body)
     turn = Turn(
-        messages=conversation(body.messages),
-        tools=[] if body.tool_choice == "none" else [tool.as_template() for tool in body.tools],
+        messages=body.messages,
+        tools=[] if body.tool_choice == "none" else body.tools,
         one_call=not body.parallel_tool_calls,
     )
     choices = await begin(
@@ -236,15 +230,7 @@ def _delta(piece: Piece, first_call: int) -> ChatDelta:
 
 
 def _logprobs(piece: Piece) -> Logprobs:
-    return Logprobs(
-        content=[
-            ChosenLogprob(
-                **dict(token_logprob(token.chosen)),
-                top_logprobs=[token_logprob(top) for top in token.top],
-            )
-            for token in piece.logprobs
-        ]
-    )
+    return Logprobs(content=[chosen_logprob(token) for token in piece.logprobs])
 
 
 async def _events(

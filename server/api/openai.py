@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from server.api.errors import ErrorBody
 from server.api.fields import Fields, GenerationFields, Text
 from server.service import Service
-from server.text.completion import Candidate, FinishReason, Summary
+from server.text.completion import Candidate, FinishReason, Summary, TokenLogprobs
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": ErrorBody} for code in (400, 429, 500, 503)
@@ -22,6 +22,12 @@ class StreamOptions(Fields):
     """What a stream has besides the answer."""
 
     include_usage: bool = Field(False, description="End the stream with an event of the usage.")
+
+
+class PlainText(Fields):
+    """An answer in the model's own words."""
+
+    type: Literal["text"] = "text"
 
 
 class OpenAIFields(GenerationFields):
@@ -102,6 +108,14 @@ class ChosenLogprob(TokenLogprob):
     """The token that came, and the most likely ones in its place, best first."""
 
     top_logprobs: list[TokenLogprob]
+
+
+def chosen_logprob(token: TokenLogprobs) -> ChosenLogprob:
+    """A token of an answer in OpenAI's form."""
+    return ChosenLogprob(
+        **dict(token_logprob(token.chosen)),
+        top_logprobs=[token_logprob(top) for top in token.top],
+    )
 
 
 def token_logprob(candidate: Candidate) -> TokenLogprob:

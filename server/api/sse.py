@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class NamedEvent(BaseModel):
-    """An event whose `type` is its name in the stream, too."""
+    """An event whose `type` is its name in the stream, too; fields that are not set are sent."""
 
     type: str
 
@@ -56,9 +56,10 @@ class CompletionStream(EventSourceResponse):
 async def _encode(events: AsyncIterator[BaseModel], *, done: bool) -> AsyncIterator[dict[str, str]]:
     try:
         async for event in events:
-            data = event.model_dump_json(exclude_unset=True)
-            name = {"event": event.type} if isinstance(event, NamedEvent) else {}
-            yield {**name, "data": data}
+            if isinstance(event, NamedEvent):
+                yield {"event": event.type, "data": event.model_dump_json()}
+            else:
+                yield {"data": event.model_dump_json(exclude_unset=True)}
         if done:
             yield {"data": "[DONE]"}
     except Exception as error:

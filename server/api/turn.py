@@ -1,21 +1,29 @@
 """A turn of a conversation, on its way from an OpenAI surface to the engine."""
 
 import asyncio
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Sequence
 
+from server.api.messages import ChatMessage, FunctionTool, conversation
 from server.api.openai import OpenAIFields
+from server.errors import InvalidRequest
 from server.service import Service
-from server.text.chat import Message, Tool
 from server.text.choices import Choices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What the model is to answer. `one_call` ends an answer after its first tool call."""
+    """What the model is to answer.
 
-    messages: list[Message]
-    tools: list[Tool]
+    one_call  ends an answer after its first tool call
+    field     what the messages are called in the request, for errors
+    """
+
+    messages: Sequence[ChatMessage]
+    tools: Sequence[FunctionTool]
     one_call: bool
+    field: str = "messages"
 
 
 async def begin(
@@ -28,8 +36,13 @@ async def begin(
     choices: int = 1,
 ) -> Choices:
     """Render and accept a turn; raises InvalidRequest, QueueFull or Unavailable."""
-    template = service.template
-    prompt = await asyncio.to_thread(template.prompt, turn.messages, tools=turn.tools)
+    with _blaming(turn.field):
+        template = service.template
+        prompt = await asyncio.to_thread(
+            template.prompt,
+            conversation(turn.messages),
+            tools=[tool.as_template() for tool in turn.tools],
+        )
     return await service.complete_all(
         [
             dataclasses.replace(
@@ -38,8 +51,19 @@ async def begin(
                 ),
                 calls=template.calls if turn.tools else None,
                 one_call=turn.one_call,
-                field="messages",
+                field=turn.field,
             )
             for choice in range(choices)
         ]
     )
+
+
+@contextlib.contextmanager
+def _blaming(field: str) -> Iterator[None]:
+    """Errors of the messages name the field that they came in, whose items are other ones."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if field == "messages" or not error.field.startswith("messages"):
+            raise
+        raise InvalidRequest(field=field, got=error.got, wanted=error.wanted) from error

@@ -166,7 +166,8 @@ class ScriptedRuntime(FakeRuntime):
         read, cue = self._read[slot], list(self.script.cue)
         for at in range(len(read), len(cue) - 1, -1):
             if read[at - len(cue) : at] == cue:
-                logits[[*self.script.answer, self.script.end][len(read) - at]] = 1e3
+                said = [*self.script.answer, self.script.end]
+                logits[said[min(len(read) - at, len(said) - 1)]] = 1e3
                 break
         return logits
 

@@ -1,0 +1,124 @@
+"""POST /v1/responses: OpenAI's newer surface for conversations. Nothing is stored."""
+
+import time
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import ConfigDict, Field
+
+from server.api import response_items
+from server.api.disconnect import unless_disconnected
+from server.api.fields import Fields, Text
+from server.api.openai import ERRORS, OpenAIFields, PlainText, new_id
+from server.api.response_events import Response, ResponseWriter
+from server.api.response_items import FlatTool, Item, MessageItem
+from server.api.service import Serving
+from server.api.sse import CompletionStream
+from server.api.turn import Turn, begin
+from server.errors import InvalidRequest
+from server.service import Service
+from server.text.choices import Choices
+
+router = APIRouter(responses=ERRORS, tags=["OpenAI"])
+
+
+class TextOptions(Fields):
+    """The form of the answer."""
+
+    format: PlainText = Field(default_factory=PlainText)
+
+
+class ResponsesBody(OpenAIFields):
+    """A conversation to continue, and how. Sampling has llama-server's names and defaults."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"input": "Say hello.", "max_output_tokens": 32}]}
+    )
+
+    input: Text | Annotated[list[Item], Field(min_length=1)] = Field(
+        description="What the user says, or the whole conversation: it has to come every time."
+    )
+    instructions: Text = Field("", description="A system message in front.")
+    max_output_tokens: int | None = Field(
+        None, ge=1, description="The most tokens of the answer; else the context ends it."
+    )
+    text: TextOptions = Field(default_factory=TextOptions)
+    tools: list[FlatTool] = Field(
+        default_factory=list, description="Functions that the model may call."
+    )
+    tool_choice: Literal["auto", "none"] = Field(
+        "auto", description="With none, the model is not told of the tools."
+    )
+    parallel_tool_calls: bool = Field(True, description="Whether an answer may have many calls.")
+    include: list[Literal["message.output_text.logprobs"]] = Field(default_factory=list)
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
+        None, description="Alternatives to report; only where logprobs are included."
+    )
+    previous_response_id: None = Field(None, description="There is no response to go on from.")
+    background: Literal[False] = False
+    truncation: Literal["disabled"] = Field("disabled", description="A long input is refused.")
+
+
+@router.post("/v1/responses", response_model=Response)
+async def responses(
+    body: ResponsesBody, service: Serving, request: Request
+) -> Response | CompletionStream:
+    """Answer in a conversation.
+
+    With `stream`, the events are OpenAI's, each with its name, and the last one has the response.
+    """
+    with_logprobs = bool(body.include)
+    if body.top_logprobs is not None and not with_logprobs:
+        raise InvalidRequest(
+            field="top_logprobs", got=body.top_logprobs, wanted="null without logprobs in include"
+        )
+    choices = await begin(
+        service,
+        body,
+        _turn(body),
+        max_tokens=body.max_output_tokens,
+        logprobs=(body.top_logprobs or 0) if with_logprobs else None,
+    )
+    writer = ResponseWriter(_begun(body, service))
+    if body.stream:
+        return CompletionStream(choices, writer.events(choices))
+    with choices:
+        return await unless_disconnected(request, _whole(writer, choices))
+
+
+def _turn(body: ResponsesBody) -> Turn:
+    said = body.input
+    items = (
+        [MessageItem(type="message", role="user", content=said)] if isinstance(said, str) else said
+    )
+    return Turn(
+        messages=response_items.messages(body.instructions, items),
+        tools=[] if body.tool_choice == "none" else [tool.as_chat() for tool in body.tools],
+        one_call=not body.parallel_tool_calls,
+        field="input",
+    )
+
+
+def _begun(body: ResponsesBody, service: Service) -> Response:
+    tools: list[dict[str, Any]] = [tool.model_dump() for tool in body.tools]
+    return Response(
+        id=new_id("resp_"),
+        created_at=int(time.time()),
+        instructions=body.instructions or None,
+        max_output_tokens=body.max_output_tokens,
+        metadata=body.metadata,
+        model=service.name,
+        parallel_tool_calls=body.parallel_tool_calls,
+        system_fingerprint=service.fingerprint,
+        temperature=body.temperature,
+        text=body.text.model_dump(),
+        tool_choice=body.tool_choice,
+        tools=tools,
+        top_p=body.top_p,
+    )
+
+
+async def _whole(writer: ResponseWriter, choices: Choices) -> Response:
+    async for _ in writer.events(choices):
+        pass
+    return writer.response

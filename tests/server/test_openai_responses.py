@@ -1,0 +1,179 @@
+"""/v1/responses by the real `openai` client, on a fake model."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import openai
+import pytest
+
+from tests.server.openai_servers import chatty, client_of, scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from openai.types.responses import Response, ResponseStreamEvent
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+TOOLS: list[Any] = [{"type": "function", "name": "f", "description": "d", "parameters": {}}]
+TALK: list[Any] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "input_text", "text": "the dog"}]},
+]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[openai.OpenAI]:
+    with client_of(chatty()) as client:
+        yield client
+
+
+def ask(client: openai.OpenAI, **fields: Any) -> Response:
+    found: Response = client.responses.create(
+        **{"model": "any", "input": TALK, "max_output_tokens": 12, **fields}
+    )
+    return found
+
+
+def events(client: openai.OpenAI, **fields: Any) -> list[ResponseStreamEvent]:
+    return list(
+        client.responses.create(
+            **{"model": "any", "input": TALK, "max_output_tokens": 12, "stream": True, **fields}
+        )
+    )
+
+
+def outline(response: Response) -> list[Any]:
+    """The output without its ids."""
+    return [item.model_dump(exclude={"id", "call_id"}, warnings=False) for item in response.output]
+
+
+SEED = {"extra_body": {"seed": 3}}
+
+
+def test_an_answer_is_the_one_of_chat(client: openai.OpenAI) -> None:
+    answer = ask(client, metadata={"a": "b"}, **SEED)
+    chat = client.chat.completions.create(
+        model="any",
+        messages=[
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "the dog"},
+        ],
+        max_tokens=12,
+        seed=3,
+    )
+    assert answer.output_text == chat.choices[0].message.content
+    assert answer.id.startswith("resp_")
+    assert answer.output[0].id is not None
+    assert answer.output[0].id.startswith("msg_")
+    assert answer.status == "incomplete"
+    assert answer.incomplete_details is not None
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    assert answer.metadata == {"a": "b"}
+    assert answer.usage is not None
+    assert chat.usage is not None
+    assert answer.usage.input_tokens == chat.usage.prompt_tokens
+    assert answer.usage.output_tokens == 12
+    assert answer.usage.total_tokens == chat.usage.total_tokens
+
+
+def test_instructions_and_a_string(client: openai.OpenAI) -> None:
+    short = ask(client, instructions="Be brief.", input="the dog", **SEED)
+    assert outline(short) == outline(ask(client, **SEED))
+    assert short.instructions == "Be brief."
+
+
+LOGPROBS = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+
+
+@pytest.mark.parametrize("fields", [{}, LOGPROBS])
+def test_a_stream_is_the_answer_in_pieces(client: openai.OpenAI, fields: dict[str, Any]) -> None:
+    whole = ask(client, **SEED, **fields)
+    found = events(client, **SEED, **fields)
+    assert [event.sequence_number for event in found] == list(range(len(found)))
+    kinds = [event.type.removeprefix("response.") for event in found]
+    assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
+    assert set(kinds[4:-4]) == {"output_text.delta"}
+    assert kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", "incomplete"]
+    deltas = [event for event in found if event.type == "response.output_text.delta"]
+    assert "".join(event.delta for event in deltas) == whole.output_text
+    last = found[-1]
+    assert last.type == "response.incomplete"
+    assert outline(last.response) == outline(whole)
+    assert last.response.usage == whole.usage
+    assert len({event.item_id for event in deltas}) == 1
+    first = found[0]
+    assert first.type == "response.created"
+    assert first.response.id == last.response.id
+    assert (first.response.status, first.response.output) == ("in_progress", [])
+    if fields:
+        parts: Any = [item["content"][0] for item in outline(whole)]
+        sent = [one.model_dump() for event in deltas for one in event.logprobs]
+        assert len(parts[0]["logprobs"]) == len(sent) > 0
+        assert all(len(one["top_logprobs"]) == 2 for one in parts[0]["logprobs"])
+
+
+def test_tool_calls_there_and_back() -> None:
+    with client_of(scripted(f"I look.\n{CALL}")) as client:
+        answer = ask(client, tools=TOOLS, max_output_tokens=None)
+        assert answer.status == "completed"
+        text, call = answer.output
+        assert (text.type, call.type) == ("message", "function_call")
+        assert answer.output_text == "I look."
+        assert call.type == "function_call"
+        assert (call.name, json.loads(call.arguments)) == ("f", {"a": 1})
+        found = events(client, tools=TOOLS, max_output_tokens=None)
+        assert found[-1].type == "response.completed"
+        assert outline(found[-1].response) == outline(answer)
+        (done,) = [e for e in found if e.type == "response.function_call_arguments.done"]
+        assert done.arguments == '{"a": 1}'
+        told = [item.model_dump(exclude_none=True) for item in answer.output]
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "42"}
+        again = ask(client, input=[*TALK, *told, result], tools=TOOLS, max_output_tokens=None)
+        assert again.output_text == "I look."
+        assert again.usage is not None
+        assert answer.usage is not None
+        assert again.usage.input_tokens > answer.usage.input_tokens
+        untold = ask(client, tools=TOOLS, tool_choice="none", max_output_tokens=None)
+        assert untold.output_text == f"I look.\n{CALL}"
+
+
+def test_an_empty_answer_is_an_empty_message() -> None:
+    with client_of(scripted("")) as client:
+        answer = ask(client)
+        assert (answer.output_text, answer.status, len(answer.output)) == ("", "completed", 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"store": True}, "store"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"conversation": "c"}, "conversation"),
+        ({"reasoning": {"effort": "low"}}, "reasoning"),
+        ({"include": ["file_search_call.results"]}, "include[0]"),
+        ({"top_logprobs": 1}, "top_logprobs"),
+        ({"tools": TOOLS}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"text": {"format": {"type": "magic"}}}, "text.format.type"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"role": "boss", "content": "x"}]}, "input[0].role"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "input[0].content[0].type",
+        ),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input"),
+        ({"input": "the dog " * 400}, "input"),
+        ({"input": [TALK[1], TALK[1]]}, "input"),
+    ],
+)
+def test_what_is_refused_is_named(
+    client: openai.OpenAI, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(client, **fields)
+    assert caught.value.param == param
