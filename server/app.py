@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from server import web
 from server.api import chat, completions, errors, generate, models, responses, status, tokens
 from server.service import Service, version
 
@@ -44,4 +45,5 @@ def create_app(service: Service, *, on_verdict: Callable[[Verdict], None]) -> Fa
     errors.install(app)
     for surface in (generate, completions, chat, responses, models, tokens, status):
         app.include_router(surface.router)
+    app.include_router(web.router())
     return app

@@ -1,0 +1,69 @@
+"""The chat page: the files of this folder, at `/` and `/web/NAME`.
+
+They are read once and sent from memory, each by a route of its own: no path of a request ever names
+a file. It knows HTTP and no model; the page talks to the API like any other client.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+FOLDER = Path(__file__).parent
+MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+# Every address of the page, and the file that is sent there.
+FILES = {
+    "/" if path.name == "index.html" else f"/web/{path.name}": path
+    for path in sorted(FOLDER.iterdir())
+    if path.suffix in MEDIA_TYPES
+}
+# Scripts, styles and requests only from and to this server; no text ever becomes markup.
+POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    )
+)
+
+
+def router() -> APIRouter:
+    """Routes for the page and its parts, which the OpenAPI document leaves out."""
+    routes = APIRouter(include_in_schema=False)
+    for address, path in FILES.items():
+        routes.add_api_route(address, _sender(path), methods=["GET", "HEAD"])
+    return routes
+
+
+def _sender(path: Path) -> Callable[[Request], Awaitable[Response]]:
+    content = path.read_bytes()
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = {
+        "Cache-Control": "no-cache",  # asked for each time, sent again only when it has changed
+        "Content-Security-Policy": POLICY,
+        "ETag": etag,
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+
+    async def send(request: Request) -> Response:
+        known = [tag.strip() for tag in request.headers.get("If-None-Match", "").split(",")]
+        if etag in (tag.removeprefix("W/") for tag in known) or known == ["*"]:
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers, media_type=MEDIA_TYPES[path.suffix])
+
+    return send

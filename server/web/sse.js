@@ -1,0 +1,40 @@
+// Server-sent events out of text that comes in any pieces (WHATWG HTML, 9.2.6).
+// It knows the format, and nothing of what the events say or how they came.
+
+/** A function that takes more text and gives the events complete by now, as {name, data}. */
+export function eventParser() {
+  let rest = "";
+  let name = "";
+  let data = [];
+
+  function line(text, events) {
+    if (text === "") {
+      if (data.length) events.push({ name: name || "message", data: data.join("\n") });
+      name = "";
+      data = [];
+      return;
+    }
+    const [field, value] = split(text);
+    if (field === "event") name = value;
+    if (field === "data") data.push(value);
+  }
+
+  return (text) => {
+    const events = [];
+    rest += text;
+    // A CR at the very end may be half of a CR LF.
+    for (let end; (end = /\r\n|\n|\r(?=[^])/.exec(rest)); ) {
+      line(rest.slice(0, end.index), events);
+      rest = rest.slice(end.index + end[0].length);
+    }
+    return events;
+  };
+}
+
+// A line that begins with a colon is a comment: its field is "".
+function split(line) {
+  const colon = line.indexOf(":");
+  if (colon < 0) return [line, ""];
+  const value = line.slice(colon + 1);
+  return [line.slice(0, colon), value.startsWith(" ") ? value.slice(1) : value];
+}

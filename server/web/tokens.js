@@ -1,0 +1,91 @@
+// The tokens of an answer, each shaded by how unlikely it was, and what could have come instead.
+// It knows tokens as api.js gives them; it knows no conversation.
+
+import { byId, make } from "./dom.js";
+
+const MARGIN = 8; // pixels between the bars and the edge of the window
+
+/** An element with the tokens: one stop for Tab, arrows go from one to the next. */
+export function tokenView(tokens) {
+  const spans = tokens.map((token, at) => {
+    const span = make("span", { className: "token", tabIndex: at ? -1 : 0, role: "option" });
+    span.ariaLabel = `${visible(token.text)}, ${percent(token.logprob)}`;
+    span.style.setProperty("--doubt", (1 - Math.exp(token.logprob)).toFixed(3));
+    span.textContent = token.text;
+    span.onmouseenter = span.onfocus = () => show(span, token);
+    span.onclick = () => span.focus();
+    span.onmouseleave = span.onblur = () => hide(span);
+    return span;
+  });
+  const box = make("div", { className: "tokens", role: "listbox" }, ...spans);
+  box.ariaLabel = "Tokens of the answer by probability";
+  box.onkeydown = (event) => move(event, spans);
+  return box;
+}
+
+/** Bars of the alternatives, the chosen one marked: {text, share, chosen}, likeliest first. */
+export function bars({ text, logprob, top }) {
+  const chosen = top.findIndex((other) => other.text === text && other.logprob === logprob);
+  const all = chosen < 0 ? [...top, { text, logprob }] : top;
+  const marked = chosen < 0 ? all.length - 1 : chosen;
+  return all.map((other, at) => ({
+    text: visible(other.text),
+    share: Math.exp(other.logprob),
+    percent: percent(other.logprob),
+    chosen: at === marked,
+  }));
+}
+
+/** White space that can be seen. */
+export const visible = (text) =>
+  text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll(/^ +| +$/g, (run) => "␣".repeat(run.length)) || "∅";
+
+/** "0.02 %", "7.1 %", "98 %": two figures. */
+export function percent(logprob) {
+  const value = 100 * Math.exp(logprob);
+  if (value < 0.01) return "< 0.01 %";
+  return `${value >= 99.5 ? "100" : value.toPrecision(2)} %`;
+}
+
+function move(event, spans) {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const from = spans.indexOf(event.target);
+  const to = spans[from + step];
+  if (!to) return;
+  event.preventDefault();
+  spans[from].tabIndex = -1;
+  to.tabIndex = 0;
+  to.focus();
+}
+
+function show(span, token) {
+  const tip = byId("alternatives");
+  tip.replaceChildren(
+    ...bars(token).map(({ text, share, percent: label, chosen }) => {
+      const bar = make("span", { className: "track" }, make("span", { className: "fill" }));
+      bar.style.setProperty("--share", share.toFixed(4));
+      return make(
+        "div",
+        { className: chosen ? "alternative chosen" : "alternative" },
+        make("code", {}, text), bar, make("span", { className: "share" }, label),
+      );
+    }),
+  );
+  tip.hidden = false;
+  span.setAttribute("aria-describedby", tip.id);
+  place(tip, span.getClientRects()[0] ?? span.getBoundingClientRect());
+}
+
+// Under the token or, if there is no room, above it; never beyond the window.
+function place(tip, token) {
+  const { width, height } = tip.getBoundingClientRect();
+  const below = token.bottom + MARGIN / 2;
+  const top = below + height + MARGIN > innerHeight ? token.top - height - MARGIN / 2 : below;
+  tip.style.left = `${Math.max(MARGIN, Math.min(token.left, innerWidth - width - MARGIN))}px`;
+  tip.style.top = `${Math.max(MARGIN, top)}px`;
+}
+
+function hide(span) {
+  span.removeAttribute("aria-describedby");
+  byId("alternatives").hidden = true;
+}
