@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.disconnect import unless_disconnected
+from server.api.errors import ERRORS
 from server.api.messages import ChatMessage, FunctionTool
 from server.api.openai import (
-    ERRORS,
     ChosenLogprob,
     FinishWord,
     OpenAIFields,
@@ -24,7 +24,7 @@ from server.api.openai import (
     usage,
 )
 from server.api.service import Serving
-from server.api.sse import CompletionStream
+from server.api.sse import CompletionStream, streams
 from server.api.turn import Turn, begin
 from server.errors import InvalidRequest
 from server.text.choices import Choices
@@ -145,7 +145,12 @@ class ChatAnswer(BaseModel):
     usage: Usage
 
 
-@router.post("/v1/chat/completions", response_model=ChatAnswer, response_model_exclude_unset=True)
+@router.post(
+    "/v1/chat/completions",
+    response_model=ChatAnswer,
+    response_model_exclude_unset=True,
+    responses=streams(ChatChunk),
+)
 async def chat_completions(
     body: ChatBody, service: Serving, request: Request
 ) -> ChatAnswer | CompletionStream:

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.disconnect import unless_disconnected
+from server.api.errors import ERRORS
 from server.api.fields import Text
 from server.api.openai import (
-    ERRORS,
     FinishWord,
     OpenAIFields,
     StreamOptions,
@@ -21,7 +21,7 @@ from server.api.openai import (
     usage,
 )
 from server.api.service import Serving
-from server.api.sse import CompletionStream
+from server.api.sse import CompletionStream, streams
 from server.errors import InvalidRequest
 from server.service import Service
 from server.text.choices import Choices
@@ -89,7 +89,12 @@ class CompletionAnswer(BaseModel):
     usage: Usage | None = None
 
 
-@router.post("/v1/completions", response_model=CompletionAnswer, response_model_exclude_unset=True)
+@router.post(
+    "/v1/completions",
+    response_model=CompletionAnswer,
+    response_model_exclude_unset=True,
+    responses=streams(CompletionAnswer),
+)
 async def completions(
     body: CompletionBody, service: Serving, request: Request
 ) -> CompletionAnswer | CompletionStream:

@@ -73,6 +73,10 @@ class ErrorBody(BaseModel):
     error: Fault
 
 
+# What every route may answer besides, for its document; it also keeps FastAPI's own 422 out of it.
+ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": ErrorBody} for code in ("4XX", "5XX")}
+
+
 def install(app: FastAPI) -> None:
     """Give all of the application's errors the one shape."""
     app.add_exception_handler(RequestValidationError, _validation_error)

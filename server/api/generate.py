@@ -8,13 +8,13 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.disconnect import unless_disconnected
-from server.api.errors import ErrorBody
+from server.api.errors import ERRORS
 from server.api.fields import GenerationFields, Logprobs, Text
 from server.api.service import Serving
-from server.api.sse import CompletionStream
+from server.api.sse import CompletionStream, streams
 from server.text.completion import Candidate, Completion, FinishReason, Piece, Summary
 
-router = APIRouter(responses={code: {"model": ErrorBody} for code in (400, 500, 503)})
+router = APIRouter(responses=ERRORS)
 
 
 class GenerateRequest(GenerationFields):
@@ -91,7 +91,12 @@ class GenerateResponse(StreamEvent):
     seed: int
 
 
-@router.post("/generate", response_model=GenerateResponse, response_model_exclude_unset=True)
+@router.post(
+    "/generate",
+    response_model=GenerateResponse,
+    response_model_exclude_unset=True,
+    responses=streams(StreamEvent),
+)
 async def generate(
     body: GenerateRequest, service: Serving, request: Request
 ) -> GenerateResponse | CompletionStream:

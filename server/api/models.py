@@ -6,11 +6,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from server.api.errors import ErrorBody
+from server.api.errors import ERRORS
 from server.api.service import Serving
 from server.service import Service
 
-router = APIRouter(tags=["OpenAI"])
+router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 
 
 class Meta(BaseModel):
@@ -43,7 +43,7 @@ async def models(service: Serving) -> ModelList:
     return ModelList(object="list", data=[_model(service)])
 
 
-@router.get("/v1/models/{name}", responses={404: {"model": ErrorBody}})
+@router.get("/v1/models/{name}")
 async def model(name: str, service: Serving) -> Model:
     """The model that is served, by its name."""
     if name != service.name:

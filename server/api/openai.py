@@ -6,14 +6,9 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from server.api.errors import ErrorBody
 from server.api.fields import Fields, GenerationFields, Text
 from server.service import Service
 from server.text.completion import Candidate, FinishReason, Summary, TokenLogprobs
-
-ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"model": ErrorBody} for code in (400, 429, 500, 503)
-}
 
 FinishWord: TypeAlias = Literal["stop", "length", "tool_calls"]
 

@@ -8,12 +8,13 @@ from pydantic import ConfigDict, Field
 
 from server.api import response_items
 from server.api.disconnect import unless_disconnected
+from server.api.errors import ERRORS
 from server.api.fields import Fields, Text
-from server.api.openai import ERRORS, OpenAIFields, PlainText, new_id
-from server.api.response_events import Response, ResponseWriter
+from server.api.openai import OpenAIFields, PlainText, new_id
+from server.api.response_events import Response, ResponseEvent, ResponseWriter
 from server.api.response_items import FlatTool, Item, MessageItem
 from server.api.service import Serving
-from server.api.sse import CompletionStream
+from server.api.sse import CompletionStream, streams
 from server.api.turn import Turn, begin
 from server.errors import InvalidRequest
 from server.service import Service
@@ -59,7 +60,7 @@ class ResponsesBody(OpenAIFields):
     truncation: Literal["disabled"] = Field("disabled", description="A long input is refused.")
 
 
-@router.post("/v1/responses", response_model=Response)
+@router.post("/v1/responses", response_model=Response, responses=streams(ResponseEvent))
 async def responses(
     body: ResponsesBody, service: Serving, request: Request
 ) -> Response | CompletionStream:

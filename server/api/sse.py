@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from server.text.completion import Completion
 
 log = logging.getLogger(__name__)
+
+
+def streams(kind: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """What the document of a route says of its streams, whose events are of this kind."""
+    content = {"text/event-stream": {"description": f"Events, each a {kind.__name__}."}}
+    return {200: {"content": content}}
 
 
 class NamedEvent(BaseModel):

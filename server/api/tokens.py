@@ -3,14 +3,14 @@
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.errors import ErrorBody
+from server.api.errors import ERRORS
 from server.api.fields import Fields, JsonObject, Text
 from server.api.messages import ChatMessage, conversation
 from server.api.service import Serving
 from server.errors import InvalidRequest
 from server.text.tokenizer import Tokenizer
 
-router = APIRouter(responses={400: {"model": ErrorBody}}, tags=["Text"])
+router = APIRouter(responses=ERRORS, tags=["Text"])
 
 
 class TokenizeBody(Fields):
