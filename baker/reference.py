@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NumpyRuntime:
-    """A program and its weights; see Runtime in server/runtime/base.py for the contract."""
+    """A program and its weights: a Reader (server/runtime/base.py) that also embeds."""
 
     def __init__(
         self, program: Program, parameters: Mapping[str, NDArray[Any]], *, context: int, slots: int

@@ -78,11 +78,14 @@ class IreeRuntime:
             (call for call in calls if call.entry.kind == "decode"),
             key=lambda call: -call.entry.batch,
         )
-        self._embed = next((call for call in calls if call.entry.kind == "embed"), None)
-        if not self._prefills or not self._decodes or self._decodes[-1].entry.batch != 1:
+        embeds = [call for call in calls if call.entry.kind == "embed"]
+        batches = [call.entry.batch for call in self._decodes]
+        if not self._prefills or not embeds or 1 not in batches:
             raise CannotLoad(
-                f"{bundle} has no prefill, or no decode of batch 1: bake it again with this version"
+                f"{bundle} has no prefill, no embed or no decode of batch 1: "
+                "bake it again with this version"
             )
+        self._embed = embeds[0]
 
     @property
     def vocab_size(self) -> int:
@@ -156,7 +159,6 @@ class IreeRuntime:
 
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         """As Runtime.embed."""
-        assert self._embed is not None, "the bundle has no entry point to embed: bake it again"
         assert 0 < len(tokens) <= self.chunk, f"embed of {len(tokens)} tokens, of {self.chunk}"
         self._check(slot, tokens, start)
         padded = [*tokens, *[0] * (self._embed.entry.tokens - len(tokens))]

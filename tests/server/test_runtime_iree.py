@@ -256,10 +256,13 @@ def test_entry_points_that_are_not_there(bundle: Path, manifest: Manifest) -> No
         IreeRuntime(bundle, replace(manifest, entry_points=renamed), threads=None)
 
 
-@pytest.mark.parametrize("kept", ["prefill_4", "decode_1", "decode_3"])
-def test_a_bundle_needs_a_prefill_and_a_decode_of_one(
-    bundle: Path, manifest: Manifest, kept: str
+@pytest.mark.parametrize(
+    "missing", [("prefill_4", "prefill_2"), ("decode_1",), ("embed_4",)], ids=str
+)
+def test_a_bundle_needs_a_prefill_an_embed_and_a_decode_of_one(
+    bundle: Path, manifest: Manifest, missing: tuple[str, ...]
 ) -> None:
-    entries = tuple(e for e in manifest.entry_points if e.name == kept)
-    with pytest.raises(CannotLoad, match="no prefill, or no decode of batch 1"):
+    entries = tuple(e for e in manifest.entry_points if e.name not in missing)
+    assert len(entries) == len(manifest.entry_points) - len(missing)
+    with pytest.raises(CannotLoad, match="no prefill, no embed or no decode of batch 1"):
         IreeRuntime(bundle, replace(manifest, entry_points=entries), threads=None)
