@@ -1,0 +1,109 @@
+"""The real model with and without the prefix cache: equal in every bit, whoever else is served.
+
+The prompts reach beyond the sliding window, so that the rings have wrapped where they are saved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from server.engine.engine import Engine
+from server.engine.generation import Event, Finished, Generation, Request, Started, Token
+from server.engine.prefix_cache import PrefixCache
+from server.engine.prefix_store import PrefixStore
+from server.engine.sampler import SamplingOptions
+from server.runtime.load import open_bundle
+
+if TYPE_CHECKING:
+    from server.runtime.iree import IreeRuntime
+    from tests.conftest import Bundles
+
+pytestmark = pytest.mark.slow
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "gemma3_270m_llamacpp_f32.json"
+TEXT = tuple(json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]["fdl_1290"]["prompt_ids"])
+LONG = TEXT[:901]
+WHOLE_CHUNKS = 896
+# The seven best of each step are bits of the logits, as good as all of them.
+PREFIXED = Request(prompt=LONG, max_tokens=8, sampling=SamplingOptions(logprobs=7), seed=3)
+FORKED = dataclasses.replace(PREFIXED, prompt=(*LONG[:700], *TEXT[1000:1100]))
+OTHERS = [
+    dataclasses.replace(PREFIXED, prompt=TEXT[5:300], max_tokens=12),
+    dataclasses.replace(PREFIXED, prompt=TEXT[:9], max_tokens=20),
+]
+
+
+@pytest.fixture(scope="module")
+def runtime(bundles: Bundles) -> IreeRuntime:
+    return open_bundle(bundles["bf16"], threads=None)[1]
+
+
+async def events_of(generation: Generation) -> list[Event]:
+    with generation:
+        return [event async for event in generation.events()]
+
+
+def serve(
+    runtime: IreeRuntime, cache: PrefixCache | None, *requests: Request
+) -> list[tuple[int, list[object]]]:
+    """Of each request, all served at once: how many tokens were cached, and its answer."""
+    engine = Engine(runtime, eos=(), queue_limit=9, cache=cache)
+    engine.start()
+
+    async def together() -> list[list[Event]]:
+        return await asyncio.gather(*(events_of(engine.submit(r)) for r in requests))
+
+    try:
+        found = asyncio.run(together())
+    finally:
+        engine.close()
+    answers = []
+    for started, *events in found:
+        assert isinstance(started, Started)
+        assert events[-1] == Finished("length")
+        tokens = [(e.id, e.logprobs) for e in events if isinstance(e, Token)]
+        answers.append((started.cached_tokens, list[object](tokens)))
+    return answers
+
+
+@pytest.fixture(scope="module")
+def uncached(runtime: IreeRuntime) -> list[list[object]]:
+    """The answers to PREFIXED and FORKED, each alone and without a cache."""
+    return [serve(runtime, None, request)[0][1] for request in (PREFIXED, FORKED)]
+
+
+def test_cached_is_uncached_alone_and_beside_others(
+    runtime: IreeRuntime, uncached: list[list[object]]
+) -> None:
+    cache = PrefixCache(limit_bytes=2**28)
+    assert serve(runtime, cache, PREFIXED) == [(0, uncached[0])]
+    assert serve(runtime, cache, PREFIXED) == [(WHOLE_CHUNKS, uncached[0])]
+    assert serve(runtime, cache, FORKED) == [(640, uncached[1])]
+    together = serve(runtime, cache, OTHERS[0], PREFIXED, OTHERS[1], FORKED)
+    assert together[1] == (WHOLE_CHUNKS, uncached[0])
+    assert together[3][1] == uncached[1]
+
+
+def test_a_prompt_read_beside_others_leaves_the_same_blocks(
+    runtime: IreeRuntime, uncached: list[list[object]]
+) -> None:
+    cache = PrefixCache(limit_bytes=2**28)
+    serve(runtime, cache, *OTHERS, PREFIXED)
+    assert serve(runtime, cache, PREFIXED) == [(WHOLE_CHUNKS, uncached[0])]
+
+
+def test_cached_is_uncached_after_a_restart(
+    runtime: IreeRuntime, uncached: list[list[object]], tmp_path: Path
+) -> None:
+    for expected in (0, WHOLE_CHUNKS):
+        store = PrefixStore(tmp_path, bundle=bytes(32), limit_bytes=2**30)
+        cache = PrefixCache(limit_bytes=2**28, store=store)
+        assert serve(runtime, cache, PREFIXED) == [(expected, uncached[0])]
+        store.close()
+    assert cache.state().disk_hits == 7
