@@ -18,7 +18,18 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.engine.generation import Failed, Finished, Generation, Request, Started, Token
+import numpy as np
+
+from server.engine.generation import (
+    Embedded,
+    EmbedRequest,
+    Failed,
+    Finished,
+    Generation,
+    Request,
+    Started,
+    Token,
+)
 from server.engine.prefix_cache import block_keys
 from server.engine.sampler import Sample, Sampler
 from server.engine.scheduler import Scheduler, Work
@@ -27,6 +38,8 @@ from server.errors import Draining, EngineStopped, QueueFull
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
+
+    from numpy.typing import NDArray
 
     from server.engine.prefix_cache import PrefixCache
     from server.runtime.base import Runtime
@@ -51,18 +64,21 @@ class _Stop:
 class _Live:
     """What the thread keeps of a request.
 
+    sampler   of the answer's tokens; None if there are none
     keys      of its prompt's blocks in the prefix cache; none if it does not use the cache
     admitted  when it got a slot; None while it waits
     cached    tokens of the prompt that came out of the prefix cache
+    total     of an embedding: the sum of the hidden states by now
     """
 
-    request: Request
+    request: Request | EmbedRequest
     generation: Generation
-    sampler: Sampler
-    keys: tuple[bytes, ...]
+    sampler: Sampler | None = None
+    keys: tuple[bytes, ...] = ()
     admitted: float | None = None
     cached: int = 0
     started: bool = False
+    total: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +139,7 @@ class Engine:
         """Start the thread; from now on the runtime belongs to it."""
         self._thread.start()
 
-    def submit(self, request: Request) -> Generation:
+    def submit(self, request: Request | EmbedRequest) -> Generation:
         """Accept a request; raises QueueFull, Draining or EngineStopped."""
         id_ = next(self._ids)
         live = self._prepare(request, Generation(lambda: self._leave(id_)))
@@ -168,7 +184,9 @@ class Engine:
         """Requests without a slot: who comes when a slot is free gets it in the next step."""
         return max(0, len(self._unfinished) - self._runtime.slots)
 
-    def _prepare(self, request: Request, generation: Generation) -> _Live:
+    def _prepare(self, request: Request | EmbedRequest, generation: Generation) -> _Live:
+        if isinstance(request, EmbedRequest):
+            return _Live(request=request, generation=generation)
         cached = self._cache is not None and request.cache_prompt
         return _Live(
             request=request,
@@ -222,7 +240,10 @@ class Engine:
         match message:
             case _Submit(id_, live):
                 self._live[id_] = live
-                self._scheduler.add(id_, live.request.prompt, live.request.max_tokens)
+                if isinstance(live.request, EmbedRequest):
+                    self._scheduler.add_text(id_, live.request.prompt)
+                else:
+                    self._scheduler.add(id_, live.request.prompt, live.request.max_tokens)
             case _Cancel(id_):
                 if id_ in self._live:
                     self._end(id_, Finished("cancelled"))
@@ -243,7 +264,10 @@ class Engine:
             self._decode(ready[first : first + self._runtime.batch])
         for chunk in self._scheduler.reading()[:1]:
             with self._failing((chunk,)):
-                self._read(chunk)
+                if isinstance(self._live[chunk.request].request, EmbedRequest):
+                    self._embed(chunk)
+                else:
+                    self._read(chunk)
         self._slots = self._slot_states()
 
     def _end_what_is_late(self) -> None:
@@ -277,6 +301,17 @@ class Engine:
         if self._cache is not None and keys and len(chunk.tokens) == self._runtime.chunk:
             self._cache.add(keys, self._runtime.save(chunk.slot, chunk.start, stop))
 
+    def _embed(self, chunk: Work) -> None:
+        """Read a chunk of a text; after the last one, deliver its mean."""
+        live = self._live[chunk.request]
+        states = self._runtime.embed(chunk.slot, chunk.tokens, chunk.start)
+        live.total = states if live.total is None else live.total + states
+        self._scheduler.read(chunk.request, len(chunk.tokens))
+        if chunk.start + len(chunk.tokens) == len(live.request.prompt):
+            self._announce(live)
+            live.generation.deliver(Embedded(live.total / np.float32(len(live.request.prompt))))
+            self._end(chunk.request, Finished("stop"))
+
     def _decode(self, batch: tuple[Work, ...]) -> None:
         """Read a token of each sequence, sample the next ones and deliver them."""
         samples: dict[int, Sample] = {}
@@ -288,7 +323,9 @@ class Engine:
             )
             for work, row in zip(batch, rows, strict=True):
                 with self._failing((work,)):
-                    samples[work.request] = self._live[work.request].sampler.sample(row)
+                    sampler = self._live[work.request].sampler
+                    assert sampler is not None, "a text that is only read is never ready"
+                    samples[work.request] = sampler.sample(row)
         tokens = {id_: sample.token for id_, sample in samples.items()}
         last = {id_ for id_, sample in samples.items() if sample.last}
         for outcome in self._scheduler.commit(tokens, last):

@@ -1,7 +1,7 @@
 """A request to the engine and what comes back: the seam between the text layer and the engine.
 
-An accepted request is a `Generation`. Its events are at most one Started, then Tokens, then exactly
-one Finished or Failed. All times are in seconds of time.monotonic.
+An accepted request is a `Generation`. Its events are at most one Started, then Tokens or one
+Embedded, then exactly one Finished or Failed. All times are in seconds of time.monotonic.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import TracebackType
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from server.engine.constraint import Constraint
     from server.engine.sampler import Logprobs, SamplingOptions
@@ -35,6 +38,17 @@ class Request:
     deadline: float | None = None
     cache_prompt: bool = True
     constraint: Constraint | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedRequest:
+    """Token ids to be read and not continued: at least one, at most as many as the context has.
+
+    `deadline` is as in Request. The prefix cache is not used.
+    """
+
+    prompt: tuple[int, ...]
+    deadline: float | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +72,13 @@ class Token:
 
 
 @dataclass(frozen=True)
+class Embedded:
+    """What an EmbedRequest asked for: the mean of its tokens' hidden states, f32 (hidden,)."""
+
+    mean: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
 class Finished:
     """The end: by the model, by the answer's length, at the deadline, or by a cancellation."""
 
@@ -71,7 +92,7 @@ class Failed:
     message: str
 
 
-Event = Started | Token | Finished | Failed
+Event = Started | Token | Embedded | Finished | Failed
 
 
 class Generation:

@@ -11,7 +11,8 @@ to the end of the line, so that of n prompts each gets every n-th chunk at least
 is not kept waiting by a long one that came before it.
 
 A prompt is read in chunks of one size from its start, then what is left of it, then its last token
-by itself. These calls depend on the prompt alone, never on its neighbours.
+by itself. A text that is not to be continued is read in chunks to its end, which is the end of its
+request. These calls depend on the prompt alone, never on its neighbours.
 
 Requests are admitted in the order in which they came, as many at once as there are slots. A slot
 belongs to one request until that request ends.
@@ -66,13 +67,14 @@ class _Sequence:
     request: int
     tokens: list[int]
     prompt: int  # how many of the tokens are the prompt
+    chunked: int  # how many of the tokens are read in chunks
     limit: int  # the length at which it ends
     read: int = 0  # how many of the tokens are in the slot's cache
     turn: int = 0  # of two prompts, the one with the lower turn is read first
 
     @property
     def ready(self) -> bool:
-        return self.read == len(self.tokens) - 1
+        return self.read >= self.chunked
 
 
 @dataclass(kw_only=True)
@@ -99,9 +101,12 @@ class Scheduler:
         """Queue a request: at least one token of prompt, and room in the context for one more."""
         limit = min(len(prompt) + max_tokens, self.context)
         assert 0 < len(prompt) < limit, f"a prompt of {len(prompt)} in a context of {self.context}"
-        self._waiting.append(
-            _Sequence(request=request, tokens=list(prompt), prompt=len(prompt), limit=limit)
-        )
+        self._wait(request, prompt, chunked=len(prompt) - 1, limit=limit)
+
+    def add_text(self, request: int, text: Sequence[int]) -> None:
+        """Queue a text to be read and not continued: at least one token, and no more than fit."""
+        assert 0 < len(text) <= self.context, f"{len(text)} tokens in a context of {self.context}"
+        self._wait(request, text, chunked=len(text), limit=len(text))
 
     def end(self, request: int) -> None:
         """Forget a request and free its slot; nothing happens if it has already ended."""
@@ -131,16 +136,17 @@ class Scheduler:
         """The next chunk of each prompt, in the order of their turns."""
         unread = [(slot, s) for slot, s in self._running.items() if not s.ready]
         unread.sort(key=lambda pair: pair[1].turn)
-        return tuple(
-            _work(slot, s, min(s.read + self.chunk, len(s.tokens) - 1)) for slot, s in unread
-        )
+        return tuple(_work(slot, s, min(s.read + self.chunk, s.chunked)) for slot, s in unread)
 
     def read(self, request: int, tokens: int) -> None:
         """So many more tokens of a prompt are in the slot's cache; the next prompt has its turn."""
-        sequence = self._running[self._slot(request)]
+        slot = self._slot(request)
+        sequence = self._running[slot]
         sequence.read += tokens
         sequence.turn = next(self._turns)
-        assert sequence.read < len(sequence.tokens), f"{sequence.read} tokens read of a prompt"
+        assert sequence.read <= sequence.chunked, f"{sequence.read} tokens read of a prompt"
+        if sequence.read == sequence.limit:
+            del self._running[slot]
 
     def commit(self, sampled: Mapping[int, int], last: Collection[int] = ()) -> tuple[Outcome, ...]:
         """Take the tokens that were sampled for ready requests, and say what they mean.
@@ -163,6 +169,17 @@ class Scheduler:
                 generated=len(s.tokens) - s.prompt,
             )
             for slot, s in sorted(self._running.items())
+        )
+
+    def _wait(self, request: int, tokens: Sequence[int], *, chunked: int, limit: int) -> None:
+        self._waiting.append(
+            _Sequence(
+                request=request,
+                tokens=list(tokens),
+                prompt=len(tokens),
+                chunked=chunked,
+                limit=limit,
+            )
         )
 
     def _slot(self, request: int) -> int:

@@ -8,10 +8,22 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from server.engine.engine import Engine, retry_after
-from server.engine.generation import Event, Failed, Finished, Generation, Request, Started, Token
+from server.engine.generation import (
+    Embedded,
+    EmbedRequest,
+    Event,
+    Failed,
+    Finished,
+    Generation,
+    Request,
+    Started,
+    Token,
+)
+from server.engine.prefix_cache import PrefixCache
 from server.engine.sampler import SamplingOptions
 from server.errors import Draining, EngineStopped, QueueFull
 from server.runtime.base import read_prompt
@@ -20,10 +32,8 @@ from server.runtime.fake import FakeRuntime
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    from server.engine.prefix_cache import PrefixCache
 
 GREEDY = SamplingOptions(temperature=0, top_k=0, top_p=1, min_p=0, repeat_penalty=1, logprobs=None)
 SAMPLED = SamplingOptions(
@@ -216,6 +226,35 @@ def test_the_penalty_sees_the_answer_as_it_grows() -> None:
         tokens = tokens_in(events)
         assert len(set(tokens)) > len(set(greedy_by_hand((1, 2), 40)))
         assert len(set(tokens)) == 40
+
+    with_engine(fake(), test)
+
+
+def test_an_embedding_is_the_mean_of_the_hidden_states() -> None:
+    prompt = tuple(range(1, 20))
+    (expected,) = [FakeRuntime(vocab_size=50, context=64, chunk=32).embed(0, prompt, 0) / 19]
+
+    async def test(engine: Engine) -> None:
+        wanted = [engine.submit(EmbedRequest(prompt=prompt)) for _ in range(2)]
+        beside = engine.submit(request_of(*prompt))
+        found = await asyncio.gather(*(events_of(g) for g in (*wanted, beside)))
+        for started, embedded, finished in found[:2]:
+            assert isinstance(started, Started)
+            assert started.cached_tokens == 0
+            assert isinstance(embedded, Embedded)
+            np.testing.assert_allclose(embedded.mean, expected, atol=1e-6)
+            assert finished == Finished("stop")
+        assert tokens_in(found[2]) == greedy_by_hand(prompt, 5)
+
+    cache = PrefixCache(limit_bytes=10**6)
+    with_engine(fake(slots=2, chunk=4), test, cache=cache)
+    assert cache.state().misses == 4
+
+
+def test_an_embedding_can_be_late_too() -> None:
+    async def test(engine: Engine) -> None:
+        request = EmbedRequest(prompt=(1, 2), deadline=time.monotonic() - 1)
+        assert await events_of(engine.submit(request)) == [Finished("timeout")]
 
     with_engine(fake(), test)
 

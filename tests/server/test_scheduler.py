@@ -133,6 +133,20 @@ def test_what_was_read_otherwise_is_not_read_again() -> None:
         scheduler.read(1, 1)
 
 
+def test_a_text_that_is_not_continued_is_read_to_its_end_in_chunks() -> None:
+    scheduler = scheduler_of(slots=2)
+    scheduler.add_text(1, [5] * 16)
+    scheduler.add_text(2, [6])
+    works = list(steps(scheduler))
+    assert all(not batch for batch, _ in works)
+    assert [(c.request, c.start, len(c.tokens)) for _, c in works if c] == [
+        *((1, 0, 4), (2, 0, 1), (1, 4, 4), (1, 8, 4), (1, 12, 4))
+    ]
+    for length in (0, 17):
+        with pytest.raises(AssertionError, match=f"{length} tokens in a context of 16"):
+            scheduler.add_text(3, [5] * length)
+
+
 def test_progress_counts_tokens() -> None:
     scheduler = scheduler_of(slots=2)
     scheduler.add(1, [5, 6, 7], max_tokens=9)
