@@ -212,6 +212,8 @@ def _put_in_place(folder: Path, out: Path) -> None:
 def _is_bundle(path: Path) -> bool:
     try:
         read_manifest(path)
+    except layout.WrongFormat:
+        return True  # of another version, whose readers are told to bake it again
     except layout.BundleError:
         return False
     return True

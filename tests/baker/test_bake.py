@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from server.runtime.load import open_bundle
 from tests.conftest import Silent, order, packaged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -128,6 +130,25 @@ def test_what_is_not_a_bundle_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(BakeError, match="not a bundle"):
         bake(order(occupied), Silent())
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+class InterruptedAtLowering(Silent):
+    @contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
+        if name == "lower to StableHLO":
+            raise KeyboardInterrupt
+        with super().stage(name, total) as advance:
+            yield advance
+
+
+def test_a_bundle_of_another_version_may_be_replaced_and_stays_until_then(tmp_path: Path) -> None:
+    old = tmp_path / "bundle"
+    old.mkdir()
+    (old / "manifest.json").write_text('{"format": 1}')
+    with pytest.raises(KeyboardInterrupt):
+        bake(order(old), InterruptedAtLowering())
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    assert [path.name for path in old.iterdir()] == ["manifest.json"]
 
 
 @pytest.mark.parametrize(
