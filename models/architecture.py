@@ -25,7 +25,7 @@ class _FindTensor(Protocol[C_contra]):
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture(Generic[C]):
-    """What the baker must know of an architecture; C is its configuration, a dataclass.
+    """What the baker must know of an architecture; C is its configuration.
 
     name               as manifests and GGUF files have it
     config             the class of its configurations
@@ -50,7 +50,7 @@ class Architecture(Generic[C]):
 
     def to_manifest(self, config: C) -> dict[str, Any]:
         """A configuration as a manifest holds it."""
-        return asdict(config)  # type: ignore[call-overload, no-any-return]
+        return asdict(config)
 
     def from_manifest(self, data: Mapping[str, Any]) -> C:
         """The configuration that a manifest holds."""

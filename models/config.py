@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
@@ -12,29 +13,35 @@ class ConfigError(Exception):
     """A configuration that this version cannot run; the message names the key."""
 
 
-class ModelConfig(Protocol):
-    """The shape of a model, as far as nothing but its architecture need know more.
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of a decoder; an architecture adds what is its own.
 
-    layers       how many
     hidden       E, the width of a hidden state
+    ffn          the width between the matrices of an MLP
+    heads        H, query heads
     kv_heads     G, key/value heads
     head_dim     D, the width of a head
-    vocab_size   V, rows of the embedding table
     max_context  the context that the model was trained for, in tokens
+    vocab_size   V, rows of the embedding table
+    norm_eps     what RMSNorm adds to the mean square
     """
 
-    @property
-    def layers(self) -> int: ...  # noqa: D102
-    @property
-    def hidden(self) -> int: ...  # noqa: D102
-    @property
-    def kv_heads(self) -> int: ...  # noqa: D102
-    @property
-    def head_dim(self) -> int: ...  # noqa: D102
-    @property
-    def vocab_size(self) -> int: ...  # noqa: D102
-    @property
-    def max_context(self) -> int: ...  # noqa: D102
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_context: int
+    vocab_size: int
+    norm_eps: float
+
+    def __post_init__(self) -> None:
+        if self.heads % self.kv_heads:
+            raise ConfigError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads")
+        if self.head_dim % 2:
+            raise ConfigError(f"head_dim must be even for rotary positions, got {self.head_dim}")
 
 
 def refuse_unknown(data: Mapping[str, Any], known: Set[str], where: str) -> None:
@@ -79,11 +86,3 @@ def vocabulary_rows(tensors: Mapping[str, tuple[int, ...]]) -> int:
     if "token_embd.weight" not in tensors:
         raise ConfigError("the file has no tensor token_embd.weight")
     return tensors["token_embd.weight"][0]
-
-
-def check_heads(heads: int, kv_heads: int, head_dim: int) -> None:
-    """Raise ConfigError for heads that cannot share keys, or that cannot be rotated."""
-    if heads % kv_heads:
-        raise ConfigError(f"{heads} heads cannot share {kv_heads} key/value heads")
-    if head_dim % 2:
-        raise ConfigError(f"head_dim must be even for rotary positions, got {head_dim}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.config import (
     ConfigError,
-    check_heads,
+    ModelConfig,
     gguf_keys,
     refuse_other_values,
     refuse_unknown,
@@ -22,34 +22,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(ModelConfig):
     """The shape of a Gemma 3 text model.
 
     window              keys that a sliding layer sees, the token itself included
     global_every        layer i is global iff (i + 1) % global_every == 0, else sliding
     query_scale         factor of q k^T
     global_rope_factor  divides the rotary frequencies of global layers
-    max_context         the context that the model was trained for, in tokens
     """
 
-    layers: int
-    hidden: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    head_dim: int
     window: int
-    max_context: int
-    vocab_size: int
     query_scale: float
     norm_eps: float = 1e-6
     global_every: int = 6
     global_rope_base: float = 1_000_000.0
     global_rope_factor: float = 1.0
     local_rope_base: float = 10_000.0
-
-    def __post_init__(self) -> None:
-        check_heads(self.heads, self.kv_heads, self.head_dim)
 
     def is_global(self, layer: int) -> bool:
         """Whether a layer attends to the whole context."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.config import (
     ConfigError,
-    check_heads,
+    ModelConfig,
     gguf_keys,
     refuse_other_values,
     refuse_unknown,
@@ -22,29 +22,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(ModelConfig):
     """The shape of a model of the Llama family.
 
     rope_factor  divides the rotary frequencies (linear scaling)
     tied         whether the embedding table is also the output head
-    max_context  the context that the model was trained for, in tokens
     """
 
-    layers: int
-    hidden: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    max_context: int
-    vocab_size: int
-    norm_eps: float
     rope_base: float
     rope_factor: float = 1.0
     tied: bool
-
-    def __post_init__(self) -> None:
-        check_heads(self.heads, self.kv_heads, self.head_dim)
 
 
 PRESETS: Mapping[str, Config] = {
