@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from server import web
-from server.api import chat, completions, errors, generate, models, responses, status, tokens
+from server.api import (
+    chat,
+    completions,
+    embeddings,
+    errors,
+    generate,
+    models,
+    responses,
+    status,
+    tokens,
+)
 from server.service import Service, version
 
 if TYPE_CHECKING:
@@ -43,7 +53,7 @@ def create_app(service: Service, *, on_verdict: Callable[[Verdict], None]) -> Fa
     app = FastAPI(title="Hearth", version=version(), lifespan=lifespan)
     app.state.service = service
     errors.install(app)
-    for surface in (generate, completions, chat, responses, models, tokens, status):
+    for surface in (generate, completions, chat, responses, embeddings, models, tokens, status):
         app.include_router(surface.router)
     app.include_router(web.router())
     return app

@@ -26,7 +26,7 @@ from server.runtime.load import open_bundle
 from server.runtime.selftest import Verdict, self_test
 from server.text.chat import ChatTemplate
 from server.text.choices import Choices
-from server.text.completion import Completer, Completion, CompletionRequest
+from server.text.completion import Completer, Completion, CompletionRequest, Embedding
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -106,6 +106,11 @@ class Service:
         """Whether no accepted request is being answered."""
         return self._engine.idle
 
+    @property
+    def hidden(self) -> int:
+        """The width of an embedding."""
+        return self._runtime.hidden
+
     def state(self) -> EngineState:
         """Slots, queue and prefix cache, as they are now."""
         return self._engine.state()
@@ -135,6 +140,15 @@ class Service:
         if problem := self.unavailable():
             raise problem
         return await self._completer.begin(request)
+
+    async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
+        """The embedding of a text or its token ids, `field` of the request; raises as `complete`.
+
+        Also GenerationFailed, and Draining if the server stopped meanwhile.
+        """
+        if problem := self.unavailable():
+            raise problem
+        return await self._completer.embed(text, field)
 
     async def complete_all(self, requests: Sequence[CompletionRequest]) -> Choices:
         """Accept all of the requests or none; raises as `complete`."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.disconnect import unless_disconnected
 from server.api.errors import ERRORS
-from server.api.fields import Text
+from server.api.fields import Text, prompts
 from server.api.openai import (
     FinishWord,
     OpenAIFields,
@@ -49,14 +49,6 @@ class CompletionBody(OpenAIFields):
         None, description="Report each token's log-probability and those of so many alternatives."
     )
     stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
-
-    def prompts(self) -> list[str | list[int]]:
-        """The prompts, one or many."""
-        match self.prompt:
-            case [str() | list(), *_] as many:
-                return list(many)  # type: ignore[arg-type]
-            case one:
-                return [one]  # type: ignore[list-item]
 
 
 class Logprobs(BaseModel):
@@ -109,7 +101,7 @@ async def completions(
             body.completion(
                 prompt, max_tokens=body.max_tokens, logprobs=body.logprobs, choice=choice
             )
-            for prompt in body.prompts()
+            for _, prompt in prompts(body.prompt, "prompt")
             for choice in range(body.n)
         ]
     )
@@ -135,10 +127,10 @@ async def _parts(
     lengths: dict[int, int] = {}
     summaries: dict[int, Summary] = {}
     if body.echo:
-        for index in range(len(body.prompts()) * body.n):
-            prompt = body.prompts()[index // body.n]
+        for place, (_, prompt) in enumerate(prompts(body.prompt, "prompt")):
             text = prompt if isinstance(prompt, str) else service.tokenizer.decode(prompt)
-            yield Choice(index=index, text=text, logprobs=None, finish_reason=None)
+            for index in range(place * body.n, (place + 1) * body.n):
+                yield Choice(index=index, text=text, logprobs=None, finish_reason=None)
     async for index, piece in choices.pieces():
         if isinstance(piece, Summary):
             summaries[index] = piece

@@ -57,6 +57,15 @@ SamplerName = Annotated[
 Logprobs = Annotated[int, Field(ge=0, le=20)]
 
 
+def prompts(field: Any, name: str) -> list[tuple[str, str | tuple[int, ...]]]:
+    """The texts or lists of ids of a field that takes one or many, each with its path."""
+    if isinstance(field, list) and field and not isinstance(field[0], int):
+        named = [(f"{name}[{place}]", one) for place, one in enumerate(field)]
+    else:
+        named = [(name, field)]
+    return [(path, one if isinstance(one, str) else tuple(one)) for path, one in named]
+
+
 class Fields(BaseModel):
     """A part of a request: no unknown field, no conversion of types."""
 

@@ -13,7 +13,18 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from server.engine.generation import Failed, Finished, Generation, Request, Started, Token
+import numpy as np
+
+from server.engine.generation import (
+    Embedded,
+    EmbedRequest,
+    Failed,
+    Finished,
+    Generation,
+    Request,
+    Started,
+    Token,
+)
 from server.errors import Draining, GenerationFailed, InvalidRequest
 from server.text.detokenize import Detokenizer, StopFilter
 from server.text.tools import CallFilter
@@ -21,6 +32,8 @@ from server.text.tools import CallFilter
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from types import TracebackType
+
+    from numpy.typing import NDArray
 
     from server.engine.engine import Engine
     from server.engine.sampler import SamplingOptions
@@ -118,6 +131,14 @@ class Summary:
     seed: int
 
 
+@dataclass(frozen=True)
+class Embedding:
+    """The mean of the hidden states of a text's tokens, scaled to a length of 1, f32 (hidden,)."""
+
+    vector: NDArray[np.float32]
+    tokens: int
+
+
 class Completer:
     """Begins completions on an engine whose model has `vocab_size` ids and `context` positions."""
 
@@ -151,6 +172,21 @@ class Completer:
             prompt_tokens=len(prompt),
             seed=seed,
         )
+
+    async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
+        """The embedding of a text; raises as `begin`, and GenerationFailed or Draining."""
+        ids = await self._prompt_ids(text, field)
+        mean: NDArray[np.float32] | None = None
+        with self._engine.submit(EmbedRequest(prompt=ids)) as generation:
+            async for event in generation.events():
+                match event:
+                    case Embedded():
+                        mean = event.mean
+                    case Failed(message):
+                        raise GenerationFailed(message)
+        if mean is None:
+            raise Draining("the server stopped before the answer was complete")
+        return Embedding(_unit(mean), len(ids))
 
     async def _prompt_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
         if len(prompt) == 0:
@@ -279,6 +315,11 @@ class Completion:
             ),
             seed=self._seed,
         )
+
+
+def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    length = np.linalg.norm(vector)
+    return vector / length if length else vector
 
 
 def _deadline(accepted: float, timeout_ms: int | None) -> float | None:
