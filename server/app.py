@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from server import web
 from server.api import (
+    access,
     chat,
     completions,
     embeddings,
     errors,
     generate,
     models,
+    operations,
     responses,
     status,
     tokens,
 )
+from server.api.keys import ApiKeys
+from server.api.limits import BodyLimit
 from server.service import Service, version
 
 if TYPE_CHECKING:
@@ -31,7 +37,27 @@ if TYPE_CHECKING:
     from server.runtime.selftest import Verdict
 
 
-def create_app(service: Service, *, on_verdict: Callable[[Verdict], None]) -> FastAPI:
+# Open without a key: the probes, and the page, which holds no secret and asks for the key itself.
+OPEN_PATHS = frozenset({"/health", "/health/ready", *web.FILES})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guards:
+    """Who may ask, and how much.
+
+    api_keys        one of which each request must carry; none lets everybody in
+    cors_origins    whose pages a browser may let ask; "*" is every page
+    max_body_bytes  of a request
+    """
+
+    api_keys: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    max_body_bytes: int = 10 * 2**20
+
+
+def create_app(
+    service: Service, *, on_verdict: Callable[[Verdict], None], guards: Guards = Guards()
+) -> FastAPI:
     """The ASGI application that serves a service.
 
     Its lifespan starts and stops the service. The self-test runs while the application already
@@ -53,7 +79,26 @@ def create_app(service: Service, *, on_verdict: Callable[[Verdict], None]) -> Fa
     app = FastAPI(title="Hearth", version=version(), lifespan=lifespan)
     app.state.service = service
     errors.install(app)
-    for surface in (generate, completions, chat, responses, embeddings, models, tokens, status):
+    surfaces = (generate, completions, chat, responses, embeddings, models, tokens)
+    for surface in (*surfaces, operations, status):
         app.include_router(surface.router)
     app.include_router(web.router())
+    _guard(app, service, guards)
     return app
+
+
+def _guard(app: FastAPI, service: Service, guards: Guards) -> None:
+    """Put the middleware around the routes, the innermost first."""
+    app.add_middleware(BodyLimit, most=guards.max_body_bytes)
+    if guards.api_keys:
+        app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)
+    if guards.cors_origins:
+        # Around the keys, since a browser asks whether it may ask without one.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=guards.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=[access.HEADER, "Retry-After"],
+        )
+    app.add_middleware(access.Access, count=service.metrics.answered)

@@ -1,6 +1,5 @@
 """`serve BUNDLE`: the command line of the server."""
 
-import logging
 import sys
 import time
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from models.bundle import BundleError
-from server import flags
-from server.app import create_app
+from server import flags, logs
+from server.app import Guards, create_app
 from server.runtime.selftest import Verdict
 from server.service import EngineOptions, open_service, version
 from server.serving import CannotListen, DrainingServer, Tls, bind, url
-from server.settings import BadSettings, Settings, as_toml, load
+from server.settings import BadSettings, Settings, as_toml, load, read_keys
 
 command = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -51,6 +50,7 @@ def _serve(
     typed = flags.given({"bundle": bundle, **options})
     try:
         loaded = load(typed)
+        keys = read_keys(loaded.settings)
     except BadSettings as error:
         print(f"serve: {error}: see serve --help", file=sys.stderr)  # noqa: T201
         raise typer.Exit(2) from error
@@ -58,15 +58,15 @@ def _serve(
         print(as_toml(loaded), end="")  # noqa: T201
         return
     try:
-        run(loaded.settings)
+        run(loaded.settings, keys)
     except (BundleError, CannotListen) as error:
         print(f"serve: {error}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1) from error
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, api_keys: tuple[str, ...]) -> None:
     """Load the bundle and serve it; raises BundleError or CannotListen."""
-    _configure_logs(settings.log_level)
+    logs.configure(settings.log_level, settings.log_format)
     began = time.perf_counter()
     # First what fails fast: a port in use is found before the bundle is loaded.
     tls = None
@@ -96,8 +96,13 @@ def run(settings: Settings) -> None:
         else:
             print(f"serve: {verdict.message}", file=sys.stderr, flush=True)  # noqa: T201
 
+    guards = Guards(
+        api_keys=api_keys,
+        cors_origins=settings.cors_origins,
+        max_body_bytes=settings.max_body_bytes,
+    )
     server = DrainingServer(
-        create_app(service, on_verdict=announce),
+        create_app(service, on_verdict=announce, guards=guards),
         service,
         shutdown_timeout=settings.shutdown_timeout,
         tls=tls,
@@ -108,11 +113,3 @@ def run(settings: Settings) -> None:
 def main() -> None:
     """The entry point `serve`."""
     command(prog_name="serve")
-
-
-def _configure_logs(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    if level != "debug":  # its info is about processes, not about requests
-        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

@@ -7,6 +7,7 @@ ServerError
  |   +- SelfTestFailed     the bundle computes something else than was baked
  |   +- Draining           the server was asked to stop
  |   +- EngineStopped      the engine thread has ended
+ |   +- NoSlotFree         every slot is busy, and it was asked to say so
  +- QueueFull              as many requests wait as may
  +- GenerationFailed       a step of the model failed while this request was being answered
  +- ClientDisconnected     nobody is there to read the answer
@@ -65,6 +66,12 @@ class EngineStopped(Unavailable):
     """The engine thread has ended."""
 
     status = "engine_stopped"
+
+
+class NoSlotFree(Unavailable):
+    """Every slot is busy."""
+
+    status = "no_slot_free"
 
 
 class QueueFull(ServerError):

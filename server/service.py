@@ -22,11 +22,13 @@ from server.engine.engine import Engine
 from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest, SelfTestFailed, Starting, Unavailable
+from server.logs import current_note
+from server.metrics import Metrics
 from server.runtime.load import open_bundle
 from server.runtime.selftest import Verdict, self_test
 from server.text.chat import ChatTemplate
 from server.text.choices import Choices
-from server.text.completion import Completer, Completion, CompletionRequest, Embedding
+from server.text.completion import Completer, Completion, CompletionRequest, Embedding, Ended
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -101,6 +103,18 @@ class Service:
             self._engine, tokenizer, vocab_size=runtime.vocab_size, context=runtime.context
         )
 
+        self.metrics = Metrics(
+            state=self.state,
+            verdict=lambda: self.verdict,
+            info={
+                "version": version(),
+                "model": self.name,
+                "architecture": manifest.architecture,
+                "precision": manifest.precision,
+                "bundle": self.fingerprint,
+            },
+        )
+
     @property
     def idle(self) -> bool:
         """Whether no accepted request is being answered."""
@@ -139,7 +153,7 @@ class Service:
         """Accept a request; raises InvalidRequest, QueueFull or Unavailable."""
         if problem := self.unavailable():
             raise problem
-        return await self._completer.begin(request)
+        return await self._completer.begin(request, self._ended)
 
     async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
         """The embedding of a text or its token ids, `field` of the request; raises as `complete`.
@@ -160,6 +174,11 @@ class Service:
         return choices
 
     @property
+    def chat_template(self) -> str:
+        """The source of the bundle's chat template, or nothing."""
+        return self._template.source if self._template else ""
+
+    @property
     def template(self) -> ChatTemplate:
         """The bundle's chat template; raises InvalidRequest if it has none."""
         if self._template is None:
@@ -169,6 +188,13 @@ class Service:
                 wanted="a prompt, in /v1/completions: this bundle has no chat template",
             )
         return self._template
+
+    def _ended(self, ended: Ended) -> None:
+        self.metrics.completed(ended)
+        note = current_note.get()
+        if note is not None:
+            note.prompt_tokens += ended.prompt_tokens
+            note.completion_tokens += len(ended.token_times)
 
     def drain(self) -> None:
         """Accept no more requests; what is accepted is answered."""

@@ -100,6 +100,7 @@ class DrainingServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 log_config=None,
+                access_log=False,  # the application writes its own
                 server_header=False,
                 ssl_certfile=None if tls is None else tls.certificate,
                 ssl_keyfile=None if tls is None else tls.key,

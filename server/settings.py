@@ -29,8 +29,10 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from server.logs import LogFormat
+
 PREFIX = "HEARTH_"
-_KEY_LENGTH = 8  # shorter ones are guessed
+KEY_LENGTH = 8  # shorter ones are guessed
 
 
 class BadSettings(Exception):
@@ -45,8 +47,8 @@ def _split(value: object) -> object:
 
 
 def _long_enough(key: SecretStr) -> SecretStr:
-    if len(key.get_secret_value()) < _KEY_LENGTH:
-        raise ValueError(f"a key has at least {_KEY_LENGTH} characters")
+    if len(key.get_secret_value()) < KEY_LENGTH:
+        raise ValueError(f"a key has at least {KEY_LENGTH} characters")
     return key
 
 
@@ -82,12 +84,28 @@ class Settings(BaseSettings):
         "Network", None, "Serve HTTPS by this certificate chain (PEM); needs --tls-key."
     )
     tls_key: Path | None = _setting("Network", None, "The certificate's private key (PEM).")
+    max_body_bytes: Size = _setting(
+        # Three times the longest prompt that a context of 128k tokens takes, in escapes.
+        "Network",
+        ByteSize(10 * 2**20),
+        "The largest body of a request; more is refused by 413.",
+    )
     shutdown_timeout: float = _setting(
         "Network",
         30.0,
         "Seconds that accepted requests have to finish after SIGTERM.",
         ge=0,
         allow_inf_nan=False,
+    )
+
+    api_key: Keys = _setting(
+        "Access", (), "Answer only who sends this key; again for more keys. Safer in a file."
+    )
+    api_key_file: Path | None = _setting("Access", None, "A file of keys, one a line.")
+    cors_origins: Words = _setting(
+        "Access",
+        (),
+        "Let pages of this origin ask, as https://a.example; again for more; * is all.",
     )
 
     alias: str | None = _setting(
@@ -106,6 +124,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "Logs", "info", "debug, info, warning or error."
     )
+    log_format: LogFormat = _setting("Logs", "text", "text, or json: one object a line.")
 
     @model_validator(mode="after")
     def _both_or_none(self) -> Self:
@@ -148,6 +167,26 @@ def load(flags: Mapping[str, Any]) -> Loaded:
         return Loaded(settings=Settings(**values), origins=origins)
     except ValidationError as error:
         raise BadSettings(_problem(error, origins)) from None
+
+
+def read_keys(settings: Settings) -> tuple[str, ...]:
+    """The API keys by value and by file; raises BadSettings, also for a file without any."""
+    keys = tuple(key.get_secret_value() for key in settings.api_key)
+    if settings.api_key_file is None:
+        return keys
+    try:
+        lines = settings.api_key_file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettings(
+            f"api_key_file: {settings.api_key_file} cannot be read: {error}"
+        ) from None
+    found = tuple(line.strip() for line in lines if line.strip())
+    if not found or min(map(len, found)) < KEY_LENGTH:
+        raise BadSettings(
+            f"api_key_file: {settings.api_key_file} must hold keys of at least {KEY_LENGTH} "
+            f"characters, one a line"
+        )
+    return keys + found
 
 
 def as_toml(loaded: Loaded) -> str:

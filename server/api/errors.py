@@ -4,7 +4,8 @@
                "param": "prompt[3]", "got": 99, "wanted": "token ids from 0 to 15"}}
 
 OpenAI's shape with llama-server's numeric code. `param` is null, and `got` and `wanted` are not
-there, when no field of the request is at fault. A full queue adds `queued` and `limit`.
+there, when no field of the request is at fault. A full queue adds `queued` and `limit`. The
+`request_id` stands in the server's log, too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from server.errors import (
     ServerError,
     Unavailable,
 )
+from server.logs import request_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +45,7 @@ STATUS: tuple[tuple[type[ServerError], int], ...] = (
     (Unavailable, 503),
 )
 _TYPES = {
+    401: "authentication_error",
     404: "not_found_error",
     429: "rate_limit_error",
     500: "server_error",
@@ -65,6 +68,7 @@ class Fault(BaseModel):
     wanted: str = ""
     queued: int = 0
     limit: int = 0
+    request_id: str = ""
 
 
 class ErrorBody(BaseModel):
@@ -82,19 +86,18 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ServerError, _error)
-    app.add_exception_handler(Exception, _error)
 
 
 def describe(error: Exception) -> ErrorBody:
     """The body for an error; one that is not a ServerError keeps its details to the log."""
     if not isinstance(error, ServerError):
-        return _body(500, "the server failed by an internal error, which is in its log")
+        return fault(500, "the server failed by an internal error, which is in its log")
     code = next(code for kind, code in STATUS if isinstance(error, kind))
     if isinstance(error, InvalidRequest):
-        return _body(code, str(error), error.field, got=error.got, wanted=error.wanted)
+        return fault(code, str(error), error.field, got=error.got, wanted=error.wanted)
     if isinstance(error, QueueFull):
-        return _body(code, str(error), queued=error.queued, limit=error.limit)
-    return _body(code, str(error))
+        return fault(code, str(error), queued=error.queued, limit=error.limit)
+    return fault(code, str(error))
 
 
 def encode(body: ErrorBody) -> str:
@@ -102,18 +105,22 @@ def encode(body: ErrorBody) -> str:
     return json.dumps(body.model_dump(exclude_unset=True), allow_nan=False)
 
 
-def _body(code: int, message: str, param: str | None = None, **details: Any) -> ErrorBody:
+def fault(code: int, message: str, param: str | None = None, **details: Any) -> ErrorBody:
+    """The body for a status; `details` are fields of a Fault."""
+    if id_ := request_id():
+        details["request_id"] = id_
     kind = _TYPES.get(code, "invalid_request_error")
     return ErrorBody(error=Fault(code=code, type=kind, message=message, param=param, **details))
 
 
-def _response(body: ErrorBody, headers: dict[str, str] | None = None) -> Response:
+def respond(body: ErrorBody, headers: dict[str, str] | None = None) -> Response:
+    """The answer with a body of an error and its status."""
     return Response(encode(body), body.error.code, headers, media_type="application/json")
 
 
 async def _error(_request: Request, error: Exception) -> Response:
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, QueueFull) else None
-    return _response(describe(error), headers)
+    return respond(describe(error), headers)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -124,7 +131,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         405: f"{request.url.path} takes {headers.get('Allow')}, not {request.method}",
     }
     message = messages.get(error.status_code, error.detail)
-    return _response(_body(error.status_code, message), headers)
+    return respond(fault(error.status_code, message), headers)
 
 
 async def _validation_error(_request: Request, error: Exception) -> Response:
@@ -133,7 +140,7 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
     first = problems[0]
     if first["type"] == "json_invalid":
         reason = f"{first['ctx']['error']} at character {first['loc'][-1]}"
-        return _response(_body(400, f"the body is not JSON: {reason}"))
+        return respond(fault(400, f"the body is not JSON: {reason}"))
     # Of the first field at fault, what was found deepest: the members of a union all complain.
     same = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
     deepest = max(same, key=lambda problem: len(problem["loc"]))
@@ -148,7 +155,7 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
         got=None if deepest["type"] == "missing" else _shown(deepest["input"]),
         wanted=" or ".join(dict.fromkeys(_wanted(problem) for problem in here)),
     )
-    return _response(describe(malformed))
+    return respond(describe(malformed))
 
 
 def _at_the_tag(problem: dict[str, Any]) -> dict[str, Any]:

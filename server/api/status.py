@@ -1,4 +1,8 @@
-"""GET /health: can this server answer, what does it serve, and does it compute what was baked?"""
+"""GET /health and /health/ready: does it live, take requests, and compute what was baked?
+
+Both have the same body. The first is 200 for as long as the process answers; the second is 503
+whenever a request would be refused: before the self-test has passed, while draining, after the end.
+"""
 
 import math
 
@@ -7,9 +11,9 @@ from pydantic import BaseModel, Field
 
 from server.api.service import Serving
 from server.runtime.selftest import Verdict
-from server.service import version
+from server.service import Service, version
 
-router = APIRouter()
+router = APIRouter(tags=["operation"])
 
 
 class Model(BaseModel):
@@ -45,12 +49,22 @@ class Health(BaseModel):
     self_test: SelfTest | None = Field(description="null while it runs.")
 
 
-@router.get("/health", responses={503: {"model": Health}})
-async def health(service: Serving, response: Response) -> Health:
+@router.get("/health")
+async def health(service: Serving) -> Health:
+    """200 while the process lives; `status` says whether requests are accepted."""
+    return _health(service)
+
+
+@router.get("/health/ready", responses={503: {"model": Health}})
+async def ready(service: Serving, response: Response) -> Health:
     """200 when requests are accepted, else 503 with the reason."""
-    problem = service.unavailable()
-    if problem:
+    if service.unavailable():
         response.status_code = 503
+    return _health(service)
+
+
+def _health(service: Service) -> Health:
+    problem = service.unavailable()
     manifest, verdict = service.manifest, service.verdict
     return Health(
         status=problem.status if problem else "ok",

@@ -30,7 +30,7 @@ from server.text.detokenize import Detokenizer, StopFilter
 from server.text.tools import CallFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -139,6 +139,22 @@ class Embedding:
     tokens: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A completion that was left: how it ended, and when what happened, as time.monotonic says it.
+
+    `started` is None when it never left the queue. It is "cancelled" when its reader left first or
+    the server stopped.
+    """
+
+    outcome: FinishReason | Literal["cancelled", "failed"]
+    prompt_tokens: int
+    cached_tokens: int
+    submitted: float
+    started: float | None
+    token_times: tuple[float, ...]
+
+
 class Completer:
     """Begins completions on an engine whose model has `vocab_size` ids and `context` positions."""
 
@@ -150,8 +166,13 @@ class Completer:
         self._vocab_size = vocab_size
         self._context = context
 
-    async def begin(self, request: CompletionRequest) -> Completion:
-        """Check a request and submit it; raises InvalidRequest, QueueFull or Unavailable."""
+    async def begin(
+        self, request: CompletionRequest, on_end: Callable[[Ended], None]
+    ) -> Completion:
+        """Check a request and submit it; raises InvalidRequest, QueueFull or Unavailable.
+
+        `on_end` is called once, when the completion is left.
+        """
         accepted = time.monotonic()
         prompt = await self._prompt_ids(request.prompt, request.field)
         seed = secrets.randbelow(SEEDS) if request.seed is None else request.seed
@@ -171,6 +192,7 @@ class Completer:
             request,
             prompt_tokens=len(prompt),
             seed=seed,
+            on_end=on_end,
         )
 
     async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
@@ -224,6 +246,7 @@ class Completion:
         *,
         prompt_tokens: int,
         seed: int,
+        on_end: Callable[[Ended], None],
     ) -> None:
         self._generation = generation
         self._tokenizer = tokenizer
@@ -234,7 +257,9 @@ class Completion:
         self._one_call = request.one_call
         self._prompt_tokens = prompt_tokens
         self._seed = seed
-        self._started = generation.submitted
+        self._on_end: Callable[[Ended], None] | None = on_end
+        self._outcome: FinishReason | Literal["cancelled", "failed"] = "cancelled"
+        self._started: float | None = None
         self._cached_tokens = 0
         self._token_times: list[float] = []
 
@@ -248,6 +273,18 @@ class Completion:
         trace: TracebackType | None,
     ) -> None:
         self._generation.__exit__(kind, error, trace)
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(
+                Ended(
+                    outcome=self._outcome,
+                    prompt_tokens=self._prompt_tokens,
+                    cached_tokens=self._cached_tokens,
+                    submitted=self._generation.submitted,
+                    started=self._started,
+                    token_times=tuple(self._token_times),
+                )
+            )
 
     async def pieces(self) -> AsyncIterator[Piece | Summary]:
         """The pieces of the answer, one per token, and the summary at the end.
@@ -273,6 +310,7 @@ class Completion:
                 case Finished():
                     raise Draining("the server stopped before the answer was complete")
                 case Failed(message):
+                    self._outcome = "failed"
                     raise GenerationFailed(message)
 
     def _piece(self, token: Token) -> Piece:
@@ -299,7 +337,10 @@ class Completion:
         return Candidate(id_, names.name(id_), names.bytes_of(id_), logprob)
 
     def _summary(self, reason: FinishReason) -> Summary:
+        self._outcome = reason
         times = self._token_times
+        submitted = self._generation.submitted
+        started = submitted if self._started is None else self._started
         # An answer that ends before its first token has spent all its time in the prefill.
         first, last = (times[0], times[-1]) if times else (time.monotonic(),) * 2
         return Summary(
@@ -308,8 +349,8 @@ class Completion:
             cached_tokens=self._cached_tokens,
             completion_tokens=len(times),
             timings=Timings(
-                queue_ms=1e3 * (self._started - self._generation.submitted),
-                prefill_ms=1e3 * (first - self._started),
+                queue_ms=1e3 * (started - submitted),
+                prefill_ms=1e3 * (first - started),
                 decode_ms=1e3 * (last - first),
                 tokens_per_second=(len(times) - 1) / (last - first) if last > first else None,
             ),

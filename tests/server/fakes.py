@@ -21,7 +21,7 @@ from models.bundle import (
     SpecialTokens,
     Target,
 )
-from server.app import create_app
+from server.app import Guards, create_app
 from server.runtime.base import read_prompt
 from server.runtime.fake import FakeRuntime
 from server.service import Service
@@ -127,12 +127,15 @@ def golden_of(
 
 
 @contextlib.contextmanager
-def running(service: Service, *, wait: bool = True) -> Iterator[httpx.Client]:
+def running(
+    service: Service, *, wait: bool = True, guards: Guards | None = None
+) -> Iterator[httpx.Client]:
     """A client of a real server in a thread, which drains when the block is left."""
     ready = threading.Event()
     bound = bind("127.0.0.1", 0)
     address = url(bound)
-    server = DrainingServer(create_app(service, on_verdict=lambda _verdict: ready.set()), service)
+    app = create_app(service, on_verdict=lambda _verdict: ready.set(), guards=guards or Guards())
+    server = DrainingServer(app, service)
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
     try:

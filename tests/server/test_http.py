@@ -341,6 +341,7 @@ def test_no_such_route_and_no_such_method(client: httpx.Client) -> None:
         "type": "not_found_error",
         "message": "there is no /nope",
         "param": None,
+        "request_id": response.headers["x-request-id"],
     }
     response = client.get("/generate")
     assert response.status_code == 405
@@ -355,8 +356,9 @@ def test_a_step_that_fails_ends_its_request_and_no_other() -> None:
         error = response.json()["error"]
         assert error["type"] == "server_error"
         assert "token 300 is poison" in error["message"]
-        events = stream(client, prompt=[POISON])
-        assert events == [("error", {"error": error})]
+        ((name, data),) = stream(client, prompt=[POISON])
+        assert data["error"].pop("request_id") != error.pop("request_id")
+        assert (name, data) == ("error", {"error": error})
         assert answer(client, max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
@@ -403,7 +405,8 @@ def refused(client: httpx.Client) -> tuple[str, str]:
     response = client.post("/generate", json={"prompt": "x"})
     assert response.status_code == 503
     assert response.json()["error"]["type"] == "unavailable_error"
-    health = client.get("/health")
+    assert client.get("/health").status_code == 200
+    health = client.get("/health/ready")
     assert health.status_code == 503
     assert response.json()["error"]["message"] == health.json()["message"]
     return health.json()["status"], health.json()["message"]
@@ -415,7 +418,7 @@ def test_until_the_self_test_is_done() -> None:
         assert refused(client)[0] == "starting"
         assert client.get("/health").json()["self_test"] is None
         deadline = time.monotonic() + 5
-        while client.get("/health").status_code != 200:
+        while client.get("/health/ready").status_code != 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert answer(client, max_tokens=1)["usage"]["completion_tokens"] == 1

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from server import flags
 from server.cli import command
-from server.settings import PREFIX, BadSettings, Settings, as_toml, load
+from server.settings import PREFIX, BadSettings, Settings, as_toml, load, read_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,10 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "port": ("99", 99),
     "tls_cert": ("c.pem", "c.pem"),
     "tls_key": ("k.pem", "k.pem"),
+    "max_body_bytes": ("1KiB", 1024),
     "shutdown_timeout": ("1.5", 1.5),
+    "api_key_file": ("keys", "keys"),
+    "cors_origins": ("https://a", ["https://a"]),
     "alias": ("gemma", "gemma"),
     "threads": ("3", 3),
     "queue_limit": ("0", 0),
@@ -30,6 +33,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "cache_dir": ("cache", "cache"),
     "cache_disk": ("5", 5),
     "log_level": ("debug", "debug"),
+    "log_format": ("json", "json"),
 }
 TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}
 
@@ -48,7 +52,7 @@ def printed(*arguments: str) -> dict[str, Any]:
 
 
 def test_every_setting_is_tried_here() -> None:
-    assert set(GIVEN) == set(Settings.model_fields) - {"bundle", "config"}
+    assert set(GIVEN) == set(Settings.model_fields) - {"bundle", "config", "api_key"}
 
 
 @pytest.mark.parametrize("name", GIVEN)
@@ -62,9 +66,12 @@ def test_a_setting_by_flag_environment_and_file(
         for part in (f"--{other.replace('_', '-')}", value)
     ]
     flag = f"--{name.replace('_', '-')}"
+    if name == "api_key_file":
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "keys").write_text("a long key\n")
     assert printed("b", flag, typed, *others)[name] == expected
     file = tmp_path / "serve.toml"
-    value = repr(expected) if isinstance(expected, (int, float)) else f'"{expected}"'
+    value = f'"{expected}"' if isinstance(expected, str) else repr(expected)
     file.write_text(f'bundle = "b"\n{name} = {value}\n')
     assert printed("--config", str(file), *others)[name] == expected
     monkeypatch.setenv(f"{PREFIX}{name.upper()}", typed)
@@ -132,6 +139,46 @@ def test_the_source_of_a_bad_value_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("HEARTH_QUEUE_LIMIT", "x")
     with pytest.raises(BadSettings, match=r"got 'x' \(from HEARTH_QUEUE_LIMIT\)"):
         load({"bundle": "b"})
+
+
+KEYS = ("first-secret", "second-secret")
+
+
+def test_keys_by_flag_environment_and_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert read_keys(load({"bundle": "b", "api_key": list(KEYS)}).settings) == KEYS
+    file = tmp_path / "keys"
+    file.write_text("\n  third-secret \n\n")
+    flags = {"bundle": "b", "api_key_file": str(file)}
+    monkeypatch.setenv("HEARTH_API_KEY", ", ".join(KEYS))
+    assert read_keys(load(flags).settings) == (*KEYS, "third-secret")
+    config = tmp_path / "serve.toml"
+    config.write_text('api_key = ["from-the-file"]')
+    monkeypatch.delenv("HEARTH_API_KEY")
+    assert read_keys(load({"bundle": "b", "config": config}).settings) == ("from-the-file",)
+
+
+def test_a_key_is_never_shown() -> None:
+    loaded = load({"bundle": "b", "api_key": list(KEYS)})
+    assert "# api_key: 2 hidden  # flag" in as_toml(loaded)
+    assert "secret" not in as_toml(loaded) + repr(loaded)
+    for wrong in (["short-1"], {"secret": 1}):
+        with pytest.raises(BadSettings) as raised:
+            load({"bundle": "b", "api_key": wrong})
+        assert str(raised.value).startswith("api_key: ")
+        assert "short-1" not in str(raised.value)
+        assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", [None, "", " \n\n", "short\na-long-key\n"])
+def test_a_file_of_no_keys_lets_nobody_in_and_not_everybody(
+    tmp_path: Path, text: str | None
+) -> None:
+    file = tmp_path / "keys"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(BadSettings, match=f"^api_key_file: {file} ") as raised:
+        read_keys(load({"bundle": "b", "api_key_file": file}).settings)
+    assert "a-long-key" not in str(raised.value)
 
 
 def test_a_command_without_its_schema_has_no_flags() -> None:

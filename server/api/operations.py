@@ -1,0 +1,126 @@
+"""What an operator asks: GET /props, /slots, /metrics and /v1/bundle.
+
+The first two have llama-server's field names for what has a counterpart there.
+"""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+
+from server.api.errors import ErrorBody
+from server.api.fields import SamplingFields
+from server.api.service import Serving
+from server.engine.state import SlotState
+from server.errors import NoSlotFree
+from server.metrics import CONTENT_TYPE
+from server.service import version
+
+router = APIRouter(tags=["operation"])
+
+
+class GenerationSettings(BaseModel):
+    """The defaults of a request: the sampling fields, and the context in tokens."""
+
+    params: dict[str, Any]
+    n_ctx: int
+
+
+class Props(BaseModel):
+    """What this server is. `bundle` is the bundle's digest, system_fingerprint of its answers."""
+
+    default_generation_settings: GenerationSettings
+    total_slots: int
+    queue_limit: int
+    model_alias: str
+    model_ftype: str = Field(description="The precision of the weights.")
+    modalities: dict[str, bool]
+    chat_template: str
+    bos_token: str
+    eos_token: str
+    build_info: str
+    bundle: str
+
+
+class NextToken(BaseModel):
+    """The answer in a slot: `n_decoded` tokens so far."""
+
+    n_decoded: int
+
+
+class Slot(BaseModel):
+    """One place for a request; the numbers are 0 and `id_task` is null while it is free."""
+
+    id: int
+    id_task: int | None
+    n_ctx: int
+    is_processing: bool
+    n_prompt_tokens: int
+    n_prompt_tokens_processed: int = Field(description="Read by the model by now.")
+    n_prompt_tokens_cache: int = Field(description="Taken from the prefix cache.")
+    next_token: list[NextToken]
+
+
+@router.get("/props")
+async def props(service: Serving) -> Props:
+    """The server's properties."""
+    manifest, state = service.manifest, service.state()
+    special = manifest.special_tokens
+    name = service.tokenizer.name
+    return Props(
+        default_generation_settings=GenerationSettings(
+            params=SamplingFields.model_validate({}).model_dump(mode="json"), n_ctx=manifest.context
+        ),
+        total_slots=len(state.slots),
+        queue_limit=state.queue_limit,
+        model_alias=service.name,
+        model_ftype=manifest.precision,
+        modalities={"vision": False, "audio": False},
+        chat_template=service.chat_template,
+        bos_token="" if special.bos is None else name(special.bos),
+        eos_token=name(special.eos[0]) if special.eos else "",
+        build_info=f"hearth {version()}",
+        bundle=service.fingerprint,
+    )
+
+
+@router.get("/slots", responses={503: {"model": ErrorBody}})
+async def slots(
+    service: Serving,
+    fail_on_no_slot: Annotated[
+        bool, Query(description="Answer 503 when every slot is busy.")
+    ] = False,
+) -> list[Slot]:
+    """What each slot is doing, as after the engine's latest step."""
+    states = service.state().slots
+    if fail_on_no_slot and all(slot.busy for slot in states):
+        raise NoSlotFree("every slot is busy")
+    return [_slot(slot, service.manifest.context) for slot in states]
+
+
+def _slot(slot: SlotState, context: int) -> Slot:
+    read = min(slot.read_tokens, slot.prompt_tokens) - slot.cached_tokens
+    return Slot(
+        id=slot.id,
+        id_task=slot.request,
+        n_ctx=context,
+        is_processing=slot.busy,
+        n_prompt_tokens=slot.prompt_tokens,
+        n_prompt_tokens_processed=max(0, read),
+        n_prompt_tokens_cache=slot.cached_tokens,
+        next_token=[NextToken(n_decoded=slot.generated_tokens)] if slot.busy else [],
+    )
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(service: Serving) -> Response:
+    """Figures in Prometheus' text format."""
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+
+@router.get("/v1/bundle")
+async def bundle(service: Serving) -> dict[str, Any]:
+    """The manifest of the bundle: what was baked, from what, by which compiler, for which CPU."""
+    manifest: dict[str, Any] = json.loads(service.manifest.to_json())
+    return manifest

@@ -1,0 +1,155 @@
+"""Figures for Prometheus: what was answered, how fast, and what the engine is doing now.
+
+One registry for each service. It knows the text layer's record of a completion and the engine's
+state, and nothing of HTTP. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from server.engine.state import CacheState, EngineState
+    from server.runtime.selftest import Verdict
+    from server.text.completion import Ended
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+# From a small model on a good CPU to a large one on a board: 200 to 1 token a second.
+_TOKEN_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+_WAIT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+class Metrics:
+    """Counts what it is told, and asks `state` and `verdict` when it is read.
+
+    `info` are facts that do not change: version, model and so on.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: Callable[[], EngineState],
+        verdict: Callable[[], Verdict | None],
+        info: Mapping[str, str],
+    ) -> None:
+        self._registry = registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
+        registry.register(_Engine(state, verdict, info))
+        self._requests = Counter(
+            "hearth_http_requests",
+            "Requests answered.",
+            ("route", "status"),
+            registry=registry,
+        )
+        self._completions = Counter(
+            "hearth_completions",
+            "Accepted completions by how they ended; cancelled: the client went away.",
+            ("outcome",),
+            registry=registry,
+        )
+        self._prompt_tokens = Counter(
+            "hearth_prompt_tokens",
+            "Tokens of prompts, read by the model or taken from the prefix cache.",
+            ("source",),
+            registry=registry,
+        )
+        self._generated_tokens = Counter(
+            "hearth_generated_tokens", "Tokens of answers.", registry=registry
+        )
+        self._queue_time = Histogram(
+            "hearth_queue_seconds",
+            "From acceptance to a slot.",
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._first_token = Histogram(
+            "hearth_time_to_first_token_seconds",
+            "From acceptance to the first token.",
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._next_token = Histogram(
+            "hearth_inter_token_seconds",
+            "Between two tokens of an answer.",
+            buckets=_TOKEN_BUCKETS,
+            registry=registry,
+        )
+
+    def answered(self, route: str, status: int) -> None:
+        """Count a request that was answered, or refused, by its route."""
+        self._requests.labels(route=route, status=str(status)).inc()
+
+    def completed(self, ended: Ended) -> None:
+        """Count a completion that has ended, in whatever way."""
+        self._completions.labels(outcome=ended.outcome).inc()
+        self._generated_tokens.inc(len(ended.token_times))
+        if ended.started is not None:
+            computed = ended.prompt_tokens - ended.cached_tokens
+            self._prompt_tokens.labels(source="model").inc(computed)
+            self._prompt_tokens.labels(source="cache").inc(ended.cached_tokens)
+            self._queue_time.observe(ended.started - ended.submitted)
+        if ended.token_times:
+            self._first_token.observe(ended.token_times[0] - ended.submitted)
+        for before, after in itertools.pairwise(ended.token_times):
+            self._next_token.observe(after - before)
+
+    def text(self) -> bytes:
+        """All figures in Prometheus' text format, CONTENT_TYPE."""
+        return generate_latest(self._registry)
+
+
+class _Engine:
+    """The figures that are read off when they are asked for."""
+
+    def __init__(
+        self,
+        state: Callable[[], EngineState],
+        verdict: Callable[[], Verdict | None],
+        info: Mapping[str, str],
+    ) -> None:
+        self._state = state
+        self._verdict = verdict
+        self._info = info
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry."""
+        state = self._state()
+        info = GaugeMetricFamily("hearth_info", "What is served.", labels=tuple(self._info))
+        info.add_metric(tuple(self._info.values()), 1)
+        yield info
+        if verdict := self._verdict():
+            passed = float(verdict.passed)
+            yield GaugeMetricFamily("hearth_self_test_passed", "1 or 0.", value=passed)
+        busy = sum(slot.busy for slot in state.slots)
+        for name, text, value in (
+            ("slots", "Requests that can be answered at once.", len(state.slots)),
+            ("slots_busy", "Requests that are being answered.", busy),
+            ("queued", "Requests that wait for a slot.", state.queued),
+            ("queue_limit", "Requests that may wait for a slot.", state.queue_limit),
+        ):
+            yield GaugeMetricFamily(f"hearth_{name}", text, value=value)
+        yield from _cache(state.cache)
+
+
+def _cache(cache: CacheState) -> Iterator[Metric]:
+    prefix = "hearth_prefix_cache"
+    for name, text, value in (
+        ("blocks", "Blocks in memory.", cache.blocks),
+        ("bytes", "Bytes in memory.", cache.bytes),
+        ("limit_bytes", "Bytes that it may take in memory.", cache.limit_bytes),
+    ):
+        yield GaugeMetricFamily(f"{prefix}_{name}", text, value=value)
+    hits = CounterMetricFamily(f"{prefix}_hits", "Blocks restored.", labels=("source",))
+    hits.add_metric(("memory",), cache.hits - cache.disk_hits)
+    hits.add_metric(("disk",), cache.disk_hits)
+    yield hits
+    yield CounterMetricFamily(f"{prefix}_misses", "Blocks computed.", value=cache.misses)
+    yield CounterMetricFamily(f"{prefix}_evictions", "Blocks given up.", value=cache.evicted)
