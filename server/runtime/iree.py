@@ -8,6 +8,7 @@ slot is first used, and every call updates them in place.
 from __future__ import annotations
 
 import atexit
+import itertools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -64,6 +65,8 @@ class IreeRuntime:
         self._device = rt.get_device("local-task")
         self._manifest = manifest
         self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}
+        # By slot, the position behind the newest one: what lies there is never seen.
+        self._ends = [0] * manifest.slots
         try:
             module = self._load(bundle)
         except (RuntimeError, ValueError) as error:
@@ -76,7 +79,7 @@ class IreeRuntime:
         )
         self._decodes = sorted(
             (call for call in calls if call.entry.kind == "decode"),
-            key=lambda call: -call.entry.batch,
+            key=lambda call: call.entry.batch,
         )
         embeds = [call for call in calls if call.entry.kind == "embed"]
         batches = [call.entry.batch for call in self._decodes]
@@ -115,7 +118,7 @@ class IreeRuntime:
     @property
     def batch(self) -> int:
         """As Runtime.batch."""
-        return self._decodes[0].entry.batch
+        return self._decodes[-1].entry.batch
 
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
         """As Runtime.prefill, by the smallest entry point that fits."""
@@ -129,25 +132,30 @@ class IreeRuntime:
         )
         padded = [*tokens, *[0] * (call.entry.tokens - len(tokens))]
         self._invoke(call, (padded, (start,)), (slot,))
+        self._ends[slot] = end
 
     def decode(
         self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
     ) -> NDArray[np.float32]:
-        """As Runtime.decode, by as few calls as the batch sizes of the bundle allow."""
+        """As Runtime.decode, by the smallest entry point that fits.
+
+        Its other places go to other slots, each at the position behind its newest one: what is
+        written there is overwritten before anybody sees it.
+        """
         assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences, of {self.batch}"
         assert len(set(slots)) == len(slots), f"a slot twice in {slots}"
         for slot, token, position in zip(slots, tokens, positions, strict=True):
             self._check(slot, (token,), position)
-        rows = []
-        first = 0
-        while first < len(slots):
-            remaining = len(slots) - first
-            call = next(call for call in self._decodes if call.entry.batch <= remaining)
-            part = slice(first, first + call.entry.batch)
-            results = self._invoke(call, (tokens[part], positions[part]), slots[part])
-            rows.append(_first(results, (call.entry.batch, self.vocab_size)))
-            first += call.entry.batch
-        return np.concatenate(rows)
+            self._ends[slot] = position + 1
+        call = next(call for call in self._decodes if call.entry.batch >= len(slots))
+        others = (slot for slot in range(self.slots) if slot not in slots)
+        fill = list(itertools.islice(others, call.entry.batch - len(slots)))
+        numbers = (
+            [*tokens, *[0] * len(fill)],
+            [*positions, *(self._ends[slot] for slot in fill)],
+        )
+        results = self._invoke(call, numbers, [*slots, *fill])
+        return _first(results, (call.entry.batch, self.vocab_size))[: len(slots)]
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """As Runtime.save."""
@@ -156,6 +164,7 @@ class IreeRuntime:
     def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
         """As Runtime.restore."""
         restore_rows(self._mapped(slot), start, blocks, self.chunk)
+        self._ends[slot] = start + len(blocks) * self.chunk
 
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         """As Runtime.embed."""
@@ -163,6 +172,7 @@ class IreeRuntime:
         self._check(slot, tokens, start)
         padded = [*tokens, *[0] * (self._embed.entry.tokens - len(tokens))]
         results = self._invoke(self._embed, (padded, (start,), (len(tokens),)), (slot,))
+        self._ends[slot] = start + len(tokens)
         return _first(results, (self.hidden,))
 
     def _load(self, bundle: Path) -> rt.VmModule:

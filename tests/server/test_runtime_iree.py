@@ -111,7 +111,7 @@ def test_slots_are_independent_whatever_the_calls(
 
 
 @pytest.mark.parametrize("slots", [[1], [3, 0], [2, 3, 1]])
-def test_a_batch_without_an_entry_point_of_its_size_is_split(
+def test_a_batch_without_an_entry_point_of_its_size_is_filled_up(
     runtime: IreeRuntime, slots: list[int]
 ) -> None:
     for slot in range(tiny.SLOTS):
