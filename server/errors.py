@@ -10,6 +10,7 @@ ServerError
  |   +- NoSlotFree         every slot is busy, and it was asked to say so
  +- QueueFull              as many requests wait as may
  +- GenerationFailed       a step of the model failed while this request was being answered
+ +- RulesFailed            the request's own rules left no token on the way
  +- ClientDisconnected     nobody is there to read the answer
 """
 
@@ -89,6 +90,10 @@ class QueueFull(ServerError):
 
 class GenerationFailed(ServerError):
     """A step of the model failed while this request was being answered."""
+
+
+class RulesFailed(ServerError):
+    """A grammar or biases left no token that could come next, on the way to the end."""
 
 
 class ClientDisconnected(ServerError):

@@ -100,7 +100,11 @@ class Service:
             else None,
         )
         self._completer = Completer(
-            self._engine, tokenizer, vocab_size=runtime.vocab_size, context=runtime.context
+            self._engine,
+            tokenizer,
+            vocab_size=runtime.vocab_size,
+            context=runtime.context,
+            eos=manifest.special_tokens.eos,
         )
 
         self.metrics = Metrics(

@@ -14,7 +14,6 @@ from server.api.openai import (
     ChosenLogprob,
     FinishWord,
     OpenAIFields,
-    PlainText,
     StreamOptions,
     Usage,
     chosen_logprob,
@@ -54,7 +53,6 @@ class ChatBody(OpenAIFields):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
         None, description="And those of so many alternatives; only with `logprobs`."
     )
-    response_format: PlainText = Field(default_factory=PlainText)
     stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
     tools: list[FunctionTool] = Field(
         default_factory=list, description="Functions that the model may call."

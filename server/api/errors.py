@@ -25,6 +25,7 @@ from server.errors import (
     GenerationFailed,
     InvalidRequest,
     QueueFull,
+    RulesFailed,
     Scalar,
     ServerError,
     Unavailable,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 # The first row whose class fits counts.
 STATUS: tuple[tuple[type[ServerError], int], ...] = (
     (InvalidRequest, 400),
+    (RulesFailed, 400),
     (QueueFull, 429),
     (ClientDisconnected, 499),  # nginx's number; nobody is there to read it
     (GenerationFailed, 500),

@@ -4,17 +4,23 @@ The names and defaults are llama-server's. A field that is unknown, or of a wron
 refused by name; null is the same as no field. It knows no route and no form of answer.
 """
 
+import json
+import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from server.engine.sampler import SamplingOptions
 from server.engine.samplers import SAMPLERS
+from server.errors import InvalidRequest
 from server.text.completion import SEEDS, CompletionRequest
+from server.text.grammar import Grammar
+from server.text.sampling import DRY_SEQUENCE_BREAKERS
 
 _DEFAULT = SamplingOptions()
 _DEPTH = 64  # of JSON in a request
+_LARGEST_BIAS = 1e6
 
 
 def _whole(text: str) -> str:
@@ -48,13 +54,29 @@ def whole_json(value: Any, *, depth: int = _DEPTH) -> Any:
     return value
 
 
+def _bias_pair(pair: list[Any]) -> list[Any]:
+    match pair:
+        case [int() | str() as token, int() | float() | False as bias]:
+            if not isinstance(token, bool) and bias is not True and abs(bias) <= _LARGEST_BIAS:
+                whole_json(token)
+                return pair
+    raise ValueError("an id or a text, and a number up to 1e6 or false")
+
+
 Text = Annotated[str, AfterValidator(_whole)]
 StopString = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_whole)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(whole_json)]
+Choices = Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=512)]
+Bias = Annotated[float, Field(ge=-_LARGEST_BIAS, le=_LARGEST_BIAS)] | Literal[False]
+Breaker = Annotated[Text, Field(min_length=1, max_length=40)]
 SamplerName = Annotated[
     str, AfterValidator(_known_sampler), Field(json_schema_extra={"enum": list(SAMPLERS)})
 ]
 Logprobs = Annotated[int, Field(ge=0, le=20)]
+LogitBias = Annotated[
+    dict[Text, Bias] | list[Annotated[list[Any], AfterValidator(_bias_pair)]],
+    Field(max_length=1024),
+]
 
 
 def prompts(field: Any, name: str) -> list[tuple[str, str | tuple[int, ...]]]:
@@ -151,8 +173,106 @@ class SamplingFields(Fields):
         return SamplingOptions(**{**same, "samplers": tuple(self.samplers)}, logprobs=logprobs)
 
 
-class GenerationFields(SamplingFields):
+class SchemaFormat(Fields):
+    """A JSON Schema as OpenAI's clients send it. It is always followed to the letter."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: Text | None = None
+    description: Text | None = None
+    schema_: JsonObject = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Fields):
+    """The form of the answer: `type`, and the field that says more of it."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    type: Literal["text", "json_object", "json_schema", "regex", "grammar", "choice"] = "text"
+    json_schema: SchemaFormat | None = None
+    schema_: JsonObject | None = Field(
+        None, alias="schema", description="With json_object, as in llama-server."
+    )
+    regex: Text | None = None
+    grammar: Text | None = Field(None, description="In llguidance's variant of Lark.")
+    choice: Choices | None = None
+
+    @model_validator(mode="after")
+    def _with_what_it_needs(self) -> Self:
+        for name in ("json_schema", "regex", "grammar", "choice"):
+            if (getattr(self, name) is not None) != (self.type == name):
+                raise ValueError(f"the field of its type {self.type}, and no field of another")
+        if self.schema_ is not None and self.type != "json_object":
+            raise ValueError("schema only with the type json_object")
+        return self
+
+    def rules(self) -> Grammar | None:
+        """What the answer must be; None for anything."""
+        at = f"response_format.{self.type}"
+        match self.type:
+            case "text":
+                return None
+            case "json_object":
+                if self.schema_ is not None:
+                    return _schema_rules(self.schema_, "response_format.schema")
+                return Grammar("json_object", field="response_format")
+            case "json_schema":
+                assert self.json_schema is not None
+                return _schema_rules(self.json_schema.schema_, f"{at}.schema")
+            case "choice":
+                return Grammar("choice", json.dumps(self.choice), at)
+            case "grammar":
+                return Grammar("lark", self.grammar or "", at)
+            case "regex":
+                return Grammar("regex", self.regex or "", at)
+
+
+class RulesFields(Fields):
+    """What the answer must be: at most one of these."""
+
+    response_format: ResponseFormat | None = Field(
+        None, description="As OpenAI's, and with a type for each of the other fields here."
+    )
+    json_schema: JsonObject | None = Field(
+        None, description="JSON that is valid by this schema; what cannot be checked is refused."
+    )
+    regex: Text | None = Field(None, description="A text that this matches as a whole.")
+    grammar: Text | None = Field(None, description="A text of this grammar, in llguidance's Lark.")
+    choice: Choices | None = Field(None, description="One of these texts.")
+
+    def rules(self) -> Grammar | None:
+        """What the answer must be; None for anything. Raises InvalidRequest for two of them."""
+        given = [
+            None if self.response_format is None else self.response_format.rules(),
+            None if self.json_schema is None else _schema_rules(self.json_schema, "json_schema"),
+            None if self.regex is None else Grammar("regex", self.regex, "regex"),
+            None if self.grammar is None else Grammar("lark", self.grammar, "grammar"),
+            None if self.choice is None else Grammar("choice", json.dumps(self.choice), "choice"),
+        ]
+        found = [grammar for grammar in given if grammar is not None]
+        if len(found) > 1:
+            first, second = found[0].field, found[1].field
+            raise InvalidRequest(field=second, got=found[1].kind, wanted=f"none beside {first}")
+        return found[0] if found else None
+
+
+def _schema_rules(schema: dict[str, Any], field: str) -> Grammar:
+    return Grammar("json_schema", json.dumps(schema, ensure_ascii=False), field)
+
+
+class GenerationFields(SamplingFields, RulesFields):
     """What every request for text has besides its prompt and its length."""
+
+    logit_bias: LogitBias = Field(
+        default_factory=list,
+        description="Added to the logits of an id, or of each token of a text; false bans them. "
+        'As [[15043, -1], ["Hello", false]] or {"15043": -1, "Hello": false}.',
+    )
+    dry_sequence_breakers: Annotated[list[Breaker], Field(min_length=1, max_length=16)] = Field(
+        default_factory=lambda: list(DRY_SEQUENCE_BREAKERS),
+        description="Texts at which DRY's repetitions end.",
+    )
 
     seed: int = Field(
         -1, ge=-1, lt=SEEDS, description="Equal seeds give equal answers; -1 draws one."
@@ -189,4 +309,16 @@ class GenerationFields(SamplingFields):
             seed=None if self.seed == -1 else (self.seed + choice) % SEEDS,
             timeout_ms=self.timeout_ms,
             cache_prompt=self.cache_prompt,
+            grammar=self.rules(),
+            logit_bias=_biases(self.logit_bias),
+            dry_sequence_breakers=tuple(self.dry_sequence_breakers),
         )
+
+
+def _biases(given: dict[str, Bias] | list[list[Any]]) -> tuple[tuple[int | str, float], ...]:
+    """Tokens, by id or text, and what is added; as in llama-server, a key of digits is an id."""
+    if isinstance(given, dict):
+        pairs = [(int(key) if key.isdecimal() else key, bias) for key, bias in given.items()]
+    else:
+        pairs = [(token, bias) for token, bias in given]
+    return tuple((token, -math.inf if bias is False else float(bias)) for token, bias in pairs)

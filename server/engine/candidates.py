@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from server.engine.constraint import ConstraintFailed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
 _BLOCK = 512
-
-
-class NothingLeft(ArithmeticError):
-    """Every token has been made impossible."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +68,7 @@ class Candidates:
     ) -> Candidates:
         """Give new logits to those of `ids`, i64 (m,), ascending, that are candidates.
 
-        `rule` gets their logits and their positions in `ids`. Raises NothingLeft.
+        `rule` gets their logits and their positions in `ids`. Raises ConstraintFailed.
         """
         if self.ids is None:
             positions, which = ids, np.arange(ids.size)
@@ -85,9 +83,9 @@ class Candidates:
         return Candidates(logits=logits, ids=self.ids).possible()
 
     def possible(self) -> Candidates:
-        """The same; raises NothingLeft if none of them can be chosen."""
+        """The same; raises ConstraintFailed if none of them can be chosen."""
         if self.logits.max() == -np.inf:
-            raise NothingLeft("the request's rules leave no token that could come next")
+            raise ConstraintFailed("the request's rules leave no token that could come next")
         return self
 
     def weights(self) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ConstraintFailed(Exception):
-    """The rules cannot be followed any further: no token is allowed, or a limit is reached."""
+    """A request's own rules leave no token that could come next, or are too much work to follow."""
 
 
 class Constraint(Protocol):

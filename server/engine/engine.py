@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from server.engine.constraint import ConstraintFailed
 from server.engine.generation import (
     Embedded,
     EmbedRequest,
@@ -342,12 +343,15 @@ class Engine:
         """An error in here ends the requests of these works, and no other."""
         try:
             yield
+            return
+        except ConstraintFailed as error:
+            event = Failed(str(error), by_rules=True)
         except Exception as error:
             log.exception("a step of the model failed")
-            message = f"a step of the model failed: {type(error).__name__}: {error}"
-            for work in works:
-                if work.request in self._live:
-                    self._end(work.request, Failed(message))
+            event = Failed(f"a step of the model failed: {type(error).__name__}: {error}")
+        for work in works:
+            if work.request in self._live:
+                self._end(work.request, event)
 
     def _announce(self, live: _Live) -> None:
         if live.admitted is not None and not live.started:

@@ -87,9 +87,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """The end of a request whose step raised."""
+    """The end of a request whose step raised; `by_rules` if its own rules made it impossible."""
 
     message: str
+    by_rules: bool = False
 
 
 Event = Started | Token | Embedded | Finished | Failed

@@ -134,8 +134,8 @@ class Sampler:
     def sample(self, logits: NDArray[np.float32]) -> Sample:
         """Choose the next token by the logits, f32 (V,), left as they are, and take it as come.
 
-        Raises FloatingPointError when the best logit is not a finite number, NothingLeft when no
-        token is possible, or ConstraintFailed.
+        Raises FloatingPointError when the best logit is not a finite number, ConstraintFailed when
+        a bias or the constraint leaves no token.
         """
         best = logits[logits.argmax()]  # of numbers and what is none, that is what is none
         if not np.isfinite(best):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from server.engine.sampler import SamplingOptions
 
+_LARGEST = float(np.finfo(np.float32).max)
 _FLOAT_MAX_LOG = 88.7228391  # of DRY's exponent, as in llama.cpp
 
 
@@ -190,7 +191,7 @@ def temperature(candidates: Candidates, view: View) -> Candidates:
         evenness = min(1.0, max(0.0, candidates.entropy() / math.log(candidates.size)))
         divisor = low + (high - low) * evenness**options.dynatemp_exponent
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        logits = candidates.logits / np.float32(divisor)
+        logits = candidates.logits / np.float32(min(divisor, _LARGEST))
         if not np.isfinite(logits.max()):  # so cold that the best one leaves the range of f32
             return candidates.best(1)
     return Candidates(logits=logits, ids=candidates.ids, ordered=candidates.ordered)

@@ -25,18 +25,21 @@ from server.engine.generation import (
     Started,
     Token,
 )
-from server.errors import Draining, GenerationFailed, InvalidRequest
+from server.errors import Draining, GenerationFailed, InvalidRequest, RulesFailed
 from server.text.detokenize import Detokenizer, StopFilter
+from server.text.grammar import Grammars
+from server.text.sampling import DRY_SEQUENCE_BREAKERS, SamplingText
 from server.text.tools import CallFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator
     from types import TracebackType
 
     from numpy.typing import NDArray
 
     from server.engine.engine import Engine
     from server.engine.sampler import SamplingOptions
+    from server.text.grammar import Grammar, Rules
     from server.text.tokenizer import Tokenizer
     from server.text.tools import CallFormat, ToolCall
 
@@ -55,6 +58,9 @@ class CompletionRequest:
     seed          None draws one
     timeout_ms    when the answer ends, finished or not, from its acceptance on; None for never
     cache_prompt  as in the engine's Request
+    grammar       what the answer must be; None for anything
+    logit_bias    added to the logits of an id, or of each token of a text
+    dry_sequence_breakers   strings at which DRY's repetitions end
     calls         how the model writes tool calls, which are then taken out of the text
     one_call      end the answer after the first call
     field         what the prompt is called where it came from, for errors
@@ -67,6 +73,9 @@ class CompletionRequest:
     seed: int | None
     timeout_ms: int | None = None
     cache_prompt: bool = True
+    grammar: Grammar | None = None
+    logit_bias: tuple[tuple[int | str, float], ...] = ()
+    dry_sequence_breakers: tuple[str, ...] = DRY_SEQUENCE_BREAKERS
     calls: CallFormat | None = None
     one_call: bool = False
     field: str = "prompt"
@@ -156,11 +165,22 @@ class Ended:
 
 
 class Completer:
-    """Begins completions on an engine whose model has `vocab_size` ids and `context` positions."""
+    """Begins completions on an engine whose model has `vocab_size` ids and `context` positions.
+
+    `eos` are the ids that end an answer.
+    """
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, *, vocab_size: int, context: int
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        *,
+        vocab_size: int,
+        context: int,
+        eos: Collection[int],
     ) -> None:
+        self._grammars = Grammars(tokenizer, vocab_size=vocab_size, ends=eos)
+        self._sampling = SamplingText(tokenizer, vocab_size=vocab_size)
         self._engine = engine
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
@@ -175,15 +195,17 @@ class Completer:
         """
         accepted = time.monotonic()
         prompt = await self._prompt_ids(request.prompt, request.field)
+        sampling, constraint = await asyncio.to_thread(self._tokens_of, request)
         seed = secrets.randbelow(SEEDS) if request.seed is None else request.seed
         generation = self._engine.submit(
             Request(
                 prompt=prompt,
                 max_tokens=self._context if request.max_tokens is None else request.max_tokens,
-                sampling=request.sampling,
+                sampling=sampling,
                 seed=seed,
                 deadline=_deadline(accepted, request.timeout_ms),
                 cache_prompt=request.cache_prompt,
+                constraint=constraint,
             )
         )
         return Completion(
@@ -209,6 +231,15 @@ class Completer:
         if mean is None:
             raise Draining("the server stopped before the answer was complete")
         return Embedding(_unit(mean), len(ids))
+
+    def _tokens_of(self, request: CompletionRequest) -> tuple[SamplingOptions, Rules | None]:
+        """What the sampler is given for what the request says in text."""
+        sampling = self._sampling.resolve(
+            request.sampling,
+            logit_bias=request.logit_bias,
+            dry_sequence_breakers=request.dry_sequence_breakers,
+        )
+        return sampling, self._grammars.rules(request.grammar) if request.grammar else None
 
     async def _prompt_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
         if len(prompt) == 0:
@@ -291,7 +322,7 @@ class Completion:
 
         After a stop string the engine still runs, until the `with` block is left.
 
-        Raises GenerationFailed, or Draining when the server stopped before the end.
+        Raises RulesFailed, GenerationFailed, or Draining when the server stopped before the end.
         """
         async for event in self._generation.events():
             match event:
@@ -309,9 +340,9 @@ class Completion:
                         yield last
                 case Finished():
                     raise Draining("the server stopped before the answer was complete")
-                case Failed(message):
+                case Failed(message, by_rules):
                     self._outcome = "failed"
-                    raise GenerationFailed(message)
+                    raise RulesFailed(message) if by_rules else GenerationFailed(message)
 
     def _piece(self, token: Token) -> Piece:
         self._token_times.append(token.at)

@@ -8,6 +8,7 @@ asked not to.
 from __future__ import annotations
 
 import bisect
+import functools
 import re
 import threading
 from dataclasses import dataclass
@@ -128,6 +129,13 @@ class Tokenizer:
         if piece is not None and self._byte_level and all(c in _BYTE_LEVEL for c in piece):
             return bytes(_BYTE_LEVEL[c] for c in piece)
         return self.name(token).encode()
+
+    @functools.cached_property
+    def words(self) -> tuple[bytes, ...]:
+        """The `bytes_of` every id, b"" where the vocabulary has a gap; takes a second, once."""
+        size = self._tokenizer.get_vocab_size()
+        known = (self._tokenizer.id_to_token(id_) is not None for id_ in range(size))
+        return tuple(self.bytes_of(id_) if is_ else b"" for id_, is_ in enumerate(known))
 
     def is_silent(self, token: int) -> bool:
         """Whether the token has no text: `decode` skips it."""

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.engine.candidates import Candidates, NothingLeft, draw, fewest, largest, total
+from server.engine.candidates import Candidates, draw, fewest, largest, total
+from server.engine.constraint import ConstraintFailed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,7 +101,7 @@ def test_an_impossible_token_has_no_part_in_the_entropy() -> None:
 
 def test_changes_that_leave_nothing_are_refused() -> None:
     candidates = Candidates(logits=np.zeros(2, np.float32))
-    with pytest.raises(NothingLeft):
+    with pytest.raises(ConstraintFailed):
         candidates.change(np.array([0, 1]), lambda logits, _which: logits - np.float32(np.inf))
     huge = candidates.change(np.array([1]), lambda logits, _which: logits + np.float32(np.inf))
     assert np.isfinite(huge.logits).all()

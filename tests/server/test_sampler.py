@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.engine.candidates import NothingLeft
 from server.engine.constraint import ConstraintFailed
 from server.engine.sampler import Sampler, SamplingOptions
 
@@ -139,7 +138,7 @@ def test_a_bias_is_added_and_an_infinite_one_bans() -> None:
     options = replace(GREEDY, logit_bias=((2, 1.5), (2, 1.0), (0, -math.inf)))
     logits = array(9, 2, 0, 1)
     assert sampler_of(options).sample(logits).token == 2
-    with pytest.raises(NothingLeft):
+    with pytest.raises(ConstraintFailed):
         sampler_of(replace(OFF, logit_bias=((0, -math.inf),))).sample(array(1))
 
 
@@ -171,9 +170,9 @@ def test_a_constraint_is_not_told_of_the_end() -> None:
 
 def test_a_constraint_that_leaves_nothing_ends_in_an_error() -> None:
     logits = array(0, 0, -np.inf)
-    with pytest.raises(NothingLeft):
+    with pytest.raises(ConstraintFailed):
         sampler_of(constraint=Only((2,), size=3)).sample(logits)
-    with pytest.raises(NothingLeft):
+    with pytest.raises(ConstraintFailed):
         sampler_of(
             replace(OFF, logit_bias=((1, -math.inf),)), constraint=Only((1,), size=3)
         ).sample(logits)
