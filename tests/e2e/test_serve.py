@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import jsonschema
 import pytest
 
 if TYPE_CHECKING:
@@ -88,6 +89,27 @@ def test_a_long_prompt_beyond_the_window(
     case = CASES["fdl_1290"]
     body = {"prompt": case["prompt_ids"], "max_tokens": 16, "temperature": 0}
     assert server[1].post("/generate", json=body).json()["token_ids"] == case["greedy_ids"][:16]
+
+
+def test_json_by_a_schema(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 30},
+            "age": {"type": "integer", "minimum": 0, "maximum": 150},
+            "likes": {"type": "array", "items": {"enum": ["tea", "coffee"]}, "maxItems": 3},
+        },
+        "required": ["name", "age", "likes"],
+        "additionalProperties": False,
+    }
+    prompt = "Ann is 41 years old and drinks nothing but tea. As JSON:\n"
+    for fields in ({"temperature": 0}, {"seed": 1}, {"seed": 2, "temperature": 1.5}):
+        body = {"prompt": prompt, "max_tokens": 120, "json_schema": schema, **fields}
+        answer = server[1].post("/generate", json=body).json()
+        assert answer["finish_reason"] == "stop"
+        jsonschema.Draft202012Validator(schema).validate(json.loads(answer["text"]))
+    body = {"prompt": prompt, "json_schema": {"not": {}}}
+    assert server[1].post("/generate", json=body).status_code == 400
 
 
 def test_sigterm_ends_it_last(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
