@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from baker import inspect as inspection
 from baker.compile import CompileError
 from baker.pipeline import BakeError, bake
+from baker.prefix import PrefixError
 from baker.quantize import NotFiniteError
 from baker.recipe import Order, RecipeError, recipes
 from baker.targets import TARGET_NAMES, TargetError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _REFUSALS = (
     BakeError, BundleError, CompileError, ConfigError, DslError, NotFiniteError, OSError,
-    RecipeError, TargetError, WeightsError,
+    PrefixError, RecipeError, TargetError, WeightsError,
 )  # fmt: skip
 _INTERRUPTED = 130
 
@@ -74,6 +75,13 @@ def bake_model(
     slots: Annotated[
         int | None, typer.Option(help="Sequences that the server can hold at once.")
     ] = None,
+    prefix: Annotated[
+        Path | None,
+        typer.Option(
+            help="A text that prompts will begin with, markup included: the bundle has it read "
+            "already. Only for a target that runs here."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The bundle's folder. A bundle there is replaced.")
     ] = None,
@@ -81,16 +89,22 @@ def bake_model(
     """Bake the model that the command is named after."""
     model = context_.command.name
     assert model is not None, "a command without a name"
-    order = Order(
-        model=model,
-        weights=weights,
-        size=size,
-        target=target,
-        precision=precision,
-        context=context,
-        slots=slots,
-        out=out,
+    _bake(
+        Order(
+            model=model,
+            weights=weights,
+            size=size,
+            target=target,
+            precision=precision,
+            context=context,
+            slots=slots,
+            prefix=prefix,
+            out=out,
+        )
     )
+
+
+def _bake(order: Order) -> None:
     began = time.perf_counter()
     try:
         path = bake(order, TerminalProgress(_console))

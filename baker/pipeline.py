@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +19,7 @@ from baker import recipe, targets
 from baker.compile import Compilation
 from baker.golden import TOLERANCE, golden_values
 from baker.parameters import locate, write_parameters
+from baker.prefix import prefix_ids, write_prefix
 from baker.reference import NumpyRuntime, stored_parameters
 from baker.tokenizer import chat_template, special_tokens, tokenizer_json
 from baker.weights.open import open_weights
@@ -64,6 +65,7 @@ class _Work:
     defaults: Defaults
     target: Target
     program: Program
+    prefix: str | None
     folder: Path
     progress: Progress
 
@@ -71,8 +73,8 @@ class _Work:
 def bake(order: Order, progress: Progress) -> Path:
     """Bake a bundle; returns its folder.
 
-    Raises WeightsError, ConfigError, RecipeError, TargetError, CompileError, BakeError or OSError;
-    then, as after KeyboardInterrupt, no bundle and no file is left behind.
+    Raises WeightsError, ConfigError, RecipeError, TargetError, CompileError, PrefixError, BakeError
+    or OSError; then, as after KeyboardInterrupt, no bundle and no file is left behind.
     """
     with progress.stage("open the weights"):
         architecture = recipe.architecture_of(order)
@@ -80,6 +82,7 @@ def bake(order: Order, progress: Progress) -> Path:
         config = _config(source, architecture)
         defaults = recipe.defaults_for(order, config)
         target = targets.find_target(order.target)
+        prefix = _prefix_text(order.prefix, target)
     with progress.stage("trace the model"):
         options = ProgramOptions(
             context=defaults.context,
@@ -90,7 +93,9 @@ def bake(order: Order, progress: Progress) -> Path:
         program = architecture.program(config, options)
     out = order.out or Path(_name(order, config, defaults, target))
     with _folder_beside(out) as folder:
-        work = _Work(source, architecture, config, defaults, target, program, folder, progress)
+        work = _Work(
+            source, architecture, config, defaults, target, program, prefix, folder, progress
+        )
         _make(work)
         _put_in_place(folder, out)
     return out
@@ -126,6 +131,36 @@ def _make(work: _Work) -> None:
             verdict = self_test(runtime, manifest.golden, manifest.tolerance)
         if not verdict.passed:
             raise BakeError(f"the compiled program is not the model: {verdict.message}")
+        _write_prefix(work, tokenizer, runtime, manifest)
+
+
+def _write_prefix(
+    work: _Work, tokenizer: Tokenizer, runtime: IreeRuntime, manifest: Manifest
+) -> None:
+    """Read the prefix, if there is one, and put what it leaves into the bundle."""
+    if work.prefix is None:
+        return
+    bos = manifest.special_tokens.bos
+    with work.progress.stage("read the prefix"):
+        ids = prefix_ids(work.prefix, tokenizer, bos, chunk=runtime.chunk, context=manifest.context)
+        path = work.folder / layout.PREFIX
+        write_prefix(runtime, ids, path)
+        files = (*manifest.files, record_file(path))
+        write_manifest(work.folder, replace(manifest, files=files))
+
+
+def _prefix_text(path: Path | None, target: Target) -> str | None:
+    if path is None:
+        return None
+    if not targets.runs_here(target):
+        raise BakeError(
+            f"--prefix: the program for {target.name} must run to read it, and this machine cannot "
+            "run it: bake on the device, or leave it out"
+        )
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BakeError(f"--prefix: {path} is not UTF-8 text: {error}") from error
 
 
 def _config(source: WeightSource, architecture: Architecture[Any]) -> ModelConfig:

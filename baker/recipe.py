@@ -43,6 +43,7 @@ class Order:
     precision: str | None
     context: int | None
     slots: int | None
+    prefix: Path | None
     out: Path | None
 
 

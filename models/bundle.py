@@ -7,6 +7,7 @@ A bundle is a directory::
     params.irpa      the weights
     tokenizer.json   as the `tokenizers` library reads it
     chat_template.jinja   only when the weights came with one
+    prefix.kv        only when asked for: KV rows of a prompt, as server/runtime/blocks.py reads it
 
 This file knows the standard library only: no arrays, no runtime, no compiler.
 
@@ -44,6 +45,7 @@ VMFB = "model.vmfb"
 PARAMETERS = "params.irpa"
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
+PREFIX = "prefix.kv"
 # The scope under which the compiled program looks its parameters up.
 PARAMETER_SCOPE = "model"
 

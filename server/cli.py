@@ -10,6 +10,7 @@ import typer
 from models.bundle import BundleError
 from server import flags, logs
 from server.app import Guards, create_app
+from server.engine.prefix_store import CannotStore
 from server.runtime.selftest import Verdict
 from server.service import EngineOptions, open_service, version
 from server.serving import CannotListen, DrainingServer, Tls, bind, url
@@ -59,13 +60,13 @@ def _serve(
         return
     try:
         run(loaded.settings, keys)
-    except (BundleError, CannotListen) as error:
+    except (BundleError, CannotListen, CannotStore) as error:
         print(f"serve: {error}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1) from error
 
 
 def run(settings: Settings, api_keys: tuple[str, ...]) -> None:
-    """Load the bundle and serve it; raises BundleError or CannotListen."""
+    """Load the bundle and serve it; raises BundleError, CannotListen or CannotStore."""
     logs.configure(settings.log_level, settings.log_format)
     began = time.perf_counter()
     # First what fails fast: a port in use is found before the bundle is loaded.

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from models.bundle import TOKENIZER, digest
+from models.bundle import PREFIX, TOKENIZER, digest
 from server.engine.engine import Engine
 from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest, SelfTestFailed, Starting, Unavailable
 from server.logs import current_note
 from server.metrics import Metrics
+from server.runtime.blocks import read_blocks
 from server.runtime.load import open_bundle
 from server.runtime.selftest import Verdict, self_test
 from server.text.chat import ChatTemplate
@@ -32,12 +33,12 @@ from server.text.completion import Completer, Completion, CompletionRequest, Emb
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from models.bundle import Manifest
     from server.engine.state import EngineState
-    from server.runtime.base import Runtime
+    from server.runtime.base import Rows, Runtime
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Service:
         *,
         name: str | None = None,
         template: ChatTemplate | None = None,
+        prefix: Mapping[bytes, Rows] | None = None,
     ) -> None:
         self.manifest = manifest
         self.tokenizer = tokenizer
@@ -95,7 +97,7 @@ class Service:
             runtime,
             eos=manifest.special_tokens.eos,
             queue_limit=options.queue_limit,
-            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store)
+            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store, pinned=prefix)
             if options.cache_ram
             else None,
         )
@@ -222,13 +224,16 @@ def open_service(
     name: str | None = None,
     options: EngineOptions = EngineOptions(),
 ) -> Service:
-    """A service on a bundle, called by its folder unless it gets a name; raises BundleError.
+    """A service on a bundle, called by its folder unless it gets a name.
+
+    Raises BundleError or CannotStore.
 
     `threads` None takes one per physical core.
     """
     manifest, runtime = open_bundle(bundle, threads=threads)
     tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
     template = ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
+    has_prefix = PREFIX in {record.name for record in manifest.files}
     return Service(
         runtime,
         tokenizer,
@@ -236,6 +241,7 @@ def open_service(
         options,
         name=name or bundle.resolve().name,
         template=template,
+        prefix=read_blocks(bundle / PREFIX) if has_prefix else None,
     )
 
 

@@ -35,6 +35,7 @@ def order(out: Path, *, precision: str = "f32", **options: object) -> Order:
         "target": "host",
         "context": None,
         "slots": None,
+        "prefix": None,
     }
     return Order(**{**asked, "precision": precision, "out": out, **options})  # type: ignore[arg-type]
 

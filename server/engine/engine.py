@@ -31,11 +31,11 @@ from server.engine.generation import (
     Started,
     Token,
 )
-from server.engine.prefix_cache import block_keys
 from server.engine.sampler import Sample, Sampler
 from server.engine.scheduler import Scheduler, Work
 from server.engine.state import CacheState, EngineState, SlotState
 from server.errors import Draining, EngineStopped, QueueFull
+from server.runtime.blocks import block_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

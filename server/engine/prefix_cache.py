@@ -1,9 +1,7 @@
-"""Blocks of KV rows by the prompts that they are the start of.
+"""Which blocks of KV rows are known, by the prompts that they are the start of.
 
-A *block* is what reading one whole chunk of a prompt leaves in the caches of a slot. Its key is a
-digest of the block's tokens and the key of the block before, so that it stands for all tokens from
-position 0 to the block's end: equal keys, equal rows. Whoever continues from blocks that were found
-here does what they would have done after reading the tokens.
+Blocks and their keys are those of server/runtime/blocks.py. Whoever continues from blocks that were
+found here does what they would have done after reading the tokens.
 
 Blocks are opaque bytes. What is too much goes, least recently used first, and of a prompt its end
 before its start, as a block without the ones before it is of no use. The cache knows no slots, no
@@ -12,15 +10,13 @@ requests and no runtime. It belongs to one thread; `state` may be called from an
 
 from __future__ import annotations
 
-import hashlib
-from array import array
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
 from server.engine.state import CacheState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from server.runtime.base import Rows
 
@@ -35,22 +31,22 @@ class Store(Protocol):
         """Keep a block, some time later, perhaps; returns at once."""
 
 
-def block_keys(tokens: Sequence[int], chunk: int) -> tuple[bytes, ...]:
-    """The keys of the whole chunks of `chunk` tokens that lie in `tokens`, first to last."""
-    keys: list[bytes] = []
-    for start in range(0, len(tokens) - chunk + 1, chunk):
-        before = keys[-1] if keys else b""
-        own = array("q", tokens[start : start + chunk]).tobytes()
-        keys.append(hashlib.sha256(before + own).digest())
-    return tuple(keys)
-
-
 class PrefixCache:
-    """At most `limit_bytes` of blocks, and behind them a store."""
+    """At most `limit_bytes` of blocks, and behind them a store.
 
-    def __init__(self, *, limit_bytes: int, store: Store | None = None) -> None:
+    The `pinned` blocks are always there, and count for nothing but the hits.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit_bytes: int,
+        store: Store | None = None,
+        pinned: Mapping[bytes, Rows] | None = None,
+    ) -> None:
         self._limit = limit_bytes
         self._store = store
+        self._pinned = pinned or {}
         self._blocks: OrderedDict[bytes, Rows] = OrderedDict()  # least recently used first
         self._bytes = self._hits = self._disk_hits = self._misses = self._evicted = 0
 
@@ -91,7 +87,9 @@ class PrefixCache:
         )
 
     def _get(self, key: bytes) -> Rows | None:
-        rows = self._blocks.get(key)
+        rows = self._pinned.get(key)
+        if rows is None:
+            rows = self._blocks.get(key)
         if rows is None and self._store is not None:
             rows = self._store.load(key)
             if rows is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from server.runtime.base import Rows
 
-_SAVED = 0x5A4ED
+_SAVED, _PADDING = 0x5A4ED, -1
 
 
 @dataclass(kw_only=True)
@@ -54,16 +54,18 @@ class FakeRuntime:
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """As Runtime.save; the block knows everything that was read before it."""
         assert self._prefilled.get(slot) == (start, stop), f"no prefill wrote {start} to {stop}"
-        return np.array([_SAVED, start, *self._read[slot][:stop]], np.int32).view(np.uint8)
+        block = np.full(self.context + 3, _PADDING, np.int32)
+        block[: stop + 3] = _SAVED, start, stop, *self._read[slot][:stop]
+        return block.view(np.uint8)
 
     def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
         """As Runtime.restore; refuses what does not continue what the slot has read."""
         for at, block in enumerate(blocks):
-            magic, first, *read = (int(value) for value in block.view(np.int32))
+            magic, first, stop, *read = (int(value) for value in block.view(np.int32))
             assert magic == _SAVED, "restoring what was never saved"
             assert first == start + at * self.chunk, f"a block of position {first}, put elsewhere"
             assert read[:first] == self._read[slot][:first], "a block that follows something else"
-            self._read[slot] = read
+            self._read[slot] = read[:stop]
         self._prefilled.pop(slot, None)
 
     def decode(

@@ -114,7 +114,7 @@ def check(client: Client, events: list[Event], expected: list[int]) -> None:
     st.integers(1, 8),
     st.integers(1, 8),
     st.integers(1, 6),
-    st.sampled_from([0, 300, 10**6]),
+    st.sampled_from([0, 500, 10**6]),
     st.booleans(),
 )
 def test_one_end_each_and_the_tokens_of_a_request_alone(

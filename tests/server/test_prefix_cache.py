@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.engine.prefix_cache import PrefixCache, block_keys
+from server.engine.prefix_cache import PrefixCache
+from server.runtime.blocks import block_keys
 
 if TYPE_CHECKING:
     from server.runtime.base import Rows
@@ -46,26 +47,6 @@ class MemoryStore:
 
     def save(self, key: bytes, rows: Rows) -> None:
         self.blocks[key] = rows
-
-
-@given(st.lists(st.integers(0, 2**31), max_size=20), st.integers(1, 6), st.data())
-def test_a_key_stands_for_all_tokens_up_to_its_end(
-    tokens: list[int], chunk: int, data: st.DataObject
-) -> None:
-    keys = block_keys(tokens, chunk)
-    assert len(keys) == len(tokens) // chunk
-    assert len(set(keys)) == len(keys)
-    if tokens:
-        where = data.draw(st.integers(0, len(tokens) - 1))
-        changed = [*tokens[:where], tokens[where] + 1, *tokens[where + 1 :]]
-        others = block_keys(changed, chunk)
-        assert others[: where // chunk] == keys[: where // chunk]
-        assert not set(others[where // chunk :]) & set(keys)
-
-
-def test_keys_do_not_depend_on_what_comes_after() -> None:
-    assert block_keys([1, 2, 3, 4, 5], 2) == block_keys([1, 2, 3, 4], 2)
-    assert block_keys([1, 2, 3, 4], 2) != block_keys([1, 2, 3, 4], 4)
 
 
 def test_the_longest_known_start_is_found() -> None:
@@ -130,3 +111,13 @@ def test_what_came_from_the_store_is_not_saved_again() -> None:
     add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
     store.save = lambda *_: 1 / 0  # type: ignore[method-assign, assignment]
     add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
+
+
+def test_what_is_pinned_is_always_there() -> None:
+    keys = block_keys([1, 2, 3], 1)
+    cache = PrefixCache(limit_bytes=SIZE, pinned={key: rows_of(key) for key in keys[:2]})
+    add_all(cache, keys)
+    for other in range(5, 9):
+        add_all(cache, block_keys([other], 1))
+    assert found(cache, keys) == 2
+    assert cache.state().bytes == SIZE
