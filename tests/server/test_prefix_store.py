@@ -194,6 +194,20 @@ def test_a_place_that_is_no_folder_is_refused(tmp_path: Path) -> None:
         PrefixStore(tmp_path / "file", bundle=BUNDLE, limit_bytes=1)
 
 
+def test_a_file_gets_its_name_when_all_of_it_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+
+    def fsync(file: int) -> None:
+        synced.append((os.fstat(file).st_size, len(list(tmp_path.rglob("*.kv")))))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write(tmp_path, 1)
+    assert synced[0] == (SIZE + prefix_store._HEADER.size, 0)
+    assert [named for _, named in synced[1:]] == [1]  # and then the folder
+
+
 def test_a_process_killed_while_it_writes_leaves_only_whole_files(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
