@@ -48,7 +48,7 @@ def _serve(
 
     SIGTERM and Ctrl-C finish the accepted requests and exit; a second one exits at once.
     """
-    typed = flags.given({"bundle": bundle, **options})
+    typed = flags.given(Settings, {"bundle": bundle, **options})
     try:
         loaded = load(typed)
         keys = read_keys(loaded.settings)

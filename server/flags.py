@@ -7,6 +7,7 @@ and the model says what is wrong with it.
 from __future__ import annotations
 
 import inspect
+import json
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound="Callable[..., None]")
 
-_METAVARS = {"int": "N", "float": "X", "Path": "PATH", "ByteSize": "SIZE"}
+_METAVARS = {
+    "int": "N",
+    "float": "X",
+    "Path": "PATH",
+    "ByteSize": "SIZE",
+    "bool": "BOOL",
+    "dict": "JSON",
+}
 
 
 def takes(
@@ -29,7 +37,7 @@ def takes(
     """Give a command, which takes `**flags`, a flag for every field of the schema.
 
     What was typed comes as text, or as a list of texts for a field of many values, by the field's
-    name; `given` drops the rest.
+    name; `given` reads it.
     """
 
     def derive(command: Command) -> Command:
@@ -49,9 +57,20 @@ def takes(
     return derive
 
 
-def given(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags that were typed."""
-    return {name: value for name, value in flags.items() if value not in (None, [])}
+def given(schema: type[BaseModel], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that were typed; those of fields that take an object are read as JSON."""
+    return {
+        name: _json(value) if _takes_object(schema.model_fields[name]) else value
+        for name, value in flags.items()
+        if value not in (None, [])
+    }
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text  # for the model to refuse
 
 
 def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
@@ -66,7 +85,7 @@ def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
         show_default=False,
         rich_help_panel=str(group) if group else None,
     )
-    kind = list[str] if takes_many(field) else str
+    kind = list[str] if _takes_many(field) else str
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -75,9 +94,14 @@ def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
     )
 
 
-def takes_many(field: FieldInfo) -> bool:
+def _takes_object(field: FieldInfo) -> bool:
+    return "dict" in _type_names(field.annotation)
+
+
+def _takes_many(field: FieldInfo) -> bool:
     """Whether the flag may be repeated."""
-    return bool({"tuple", "list"} & set(_type_names(field.annotation)))
+    types = set(_type_names(field.annotation))
+    return "dict" not in types and bool({"tuple", "list"} & types)
 
 
 def _default(field: FieldInfo) -> str:
@@ -86,6 +110,8 @@ def _default(field: FieldInfo) -> str:
         return f" (default: {_with_unit(value)})"
     if value is None or value == () or value == [] or field.is_required():
         return ""
+    if isinstance(value, list):
+        value = " ".join(map(str, value))
     return f" (default: {value})"
 
 

@@ -187,7 +187,7 @@ def test_a_command_without_its_schema_has_no_flags() -> None:
     @app.command()
     @flags.takes(Settings, leave_out=frozenset(Settings.model_fields) - {"port"})
     def show(**given: Any) -> None:
-        typer.echo(repr(flags.given(given)))
+        typer.echo(repr(flags.given(Settings, given)))
 
     assert CliRunner().invoke(app, ["--port", "7"]).output == "{'port': '7'}\n"
     assert CliRunner().invoke(app, []).output == "{}\n"

@@ -1,0 +1,32 @@
+"""`generate` on the real model: llama.cpp's greedy text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.test_serve import CASES
+
+if TYPE_CHECKING:
+    from tests.conftest import Bundles
+
+pytestmark = pytest.mark.slow
+
+
+def test_generate_writes_llama_cpps_words(bundles: Bundles) -> None:
+    case = CASES["story"]
+    result = subprocess.run(
+        [
+            *(sys.executable, "-c", "from server.terminal.cli import generate; generate()"),
+            *(str(bundles["f32"]), case["prompt"], "--temperature", "0", "--max-tokens", "64"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert result.stdout == case["text"] + "\n"
+    assert "tokens/s" in result.stderr
