@@ -50,11 +50,11 @@ TOLERANCES = {
         "llama.cpp takes its GELU from a table in f16",
     ),
     "bf16": Tolerance(
-        largest=0.15,
+        largest=0.25,
         mean=math.inf,
         exact_share=0.7,
-        reason="8 bits of fraction: llama.cpp itself comes within 0.146 of its F32 on a BF16 GGUF, "
-        "with all tokens equal in 8 of 10 cases",
+        reason="8 bits of fraction: on BF16 GGUFs llama.cpp itself differs from its F32 by 0.146 "
+        "(Gemma 3 270M, with all tokens equal in 8 of 10 cases) and 0.164 (SmolLM2 135M)",
     ),
     "int8": Tolerance(
         largest=math.inf,

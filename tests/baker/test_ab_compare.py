@@ -133,7 +133,7 @@ def results(*, exact: int, of: int, largest: float = 0.0, mean: float = 0.0) -> 
         ("f32", {"exact": 10, "largest": 0.02, "mean": 0.002}, {"largest": 0.0201}),
         ("f32", {"exact": 10, "largest": 0.02, "mean": 0.002}, {"mean": 0.00201}),
         ("f32", {"exact": 10}, {"exact": 9}),
-        ("bf16", {"exact": 7, "largest": 0.15, "mean": 0.1}, {"largest": 0.1501}),
+        ("bf16", {"exact": 7, "largest": 0.25, "mean": 0.1}, {"largest": 0.2501}),
         ("bf16", {"exact": 7}, {"exact": 6}),
     ],
 )
