@@ -1,0 +1,120 @@
+"""A server as a process: started, waited for, looked at through /proc, ended. Linux only.
+
+It knows command lines and process ids, and of HTTP only whether the server completes a prompt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PATIENCE = 300  # seconds to load a model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A name for the table, and a command to which `--port N` is added."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A server that answers."""
+
+    url: str
+    pid: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What a process and all that it started hold: resident MB, open files, threads."""
+
+    resident_mb: float
+    files: int
+    threads: int
+
+
+class ServerFailed(Exception):
+    """A server did not come up, or went down."""
+
+
+@contextlib.contextmanager
+def running(server: Server) -> Iterator[Running]:
+    """The server, once it has completed a prompt; ended with the block. Raises ServerFailed."""
+    port = _free_port()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [*server.command, "--port", str(port)], stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            if not _answers(url, process):
+                log.seek(0)
+                said = log.read().decode(errors="replace").strip()[-1000:]
+                raise ServerFailed(f"{server.name} does not answer: {said or 'it said nothing'}")
+            yield Running(url=url, pid=process.pid)
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def resources(pid: int) -> Resources:
+    """What the process tree holds now; raises ServerFailed when it has ended."""
+    try:
+        members = _tree(pid)
+        statuses = [_status(member) for member in members]
+        return Resources(
+            resident_mb=sum(int(status["VmRSS"].split()[0]) for status in statuses) * 1024 / 1e6,
+            files=sum(len(list(Path(f"/proc/{member}/fd").iterdir())) for member in members),
+            threads=sum(int(status["Threads"]) for status in statuses),
+        )
+    except (OSError, KeyError) as error:  # a process that has ended has no memory
+        raise ServerFailed(f"a server ended while it was measured: {error}") from error
+
+
+def _tree(pid: int) -> list[int]:
+    """The process and those below it."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    below = [int(child) for path in children for child in path.read_text("ascii").split()]
+    return [pid, *(member for child in below for member in _tree(child))]
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
+    return {name: value for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
+    """Whether it completes a prompt before it ends or patience does."""
+    deadline = time.monotonic() + _PATIENCE
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            body = {"prompt": "Hello", "max_tokens": 1}
+            if httpx.post(f"{url}/v1/completions", json=body, timeout=60).status_code == 200:
+                return True
+        time.sleep(0.1)
+    return False

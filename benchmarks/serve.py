@@ -1,0 +1,222 @@
+"""Our server and llama-server on this machine under load, in turn: speed, latency, memory.
+
+    python -m benchmarks.serve BUNDLE --llama-cpp MODEL.gguf --llama-server PATH --json figures.json
+    python -m benchmarks.serve BUNDLE --soak 30 --json soak.json
+
+Compare like with like: a bf16 bundle with a BF16 GGUF, an int8 bundle with a Q8_0 one. The servers
+get the same threads, slots, context and memory for prompts, and the same requests through the same
+route. Only one runs at a time, and each round is led by the other one. Without --llama-cpp only
+ours is measured. --soak lets ours serve a mix of requests for so many minutes and tells whether
+its memory grows. The client needs some of the processor, of both servers alike. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from benchmarks.client import Prompts, connect
+from benchmarks.processes import Running, Server, ServerFailed, resources, running
+from benchmarks.report import (
+    Figure,
+    Rounds,
+    look_at_machine,
+    physical_cores,
+    print_table,
+    write_json,
+)
+from benchmarks.scenarios import (
+    HOT_FIGURES,
+    LONG_FIGURES,
+    Asker,
+    hot_prompts,
+    long_prompts,
+    throughput,
+    throughput_figures,
+)
+from benchmarks.soak import FIGURES as SOAK_FIGURES
+from benchmarks.soak import soak
+from models.bundle import Manifest, read_manifest
+from server.service import version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CACHE_MB = 256  # for prompts that were read before, besides what is in the slots
+_SERVER_FIGURES = (
+    Figure("resident_before_mb", "resident before, MB"),
+    Figure("resident_after_mb", "resident after, MB"),
+    Figure("failed", "failed requests"),
+)
+
+
+def hearth(bundle: Path, threads: int) -> Server:
+    """Our server, of this environment."""
+    serve = str(Path(sys.executable).with_name("serve"))
+    limits = ("--threads", str(threads), "--cache-ram", f"{_CACHE_MB}MiB")
+    return Server(name="hearth", command=(serve, str(bundle), *limits))
+
+
+def llama_server(program: str, model: Path, manifest: Manifest, threads: int) -> Server:
+    """llama-server with continuous batching, and the bundle's slots, each with its own context."""
+    flags = {
+        "-m": model,
+        "-np": manifest.slots,
+        "-c": manifest.slots * manifest.context,
+        "-t": threads,
+        "--cache-ram": _CACHE_MB,
+    }
+    options = [str(part) for pair in flags.items() for part in pair]
+    return Server(name="llama-server", command=(program, *options, "-cb", "-no-kvu", "--no-webui"))
+
+
+async def measure(
+    server: Running, seed: str, clients: Sequence[int], requests: int
+) -> tuple[dict[str, float], list[str]]:
+    """All scenarios on one server: their figures, and what went wrong with requests."""
+    figures = {
+        "load_before": os.getloadavg()[0],
+        "resident_before_mb": resources(server.pid).resident_mb,
+    }
+    began, busy = time.perf_counter(), time.process_time()
+    async with connect(server.url) as client:
+        asker = Asker(client=client, prompts=Prompts(seed))
+        for number in clients:
+            figures |= await throughput(asker, number, requests)
+        figures |= await long_prompts(asker)
+        figures |= await hot_prompts(asker)
+    busy = (time.process_time() - busy) / (time.perf_counter() - began)
+    return {
+        **figures,
+        "resident_after_mb": resources(server.pid).resident_mb,
+        "client_cores": busy,
+        "failed": len(asker.failures),
+    }, asker.failures
+
+
+def run_rounds(
+    servers: list[Server], arguments: argparse.Namespace, console: Console
+) -> dict[str, Rounds]:
+    """The figures of each server, one for each round; raises ServerFailed."""
+    measured: dict[str, Rounds] = {server.name: [] for server in servers}
+    for number in range(arguments.rounds):
+        for server in servers if number % 2 == 0 else reversed(servers):
+            with running(server) as process:
+                # Both get the same prompts, and every round new ones.
+                seed = f"{arguments.seed}-{number}"
+                figures, failures = asyncio.run(
+                    measure(process, seed, arguments.clients, arguments.requests)
+                )
+            measured[server.name].append(figures)
+            rates = ", ".join(f"{figures[f'{n}_rate']:.0f}" for n in arguments.clients)
+            console.print(
+                f"round {number + 1} of {arguments.rounds}, load {figures['load_before']:.1f}: "
+                f"{server.name} generates {rates} tokens/s",
+                highlight=False,
+            )
+            for failure in failures[:3]:
+                console.print(f"{server.name}: {failure}", style="red", markup=False)
+    return measured
+
+
+def version_of(program: str) -> str:
+    """What llama-server says of itself."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return (said.stdout + said.stderr).partition("\n")[0]
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--llama-cpp", type=Path, metavar="MODEL.gguf")
+    parser.add_argument("--llama-server", default="llama-server", metavar="PATH")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 8, 16], metavar="N")
+    parser.add_argument("--requests", type=int, default=3, help="of each client")
+    parser.add_argument("--threads", type=int, default=physical_cores(), help="of both servers")
+    parser.add_argument("--seed", default="0", help="of the prompts")
+    parser.add_argument("--soak", type=float, metavar="MINUTES")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    return parser.parse_args()
+
+
+def compare(arguments: argparse.Namespace) -> bool:
+    """Measure, print the table, write the figures; whether no request failed."""
+    manifest = read_manifest(arguments.bundle)
+    servers = [hearth(arguments.bundle, arguments.threads)]
+    versions = {"hearth": version()}
+    if arguments.llama_cpp is not None:
+        program = shutil.which(arguments.llama_server) or sys.exit(
+            f"serve: there is no {arguments.llama_server}: see --llama-server"
+        )
+        servers.append(llama_server(program, arguments.llama_cpp, manifest, arguments.threads))
+        versions["llama-server"] = version_of(program)
+    machine = look_at_machine(arguments.threads)
+    measured = run_rounds(servers, arguments, Console(stderr=True))
+    rows = [row for number in arguments.clients for row in throughput_figures(number)]
+    title = f"{machine}; {manifest.precision} bundle, medians of {arguments.rounds} rounds"
+    print_table(title, [*rows, *LONG_FIGURES, *HOT_FIGURES, *_SERVER_FIGURES], measured)
+    if arguments.json is not None:
+        write_json(
+            arguments.json,
+            machine,
+            versions=versions,
+            commands={server.name: server.command for server in servers},
+            precision=manifest.precision,
+            seed=arguments.seed,
+            requests_of_a_client=arguments.requests,
+            rounds=measured,
+        )
+    return not any(figures["failed"] for rounds in measured.values() for figures in rounds)
+
+
+def run_soak(arguments: argparse.Namespace) -> bool:
+    """Soak our server, print what was seen, write it; whether all was well."""
+    server = hearth(arguments.bundle, arguments.threads)
+    machine = look_at_machine(arguments.threads)
+    with running(server) as process:
+        soaked = asyncio.run(soak(process, arguments.soak * 60, arguments.seed))
+    console = Console()
+    title = f"{machine}; {arguments.soak:g} minutes, {soaked.requests}"
+    print_table(title, SOAK_FIGURES, {server.name: [soaked.figures()]})
+    for problem in soaked.unexpected[:5]:
+        console.print(problem, style="red", markup=False)
+    console.print("health: ok" if soaked.healthy else "health: not ok", highlight=False)
+    if arguments.json is not None:
+        write_json(
+            arguments.json,
+            machine,
+            versions={"hearth": version()},
+            commands={server.name: server.command},
+            minutes=arguments.soak,
+            figures=soaked.figures(),
+            **asdict(soaked),
+        )
+    return soaked.healthy and not soaked.unexpected
+
+
+def main() -> None:
+    """Compare, or soak; status 1 when a request or a server failed."""
+    arguments = options()
+    try:
+        well = compare(arguments) if arguments.soak is None else run_soak(arguments)
+    except ServerFailed as error:
+        sys.exit(f"serve: {error}")
+    sys.exit(0 if well else 1)
+
+
+if __name__ == "__main__":
+    main()

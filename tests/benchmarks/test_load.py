@@ -1,0 +1,156 @@
+"""The load benchmark's client, scenarios and soak, on our HTTP server with a fake runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from benchmarks.client import Answer, Prompts, RequestFailed, ask, connect
+from benchmarks.processes import Running, Server, ServerFailed, resources
+from benchmarks.processes import running as running_process
+from benchmarks.scenarios import Asker, throughput
+from benchmarks.soak import Sample, growth, soak
+from tests.server.fakes import fake_service, gemma_like, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with running(fake_service(gemma_like(), context=16384, slots=4)) as client:
+        yield str(client.base_url)
+
+
+async def asked(client: httpx.AsyncClient, prompt: str, tokens: int) -> Answer:
+    async with client:
+        return await ask(client, prompt, tokens)
+
+
+def test_an_answer_has_the_tokens_that_were_asked_for(url: str) -> None:
+    answer = asyncio.run(asked(connect(url), "the fox", 12))
+    assert answer.tokens == 12
+    assert 1 <= len(answer.arrivals) <= 12
+    assert sorted(answer.arrivals) == list(answer.arrivals)
+    assert answer.first_token > 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"choices": [{"text": "a"}], "usage": {"completion_tokens": 3}}', "[DONE]"], "wanted 4"),
+        (['{"choices": [{"text": "a"}]}', "[DONE]"], "wanted 4"),
+        (['{"choices": [{"text": "a"}], "usage": {"completion_tokens": 4}}'], "DONE"),
+        (['{"choices": [{"text": ""}], "usage": {"completion_tokens": 4}}', "[DONE]"], "no text"),
+        ([], "DONE"),
+    ],
+)
+def test_an_answer_that_is_not_whole_has_failed(lines: list[str], message: str) -> None:
+    content = "".join(f"data: {line}\n\n" for line in lines)
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=content))
+    client = httpx.AsyncClient(transport=transport, base_url="http://test")
+    with pytest.raises(RequestFailed, match=message):
+        asyncio.run(asked(client, "x", 4))
+
+
+def test_a_request_that_is_refused_has_failed(url: str) -> None:
+    with pytest.raises(RequestFailed, match="400"):
+        asyncio.run(asked(connect(url), "x" * 20_000, 4))
+
+
+def test_gaps_are_those_that_touch_a_span() -> None:
+    answer = Answer(sent=0, arrivals=(1, 2, 4, 8), prompt_tokens=1, tokens=4)
+    assert answer.gaps() == [1, 2, 4]
+    assert answer.gaps([(2.5, 3)]) == [2]
+    assert answer.gaps([(0, 1.5), (5, 9)]) == [1, 4]
+    assert answer.gaps([]) == []
+
+
+def test_prompts_follow_from_the_seed_and_do_not_repeat() -> None:
+    texts = [Prompts("a"), Prompts("a"), Prompts("b")]
+    first, same, other = ([prompts.text(5) for _ in range(100)] for prompts in texts)
+    assert first == same
+    assert len({*first, *other}) == 200
+
+
+def test_a_scenario_on_a_server(url: str) -> None:
+    async def run() -> tuple[dict[str, float], list[str]]:
+        async with connect(url) as client:
+            asker = Asker(client=client, prompts=Prompts("test"))
+            return await throughput(asker, 2, 1), asker.failures
+
+    figures, failures = asyncio.run(run())
+    assert failures == []
+    assert all(value > 0 for value in figures.values())
+    json.dumps(figures, allow_nan=False)
+
+
+def test_what_fails_is_counted_and_ends_nothing() -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(503, text="no"))
+
+    async def run() -> list[str]:
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            asker = Asker(client=client, prompts=Prompts("test"))
+            await throughput(asker, 2, 3)
+            return asker.failures
+
+    failures = asyncio.run(run())
+    assert len(failures) == 6
+    assert "503" in failures[0]
+
+
+def test_a_soak_of_a_sound_server_meets_nothing_unexpected(url: str) -> None:
+    soaked = asyncio.run(soak(Running(url=url, pid=os.getpid()), 1, "test"))
+    assert soaked.unexpected == ()
+    assert soaked.healthy
+    assert len(soaked.requests) > 3
+    assert soaked.figures()["resident_peak_mb"] > 10
+
+
+def test_a_soak_sees_a_server_that_refuses_everything(url: str) -> None:
+    soaked = asyncio.run(soak(Running(url=f"{url}/nowhere", pid=os.getpid()), 0.2, "test"))
+    assert soaked.unexpected
+    assert not soaked.healthy
+
+
+def test_growth_is_that_of_the_second_half() -> None:
+    def sample(seconds: float, resident: float) -> Sample:
+        return Sample(seconds=seconds, resident_mb=resident, files=1, threads=1)
+
+    early = [sample(second, second * 100) for second in range(0, 1800, 5)]
+    late = [sample(second, 500 + second / 360) for second in range(1800, 3601, 5)]
+    assert growth([*early, *late]) == pytest.approx(10)
+
+
+def test_resources_are_those_of_the_whole_tree() -> None:
+    child = "import subprocess, sys; print(flush=True); sys.stdin.read()"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = resources(process.pid)
+        process.stdin.close()
+    assert found.threads == 2
+    assert found.files >= 6
+    assert found.resident_mb > 10
+    with pytest.raises(ServerFailed):
+        resources(process.pid)
+
+
+def test_a_server_that_does_not_come_up_says_why() -> None:
+    command = (sys.executable, "-c", "raise SystemExit('there is no such model')")
+    with (
+        pytest.raises(ServerFailed, match="bad does not answer: there is no such model"),
+        running_process(Server(name="bad", command=command)),
+    ):
+        pass
