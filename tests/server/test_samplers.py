@@ -135,6 +135,12 @@ def test_typical_p(logits: list[float], share: float, least: int) -> None:
     assert sorted(distances[i] for i in kept) == pytest.approx(expected, abs=1e-4)
 
 
+def test_a_share_that_is_just_reached_is_enough_for_top_p_and_not_for_typical_p() -> None:
+    logits = [0.0] * 4
+    assert set(after("top_p", logits, replace(OFF, top_p=0.5))) == {0, 1}
+    assert set(after("typ_p", logits, replace(OFF, typical_p=0.5))) == {0, 1, 2}
+
+
 @given(logits_of, st.floats(0.01, 0.6), st.integers(0, 9))
 def test_xtc_drops_all_above_the_threshold_but_the_last(
     logits: list[float], threshold: float, least: int
