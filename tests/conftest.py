@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from baker.pipeline import bake
 from baker.recipe import Order, packaged_weights
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from baker.weights.source import WeightSource
+
+
+# A busy machine is no defect of what is tested.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 class Silent:
