@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -12,9 +14,6 @@ from typer.testing import CliRunner
 from server import flags
 from server.cli import command
 from server.settings import PREFIX, BadSettings, Settings, as_toml, load, read_keys
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # For every setting, a value that is not its default: as a flag, and what it is read as.
 GIVEN: dict[str, tuple[str, Any]] = {
@@ -126,6 +125,17 @@ def test_a_file_that_is_refused(tmp_path: Path, text: str, message: str) -> None
     file.write_text(text)
     with pytest.raises(BadSettings, match="^" + message.format(file=file)):
         load({"bundle": "b", "config": str(file)})
+
+
+def test_the_readmes_file_is_taken(tmp_path: Path) -> None:
+    readme = Path(__file__).parents[2] / "README.md"
+    found = re.search(r"<!-- config -->\n```toml\n(.*?)```", readme.read_text(), re.DOTALL)
+    assert found
+    file = tmp_path / "serve.toml"
+    file.write_text(found[1])
+    loaded = load({"config": file})
+    assert loaded.settings.max_body_bytes == 2**20
+    assert set(loaded.origins) - {"config"} == set(tomllib.loads(found[1]))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

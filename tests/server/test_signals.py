@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.server.test_http import answer, stream
+from tests.server.test_operations import figure, figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,3 +84,25 @@ def test_a_second_signal_does_not_wait(
         assert process.wait(2) == 0
         with pytest.raises(httpx.HTTPError):
             running.result().raise_for_status()
+
+
+def test_under_load_every_accepted_request_is_answered(
+    server: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    process, client = server
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(answer, client, max_tokens=15, seed=n) for n in range(8)]
+        deadline = time.monotonic() + 10
+        accepted, running = 0.0, 0.0
+        while accepted < 8:
+            assert time.monotonic() < deadline
+            found = figures(client)
+            running = figure(found, "slots_busy") + figure(found, "queued")
+            accepted = running + figure(found, "completions_total", "length")
+        assert running >= 1
+        process.send_signal(signal.SIGTERM)
+        for number, job in enumerate(jobs):
+            data = job.result(timeout=20)
+            assert data["usage"]["completion_tokens"] == 15
+            assert data["seed"] == number
+    assert process.wait(10) == 0
