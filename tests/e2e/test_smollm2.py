@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,9 @@ from baker.reference import open_reference
 from models.bundle import CHAT_TEMPLATE, TOKENIZER, read_manifest
 from server.runtime.base import read_prompt
 from server.runtime.load import open_bundle
+from server.service import open_service
 from tests.conftest import Silent, order
+from tests.server.openai_servers import client_of
 
 if TYPE_CHECKING:
     from server.runtime.iree import IreeRuntime
@@ -83,3 +85,17 @@ def test_a_question_in_chat_form_is_answered_and_the_answer_ends(
         logits = runtime.decode([0], [token], [len(prompt) + len(answer)])[0]
         answer.append(token)
     assert "Paris" in tokenizer.decode(answer)
+
+
+def test_a_conversation_by_the_openai_client(bundle: Path) -> None:
+    question: Any = [{"role": "user", "content": "What is the capital of France?"}]
+    with client_of(open_service(bundle)) as client:
+        asked: dict[str, Any] = {"model": "m", "messages": question, "temperature": 0}
+        answer = client.chat.completions.create(**asked, max_tokens=64).choices[0]
+        assert "Paris" in (answer.message.content or "")
+        assert answer.finish_reason == "stop"
+        chunks = list(client.chat.completions.create(**asked, max_tokens=64, stream=True))
+        pieces = [chunk.choices[0].delta.content or "" for chunk in chunks]
+        assert "".join(pieces) == answer.message.content
+        response = client.responses.create(model="m", input=question, temperature=0)
+        assert (response.output_text, response.status) == (answer.message.content, "completed")

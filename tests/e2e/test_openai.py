@@ -1,0 +1,63 @@
+"""The real Gemma 3 by the real `openai` client: llama.cpp's words, whole and in pieces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import openai
+import pytest
+
+from server.service import open_service
+from tests.server.openai_servers import client_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Bundles
+
+pytestmark = pytest.mark.slow
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "gemma3_270m_llamacpp_f32.json"
+CASE: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]["story"]
+
+
+@pytest.fixture(scope="module")
+def client(bundles: Bundles) -> Iterator[openai.OpenAI]:
+    with client_of(open_service(bundles["f32"])) as client:
+        yield client
+
+
+def test_greedy_text_is_llama_cpps(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {
+        "model": "gemma",
+        "prompt": CASE["prompt"],
+        "max_tokens": 64,
+        "temperature": 0,
+        "logprobs": 3,
+    }
+    answer = client.completions.create(**asked)
+    assert answer.choices[0].text == CASE["text"]
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == len(CASE["prompt_ids"])
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert "".join(logprobs.tokens or []) == CASE["text"]
+    chunks = list(client.completions.create(**asked, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == CASE["text"]
+
+
+def test_texts_alike_have_vectors_alike(client: openai.OpenAI) -> None:
+    texts = ["The cat sat on the mat.", "A cat is sitting on a rug.", "def f(x): return x + 1"]
+    found = client.embeddings.create(model="gemma", input=texts).data
+    cat, other_cat, code = (np.asarray(item.embedding) for item in found)
+    assert cat @ other_cat > 0.8 > 0.3 > cat @ code
+
+
+def test_a_base_model_does_not_chat(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="this bundle has no chat template"):
+        client.chat.completions.create(
+            model="gemma", messages=[{"role": "user", "content": "Hello"}]
+        )
