@@ -13,6 +13,8 @@ from tests.server import fakes, templates
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import tokenizers
+
     from server.service import Service
 
 LIBRARY = fakes.gemma_like(special=(*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL))
@@ -24,14 +26,20 @@ def chatty(*, template: str = templates.GEMMA, context: int = 256, slots: int = 
     return fakes.fake_service(LIBRARY, template=template, context=context, slots=slots, batch=slots)
 
 
-def scripted(answer: str, *, template: str = templates.CHATML) -> Service:
-    """A service whose model answers every conversation so."""
+def scripted(
+    answer: str,
+    *,
+    template: str = templates.CHATML,
+    library: tokenizers.Tokenizer = LIBRARY,
+    cue: str = "<|im_start|>assistant\n",
+    end: str = "<|im_end|>",
+) -> Service:
+    """A service whose model says `answer` and `end` wherever it has read `cue`."""
+    tokenizer = Tokenizer(library, bos=fakes.BOS)
     script = fakes.Script(
-        cue=TOKENIZER.read("<|im_start|>assistant\n"),
-        answer=TOKENIZER.read(answer),
-        end=TOKENIZER.read("<|im_end|>")[0],
+        cue=tokenizer.read(cue), answer=tokenizer.read(answer), end=tokenizer.read(end)[0]
     )
-    return fakes.fake_service(LIBRARY, template=template, context=2048, script=script)
+    return fakes.fake_service(library, template=template, context=2048, script=script)
 
 
 @contextlib.contextmanager

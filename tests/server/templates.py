@@ -59,3 +59,34 @@ CHATML = r"""{%- if tools %}
 {%- endif %}
 """
 CHATML_SPECIAL = ("<|im_start|>", "<|im_end|>")
+
+# FunctionGemma's, with less in a declaration.
+FUNCTION_GEMMA = r"""{{ bos_token }}
+{%- for message in messages %}
+    {{- '<start_of_turn>' + ('model' if message.role == 'assistant' else message.role) + '\n' }}
+    {{- message.content }}
+    {%- if tools and loop.first %}
+        {%- for tool in tools %}
+            {{- '<start_function_declaration>declaration:' + tool.function.name }}
+            {{- '{description:<escape>' + tool.function.description + '<escape>}' }}
+            {{- '<end_function_declaration>' }}
+        {%- endfor %}
+    {%- endif %}
+    {%- for call in message.tool_calls %}
+        {{- '<start_function_call>call:' + call.function.name + '{}<end_function_call>' }}
+    {%- endfor %}
+    {{- '<end_of_turn>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<start_of_turn>model\n' }}
+{%- endif %}
+"""
+FUNCTION_GEMMA_SPECIAL = (
+    *GEMMA_SPECIAL,
+    "<start_function_declaration>",
+    "<end_function_declaration>",
+    "<start_function_call>",
+    "<end_function_call>",
+    "<start_function_response>",
+    "<escape>",
+)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import openai
 import pytest
 
-from tests.server import fakes
+from tests.server import fakes, templates
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty, client_of, scripted
 
 if TYPE_CHECKING:
@@ -208,6 +208,33 @@ def test_tool_calls() -> None:
         untold = ask(client, tools=TOOLS, tool_choice="none", max_tokens=None).choices[0]
         assert untold.message.content == f"I look.\n{CALL}\n{CALL}"
         assert untold.finish_reason == "stop"
+
+
+def test_function_gemmas_calls_are_made_of_special_tokens() -> None:
+    service = scripted(
+        "<start_function_call>call:f{a:<escape>the é, {dog}<escape>,b:[1,true]}<end_function_call>"
+        "<start_function_response>response:f{}",
+        template=templates.FUNCTION_GEMMA,
+        library=fakes.gemma_like(special=templates.FUNCTION_GEMMA_SPECIAL),
+        cue="<start_of_turn>model\n",
+        end="<end_of_turn>",
+    )
+    with client_of(service) as client:
+        answer = ask(client, tools=TOOLS, max_tokens=None).choices[0]
+        found = chunks(client, tools=TOOLS, max_tokens=None)
+        untold = ask(client, max_tokens=None).choices[0]
+    assert answer.message.content is None
+    assert answer.finish_reason == found[-1].choices[0].finish_reason == "tool_calls"
+    (call,) = answer.message.tool_calls or []
+    (delta,) = [d for c in found for d in c.choices[0].delta.tool_calls or []]
+    assert call.type == "function"
+    assert (call.function.name, delta.function and delta.function.name) == ("f", "f")
+    assert json.loads(call.function.arguments) == {"a": "the é, {dog}", "b": [1, True]}
+    assert delta.function is not None
+    assert delta.function.arguments == call.function.arguments
+    assert joined(found) == ""
+    # Without tools there is nothing to parse, and special tokens have no text.
+    assert "call:f{a:the é" in (untold.message.content or "")
 
 
 def test_a_call_that_is_cut_off_never_leaks() -> None:
