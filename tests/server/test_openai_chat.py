@@ -99,7 +99,7 @@ def test_a_stream_is_the_answer_in_pieces(
 
 
 def test_a_stream_ends_with_done(client: openai.OpenAI) -> None:
-    body = {"messages": TALK, "max_tokens": 2, "stream": True}
+    body: dict[str, Any] = {"messages": TALK, "max_tokens": 2, "stream": True}
     with client.chat.completions.with_streaming_response.create(model="m", **body) as response:
         lines = [line for line in response.iter_lines() if line]
     assert lines[-1] == "data: [DONE]"
