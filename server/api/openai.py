@@ -19,12 +19,6 @@ class StreamOptions(Fields):
     include_usage: bool = Field(False, description="End the stream with an event of the usage.")
 
 
-class PlainText(Fields):
-    """An answer in the model's own words."""
-
-    type: Literal["text"] = "text"
-
-
 class OpenAIFields(GenerationFields):
     """Fields of every OpenAI route that generates.
 

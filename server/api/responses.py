@@ -1,16 +1,17 @@
 """POST /v1/responses: OpenAI's newer surface for conversations. Nothing is stored."""
 
+import json
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Request
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from server.api import response_items
 from server.api.disconnect import unless_disconnected
 from server.api.errors import ERRORS
-from server.api.fields import Fields, Text
-from server.api.openai import OpenAIFields, PlainText, new_id
+from server.api.fields import Fields, JsonObject, Text
+from server.api.openai import OpenAIFields, new_id
 from server.api.response_events import Response, ResponseEvent, ResponseWriter
 from server.api.response_items import FlatTool, Item, MessageItem
 from server.api.service import Serving
@@ -19,14 +20,42 @@ from server.api.turn import Turn, begin
 from server.errors import InvalidRequest
 from server.service import Service
 from server.text.choices import Choices
+from server.text.grammar import Grammar
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
+
+
+class TextFormat(Fields):
+    """The model's own words, JSON, or JSON that is valid by `schema`, followed to the letter."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: Text | None = None
+    description: Text | None = None
+    schema_: JsonObject | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _schema_where_it_is_due(self) -> Self:
+        if (self.schema_ is not None) != (self.type == "json_schema"):
+            raise ValueError("a schema with the type json_schema, and only there")
+        return self
+
+    def rules(self) -> Grammar | None:
+        """What the answer must be; None for anything."""
+        if self.type == "text":
+            return None
+        if self.schema_ is None:
+            return Grammar("json_object", field="text.format")
+        schema = json.dumps(self.schema_, ensure_ascii=False)
+        return Grammar("json_schema", schema, "text.format.schema")
 
 
 class TextOptions(Fields):
     """The form of the answer."""
 
-    format: PlainText = Field(default_factory=PlainText)
+    format: TextFormat = Field(default_factory=TextFormat)
 
 
 class ResponsesBody(OpenAIFields):
@@ -58,6 +87,13 @@ class ResponsesBody(OpenAIFields):
     previous_response_id: None = Field(None, description="There is no response to go on from.")
     background: Literal[False] = False
     truncation: Literal["disabled"] = Field("disabled", description="A long input is refused.")
+
+    def rules(self) -> Grammar | None:
+        """What the answer must be, by `text` or as on other routes; raises InvalidRequest."""
+        wanted, other = self.text.format.rules(), super().rules()
+        if wanted and other:
+            raise InvalidRequest(field=other.field, got=other.kind, wanted="none beside text")
+        return wanted or other
 
 
 @router.post("/v1/responses", response_model=Response, responses=streams(ResponseEvent))
@@ -112,7 +148,7 @@ def _begun(body: ResponsesBody, service: Service) -> Response:
         parallel_tool_calls=body.parallel_tool_calls,
         system_fingerprint=service.fingerprint,
         temperature=body.temperature,
-        text=body.text.model_dump(),
+        text=body.text.model_dump(by_alias=True, exclude_none=True),
         tool_choice=body.tool_choice,
         tools=tools,
         top_p=body.top_p,

@@ -44,11 +44,19 @@ def scripted(
 
 @contextlib.contextmanager
 def client_of(service: Service) -> Iterator[openai.OpenAI]:
-    """The client of a service that runs as long as the block."""
+    """The client of a service that runs as long as the block.
+
+    A connection serves one request: the server closes one that was idle for five seconds, which on
+    a busy machine can be just when the client uses it again.
+    """
     with (
         fakes.running(service) as plain,
         openai.OpenAI(
-            base_url=f"{plain.base_url}/v1", api_key="none", max_retries=0, timeout=20
+            base_url=f"{plain.base_url}/v1",
+            api_key="none",
+            max_retries=0,
+            timeout=20,
+            default_headers={"Connection": "close"},
         ) as client,
     ):
         yield client

@@ -139,6 +139,18 @@ def test_tool_calls_there_and_back() -> None:
         assert untold.output_text == f"I look.\n{CALL}"
 
 
+SCHEMA = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}
+
+
+def test_the_form_of_the_answer() -> None:
+    form = {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True}
+    with client_of(scripted("no JSON")) as client:
+        answer = ask(client, text={"format": form}, max_output_tokens=None)
+    assert json.loads(answer.output_text) == {"a": 1}
+    assert answer.text is not None
+    assert answer.text.model_dump(by_alias=True, exclude_none=True) == {"format": form}
+
+
 def test_an_empty_answer_is_an_empty_message() -> None:
     with client_of(scripted("")) as client:
         answer = ask(client)
@@ -159,6 +171,14 @@ def test_an_empty_answer_is_an_empty_message() -> None:
         ({"tools": TOOLS}, "tools"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"text": {"format": {"type": "magic"}}}, "text.format.type"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        (
+            {
+                "text": {"format": {"type": "json_object"}},
+                "extra_body": {"regex": "a"},
+            },
+            "regex",
+        ),
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
         ({"input": [{"role": "boss", "content": "x"}]}, "input[0].role"),
