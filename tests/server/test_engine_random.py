@@ -206,6 +206,7 @@ def test_a_prompt_that_came_before_is_not_read_again() -> None:
 def test_the_last_token_is_always_read() -> None:
     prompt = tuple(range(3, 15))  # 12 tokens: two chunks, a rest, and the last one
     assert reuse(prompt, prompt)[0] == [0, 8]
+    assert reuse((*prompt, 3, 4), prompt)[0] == [0, 8]
 
 
 def test_the_tokens_of_an_answer_are_never_cached() -> None:
