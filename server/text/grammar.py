@@ -160,17 +160,13 @@ def _text(grammar: Grammar) -> str:
         case "regex":
             return make.grammar_from_regex(grammar.value)
         case "choice":
-            choices = " | ".join(map(_literal, json.loads(grammar.value)))
+            # Lark writes a text as JSON does, but cannot read every character that is not ASCII.
+            choices = " | ".join(map(json.dumps, json.loads(grammar.value)))
             return make.grammar_from_lark(f"start: {choices}")
         case "lark":
             if "x-guidance" in grammar.value:
                 raise ValueError("x-guidance could turn checks off and is not allowed")
             return make.grammar_from_lark(grammar.value)
-
-
-def _literal(text: str) -> str:
-    """A text as Lark's literal: as in JSON, but for the one character that Lark cannot read."""
-    return json.dumps(text).replace("\x7f", "\\u007f")
 
 
 def _from_schema(schema: str) -> str:
