@@ -30,7 +30,9 @@ export function startSettings() {
     form.oninput();
   };
   byId("open-settings").onclick = () => openSettings();
-  byId("settings").onclick = (event) => event.target === event.currentTarget && event.target.close();
+  byId("settings").onclick = ({ target, currentTarget }) => {
+    if (target === currentTarget) target.close(); // the page behind it
+  };
   fill();
 }
 
@@ -73,6 +75,7 @@ export function askKey() {
     : "It is kept until this tab is closed, and sent to this server only.";
   byId("key-input").value = "";
   dialog.returnValue = "";
+  byId("key-cancel").onclick = () => dialog.close();
   if (!dialog.open) dialog.showModal();
   byId("key-input").focus();
   return new Promise((resolve) => {

@@ -100,6 +100,7 @@ async function run(messages) {
   live.remove();
   state.running = null;
   view.showRunning(false);
+  look();
   // Whoever started over meanwhile wants none of it.
   if (state.messages !== messages) return;
   view.hideNotice();
@@ -118,7 +119,6 @@ function refused(error) {
   const when = seconds ? `in ${seconds} s` : "in a moment";
   const text = error.status === 429 ? `The server is busy. Try again ${when}. (${error.message})` : error.message;
   view.showNotice(text, { retry: again, seconds });
-  look();
 }
 
 async function wantKey() {

@@ -30,10 +30,11 @@ from server.text.chat import ChatTemplate
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
+    from starlette.types import ASGIApp
 
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 PAD, EOS, BOS, UNK = range(4)
@@ -128,13 +129,21 @@ def golden_of(
 
 @contextlib.contextmanager
 def running(
-    service: Service, *, wait: bool = True, guards: Guards | None = None
+    service: Service,
+    *,
+    wait: bool = True,
+    guards: Guards | None = None,
+    before: Callable[[ASGIApp], ASGIApp] = lambda app: app,
 ) -> Iterator[httpx.Client]:
-    """A client of a real server in a thread, which drains when the block is left."""
+    """A client of a real server in a thread, which drains when the block is left.
+
+    `before` may put a middleware before the application.
+    """
     ready = threading.Event()
     bound = bind("127.0.0.1", 0)
     address = url(bound)
     app = create_app(service, on_verdict=lambda _verdict: ready.set(), guards=guards or Guards())
+    app.add_middleware(before)
     server = DrainingServer(app, service)
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()

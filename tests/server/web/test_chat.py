@@ -1,0 +1,367 @@
+"""The chat page in a real browser, by real clicks and keys, on a real server with a fake model."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from server.app import Guards
+from tests.server import fakes, templates
+from tests.server.openai_servers import LIBRARY, scripted
+from tests.server.web.doorman import Doorman, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from server.service import Service
+    from tests.server.web.browser import Page
+
+CHAT = "/v1/chat/completions"
+DOUBTS = (
+    "return [...document.querySelectorAll('.token')].map(t => t.style.getPropertyValue('--doubt'))"
+)
+XSS = (
+    "Look: <img src=x onerror='document.title=1'> & <b>bold</b> `<script>document.title=2</script>`"
+)
+
+
+def noise(
+    *, context: int = 96, delay: float = 0.0, template: str | None = templates.GEMMA
+) -> Service:
+    """A model of two slots that goes on to the end of its context, with other words each time."""
+    return fakes.fake_service(
+        LIBRARY, template=template, context=context, slots=2, batch=2, delay=delay
+    )
+
+
+@pytest.fixture
+def doorman() -> Doorman:
+    return Doorman()
+
+
+@pytest.fixture
+def chat(page: Page, doorman: Doorman) -> Iterator[Page]:
+    """The page of a model that answers with noise."""
+    with fakes.running(noise(), before=doorman.before) as client:
+        page.open(str(client.base_url))
+        yield page
+
+
+@pytest.fixture
+def slow() -> Iterator[tuple[Service, str]]:
+    """A model whose answers take minutes, and its address."""
+    service = noise(context=8192, delay=0.02)
+    with fakes.running(service) as client:
+        yield service, str(client.base_url)
+
+
+def free(service: Service) -> bool:
+    return not any(slot.busy for slot in service.state().slots)
+
+
+def test_an_answer_has_its_text_and_its_figures(page: Page) -> None:
+    with fakes.running(scripted("the **quick** fox")) as client:
+        page.open(str(client.base_url))
+        page.shows("#model", "fake-model")
+        assert page.ask("the dog") == "the quick fox"
+        assert page.questions() == ["the dog"]
+        assert page.find(".assistant strong").text == "quick"
+        figures = page.find(".figures").text
+        prompt = "<|im_start|>user\nthe dog<|im_end|>\n<|im_start|>assistant\n"
+        assert f"{len(LIBRARY.encode('the **quick** fox').ids)} tokens" in figures
+        assert f"prompt of {len(LIBRARY.encode(prompt).ids) + 1}" in figures  # <bos>
+        assert "tokens/s" in figures
+        assert "first after 0." in figures
+        assert page.find("#input").get_attribute("value") == ""
+        assert (
+            page.run("return document.getElementById('spoken').textContent") == "the **quick** fox"
+        )
+
+
+def test_the_text_comes_as_a_stream_and_stop_keeps_it(
+    page: Page, slow: tuple[Service, str]
+) -> None:
+    service, url = slow
+    page.open(url)
+    page.type("the dog")
+    page.click("#send")
+    first = page.until(lambda: page.find(".live .body").text, "the first of the answer")
+    page.until(lambda: len(page.find(".live .body").text) > len(first), "more of the answer")
+    assert not free(service)
+    page.click("#stop")
+    page.shows(".figures", "stopped")
+    assert page.find(".assistant .body").text.startswith(first[:3])
+    page.until(lambda: free(service), "a free slot")
+    assert page.find("#send")
+
+
+def test_escape_stops(page: Page, slow: tuple[Service, str]) -> None:
+    service, url = slow
+    page.open(url)
+    page.type("the dog", Keys.ENTER)
+    page.until(lambda: page.find(".live .body").text, "the first of the answer")
+    page.press(Keys.ESCAPE)
+    page.shows(".figures", "stopped")
+    page.until(lambda: free(service), "a free slot")
+
+
+def test_new_chat_stops_and_can_be_taken_back(page: Page, slow: tuple[Service, str]) -> None:
+    service, url = slow
+    page.open(url)
+    page.type("the dog", Keys.ENTER)
+    page.until(lambda: page.find(".live .body").text, "the first of the answer")
+    page.click("#new")
+    page.shows("#greeting", "What is on your mind?")
+    page.until(lambda: free(service), "a free slot")
+    assert page.all(".message") == []
+    page.click("#undo")
+    assert page.questions() == ["the dog"]
+
+
+def test_regenerate_gives_another_answer_to_the_same_message(chat: Page, doorman: Doorman) -> None:
+    before = chat.ask("the dog")
+    chat.click("[aria-label='Regenerate']")
+    chat.until(lambda: chat.find(".assistant .body").text not in ("", before), "another answer")
+    chat.find(".figures")
+    assert chat.questions() == ["the dog"]
+    assert [body["messages"] for body in doorman.bodies] == [
+        [{"role": "user", "content": "the dog"}]
+    ] * 2
+
+
+def test_a_seed_repeats_an_answer(chat: Page) -> None:
+    chat.click("#open-settings")
+    chat.type("5", into="[name=seed]")
+    chat.press(Keys.ESCAPE)
+    first = chat.ask("the dog")
+    chat.click("#new")
+    chat.shows("#greeting", "What")
+    assert chat.ask("the dog") == first
+
+
+def test_the_last_message_can_be_edited_and_sent_again(page: Page, doorman: Doorman) -> None:
+    with fakes.running(scripted("the lazy dog"), before=doorman.before) as client:
+        page.open(str(client.base_url))
+        page.ask("the dog")
+        page.ask("the fox")
+        assert len(page.all("[aria-label='Edit and send again']")) == 1
+        page.type(Keys.ARROW_UP)
+        page.press("never sent", Keys.ESCAPE)
+        assert page.questions() == ["the dog", "the fox"]
+        page.click("[aria-label='Edit and send again']")
+        page.press(Keys.CONTROL, "a")
+        page.press("the brown fox", Keys.ENTER)
+        page.until(lambda: page.questions() == ["the dog", "the brown fox"], "the question")
+        page.until(lambda: len(page.all(".figures")) == 2, "its answer")
+        assert doorman.bodies[-1]["messages"] == [
+            {"role": "user", "content": "the dog"},
+            {"role": "assistant", "content": "the lazy dog"},
+            {"role": "user", "content": "the brown fox"},
+        ]
+
+
+def test_settings_are_sent_and_kept(chat: Page, doorman: Doorman) -> None:
+    wanted = {
+        "temperature": 0.25, "top_k": 7, "top_p": 0.5, "min_p": 0.1,
+        "repeat_penalty": 1.25, "max_tokens": 3, "seed": 11,
+    }  # fmt: skip
+    chat.click("#open-settings")
+    for name, value in wanted.items():
+        chat.type(str(value), into=f"[name={name}]")
+    chat.type("Be short.", into="[name=system]")
+    chat.click("#settings [aria-label='Close']")
+    for _ in range(2):
+        chat.ask("the dog")
+        body = doorman.bodies[-1]
+        assert {name: body.get(name) for name in wanted} == wanted
+        assert body["messages"][0] == {"role": "system", "content": "Be short."}
+        assert (body["logprobs"], body["top_logprobs"]) == (True, 5)
+        assert "ended at the limit" in chat.all(".figures")[-1].text
+        chat.driver.refresh()
+        chat.shows("#status", "Ready")
+    chat.click("#open-settings")
+    chat.click("#defaults")
+    chat.press(Keys.ESCAPE)
+    chat.ask("the dog")
+    assert not set(wanted) & set(doorman.bodies[-1])
+
+
+def test_a_setting_out_of_range_is_shown_and_not_sent(chat: Page, doorman: Doorman) -> None:
+    chat.click("#open-settings")
+    chat.type("1.5", into="[name=top_p]")
+    assert chat.run("return document.querySelector('[name=top_p]').matches(':invalid')")
+    chat.click("#settings [aria-label='Close']")
+    assert chat.find("#settings").is_displayed()
+    chat.press(Keys.ESCAPE)
+    chat.ask("the dog")
+    assert "top_p" not in doorman.bodies[-1]
+
+
+def test_probabilities_of_tokens_are_shown(chat: Page) -> None:
+    text = chat.ask("the dog")
+    chat.click("[aria-label='Token probabilities']")
+    tokens = chat.all(".token")
+    assert len(tokens) > 10
+    doubts = {float(doubt) for doubt in chat.run(DOUBTS)}
+    assert min(doubts) >= 0
+    assert max(doubts) <= 1
+    assert len(doubts) > 5
+    tokens[0].click()
+    shares = [e.text for e in chat.all(".alternative .share")]
+    assert 5 <= len(shares) <= 6
+    assert all(share.endswith("%") for share in shares)
+    assert len(chat.all(".alternative.chosen")) == 1
+    chat.press(Keys.ARROW_RIGHT)
+    assert chat.driver.switch_to.active_element == tokens[1]
+    label = tokens[1].get_attribute("aria-label")
+    assert chat.find(".alternative.chosen .share").text == (label or "").rsplit(", ", 1)[1]
+    chat.click("[aria-label='Token probabilities']")
+    assert chat.find(".assistant .body").text == text
+    assert chat.all("#alternatives") == []
+
+
+def test_what_a_model_says_never_becomes_markup(page: Page) -> None:
+    with fakes.running(scripted(XSS)) as client:
+        page.open(str(client.base_url))
+        shown = page.ask(XSS)
+        assert shown == XSS.replace("`", "")
+        assert page.questions() == [XSS]
+        assert (
+            page.run("return document.querySelectorAll('.message :is(img, script, b)').length") == 0
+        )
+        page.click("[aria-label='Token probabilities']")
+        assert page.find(".tokens").text == XSS
+        page.driver.refresh()
+        page.shows(".assistant .body", "<img src=x onerror='document.title=1'>")
+        assert page.driver.title == "Hearth"
+
+
+def test_a_reload_keeps_the_conversation_and_new_chat_deletes_it(chat: Page) -> None:
+    answer = chat.ask("the dog")
+    figures = chat.find(".figures").text
+    chat.driver.refresh()
+    chat.until(lambda: chat.questions() == ["the dog"], "the conversation")
+    assert chat.find(".assistant .body").text == answer
+    assert chat.find(".figures").text == figures
+    chat.click("[aria-label='Token probabilities']")
+    assert chat.find(".token")
+    chat.click("#new")
+    chat.shows("#greeting", "What is on your mind?")
+    chat.driver.refresh()
+    chat.shows("#greeting", "What is on your mind?")
+    assert chat.all(".message") == []
+
+
+def test_everything_that_is_kept_can_be_deleted(chat: Page) -> None:
+    chat.ask("the dog")
+    chat.click("#theme")
+    chat.click("#open-settings")
+    chat.type("1", into="[name=top_k]")
+    chat.click("#forget")
+    chat.shows("#greeting", "What is on your mind?")
+    assert chat.run("return [localStorage.length, sessionStorage.length]") == [0, 0]
+
+
+def test_the_keyboard_is_enough(chat: Page, doorman: Doorman) -> None:
+    assert chat.driver.switch_to.active_element == chat.find("#input")
+    chat.press("the dog", Keys.SHIFT, Keys.ENTER, Keys.NULL, "the fox")
+    assert chat.find("#input").get_attribute("value") == "the dog\nthe fox"
+    chat.press(Keys.ENTER)
+    chat.find(".figures")
+    assert doorman.bodies[-1]["messages"][0]["content"] == "the dog\nthe fox"
+    chat.press(Keys.TAB)
+    assert chat.driver.switch_to.active_element != chat.find("#input")
+    chat.press("/")
+    assert chat.driver.switch_to.active_element == chat.find("#input")
+    assert chat.find("#input").get_attribute("value") == ""
+    chat.run("document.activeElement.blur()")
+    chat.press("?")
+    assert chat.find(".shortcuts").is_displayed()
+    chat.press(Keys.ESCAPE)
+    chat.until(lambda: not chat.all("#settings"), "closed settings")
+
+
+def test_a_server_with_keys_asks_for_one(page: Page) -> None:
+    with fakes.running(noise(), guards=Guards(api_keys=("secret",))) as client:
+        page.open(str(client.base_url))
+        page.type("wrong", Keys.ENTER, into="#key-input")
+        page.shows("#key-hint", "does not take the key")
+        page.type("secret", Keys.ENTER, into="#key-input")
+        page.shows("#model", "fake-model")
+        assert page.ask("the dog")
+        page.driver.refresh()
+        page.shows("#model", "fake-model")
+        assert page.run("return [sessionStorage.length, JSON.stringify(localStorage)]")[0] == 1
+        assert "secret" not in page.run("return JSON.stringify(localStorage)")
+
+
+def test_a_busy_server_says_when_to_try_again(chat: Page, doorman: Doorman) -> None:
+    full = Refusal(429, "4 requests wait, the most there may", {"Retry-After": "1"})
+    doorman.refused[CHAT] = full
+    chat.type("the dog", Keys.ENTER)
+    chat.shows("#notice", "The server is busy. Try again in 1 s. (4 requests wait")
+    assert chat.questions() == ["the dog"]
+    full.until.set()
+    chat.until(lambda: chat.find("#retry").is_enabled(), "the end of the second")
+    chat.click("#retry")
+    chat.find(".figures")
+    assert chat.all("#notice") == []
+
+
+def test_a_server_that_starts_is_waited_for(page: Page, doorman: Doorman) -> None:
+    ready = threading.Event()
+    starting = Refusal(503, "the self-test is running", until=ready)
+    doorman.refused |= {CHAT: starting, "/health/ready": starting, "/health": starting}
+    with fakes.running(noise(), before=doorman.before) as client:
+        page.open(str(client.base_url), state="Not ready")
+        page.type("the dog", Keys.ENTER)
+        page.shows("#notice", "Waiting for the server: the self-test is running")
+        ready.set()
+        page.find(".figures")
+        page.shows("#status", "Ready")
+        assert page.all("#notice") == []
+
+
+def test_waiting_for_a_server_can_be_stopped(chat: Page, doorman: Doorman) -> None:
+    starting = Refusal(503, "the self-test is running")
+    doorman.refused |= {CHAT: starting, "/health/ready": starting, "/health": starting}
+    chat.type("the dog", Keys.ENTER)
+    chat.shows("#notice", "Waiting for the server")
+    chat.press(Keys.ESCAPE)
+    chat.find("#send")
+    assert chat.all("#notice") == []
+    assert chat.questions() == ["the dog"]
+
+
+def test_a_refused_message_says_why(chat: Page) -> None:
+    chat.type("the dog jumps over the fox " * 30, Keys.ENTER)
+    chat.shows("#notice", "messages: wanted")
+    assert chat.find("#retry").is_enabled()
+
+
+def test_a_server_that_is_gone_is_said(page: Page) -> None:
+    with fakes.running(noise()) as client:
+        page.open(str(client.base_url))
+    page.type("the dog", Keys.ENTER)
+    page.shows("#notice", "The server cannot be reached.")
+    page.shows("#status", "Not reachable")
+
+
+@pytest.mark.parametrize("template", [None, templates.GEMMA], ids=["props", "chat route"])
+def test_a_model_without_a_template_goes_on_with_the_text(
+    page: Page, doorman: Doorman, template: str | None
+) -> None:
+    doorman.refused[CHAT] = Refusal(404, "no such route")
+    with fakes.running(noise(template=template), before=doorman.before) as client:
+        page.open(str(client.base_url))
+        page.shows("#greeting", "What is on your mind?" if template else "How does it begin?")
+        assert page.ask("the dog")
+        assert doorman.bodies[-1]["prompt"] == "the dog"
+        assert "tokens/s" in page.find(".figures").text
+        page.click("[aria-label='Token probabilities']")
+        assert page.find(".token")
+        page.click("#open-settings")
+        assert not page.find("[name=system]").is_enabled()

@@ -1,0 +1,152 @@
+"""How the chat page looks: widths, dark and light, contrast, and axe's rules of accessibility."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from importlib import resources
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from server import web
+from server.engine.sampler import SamplingOptions
+from tests.server import fakes
+from tests.server.openai_servers import scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.server.web.browser import Page
+
+ANSWER = (
+    "# Head\n\n1. one `code`\n2. two\n\n```python\n"
+    + "a_long_line = " * 20
+    + "\n```\n\n"
+    + "word" * 60
+)
+STYLE = web.FILES["/web/style.css"].read_text("utf-8")
+COLOURS = {
+    name: {"light": light, "dark": dark}
+    for name, light, dark in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE)
+}
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(SamplingOptions)}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with fakes.running(scripted(ANSWER)) as client:
+        yield str(client.base_url)
+
+
+def contrast(first: str, second: str) -> float:
+    """The ratio of WCAG 2.2 between two #rrggbb colours."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_what_is_behind_it(scheme: str) -> None:
+    pairs = [*product(("ink", "quiet", "bad", "ember"), ("paper", "raised", "tint"))]
+    for text, ground in [*pairs, ("on-ember", "ember")]:
+        ratio = contrast(COLOURS[text][scheme], COLOURS[ground][scheme])
+        assert ratio >= 4.5, f"{text} on {ground}: {ratio:.2f}"
+    for edge, ground in product(("edge", "good", "wait", "bad"), ("paper", "raised")):
+        ratio = contrast(COLOURS[edge][scheme], COLOURS[ground][scheme])
+        assert ratio >= 3, f"{edge} on {ground}: {ratio:.2f}"
+    # The least likely token has the strongest shade: three quarters of the colour.
+    shade = mixed(COLOURS["doubtful"][scheme], COLOURS["paper"][scheme], 0.75)
+    assert contrast(COLOURS["ink"][scheme], shade) >= 4.5
+
+
+def mixed(first: str, second: str, share: float) -> str:
+    parts = [(int(first[at : at + 2], 16), int(second[at : at + 2], 16)) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(a * share + b * (1 - share)):02x}" for a, b in parts)
+
+
+def test_colours_are_named_once() -> None:
+    rules = STYLE.split("\n}\n", 1)[1]
+    assert len(COLOURS) >= 12
+    assert re.findall(r"#[0-9a-f]{3,8}\b", rules) == []
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1280])
+def test_nothing_is_wider_than_the_screen(page: Page, url: str, width: int) -> None:
+    page.screen(width, 740)
+    page.open(url)
+    widths = """return [document.scrollingElement, document.getElementById('scroller'),
+        document.getElementById('settings')].map(e => [e.scrollWidth, e.clientWidth])"""
+
+    def fits() -> None:
+        assert page.run("return innerWidth") == width
+        for needed, there in page.run(widths):
+            assert needed <= there
+
+    fits()
+    page.ask("the dog " + "x" * 200)
+    fits()
+    page.click("[aria-label='Token probabilities']")
+    page.all(".token")[20].click()
+    edges = page.run("return document.getElementById('alternatives').getBoundingClientRect()")
+    assert edges["left"] >= 0
+    assert edges["right"] <= width
+    fits()
+    page.click("#open-settings")
+    fits()
+
+
+def test_the_system_says_whether_it_is_dark_and_the_button_has_the_last_word(
+    page: Page, url: str
+) -> None:
+    def ground() -> str:
+        value: str = page.run("return getComputedStyle(document.body).backgroundColor")
+        return "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", value)[:3])
+
+    light, dark = COLOURS["paper"]["light"], COLOURS["paper"]["dark"]
+    page.open(url)
+    assert ground() == light
+    page.screen(1280, 800, dark=True)
+    assert ground() == dark
+    assert page.find("#theme").get_attribute("aria-pressed") == "true"
+    page.click("#theme")
+    assert ground() == light
+    page.driver.refresh()
+    page.shows("#status", "Ready")
+    assert ground() == light
+    assert page.find("#theme").get_attribute("aria-pressed") == "false"
+
+
+def test_the_placeholders_are_the_servers_defaults(page: Page, url: str) -> None:
+    page.open(url)
+    page.click("#open-settings")
+    for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty"):
+        placeholder = page.find(f"[name={name}]").get_attribute("placeholder")
+        assert float(placeholder or "nan") == DEFAULTS[name]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_axe_finds_nothing(page: Page, url: str, width: int, dark: bool) -> None:
+    axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
+
+    def broken() -> list[Any]:
+        found = page.run("return axe.run().then(result => result.violations)")
+        return [(rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in found]
+
+    page.screen(width, 800, dark=dark)
+    page.open(url)
+    page.run(axe)
+    assert broken() == []
+    page.ask("the dog")
+    assert broken() == []
+    page.click("[aria-label='Token probabilities']")
+    page.all(".token")[3].click()
+    assert broken() == []
+    page.click("#open-settings")
+    assert broken() == []
