@@ -26,8 +26,8 @@ export function render(found) {
   return found.map((block) => {
     if (block.kind === "code") return codeNode(block);
     if (block.kind === "p") return node("p", inlineNodes(block.inline));
-    // The page has two levels of headings of its own.
-    if (block.kind === "h") return node(`h${Math.min(block.level + 2, 6)}`, inlineNodes(block.inline));
+    // The page's name is the first level.
+    if (block.kind === "h") return node(`h${Math.min(block.level + 1, 6)}`, inlineNodes(block.inline));
     const list = node(block.kind, block.items.map((item) => node("li", itemNodes(item))));
     if (block.kind === "ol" && block.start !== 1) list.start = block.start;
     return list;

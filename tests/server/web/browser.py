@@ -23,7 +23,7 @@ FLAGS = (
     "--disable-background-networking --disable-component-update --disable-sync "
     "--disable-dev-shm-usage --hide-scrollbars"
 )
-PATIENCE = 15  # seconds until something that should come counts as missing
+PATIENCE = 30  # seconds until something that should come counts as missing
 
 
 class Page:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tests.server.web.browser import Page
 
 ANSWER = (
-    "# Head\n\n1. one `code`\n2. two\n\n```python\n"
-    + "a_long_line = " * 20
+    "# Head\n\n## Next\n\n1. one `code`\n2. two\n\n```python\n"
+    + "a_long_line = " * 8
     + "\n```\n\n"
-    + "word" * 60
+    + "word" * 30
 )
 STYLE = web.FILES["/web/style.css"].read_text("utf-8")
 COLOURS = {
@@ -77,7 +77,7 @@ def test_colours_are_named_once() -> None:
     assert re.findall(r"#[0-9a-f]{3,8}\b", rules) == []
 
 
-@pytest.mark.parametrize("width", [360, 390, 768, 1280])
+@pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_is_wider_than_the_screen(page: Page, url: str, width: int) -> None:
     page.screen(width, 740)
     page.open(url)
@@ -93,7 +93,7 @@ def test_nothing_is_wider_than_the_screen(page: Page, url: str, width: int) -> N
     page.ask("the dog " + "x" * 200)
     fits()
     page.click("[aria-label='Token probabilities']")
-    page.all(".token")[20].click()
+    page.click(".token:nth-child(21)")
     edges = page.run("return document.getElementById('alternatives').getBoundingClientRect()")
     assert edges["left"] >= 0
     assert edges["right"] <= width
@@ -146,7 +146,7 @@ def test_axe_finds_nothing(page: Page, url: str, width: int, dark: bool) -> None
     page.ask("the dog")
     assert broken() == []
     page.click("[aria-label='Token probabilities']")
-    page.all(".token")[3].click()
+    page.click(".token:nth-child(4)")
     assert broken() == []
     page.click("#open-settings")
     assert broken() == []
