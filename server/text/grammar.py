@@ -160,7 +160,7 @@ def _text(grammar: Grammar) -> str:
         case "regex":
             return make.grammar_from_regex(grammar.value)
         case "choice":
-            # Lark writes a text as JSON does, but cannot read every character that is not ASCII.
+            # Lark writes a text as JSON does; characters that it cannot read are escaped here.
             choices = " | ".join(map(json.dumps, json.loads(grammar.value)))
             return make.grammar_from_lark(f"start: {choices}")
         case "lark":
