@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from server.api.errors import ErrorBody
+from server.api.errors import ERRORS, ErrorBody
 from server.api.fields import SamplingFields
 from server.api.service import Serving
 from server.engine.state import SlotState
@@ -17,7 +17,7 @@ from server.errors import NoSlotFree
 from server.metrics import CONTENT_TYPE
 from server.service import version
 
-router = APIRouter(tags=["operation"])
+router = APIRouter(responses=ERRORS, tags=["operation"])
 
 
 class GenerationSettings(BaseModel):

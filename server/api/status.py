@@ -9,11 +9,12 @@ import math
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
+from server.api.errors import ERRORS
 from server.api.service import Serving
 from server.runtime.selftest import Verdict
 from server.service import Service, version
 
-router = APIRouter(tags=["operation"])
+router = APIRouter(responses=ERRORS, tags=["operation"])
 
 
 class Model(BaseModel):
