@@ -7,7 +7,8 @@ from fastapi import Depends, Request
 from server.service import Service
 
 
-def _service(request: Request) -> Service:
+# Async, for FastAPI runs what is not in a thread, for every request.
+async def _service(request: Request) -> Service:
     return cast("Service", request.app.state.service)
 
 
