@@ -8,6 +8,7 @@ is left. A second signal does not wait.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import socket
 import ssl
@@ -135,3 +136,12 @@ class DrainingServer(uvicorn.Server):
                 self.config.timeout_graceful_shutdown = max(_FAREWELL, math.ceil(left))
                 self.should_exit = True
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called when no more is served; connections that are still open then are cut."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            transport = connection.transport
+            assert transport is not None, "a connection that is open has a transport"
+            transport.abort()
+        await asyncio.sleep(0)  # the event loop closes them in its next round

@@ -68,7 +68,7 @@ def test_a_client_that_never_reads_cannot_hold_the_server() -> None:
     service = fakes.fake_service(LIBRARY, context=3000)
     body = json.dumps({"prompt": "x", "max_tokens": 2500, "logprobs": 20, "stream": True})
     head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-    with shutting_down(service, after=0.2) as (server, address), socket.socket() as client:
+    with socket.socket() as client, shutting_down(service, after=0.2) as (server, address):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         host, port = address.removeprefix("http://").split(":")
         client.connect((host, int(port)))
