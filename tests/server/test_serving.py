@@ -25,7 +25,7 @@ LIBRARY = fakes.gemma_like()
 
 @contextlib.contextmanager
 def shutting_down(service: Service, *, after: float) -> Iterator[tuple[DrainingServer, str]]:
-    """A server in a thread and its address; it has two seconds to end when the block is left."""
+    """A server in a thread and its address; a signal in the block must end it within 3 s."""
     ready = threading.Event()
     bound = bind("127.0.0.1", 0)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -38,8 +38,7 @@ def shutting_down(service: Service, *, after: float) -> Iterator[tuple[DrainingS
         assert ready.wait(10)
         yield server, address
     finally:
-        server.handle_exit(15, None)
-        thread.join(2)
+        thread.join(3)
         ended = not thread.is_alive()
         if not ended:  # a second signal, so that no test hangs
             server.handle_exit(15, None)
