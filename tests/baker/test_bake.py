@@ -154,7 +154,7 @@ def test_a_bundle_of_another_version_may_be_replaced_and_stays_until_then(tmp_pa
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"size": "1b"}, RecipeError, r"--size 1b: the weights are of size 270m"),
+        ({"size": "1b"}, RecipeError, "no package holds weights of gemma3 1b: give --weights"),
         ({"context": 40000}, RecipeError, "--context 40000: wanted 64 to 32768"),
         ({"context": 63}, RecipeError, "--context 63: wanted 64 to 32768"),
         ({"slots": 0}, RecipeError, "--slots 0"),
@@ -165,6 +165,14 @@ def test_orders_that_do_not_fit(
 ) -> None:
     with pytest.raises(error, match=message):
         bake(replace(order(tmp_path / "bundle"), **change), Silent())  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_size_than_the_weights_have_is_refused(tmp_path: Path) -> None:
+    (weights,) = packaged("gemma3").files()
+    asked = replace(order(tmp_path / "bundle"), weights=weights, size="1b")
+    with pytest.raises(RecipeError, match="--size 1b: the weights are of size 270m"):
+        bake(asked, Silent())
     assert not list(tmp_path.iterdir())
 
 

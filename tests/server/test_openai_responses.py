@@ -139,7 +139,12 @@ def test_tool_calls_there_and_back() -> None:
         assert untold.output_text == f"I look.\n{CALL}"
 
 
-SCHEMA = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"enum": [1]}},
+    "required": ["a"],
+    "additionalProperties": False,  # the model's words are random: it would make up some
+}
 
 
 def test_the_form_of_the_answer() -> None:
