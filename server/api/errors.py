@@ -53,6 +53,7 @@ _TYPES = {
     500: "server_error",
     503: "unavailable_error",
 }
+_JSON_WORDS = re.compile(r"\b(True|False)\b")  # where pydantic writes Python's
 _SHOWN = 200  # characters of what came
 
 
@@ -183,6 +184,8 @@ def _wanted(problem: dict[str, Any]) -> str:
             return "a value"
         case "union_tag_invalid":
             return f"one of {problem['ctx']['expected_tags']}"
+        case "literal_error":
+            return _JSON_WORDS.sub(lambda word: word[0].lower(), problem["ctx"]["expected"])
         case "model_attributes_type":
             return "a JSON object, sent as application/json"
     return re.sub(r"^(\w+ should (be|have)|Value error,) ", "", problem["msg"])

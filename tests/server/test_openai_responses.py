@@ -202,3 +202,8 @@ def test_what_is_refused_is_named(
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, **fields)
     assert caught.value.param == param
+
+
+def test_what_was_wanted_is_said_in_json(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="store: wanted false, got true"):
+        ask(client, store=True)
