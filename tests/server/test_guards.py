@@ -14,7 +14,7 @@ import pytest
 from server import logs
 from server.app import Guards
 from tests.server import fakes
-from tests.server.test_http import LIBRARY, POISON, answer, stream
+from tests.server.test_http import LIBRARY, POISON, answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,27 +189,47 @@ def test_without_being_asked_no_other_origin_may(open_client: httpx.Client) -> N
 # The log.
 
 
-def lines(caplog: pytest.LogCaptureFixture, count: int) -> list[tuple[str, dict[str, Any]]]:
-    """The access log, when it has so many lines: each message with its fields."""
-    deadline = time.monotonic() + 5
-    while True:
-        found = [record for record in caplog.records if record.name == "server.api.access"]
-        if len(found) >= count:
-            return [(record.getMessage(), vars(record)["fields"]) for record in found]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+class Kept(logging.Handler):
+    """The access log by request id, which a line is written under."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[str | None, logging.LogRecord] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._kept[logs.request_id()] = record
+
+    def lines(self, *ids: str) -> list[tuple[str, dict[str, Any]]]:
+        """The lines of these requests, when they are there: each message with its fields."""
+        deadline = time.monotonic() + 5
+        while not self._kept.keys() >= set(ids):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        found = [self._kept[id_] for id_ in ids]
+        return [(record.getMessage(), vars(record)["fields"]) for record in found]
+
+
+@pytest.fixture
+def access(caplog: pytest.LogCaptureFixture) -> Iterator[Kept]:
+    caplog.set_level(logging.INFO, "server")
+    logger, kept = logging.getLogger("server.api.access"), Kept()
+    logger.addHandler(kept)
+    yield kept
+    logger.removeHandler(kept)
 
 
 def test_each_request_has_a_line_and_no_line_a_prompt(
-    client: httpx.Client, caplog: pytest.LogCaptureFixture
+    client: httpx.Client, access: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "server")
-    headers = {"X-Api-Key": KEYS[0]}
+    def ids(id_: str) -> dict[str, str]:
+        return {"X-Request-Id": id_}
+
+    keyed = ids("one") | {"X-Api-Key": KEYS[0]}
     body = {"prompt": "the dog", "max_tokens": 3, "seed": 1}
-    used = client.post("/generate", json=body, headers=headers).json()["usage"]
-    client.get("/health?secret=dog")
-    client.post("/generate", json=body)
-    (one, first), (two, second), (_, third) = lines(caplog, 3)
+    used = client.post("/generate", json=body, headers=keyed).json()["usage"]
+    client.get("/health?secret=dog", headers=ids("two"))
+    client.post("/generate", json=body, headers=ids("three"))
+    (one, first), (two, second), (_, third) = access.lines("one", "two", "three")
     assert (one, two) == ("POST /generate", "GET /health")
     assert first["status"] == 200
     assert first["prompt_tokens"] == used["prompt_tokens"]
@@ -221,12 +241,11 @@ def test_each_request_has_a_line_and_no_line_a_prompt(
     assert KEYS[0] not in caplog.text
 
 
-def test_a_stream_has_its_line_when_it_ends(
-    open_client: httpx.Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "server")
-    stream(open_client, max_tokens=4)
-    (line,) = lines(caplog, 1)
+def test_a_stream_has_its_line_when_it_ends(open_client: httpx.Client, access: Kept) -> None:
+    fields = {"prompt": "a", "max_tokens": 4, "stream": True}
+    answer = open_client.post("/generate", json=fields, headers={"X-Request-Id": "stream"})
+    assert answer.status_code == 200
+    (line,) = access.lines("stream")
     assert line[1]["completion_tokens"] == 4
 
 
