@@ -1,4 +1,4 @@
-"""What an architecture hands to the baker: traced entry points and the weights that they need."""
+"""What a model hands to the baker: traced functions and the weights that they need."""
 
 from __future__ import annotations
 
@@ -94,6 +94,34 @@ class Program:
     def graphs(self) -> tuple[Graph, ...]:
         """The entry points' graphs."""
         return tuple(graph for _, graph in self.entry_points)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArraysProgram:
+    """Traced functions of arrays, and all weights: what is no language model.
+
+    graphs      the functions; what a caller passes has the names of a graph's inputs
+    outputs     by graph, the names of its results
+    parameters  the weights, which the functions share
+    zeros       inputs, of any function, that are zeros where a caller leaves them out: states
+    """
+
+    graphs: tuple[Graph, ...]
+    outputs: Mapping[str, tuple[str, ...]]
+    parameters: Mapping[str, TensorType]
+    zeros: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Raises DslError where a result has no name, or two things have one."""
+        names = [graph.name for graph in self.graphs]
+        if sorted(names) != sorted(self.outputs) or len(set(names)) != len(names):
+            raise DslError(f"functions: wanted results of {names}, got {list(self.outputs)}")
+        for graph in self.graphs:
+            results = self.outputs[graph.name]
+            if len(set(results)) != len(graph.outputs):
+                raise DslError(
+                    f"{graph.name}: wanted {len(graph.outputs)} names of results, got {results}"
+                )
 
 
 @dataclass(frozen=True)

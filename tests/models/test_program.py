@@ -1,0 +1,40 @@
+"""What a model hands to the baker is whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from models.dsl.trace import trace
+from models.dsl.types import DslError, DType, TensorType
+from models.program import ArraysProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+X = TensorType((2,), DType.F32)
+RUN = trace("run", lambda x, h: (x + h, x), {"x": X, "h": X})
+
+
+def program(outputs: Mapping[str, tuple[str, ...]]) -> ArraysProgram:
+    return ArraysProgram(graphs=(RUN,), outputs=outputs, parameters={})
+
+
+def test_every_result_has_a_name() -> None:
+    assert program({"run": ("y", "x")}).zeros == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ({}, "functions: wanted results of"),
+        ({"run": ("y", "x"), "step": ("y",)}, "functions: wanted results of"),
+        ({"run": ("y",)}, "run: wanted 2 names of results"),
+        ({"run": ("y", "y")}, "run: wanted 2 names of results"),
+        ({"run": ("y", "x", "z")}, "run: wanted 2 names of results"),
+    ],
+)
+def test_names_that_do_not_fit(outputs: dict[str, tuple[str, ...]], message: str) -> None:
+    with pytest.raises(DslError, match=message):
+        program(outputs)
