@@ -71,9 +71,8 @@ def ab(
 ) -> None:
     """Compare a bundle's answers with llama.cpp's, token by token.
 
-    Each recorded answer is read twice: teacher-forced, where the recorded token follows whatever
-    the bundle says, and free-running, up to the first token that differs. Exit code 1: a
-    difference is larger than the tolerance of the bundle's precision.
+    Each recorded answer is read teacher-forced: the recorded token follows whatever the bundle
+    says. Exit code 1: a difference is larger than the tolerance of the bundle's precision.
     """
     if reference is None and llama_cpp is None:
         raise typer.BadParameter("wanted --reference FILE.json, --llama-cpp MODEL.gguf or both")
@@ -111,7 +110,7 @@ def _expectations(reference: Path | None, model: Path | None, context: int) -> R
 def _compare(bundle: Path, recording: Recording, blame_steps: int) -> Report:
     manifest, runtime = open_bundle(bundle, threads=None)
     numpy = open_reference(bundle, manifest) if blame_steps else None
-    phases = 3 if blame_steps else 2
+    phases = 2 if blame_steps else 1
     with _progress(len(recording.cases) * phases) as announce:
         results = tuple(run(runtime, numpy, recording, blame_steps, announce))
     tolerance = TOLERANCES[manifest.precision]

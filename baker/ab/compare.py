@@ -31,7 +31,7 @@ class Tolerance:
 
     largest       difference at any step of any case
     mean          difference, the mean of a case
-    exact_share   of the cases, how many have every greedy token equal, free-running
+    exact_share   of the cases, how many have every greedy token equal
     """
 
     largest: float
@@ -109,8 +109,11 @@ class Blame:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseResult:
-    """A case: teacher-forced on the recorded tokens (equal, divergence, spread) and free-running
-    (common_prefix). `steps` is how many tokens were recorded."""
+    """A case, teacher-forced on its `steps` recorded tokens.
+
+    `common_prefix` is how many tokens of the bundle's own greedy answer are the recorded ones: up
+    to the first difference, what it reads is the same with and without a teacher.
+    """
 
     name: str
     prompt_tokens: int
@@ -123,7 +126,7 @@ class CaseResult:
 
     @property
     def exact(self) -> bool:
-        """Free-running, every greedy token is the recorded one."""
+        """Every greedy token is the recorded one."""
         return self.common_prefix == self.steps
 
 
@@ -159,17 +162,16 @@ def first_divergence(case: Case, steps: Sequence[Step]) -> Divergence | None:
     return None
 
 
-def case_result(
-    case: Case, steps: Sequence[Step], common_prefix: int, blame: Blame | None
-) -> CaseResult:
+def case_result(case: Case, steps: Sequence[Step], blame: Blame | None) -> CaseResult:
     """Sum a case up: `steps` are teacher-forced, one for each recorded token."""
+    divergence = first_divergence(case, steps)
     return CaseResult(
         name=case.name,
         prompt_tokens=len(case.prompt_ids),
         steps=len(case.greedy_ids),
         equal=sum(step.token == token for step, token in zip(steps, case.greedy_ids, strict=True)),
-        divergence=first_divergence(case, steps),
-        common_prefix=common_prefix,
+        divergence=divergence,
+        common_prefix=len(steps) if divergence is None else divergence.step,
         spread=spread(steps, recorded_steps(case)),
         blame=blame,
     )

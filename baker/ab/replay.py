@@ -54,16 +54,6 @@ def free_running(runtime: Reader, prompt_ids: Sequence[int]) -> Iterator[NDArray
         position += 1
 
 
-def common_prefix(runtime: Reader, case: Case) -> int:
-    """How many tokens of the runtime's own greedy answer are the recorded ones, up to the first
-    that is not."""
-    answer = free_running(runtime, case.prompt_ids)
-    for length, (token, logits) in enumerate(zip(case.greedy_ids, answer, strict=False)):
-        if greedy(logits) != token:
-            return length
-    return len(case.greedy_ids)
-
-
 def record(runtime: Reader, vocabulary: Vocabulary, name: str, prompt: str, steps: int) -> Case:
     """Answer a prompt greedily for `steps` tokens, past any end of sequence, and keep the best."""
     prompt_ids = vocabulary.tokenize(prompt)

@@ -63,7 +63,7 @@ class Report:
         console.print(self.summary, style="red" if self.failures else "green", highlight=False)
 
 
-_RESULTS = ("prompt", "equal", "free", "first to differ", "largest", "mean")
+_RESULTS = ("prompt", "equal", "until", "first to differ", "largest", "mean")
 _ORIGINS = ("steps", "NumPy - reference", "mean", "compiled - NumPy", "mean")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from baker.ab.compare import blame, case_result, observe
 from baker.ab.llama import EXACT, LlamaCpp
 from baker.ab.recording import Recording, RecordingError
-from baker.ab.replay import common_prefix, record, teacher_forced
+from baker.ab.replay import record, teacher_forced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -90,13 +90,11 @@ def run(
     for case in recording.cases:
         announce(f"the bundle reads {case.name}")
         compiled = _observed(runtime, case, len(case.greedy_ids))
-        announce(f"the bundle answers {case.name}")
-        prefix = common_prefix(runtime, case)
         split = None
         if reference is not None:
             announce(f"NumPy reads {case.name}")
             split = blame(case, compiled, _observed(reference, case, blame_steps))
-        yield case_result(case, compiled, prefix, split)
+        yield case_result(case, compiled, split)
 
 
 def _observed(runtime: Reader, case: Case, steps: int) -> tuple[Step, ...]:

@@ -43,7 +43,7 @@ CASE = Case(
     ),
 )
 SAME = tuple(Step(token=b.token_ids[0], logprobs=b.logprobs) for b in CASE.best)
-RESULT = case_result(CASE, SAME, 3, None)
+RESULT = case_result(CASE, SAME, None)
 STRICT = Tolerance(largest=0.5, mean=0.25, exact_share=1.0, reason="a test")
 
 steps = st.lists(
@@ -64,8 +64,9 @@ def test_the_recording_compared_with_itself() -> None:
 
 def test_a_differing_token_is_found_with_its_gap() -> None:
     ours = (SAME[0], Step(token=2, logprobs=(-0.75, -0.5)), SAME[2])
-    result = case_result(CASE, ours, 1, None)
+    result = case_result(CASE, ours, None)
     assert result.equal == 2
+    assert result.common_prefix == 1
     assert result.divergence == Divergence(step=1, token=2, recorded=0, gap=0.25)
     assert not result.exact
     assert result.spread.largest == 0.25
@@ -97,7 +98,7 @@ def test_blame_covers_the_steps_that_numpy_did() -> None:
 def test_what_is_no_number_fails_in_every_precision(bad: float, precision: str) -> None:
     logits = np.array([0.0, bad, 0.0], np.float32)
     ours = (observe(logits, CASE.best[0]), *SAME[1:])
-    result = case_result(CASE, ours, 3, None)
+    result = case_result(CASE, ours, None)
     assert result.spread == Spread(largest=math.inf, mean=math.inf)
     assert failures([result], TOLERANCES[precision]) == (
         "hand: a log-probability is not a finite number",

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from baker.ab.compare import first_divergence, observe, recorded_steps, spread
+from baker.ab.compare import observe, recorded_steps, spread
 from baker.ab.recording import Best, Case, Recording, RecordingError
-from baker.ab.replay import common_prefix, greedy, log_softmax, record, teacher_forced
+from baker.ab.replay import greedy, log_softmax, record, teacher_forced
 from baker.ab.trial import check_fits, run
 from server.runtime.base import read_prompt
 from server.runtime.fake import FakeRuntime
@@ -78,24 +78,23 @@ def test_logits_that_are_no_numbers_give_none(value: float) -> None:
 @given(st.text(max_size=20), st.integers(1, 8), st.integers(1, 8))
 def test_a_runtime_agrees_with_its_own_recording(prompt: str, steps: int, chunk: int) -> None:
     case = recorded(prompt, steps)
-    assert common_prefix(fake(chunk), case) == steps
     assert observed(fake(chunk), case) == list(recorded_steps(case))
 
 
 @settings(deadline=None)
 @given(st.integers(0, 5), st.integers(0, VOCAB - 1))
-def test_free_running_ends_where_teacher_forced_differs_first(step: int, token: int) -> None:
-    right = recorded("a prompt", 6)
-    case = with_token(right, step, token)
-    runtime = fake()
-    logits = list(teacher_forced(runtime, case, 6))
-    steps = [observe(row, best) for row, best in zip(logits, case.best, strict=True)]
-    divergence = first_divergence(case, steps)
-    prefix = common_prefix(runtime, case)
-    assert prefix == (6 if divergence is None else divergence.step)
-    if token != right.greedy_ids[step]:
-        assert divergence is not None
-        assert (divergence.step, divergence.recorded) == (step, token)
+def test_the_own_answer_leaves_the_recorded_one_where_the_first_token_differs(
+    step: int, token: int
+) -> None:
+    own = recorded("a prompt", 6)
+    case = with_token(own, step, token)
+    (result,) = run(fake(), None, Recording(meta={}, cases=(case,)), 0, lambda _: None)
+    prefix = 6 if token == own.greedy_ids[step] else step
+    assert own.greedy_ids[:prefix] == case.greedy_ids[:prefix]
+    assert result.common_prefix == prefix
+    if prefix < 6:
+        assert result.divergence is not None
+        assert (result.divergence.step, result.divergence.recorded) == (step, token)
 
 
 def test_teacher_forced_reads_the_recorded_token_whatever_the_runtime_says() -> None:
@@ -125,7 +124,7 @@ def test_a_run_goes_through_all_cases_and_splits_the_blame() -> None:
         assert result.blame is not None
         assert result.blame.steps == 2
         assert result.blame.model.largest == result.blame.lowering.largest == 0
-    assert len(said) == 6
+    assert len(said) == 4
 
 
 def test_blame_falls_on_the_side_that_differs() -> None:
