@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from baker.pipeline import bake
 from baker.recipe import Order, packaged_weights
 from baker.weights.open import open_weights
 
@@ -51,22 +53,71 @@ def packaged(model: str) -> WeightSource:
     return open_weights(packaged_weights(order(Path(), model=model)))
 
 
+# The bundles that several tests share, each with its options of `bake`.
+SHARED = {
+    "f32": ("gemma3", "--precision", "f32", "--slots", "2"),
+    "bf16": ("gemma3", "--precision", "bf16", "--slots", "8"),
+    "int8": ("gemma3", "--precision", "int8", "--slots", "2"),
+    "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
+}
+_BAKE = ("nice", "-n", "10", sys.executable, "-c", "from baker.cli import main; main()")
+
+
 class Bundles:
-    """Real bundles by precision, each baked when first asked for."""
+    """Real bundles, each baked once, when it is begun or first asked for; one at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._baked: dict[str, Path] = {}
+        self._baked: dict[str, Future[Path]] = {}
+        self._pool = ThreadPoolExecutor(1, "bake")
+        self._running: subprocess.Popen[str] | None = None
 
-    def __getitem__(self, precision: str) -> Path:
-        if precision not in self._baked:
-            slots = 8 if precision == "bf16" else 2
-            place = order(self._folder / precision, precision=precision, slots=slots)
-            self._baked[precision] = bake(place, Silent())
-        return self._baked[precision]
+    def begin(self, name: str) -> Future[Path]:
+        """Have a bundle baked in the background."""
+        if name not in self._baked:
+            self._baked[name] = self._pool.submit(self._bake, name)
+        return self._baked[name]
+
+    def __getitem__(self, name: str) -> Path:
+        return self.begin(name).result()
+
+    def close(self) -> None:
+        """Give up what is not baked yet."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._running is not None:
+            self._running.terminate()
+        self._pool.shutdown()
+
+    def _bake(self, name: str) -> Path:
+        out = self._folder / name
+        order = (*_BAKE, *SHARED[name], "--out", str(out))
+        self._running = subprocess.Popen(
+            order, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        with self._running as process:
+            _, said = process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"bake {' '.join(SHARED[name])}: {said}")
+        return out
 
 
 @pytest.fixture(scope="session")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
-    """Bundles of the real Gemma 3 270M: bundles["f32"], "int8", and "bf16" with eight slots."""
-    return Bundles(tmp_path_factory.mktemp("bundles"))
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundles]:
+    """Bundles of real models: see SHARED."""
+    shared = Bundles(tmp_path_factory.mktemp("bundles"))
+    yield shared
+    shared.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests come last, when the bundles that they share are baked."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _baked_meanwhile(request: pytest.FixtureRequest) -> None:
+    """Bake the shared bundles beside the quick tests of a session that has both kinds."""
+    kinds = {item.get_closest_marker("slow") is not None for item in request.session.items}
+    if len(kinds) == 2:
+        for name in SHARED:
+            request.getfixturevalue("bundles").begin(name)

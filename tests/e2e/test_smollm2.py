@@ -13,17 +13,16 @@ from tokenizers import Tokenizer
 from baker.ab.compare import TOLERANCES, failures
 from baker.ab.recording import read_recording
 from baker.ab.trial import run
-from baker.pipeline import bake
 from baker.reference import open_reference
 from models.bundle import CHAT_TEMPLATE, TOKENIZER, read_manifest
 from server.runtime.base import read_prompt
 from server.runtime.load import open_bundle
 from server.service import open_service
-from tests.conftest import Silent, order
 from tests.server.openai_servers import client_of
 
 if TYPE_CHECKING:
     from server.runtime.iree import IreeRuntime
+    from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow
 
@@ -35,9 +34,8 @@ CASES = ("story", "code", "french", "chinese", "spaces", "artistic_520")
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("smollm2") / "bundle"
-    return bake(order(out, model="smollm2", slots=1), Silent())
+def bundle(bundles: Bundles) -> Path:
+    return bundles["smollm2"]
 
 
 @pytest.fixture(scope="module")
