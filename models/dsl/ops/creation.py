@@ -12,6 +12,8 @@ from models.dsl.types import DType, TensorType
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
+__all__ = ["constant", "full", "full_like", "iota"]
+
 # A dense constant sits in the program's text; anything larger belongs to the parameters.
 LARGEST_CONSTANT = 4096
 
@@ -54,6 +56,7 @@ def _lower_constant(_: Types, result: TensorType, attrs: Attrs) -> Lowering:
 
 full: Op = Op(
     name="full",
+    doc="A tensor of shape `shape`, every element `value`.",
     infer=_infer_full,
     evaluate=lambda _, attrs: np.full(attrs["shape"], attrs["value"], dtype=attrs["dtype"].numpy),
     lower=lambda _, result, attrs: Lowering(
@@ -70,6 +73,7 @@ full: Op = Op(
 
 iota: Op = Op(
     name="iota",
+    doc="A tensor that counts 0, 1, 2, ... along `axis`.",
     infer=_infer_iota,
     evaluate=_evaluate_iota,
     lower=lambda _, __, attrs: Lowering(
@@ -84,6 +88,7 @@ iota: Op = Op(
 
 constant: Op = Op(
     name="constant",
+    doc="The array `value`, written into the program.",
     infer=_infer_constant,
     evaluate=lambda _, attrs: attrs["value"],
     lower=_lower_constant,

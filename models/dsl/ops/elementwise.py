@@ -25,6 +25,29 @@ if TYPE_CHECKING:
 
     from models.dsl.graph import Tensor
 
+__all__ = [
+    "absolute",
+    "add",
+    "barrier",
+    "compare",
+    "convert",
+    "cosine",
+    "divide",
+    "exponential",
+    "logical_and",
+    "maximum",
+    "multiply",
+    "negate",
+    "remainder",
+    "round_nearest_even",
+    "select",
+    "sign",
+    "sine",
+    "sqrt",
+    "subtract",
+    "tanh",
+]
+
 _COMPARISONS: dict[str, Callable[[Array, Array], Any]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
@@ -54,6 +77,7 @@ def _same_types(types: Types, _: Attrs) -> TensorType:
 
 def _unary(
     name: str,
+    doc: str,
     stablehlo: str,
     evaluate: Callable[[Array], Array],
     vjp: Callable[[Tensor, Tensor, Tensor], Tensor] | NoGradient,
@@ -73,6 +97,7 @@ def _unary(
 
     return Op(
         name=name,
+        doc=doc,
         infer=infer,
         evaluate=lambda arrays, _: evaluate(arrays[0]),
         lower=lambda *_: Lowering(f"stablehlo.{stablehlo}"),
@@ -83,6 +108,7 @@ def _unary(
 
 def _binary(
     name: str,
+    doc: str,
     stablehlo: str,
     evaluate: Callable[[Array, Array], Array],
     vjp: Vjp | NoGradient,
@@ -96,6 +122,7 @@ def _binary(
 
     return Op(
         name=name,
+        doc=doc,
         infer=infer,
         evaluate=lambda arrays, _: evaluate(arrays[0], arrays[1]),
         lower=lambda *_: Lowering(f"stablehlo.{stablehlo}"),
@@ -109,22 +136,44 @@ def _binary(
 
 # --- unary
 
-negate: Op = _unary("negate", "negate", np.negative, lambda g, x, y: negate(g))
-exponential: Op = _unary("exponential", "exponential", np.exp, lambda g, x, y: multiply(g, y))
-tanh: Op = _unary("tanh", "tanh", np.tanh, lambda g, x, y: subtract(g, multiply(g, multiply(y, y))))
-sine: Op = _unary("sine", "sine", np.sin, lambda g, x, y: multiply(g, cosine(x)))
-cosine: Op = _unary("cosine", "cosine", np.cos, lambda g, x, y: negate(multiply(g, sine(x))))
+negate: Op = _unary("negate", "-x.", "negate", np.negative, lambda g, x, y: negate(g))
+exponential: Op = _unary(
+    "exponential", "e to the power of x.", "exponential", np.exp, lambda g, x, y: multiply(g, y)
+)
+tanh: Op = _unary(
+    "tanh",
+    "The hyperbolic tangent of x.",
+    "tanh",
+    np.tanh,
+    lambda g, x, y: subtract(g, multiply(g, multiply(y, y))),
+)
+sine: Op = _unary(
+    "sine", "The sine of x, in radians.", "sine", np.sin, lambda g, x, y: multiply(g, cosine(x))
+)
+cosine: Op = _unary(
+    "cosine",
+    "The cosine of x, in radians.",
+    "cosine",
+    np.cos,
+    lambda g, x, y: negate(multiply(g, sine(x))),
+)
 sqrt: Op = _unary(
     "sqrt",
+    "The square root of x.",
     "sqrt",
     np.sqrt,
     lambda g, x, y: divide(multiply(g, full_like(y, 0.5)), y),
     sample=_positive,
 )
-absolute: Op = _unary("absolute", "abs", np.abs, lambda g, x, y: multiply(g, sign(x)))
-sign: Op = _unary("sign", "sign", np.sign, NoGradient("a step: zero or undefined"))
+absolute: Op = _unary(
+    "absolute", "The absolute value of x.", "abs", np.abs, lambda g, x, y: multiply(g, sign(x))
+)
+sign: Op = _unary(
+    "sign", "-1, 0 or 1: the sign of x.", "sign", np.sign, NoGradient("a step: zero or undefined")
+)
 round_nearest_even: Op = _unary(
     "round_nearest_even",
+    "The integer nearest to x; of two, the even one.",
     "round_nearest_even",
     np.rint,
     NoGradient("a staircase: zero or undefined"),
@@ -140,6 +189,7 @@ def _infer_barrier(types: Types, attrs: Attrs) -> TensorType:
 # the order of a sum) then cannot depend on the other.
 barrier: Op = Op(
     name="barrier",
+    doc="The input, across which the compiler fuses nothing.",
     infer=_infer_barrier,
     evaluate=lambda arrays, _: arrays[0],
     lower=lambda *_: Lowering("iree_tensor_ext.compute_barrier.start"),
@@ -149,16 +199,20 @@ barrier: Op = Op(
 
 # --- binary
 
-add: Op = _binary("add", "add", np.add, lambda g, xs, y, _: (g, g))
-subtract: Op = _binary("subtract", "subtract", np.subtract, lambda g, xs, y, _: (g, negate(g)))
+add: Op = _binary("add", "x + y.", "add", np.add, lambda g, xs, y, _: (g, g))
+subtract: Op = _binary(
+    "subtract", "x - y.", "subtract", np.subtract, lambda g, xs, y, _: (g, negate(g))
+)
 multiply: Op = _binary(
     "multiply",
+    "x * y.",
     "multiply",
     np.multiply,
     lambda g, xs, y, _: (multiply(g, xs[1]), multiply(g, xs[0])),
 )
 divide: Op = _binary(
     "divide",
+    "x / y.",
     "divide",
     np.divide,
     lambda g, xs, y, _: (divide(g, xs[1]), negate(multiply(g, divide(y, xs[1])))),
@@ -175,9 +229,10 @@ def _vjp_maximum(
     return select(first, upstream, nothing), select(first, nothing, upstream)
 
 
-maximum: Op = _binary("maximum", "maximum", np.maximum, _vjp_maximum)
+maximum: Op = _binary("maximum", "The larger of x and y.", "maximum", np.maximum, _vjp_maximum)
 remainder: Op = _binary(
     "remainder",
+    "What is left of x after division by y, with the sign of x.",
     "remainder",
     lambda x, y: np.fmod(x, y),
     NoGradient("it is here for positions, which are integers"),
@@ -185,6 +240,7 @@ remainder: Op = _binary(
 )
 logical_and: Op = _binary(
     "logical_and",
+    "Whether both x and y are true.",
     "and",
     np.logical_and,
     NoGradient("its inputs are booleans"),
@@ -210,6 +266,7 @@ def _infer_select(types: Types, attrs: Attrs) -> TensorType:
 
 compare: Op = Op(
     name="compare",
+    doc="Whether x stands in the relation `direction` to y, as booleans.",
     infer=_infer_compare,
     evaluate=lambda arrays, attrs: np.asarray(_COMPARISONS[attrs["direction"]](*arrays)),
     lower=lambda _, __, attrs: Lowering(
@@ -226,6 +283,7 @@ compare: Op = Op(
 
 select: Op = Op(
     name="select",
+    doc="The second input where the first is true, else the third.",
     infer=_infer_select,
     evaluate=lambda arrays, _: np.where(*arrays),
     lower=lambda *_: Lowering("stablehlo.select"),
@@ -242,6 +300,7 @@ select: Op = Op(
 
 convert: Op = Op(
     name="convert",
+    doc="x in another dtype; a float becomes an integer by dropping its fraction.",
     infer=lambda types, attrs: types[0].with_dtype(attrs["dtype"]),
     evaluate=lambda arrays, attrs: arrays[0].astype(attrs["dtype"].numpy),
     lower=lambda *_: Lowering("stablehlo.convert"),

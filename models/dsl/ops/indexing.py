@@ -27,6 +27,8 @@ from models.dsl.types import DType, TensorType
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
+__all__ = ["gather", "scatter"]
+
 
 # --- gather: operand[..., indices, ...] along one axis
 
@@ -72,6 +74,7 @@ def _vjp_gather(
 
 gather: Op = Op(
     name="gather",
+    doc="The operand's slices along `axis` at the given indices; they take the place of that axis.",
     infer=_infer_gather,
     evaluate=lambda arrays, attrs: np.take(arrays[0], arrays[1], axis=attrs["axis"], mode="clip"),
     lower=_lower_gather,
@@ -138,6 +141,7 @@ def _vjp_scatter(
 
 scatter: Op = Op(
     name="scatter",
+    doc="The operand with its rows at the indices replaced by the updates, or added to.",
     infer=_infer_scatter,
     evaluate=_evaluate_scatter,
     lower=_lower_scatter,

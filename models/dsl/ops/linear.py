@@ -15,6 +15,8 @@ from models.dsl.types import DType, TensorType
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
+__all__ = ["dot_general", "project"]
+
 # Elements of a low-precision operand that are widened at a time, so that evaluating a large
 # matrix never holds a second copy of it.
 _BLOCK = 1 << 22
@@ -174,6 +176,7 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
 
 dot_general: Op = Op(
     name="dot_general",
+    doc="Products summed over the axes `contract`, one for each index of the axes `batch`.",
     infer=_infer,
     evaluate=_evaluate,
     lower=_lower,
@@ -255,6 +258,7 @@ def _samples_project(rng: np.random.Generator) -> list[Sample]:
 # A single row must be of rank 1: the compiler drops the hint together with an axis of extent 1.
 project: Op = Op(
     name="project",
+    doc="A row (K,) or rows (M, K) times a weight (N, K), which is laid out for its kernel.",
     infer=_infer_project,
     evaluate=lambda arrays, attrs: _evaluate(arrays, _as_dot_general(arrays[0].ndim, attrs)),
     lower=_lower_project,

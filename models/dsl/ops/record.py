@@ -17,6 +17,8 @@ from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 if TYPE_CHECKING:
     import numpy as np
 
+__all__ = ["REGISTRY", "Lowering", "NoGradient", "Op", "Sample"]
+
 Array: TypeAlias = NDArray[Any]
 Types: TypeAlias = tuple[TensorType, ...]
 Attrs: TypeAlias = Mapping[str, Any]
@@ -67,6 +69,7 @@ class Op:
     """One operation.
 
     name      unique
+    doc       one sentence: what the op computes
     infer     (input types, attrs) -> result type; raises TypeRuleError; the only shape rule
     evaluate  (arrays, attrs) -> array, in NumPy
     lower     (input types, result type, attrs) -> Lowering
@@ -75,6 +78,7 @@ class Op:
     """
 
     name: str
+    doc: str
     infer: Callable[[Types, Attrs], TensorType]
     evaluate: Callable[[tuple[Array, ...], Attrs], Array]
     lower: Callable[[Types, TensorType, Attrs], Lowering]

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
     from models.dsl.graph import Tensor
 
+__all__ = [
+    "reduce_max",
+    "reduce_sum",
+]
+
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     (given,), axes = types, attrs["axes"]
@@ -46,7 +51,7 @@ def _restore(reduced: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def _reduction(
-    name: str, body: str, initial: float, evaluate: Callable[..., Array], vjp: Vjp
+    name: str, doc: str, body: str, initial: float, evaluate: Callable[..., Array], vjp: Vjp
 ) -> Op:
     """A row of the table of reductions over `axes`, a rising tuple."""
 
@@ -62,6 +67,7 @@ def _reduction(
 
     return Op(
         name=name,
+        doc=doc,
         infer=_infer,
         evaluate=lambda arrays, attrs: np.asarray(evaluate(arrays[0], axis=attrs["axes"])),
         lower=lambda _, result, attrs: Lowering(
@@ -87,9 +93,12 @@ def _vjp_max(
 
 reduce_sum: Op = _reduction(
     "reduce_sum",
+    "The sum over `axes`.",
     "stablehlo.add",
     0.0,
     np.sum,
     lambda g, xs, y, attrs: (_restore(g, xs[0], attrs["axes"]),),
 )
-reduce_max: Op = _reduction("reduce_max", "stablehlo.maximum", -np.inf, np.max, _vjp_max)
+reduce_max: Op = _reduction(
+    "reduce_max", "The largest element over `axes`.", "stablehlo.maximum", -np.inf, np.max, _vjp_max
+)

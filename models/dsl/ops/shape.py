@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from models.dsl.graph import Tensor
     from models.dsl.types import TensorType
 
+__all__ = ["broadcast", "concatenate", "pad", "reshape", "slice_", "transpose"]
+
 
 def _normal(rng: np.random.Generator, *shape: int) -> Array:
     return rng.normal(size=shape).astype(np.float32)
@@ -37,6 +39,7 @@ def _infer_reshape(types: Types, attrs: Attrs) -> TensorType:
 
 reshape: Op = Op(
     name="reshape",
+    doc="The elements of x in row-major order, in another shape.",
     infer=_infer_reshape,
     evaluate=lambda arrays, attrs: arrays[0].reshape(attrs["shape"]),
     lower=lambda *_: Lowering("stablehlo.reshape"),
@@ -59,6 +62,7 @@ def _infer_transpose(types: Types, attrs: Attrs) -> TensorType:
 
 transpose: Op = Op(
     name="transpose",
+    doc="x with its axes in another order: axis i of the result is axis `order[i]` of x.",
     infer=_infer_transpose,
     evaluate=lambda arrays, attrs: np.transpose(arrays[0], attrs["order"]),
     lower=lambda _, __, attrs: Lowering(
@@ -114,6 +118,7 @@ def _vjp_broadcast(
 
 broadcast: Op = Op(
     name="broadcast",
+    doc="x repeated into a larger shape; its axis i becomes the result's axis `axes[i]`.",
     infer=_infer_broadcast,
     evaluate=_evaluate_broadcast,
     lower=lambda _, __, attrs: Lowering(
@@ -167,6 +172,7 @@ def _vjp_slice(
 
 slice_: Op = Op(
     name="slice",
+    doc="Along each axis every `step`-th element from `start` up to `stop`, which is left out.",
     infer=_infer_slice,
     evaluate=lambda arrays, attrs: arrays[0][tuple(slice(*bound) for bound in attrs["bounds"])],
     lower=_lower_slice,
@@ -224,6 +230,7 @@ def _lower_pad(_: Types, __: TensorType, attrs: Attrs) -> Lowering:
 
 pad: Op = Op(
     name="pad",
+    doc="x with zeros before, after and between its elements along each axis.",
     infer=_infer_pad,
     evaluate=_evaluate_pad,
     lower=_lower_pad,
@@ -266,6 +273,7 @@ def _vjp_concatenate(
 
 concatenate: Op = Op(
     name="concatenate",
+    doc="The inputs one after the other along `axis`.",
     infer=_infer_concatenate,
     evaluate=lambda arrays, attrs: np.concatenate(arrays, axis=attrs["axis"]),
     lower=lambda _, __, attrs: Lowering(
