@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.dsl import functions as f
+from models.dsl import ops
 from models.dsl.graph import Parameter, Tensor
+from models.dsl.recurrent import at, gru, gru_cell, stack
 from models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -89,3 +91,76 @@ class RMSNorm(Module):
     def __call__(self, x: Tensor) -> Tensor:
         """f32 (..., width) -> f32 (..., width)."""
         return f.rms_norm(x, self.weight, eps=self.eps)
+
+
+class GRU(Module):
+    """Gated recurrent units as torch.nn.GRU has them: layers of them, in one or both directions.
+
+    weight_ih_l0 (3H, D), weight_hh_l0 (3H, H), bias_ih_l0 and bias_hh_l0 (3H,), the same with
+    _reverse for the other direction, and with l1, l2, ... for the layers above, which read the
+    states of the one below (directions * H for D).
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        *,
+        layers: int,
+        bidirectional: bool,
+        bias: bool,
+        batch_first: bool,
+        dtype: DType,
+    ) -> None:
+        self.hidden = hidden
+        self.layers = layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.directions = ("", "_reverse") if bidirectional else ("",)
+        for layer in range(layers):
+            width = hidden * len(self.directions) if layer else inputs
+            for direction in self.directions:
+                of = f"l{layer}{direction}"
+                setattr(self, f"weight_ih_{of}", parameter(3 * hidden, width, dtype=dtype))
+                setattr(self, f"weight_hh_{of}", parameter(3 * hidden, hidden, dtype=dtype))
+                if bias:
+                    setattr(self, f"bias_ih_{of}", parameter(3 * hidden, dtype=dtype))
+                    setattr(self, f"bias_hh_{of}", parameter(3 * hidden, dtype=dtype))
+
+    def __call__(self, x: Tensor, h0: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """x (S, B, D) and h0 (layers * directions, B, H), or zeros -> (y, h_n).
+
+        y (S, B, directions * H) has the states of the last layer, h_n the last state of each layer
+        and direction, in the order of h0: l0, l0 reversed, l1, ... With batch_first x is (B, S, D),
+        and y likewise.
+        """
+        if self.batch_first:
+            x = ops.transpose(x, order=(1, 0, 2))
+        if h0 is None:
+            shape = (self.layers * len(self.directions), x.shape[1], self.hidden)
+            h0 = ops.full(shape=shape, dtype=x.dtype, value=0.0)
+        last: list[Tensor] = []
+        for layer in range(self.layers):
+            read = []
+            for direction in self.directions:
+                begin = at(h0, len(last))
+                states = gru(
+                    x, begin, self._weights(f"l{layer}{direction}"), reverse=bool(direction)
+                )
+                read.append(states)
+                last.append(at(states, 0 if direction else x.shape[0] - 1))
+            x = ops.concatenate(*read, axis=2) if len(read) > 1 else read[0]
+        y = ops.transpose(x, order=(1, 0, 2)) if self.batch_first else x
+        return y, stack(last)
+
+    def step(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of one direction: x (B, D) and h (layers, B, H) -> y (B, H) and the next h."""
+        states = []
+        for layer in range(self.layers):
+            x = gru_cell(x, at(h, layer), *self._weights(f"l{layer}"))
+            states.append(x)
+        return x, stack(states)
+
+    def _weights(self, of: str) -> tuple[Tensor, ...]:
+        kinds = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))
+        return tuple(getattr(self, f"{kind}_{of}") for kind in kinds)
