@@ -7,49 +7,37 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from baker.targets import check_program, runs_here
-from models.bundle import read_manifest, verify_files
-from server.runtime.load import open_bundle
-from server.runtime.selftest import self_test
+from models.bundle import VMFB, ArraysManifest, read_manifest, verify_files
+from server.runtime.examples import read_examples
+from server.runtime.load import open_arrays, open_bundle
+from server.runtime.selftest import self_test, self_test_arrays
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from rich.console import Console
 
-    from models.bundle import Manifest
+    from models.bundle import AnyManifest, ArraySpec, FileRecord, LanguageManifest, Manifest
+    from server.runtime.selftest import Verdict
 
 
 def show(bundle: Path, console: Console) -> None:
     """Print the manifest for people; raises BundleError. Reads no other file of the bundle."""
     manifest = read_manifest(bundle)
+    if isinstance(manifest, ArraysManifest):
+        program = ("functions", list(_function_rows(manifest)))
+        facts = _arrays_rows(manifest)
+    else:
+        program = ("entry points", _entry_point_rows(manifest))
+        facts = _language_rows(manifest)
+    compiler = manifest.compiler
     for title, rows in (
-        ("model", _model_rows(manifest)),
-        (
-            "files",
-            [(file.name, f"{file.bytes:,} bytes", file.sha256[:16]) for file in manifest.files],
-        ),
-        (
-            "entry points",
-            [
-                (
-                    point.name,
-                    f"{point.batch} x {point.tokens} tokens, positions below {point.keys}",
-                    f"{manifest.statistics[f'ops.{point.name}']:,} ops",
-                )
-                for point in manifest.entry_points
-            ],
-        ),
-        (
-            "made from",
-            [(file.name, f"{file.bytes:,} bytes", file.sha256[:16]) for file in manifest.sources],
-        ),
-        (
-            "compiler",
-            [
-                (manifest.compiler.name, manifest.compiler.version),
-                *((flag,) for flag in manifest.compiler.flags),
-            ],
-        ),
+        ("model", [*_model_rows(manifest), *facts, ("baked by", f"hearth {manifest.hearth}")]),
+        ("files", _file_rows(manifest.files)),
+        program,
+        ("made from", _file_rows(manifest.sources)),
+        ("compiler", [(compiler.name, compiler.version), *((flag,) for flag in compiler.flags)]),
     ):
         table = Table(
             *[""] * max(map(len, rows)),
@@ -64,7 +52,7 @@ def show(bundle: Path, console: Console) -> None:
         console.print(table, "")
 
 
-def _model_rows(manifest: Manifest) -> list[tuple[str, str]]:
+def _model_rows(manifest: Manifest) -> list[tuple[str, ...]]:
     statistics = manifest.statistics
     return [
         ("architecture", manifest.architecture),
@@ -72,16 +60,57 @@ def _model_rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("precision", manifest.precision),
         ("target", f"{manifest.target.name} ({manifest.target.triple}, {manifest.target.cpu})"),
         ("needs", " ".join(manifest.target.features)),
-        ("context", f"{manifest.context:,} tokens"),
-        ("slots", f"{manifest.slots}"),
         (
             "weights",
             f"{statistics['weights_bytes']:,} bytes in {statistics['parameters']} parameters",
         ),
-        ("cache", f"{statistics['cache_bytes_per_slot']:,} bytes a slot"),
-        ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),
-        ("baked by", f"hearth {manifest.hearth}"),
     ]
+
+
+def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
+    return [
+        ("context", f"{manifest.context:,} tokens"),
+        ("slots", f"{manifest.slots}"),
+        ("cache", f"{manifest.statistics['cache_bytes_per_slot']:,} bytes a slot"),
+        ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),
+    ]
+
+
+def _arrays_rows(manifest: ArraysManifest) -> list[tuple[str, ...]]:
+    return [("golden", f"an example of each function, tolerance {manifest.tolerance}")]
+
+
+def _file_rows(files: tuple[FileRecord, ...]) -> list[tuple[str, ...]]:
+    return [(file.name, f"{file.bytes:,} bytes", file.sha256[:16]) for file in files]
+
+
+def _entry_point_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
+    return [
+        (
+            point.name,
+            f"{point.batch} x {point.tokens} tokens, positions below {point.keys}",
+            f"{manifest.statistics[f'ops.{point.name}']:,} ops",
+        )
+        for point in manifest.entry_points
+    ]
+
+
+def _function_rows(manifest: ArraysManifest) -> Iterator[tuple[str, ...]]:
+    for function in manifest.functions:
+        taken = ", ".join(
+            f"{_array(spec)}{' or zeros' if spec.default == 'zeros' else ''}"
+            for spec in function.inputs
+        )
+        given = ", ".join(
+            f"{_array(spec)}{f' in the place of {spec.takes}' if spec.takes else ''}"
+            for spec in function.outputs
+        )
+        ops = f"{manifest.statistics[f'ops.{function.name}']:,} ops"
+        yield function.name, f"{taken} -> {given}", ops
+
+
+def _array(spec: ArraySpec) -> str:
+    return f"{spec.name} {spec.dtype}{list(spec.shape)}"
 
 
 def verify(bundle: Path, console: Console) -> bool:
@@ -92,12 +121,20 @@ def verify(bundle: Path, console: Console) -> bool:
     manifest = read_manifest(bundle)
     verify_files(bundle, manifest)
     console.print(f"digests: {len(manifest.files)} files are what was baked")
-    check_program((bundle / "model.vmfb").read_bytes(), manifest.target)
+    check_program((bundle / VMFB).read_bytes(), manifest.target)
     console.print(f"program: for {manifest.target.triple}")
     if not runs_here(manifest.target):
         console.print("golden values: not checked, this machine cannot run the program")
         return True
-    _, runtime = open_bundle(bundle, threads=None)
-    verdict = self_test(runtime, manifest.golden, manifest.tolerance)
+    verdict = _self_test(bundle, manifest)
     console.print(f"golden values: {verdict.message}")
     return verdict.passed
+
+
+def _self_test(bundle: Path, manifest: AnyManifest) -> Verdict:
+    if isinstance(manifest, ArraysManifest):
+        _, functions = open_arrays(bundle, threads=None)
+        examples = read_examples(bundle, manifest)
+        return self_test_arrays(functions, examples, manifest.tolerance)
+    _, runtime = open_bundle(bundle, threads=None)
+    return self_test(runtime, manifest.golden, manifest.tolerance)

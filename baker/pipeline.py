@@ -24,7 +24,7 @@ from baker.reference import NumpyRuntime, stored_parameters
 from baker.tokenizer import chat_template, special_tokens, tokenizer_json
 from baker.weights.open import open_weights
 from models import bundle as layout
-from models.bundle import Manifest, read_manifest, record_file, write_manifest
+from models.bundle import LanguageManifest, read_manifest, record_file, write_manifest
 from models.dsl.stablehlo import module_text
 from models.program import ProgramOptions
 from server.runtime.iree import IreeRuntime
@@ -135,7 +135,7 @@ def _make(work: _Work) -> None:
 
 
 def _write_prefix(
-    work: _Work, tokenizer: Tokenizer, runtime: IreeRuntime, manifest: Manifest
+    work: _Work, tokenizer: Tokenizer, runtime: IreeRuntime, manifest: LanguageManifest
 ) -> None:
     """Read the prefix, if there is one, and put what it leaves into the bundle."""
     if work.prefix is None:
@@ -196,14 +196,14 @@ def _golden(work: _Work, tokenizer: Tokenizer) -> tuple[Golden, ...]:
         return tuple(golden_values(runtime, tokenizer))
 
 
-def _manifest(work: _Work, compiler: Compiler, golden: tuple[Golden, ...]) -> Manifest:
+def _manifest(work: _Work, compiler: Compiler, golden: tuple[Golden, ...]) -> LanguageManifest:
     program = work.program
     statistics = {
         "parameters": len(program.parameters),
         "weights_bytes": sum(kind.nbytes for kind in program.parameters.values()),
         "cache_bytes_per_slot": sum(spec.bytes for spec in program.caches),
     } | {f"ops.{graph.name}": len(graph.nodes) for graph in program.graphs}
-    return Manifest(
+    return LanguageManifest(
         format=layout.FORMAT,
         hearth=version("hearth"),
         architecture=work.architecture.name,

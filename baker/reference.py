@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import EntryPoint, Manifest
+    from models.bundle import EntryPoint, LanguageManifest
     from models.dsl.graph import Graph
     from models.program import Program
 
@@ -132,7 +132,7 @@ def stored_parameters(program: Program, archive: Path) -> dict[str, NDArray[Any]
     }
 
 
-def open_reference(bundle: Path, manifest: Manifest) -> NumpyRuntime:
+def open_reference(bundle: Path, manifest: LanguageManifest) -> NumpyRuntime:
     """The reference of a baked bundle: its program traced again, on its own weights."""
     architecture = ARCHITECTURES[manifest.architecture]
     config = architecture.from_manifest(manifest.config)
@@ -145,7 +145,7 @@ def open_reference(bundle: Path, manifest: Manifest) -> NumpyRuntime:
     )
 
 
-def program_options(manifest: Manifest) -> ProgramOptions:
+def program_options(manifest: LanguageManifest) -> ProgramOptions:
     """The options that a bundle was baked with."""
     points = manifest.entry_points
     return ProgramOptions(

@@ -30,7 +30,7 @@ from benchmarks.report import (
     print_table,
     write_json,
 )
-from models.bundle import read_manifest
+from models.bundle import LanguageManifest, read_manifest_of
 
 HERE = Path(__file__).resolve().parent
 # All engines are given the same tokens; decode is timed over 64 steps that begin 136 tokens deep,
@@ -112,7 +112,7 @@ def main() -> None:
     """Measure, print the table, write the figures."""
     arguments = options()
     console = Console(stderr=True)
-    manifest = read_manifest(arguments.bundle)
+    manifest = read_manifest_of(arguments.bundle, LanguageManifest)
     engines = [Engine(name="hearth", python=sys.executable, model=arguments.bundle)]
     if arguments.llama_cpp is not None:
         theirs = Engine(name="llama.cpp", python=arguments.llama_python, model=arguments.llama_cpp)

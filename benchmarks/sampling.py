@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from models.bundle import read_manifest
+from models.bundle import LanguageManifest, read_manifest_of
 from server.engine.sampler import Sampler, SamplingOptions
 from server.text.grammar import Grammar, Grammars
 from server.text.tokenizer import Tokenizer
@@ -91,7 +91,7 @@ def measure(rounds: int, bundle: Path | None) -> Iterator[tuple[str, float]]:
         yield name, microseconds(options, None, rounds)
     if bundle is None:
         return
-    manifest = read_manifest(bundle)
+    manifest = read_manifest_of(bundle, LanguageManifest)
     tokenizer = Tokenizer.from_file(bundle / "tokenizer.json", bos=manifest.special_tokens.bos)
     grammars = Grammars(tokenizer, vocab_size=manifest.vocab_size, ends=manifest.special_tokens.eos)
     began = time.perf_counter()

@@ -46,7 +46,7 @@ from benchmarks.scenarios import (
 )
 from benchmarks.soak import FIGURES as SOAK_FIGURES
 from benchmarks.soak import soak
-from models.bundle import Manifest, read_manifest
+from models.bundle import LanguageManifest, read_manifest_of
 from server.service import version
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def hearth(bundle: Path, threads: int) -> Server:
     return Server(name="hearth", command=(serve, str(bundle), *limits))
 
 
-def llama_server(program: str, model: Path, manifest: Manifest, threads: int) -> Server:
+def llama_server(program: str, model: Path, manifest: LanguageManifest, threads: int) -> Server:
     """llama-server with continuous batching, and the bundle's slots, each with its own context."""
     flags = {
         "-m": model,
@@ -155,7 +155,7 @@ def options() -> argparse.Namespace:
 
 def compare(arguments: argparse.Namespace) -> bool:
     """Measure, print the table, write the figures; whether no request failed."""
-    manifest = read_manifest(arguments.bundle)
+    manifest = read_manifest_of(arguments.bundle, LanguageManifest)
     servers = [hearth(arguments.bundle, arguments.threads)]
     versions = {"hearth": version()}
     if arguments.llama_cpp is not None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from models.bundle import Manifest
+    from models.bundle import LanguageManifest
     from server.engine.state import EngineState
     from server.runtime.base import Rows, Runtime
 
@@ -77,7 +77,7 @@ class Service:
         self,
         runtime: Runtime,
         tokenizer: Tokenizer,
-        manifest: Manifest,
+        manifest: LanguageManifest,
         options: EngineOptions = EngineOptions(),
         *,
         name: str | None = None,
@@ -245,7 +245,7 @@ def open_service(
     )
 
 
-def _prefix_store(manifest: Manifest, options: EngineOptions) -> PrefixStore | None:
+def _prefix_store(manifest: LanguageManifest, options: EngineOptions) -> PrefixStore | None:
     if options.cache_dir is None or not options.cache_ram or not options.cache_disk:
         return None
     return PrefixStore(

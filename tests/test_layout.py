@@ -64,7 +64,7 @@ def test_imports_go_one_way(path: Path) -> None:
         ("from models.dsl.types import DType", "server", {"models.dsl.types.DType"}),
         ("from server.engine import engine", "baker", {"server.engine.engine"}),
         ("from tests.conftest import order", "baker", {"tests.conftest.order"}),
-        ("from models.bundle import Manifest", "server", set()),
+        ("from models.bundle import LanguageManifest", "server", set()),
         ("from server.runtime.load import open_bundle", "baker", set()),
         ("from ..models import dsl", "server", {"models.dsl"}),
         ("from . import errors\nimport modelsmith", "server", set()),

@@ -20,7 +20,7 @@ from baker.ab.recording import Recording, RecordingError, read_recording, write_
 from baker.ab.report import Report
 from baker.ab.trial import STEPS, default_prompts, record_llama, run
 from baker.reference import open_reference
-from models.bundle import BundleError, read_manifest
+from models.bundle import BundleError, LanguageManifest, read_manifest_of
 from models.dsl.types import DslError
 from server.runtime.load import open_bundle
 
@@ -78,7 +78,7 @@ def ab(
         raise typer.BadParameter("wanted --reference FILE.json, --llama-cpp MODEL.gguf or both")
     if save is not None and llama_cpp is None:
         raise typer.BadParameter("--save keeps what --llama-cpp recorded: wanted --llama-cpp")
-    manifest = read_manifest(bundle)
+    manifest = read_manifest_of(bundle, LanguageManifest)
     recording = _expectations(reference, llama_cpp, manifest.context)
     if save is not None:
         write_recording(save, recording)

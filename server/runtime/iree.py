@@ -1,47 +1,29 @@
-"""The runtime over IREE: the compiled entry points of a bundle, driven through `iree.runtime`.
+"""The runtime of a language model: the compiled entry points of a bundle, on its slots' caches.
 
-It knows the ABI of models/bundle.py, device buffers and nothing of what the model computes. There
-is no compiler here. Weights are mapped, not read; the KV caches of a slot are allocated when the
-slot is first used, and every call updates them in place.
+It knows the ABI of models/bundle/language.py and nothing of what the model computes. The KV caches
+of a slot are allocated when the slot is first used, and every call updates them in place.
 """
 
 from __future__ import annotations
 
-import atexit
 import itertools
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import iree.runtime as rt
 import numpy as np
 
-from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError, EntryPoint
+from server.runtime.device import CannotLoad, Device, result
 from server.runtime.ring import restore_rows, save_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import iree.runtime as rt
     from numpy.typing import NDArray
 
-    from models.bundle import CacheSpec, Manifest
+    from models.bundle import EntryPoint, LanguageManifest
     from server.runtime.base import Rows
-
-_ELEMENT_TYPES = {
-    "f32": rt.HalElementType.FLOAT_32,
-    "bf16": rt.HalElementType.BFLOAT_16,
-    "f16": rt.HalElementType.FLOAT_16,
-}
-
-# IREE's queue thread drops the last buffers some time after a runtime is gone, and takes the GIL
-# for it. Should the interpreter be shutting down by then, the process aborts: it did at one exit
-# of four (iree-base-runtime 3.13.0). So an exit waits until the queue has surely finished.
-atexit.register(time.sleep, 0.3)
-
-
-class CannotLoad(BundleError):
-    """IREE refuses the program or the weights of a bundle."""
 
 
 @dataclass(frozen=True)
@@ -55,24 +37,14 @@ class _Call:
 class IreeRuntime:
     """A bundle loaded on this machine's CPU. See server/runtime/base.py for the contract."""
 
-    def __init__(self, bundle: Path, manifest: Manifest, *, threads: int | None) -> None:
-        """Load model.vmfb and params.irpa; raises CannotLoad.
-
-        `threads` None lets IREE take one per physical core. IREE reads it once per process.
-        """
-        if threads is not None:
-            rt.flags.parse_flags(f"--task_topology_group_count={threads}")
-        self._device = rt.get_device("local-task")
+    def __init__(self, bundle: Path, manifest: LanguageManifest, *, threads: int | None) -> None:
+        """Load a bundle; `threads` as in Device. Raises CannotLoad."""
+        self._device = Device(bundle, threads=threads)
         self._manifest = manifest
         self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}
         # By slot, the position behind the newest one: what lies there is never seen.
         self._ends = [0] * manifest.slots
-        try:
-            module = self._load(bundle)
-        except (RuntimeError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            raise CannotLoad(f"IREE cannot load {bundle}: {reason}: bake it again") from error
-        calls = [_Call(entry, _function(module, entry)) for entry in manifest.entry_points]
+        calls = [_Call(entry, self._device.function(entry.name)) for entry in manifest.entry_points]
         self._prefills = sorted(
             (call for call in calls if call.entry.kind == "prefill"),
             key=lambda call: (call.entry.tokens, call.entry.keys),
@@ -155,7 +127,7 @@ class IreeRuntime:
             [*positions, *(self._ends[slot] for slot in fill)],
         )
         results = self._invoke(call, numbers, [*slots, *fill])
-        return _first(results, (call.entry.batch, self.vocab_size))[: len(slots)]
+        return result(results, 0, (call.entry.batch, self.vocab_size))[: len(slots)]
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """As Runtime.save."""
@@ -173,21 +145,7 @@ class IreeRuntime:
         padded = [*tokens, *[0] * (self._embed.entry.tokens - len(tokens))]
         results = self._invoke(self._embed, (padded, (start,), (len(tokens),)), (slot,))
         self._ends[slot] = start + len(tokens)
-        return _first(results, (self.hidden,))
-
-    def _load(self, bundle: Path) -> rt.VmModule:
-        instance = rt.VmInstance()
-        parameters = rt.ParameterIndex()
-        parameters.load(str(bundle / PARAMETERS), format="irpa")
-        provider = parameters.create_provider(scope=PARAMETER_SCOPE)
-        module = rt.VmModule.mmap(instance, str(bundle / VMFB))
-        modules = [
-            rt.create_hal_module(instance, self._device),
-            rt.create_io_parameters_module(instance, provider),
-            module,
-        ]
-        self._context = rt.VmContext(instance, modules)
-        return module
+        return result(results, 0, (self.hidden,))
 
     def _check(self, slot: int, tokens: Sequence[int], start: int) -> None:
         """A compiled program clamps what is out of range and computes nonsense: refuse it."""
@@ -202,27 +160,15 @@ class IreeRuntime:
     ) -> rt.VmVariantList:
         """Run an entry point on the caches of some slots; its results, of which caches are last."""
         caches = [cache for slot in slots for cache in self._slot_caches(slot)]
-        arguments = rt.VmVariantList(len(inputs) + len(caches))
-        for values in inputs:
-            arguments.push_ref(self._upload(values))
-        for cache in caches:
-            arguments.push_ref(cache)
-        results = rt.VmVariantList(1 + len(caches))
-        self._context.invoke(call.function, arguments, results)
-        return results
-
-    def _upload(self, values: Sequence[int]) -> rt.HalBufferView:
-        return self._device.allocator.allocate_buffer_copy(
-            memory_type=rt.MemoryType.DEVICE_LOCAL,
-            allowed_usage=rt.BufferUsage.DEFAULT,
-            device=self._device,
-            buffer=np.asarray(values, np.int32),
-            element_type=rt.HalElementType.SINT_32,
-        )
+        numbers = [self._device.upload(np.asarray(values, np.int32), "i32") for values in inputs]
+        return self._device.call(call.function, [*numbers, *caches], results=1 + len(caches))
 
     def _slot_caches(self, slot: int) -> tuple[rt.HalBufferView, ...]:
         if slot not in self._caches:
-            self._caches[slot] = tuple(self._zeros(spec) for spec in self._manifest.caches)
+            self._caches[slot] = tuple(
+                self._device.zeros((spec.rows, spec.width), spec.dtype)
+                for spec in self._manifest.caches
+            )
         return self._caches[slot]
 
     def _mapped(self, slot: int) -> list[NDArray[np.uint8]]:
@@ -232,27 +178,3 @@ class IreeRuntime:
             view.map().asarray((spec.rows, spec.bytes // spec.rows), np.dtype(np.uint8))
             for spec, view in pairs
         ]
-
-    def _zeros(self, spec: CacheSpec) -> rt.HalBufferView:
-        element = _ELEMENT_TYPES[spec.dtype]
-        size = spec.rows * spec.width * rt.HalElementType.dense_byte_count(element)
-        buffer = self._device.allocator.allocate_buffer(
-            memory_type=rt.MemoryType.DEVICE_LOCAL,
-            allowed_usage=rt.BufferUsage.DEFAULT,
-            allocation_size=size,
-        )
-        buffer.fill_zero(0, size)
-        return rt.HalBufferView(buffer, (spec.rows, spec.width), element)
-
-
-def _first(results: rt.VmVariantList, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """The first result of an entry point, f32 of a shape, copied."""
-    view = results.get_as_object(0, rt.HalBufferView).map()
-    return np.array(view.asarray(shape, np.dtype(np.float32)))
-
-
-def _function(module: rt.VmModule, entry: EntryPoint) -> rt.VmFunction:
-    function = module.lookup_function(entry.name)
-    if function is None:
-        raise CannotLoad(f"{VMFB} has no entry point {entry.name!r}: bake the bundle again")
-    return function

@@ -1,6 +1,6 @@
-"""Does this machine compute what was baked? Golden logits, compared on the very device.
+"""Does this machine compute what was baked? Golden values, compared on the very device.
 
-It knows a runtime and the manifest's golden values. Used when a server starts and by `bake verify`.
+It knows a runtime and the bundle's golden values. Used when a server starts and by `bake verify`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from models.bundle import Golden, GoldenStep
+    from server.runtime.arrays import Functions
     from server.runtime.base import Reader
+    from server.runtime.examples import Example
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +34,11 @@ _SLOT = 0
 class Verdict:
     """What the self-test found.
 
-    largest_difference  of a logit from its golden value; infinite if one was not a number
+    largest_difference  of a logit, or of an output's value, from its golden value; infinite if one
+                        was not a number
     tolerance           the largest difference that passes
     where               the place of the largest difference
-    steps               how many positions were compared
+    steps               how many positions, or outputs of functions, were compared
     error               what the runtime raised, which ended the test
     """
 
@@ -57,7 +60,7 @@ class Verdict:
         if self.passed:
             return f"the self-test passed: {self.steps} steps within {self.largest_difference:.2g}"
         return (
-            f"the self-test failed: a logit differs by {self.largest_difference:.3g} at "
+            f"the self-test failed: a value differs by {self.largest_difference:.3g} at "
             f"{self.where}, wanted at most {self.tolerance:.3g}: bake the bundle on this machine, "
             "or report it"
         )
@@ -68,11 +71,21 @@ def self_test(runtime: Reader, golden: Sequence[Golden], tolerance: float) -> Ve
 
     Uses slot 0, whose cache is overwritten.
     """
+    return _judge(_differences(runtime, golden), tolerance)
+
+
+def self_test_arrays(runtime: Functions, examples: Sequence[Example], tolerance: float) -> Verdict:
+    """Run each function on its example and compare what it gives."""
+    return _judge(_array_differences(runtime, examples), tolerance)
+
+
+def _judge(differences: Iterator[tuple[str, float]], tolerance: float) -> Verdict:
+    """The verdict on the differences, each with its place, that come while the model runs."""
     began = time.perf_counter()
     largest, where, steps = 0.0, "", 0
     error = None
     try:
-        for place, difference in _differences(runtime, golden):
+        for place, difference in differences:
             if steps == 0 or difference > largest:
                 largest, where = difference, place
             steps += 1
@@ -106,7 +119,20 @@ def _replay(runtime: Reader, case: Golden) -> Iterator[NDArray[np.float32]]:
         yield runtime.decode([_SLOT], [step.token_ids[0]], [position])[0]
 
 
+def _array_differences(
+    runtime: Functions, examples: Sequence[Example]
+) -> Iterator[tuple[str, float]]:
+    """Each output's place and the largest difference of its values."""
+    for example in examples:
+        outputs = runtime.run(example.function, example.inputs)
+        for name, wanted in example.outputs.items():
+            yield f"{example.function}: {name}", _largest(outputs[name], wanted)
+
+
 def _difference(step: GoldenStep, logits: NDArray[np.float32]) -> float:
-    got = logits[list(step.token_ids)].astype(np.float64)
-    difference = float(np.abs(got - np.asarray(step.logits)).max())
+    return _largest(logits[list(step.token_ids)], np.asarray(step.logits))
+
+
+def _largest(got: NDArray[Any], wanted: NDArray[Any]) -> float:
+    difference = float(np.abs(got.astype(np.float64) - wanted).max())
     return math.inf if math.isnan(difference) else difference

@@ -22,7 +22,7 @@ from baker.pipeline import BakeError, bake
 from baker.recipe import RecipeError
 from baker.targets import embedded_elfs
 from baker.tokenizer import tokenizer_json
-from models.bundle import MANIFEST, VMFB, read_manifest, verify_files
+from models.bundle import MANIFEST, VMFB, LanguageManifest, read_manifest_of, verify_files
 from models.config import ConfigError
 from models.gemma3 import stored_tensor
 from models.gemma3_config import PRESETS
@@ -101,7 +101,7 @@ def test_safetensors_and_gguf_give_the_same_bits(bundles: Bundles, tmp_path: Pat
     folder = hugging_face_folder(packaged("gemma3"), tmp_path / "hf")
     made = bake(order(tmp_path / "bundle", weights=folder, slots=2), Silent())
     digests = [
-        {file.name: file.sha256 for file in read_manifest(path).files}
+        {file.name: file.sha256 for file in read_manifest_of(path, LanguageManifest).files}
         for path in (made, bundles["f32"])
     ]
     assert digests[0]["params.irpa"] == digests[1]["params.irpa"]
@@ -115,7 +115,7 @@ def test_another_machine_from_the_same_trace(bundles: Bundles, tmp_path: Path) -
     made = bake(order(tmp_path / "bundle", target=other, slots=2), Silent())
     machines = {elf.machine for elf in embedded_elfs((made / VMFB).read_bytes())}
     assert machines == {_EXECUTABLES[other.split("-")[0]]}
-    here, there = read_manifest(bundles["f32"]), read_manifest(made)
+    here, there = (read_manifest_of(path, LanguageManifest) for path in (bundles["f32"], made))
     verify_files(made, there)
     assert there.golden == here.golden
     assert there.statistics == here.statistics
@@ -253,7 +253,7 @@ def test_inspect_and_verify(bundles: Bundles, tmp_path: Path) -> None:
         if file.name != MANIFEST:
             (broken / file.name).symlink_to(file)
     text = (bundle / MANIFEST).read_text(encoding="utf-8")
-    manifest = read_manifest(bundle)
+    manifest = read_manifest_of(bundle, LanguageManifest)
     first = manifest.golden[0].steps[0].logits[0]
     (broken / MANIFEST).write_text(text.replace(repr(first), repr(first + 0.1)), encoding="utf-8")
     refused = run("verify", str(broken))

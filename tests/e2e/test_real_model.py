@@ -12,7 +12,7 @@ import pytest
 
 from baker.reference import program_options, stored_parameters
 from models import gemma3
-from models.bundle import PARAMETERS, read_manifest
+from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 from models.decoder import KVCache
 from models.dsl import ops
 from models.dsl.evaluate import evaluate
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import Manifest
     from models.dsl.graph import Tensor
     from server.runtime.iree import IreeRuntime
     from tests.conftest import Bundles
@@ -41,7 +40,7 @@ ROWS = 64
 
 
 @pytest.fixture(scope="module")
-def opened(bundles: Bundles) -> tuple[Manifest, IreeRuntime]:
+def opened(bundles: Bundles) -> tuple[LanguageManifest, IreeRuntime]:
     return open_bundle(bundles["f32"], threads=None)
 
 
@@ -58,7 +57,7 @@ def tokens() -> list[int]:
 def reference(bundles: Bundles, tokens: list[int]) -> NDArray[np.float32]:
     """NumPy's logits at every position, f32 (POSITIONS, V), without chunks and without decoding."""
     bundle = bundles["f32"]
-    manifest = read_manifest(bundle)
+    manifest = read_manifest_of(bundle, LanguageManifest)
     config = Config(**manifest.config)
     # The rings of a chunk of all positions never wrap, whatever those of the baked program do.
     options = dataclasses.replace(program_options(manifest), prefill_tokens=(POSITIONS,))
@@ -104,7 +103,7 @@ def chunks(sizes: Sequence[int], total: int) -> Iterator[tuple[int, int]]:
 
 
 def test_every_position_by_single_decode_steps(
-    opened: tuple[Manifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
+    opened: tuple[LanguageManifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
 ) -> None:
     _, runtime = opened
     worst = 0.0
@@ -118,7 +117,7 @@ def test_every_position_by_single_decode_steps(
     "sizes", [(128,), (16,), (1, 7, 16, 17, 128, 100, 3)], ids=["128", "16", "mixed"]
 )
 def test_every_chunk_of_a_prefill(
-    opened: tuple[Manifest, IreeRuntime],
+    opened: tuple[LanguageManifest, IreeRuntime],
     tokens: list[int],
     reference: NDArray[np.float32],
     sizes: tuple[int, ...],
@@ -132,7 +131,7 @@ def test_every_chunk_of_a_prefill(
 
 
 def test_decode_goes_on_from_a_padded_prefill_beyond_the_window(
-    opened: tuple[Manifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
+    opened: tuple[LanguageManifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
 ) -> None:
     _, runtime = opened
     for start, stop in chunks((128, 77), 650):
@@ -143,7 +142,7 @@ def test_decode_goes_on_from_a_padded_prefill_beyond_the_window(
 
 
 def test_two_slots_do_not_share_a_cache(
-    opened: tuple[Manifest, IreeRuntime], tokens: list[int]
+    opened: tuple[LanguageManifest, IreeRuntime], tokens: list[int]
 ) -> None:
     """One sequence alone, then the same while another one lives in the other slot."""
     _, runtime = opened
@@ -167,7 +166,7 @@ def test_two_slots_do_not_share_a_cache(
 
 
 def test_a_batch_of_two_is_two_sequences(
-    opened: tuple[Manifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
+    opened: tuple[LanguageManifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
 ) -> None:
     """Sequences at different positions decode together as they do alone."""
     _, runtime = opened

@@ -14,7 +14,7 @@ from baker.ab.compare import TOLERANCES, failures
 from baker.ab.recording import read_recording
 from baker.ab.trial import run
 from baker.reference import open_reference
-from models.bundle import CHAT_TEMPLATE, TOKENIZER, read_manifest
+from models.bundle import CHAT_TEMPLATE, TOKENIZER, LanguageManifest, read_manifest_of
 from server.runtime.base import read_prompt
 from server.runtime.load import open_bundle
 from server.service import open_service
@@ -56,7 +56,7 @@ def test_f32_gives_every_token_and_its_log_probability(runtime: IreeRuntime) -> 
 
 def test_an_embedding_is_numpys_in_any_chunks(bundle: Path, runtime: IreeRuntime) -> None:
     ids = next(case.prompt_ids for case in RECORDING.cases if case.name == "artistic_520")
-    reference = open_reference(bundle, read_manifest(bundle))
+    reference = open_reference(bundle, read_manifest_of(bundle, LanguageManifest))
     whole = runtime.embed(0, ids[:128], 0)
     wanted = reference.embed(0, ids[:128], 0)
     scale = np.abs(wanted).max()
@@ -75,7 +75,7 @@ def test_a_question_in_chat_form_is_answered_and_the_answer_ends(
     prompt = tokenizer.encode(
         "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
     ).ids
-    eos = read_manifest(bundle).special_tokens.eos
+    eos = read_manifest_of(bundle, LanguageManifest).special_tokens.eos
     answer: list[int] = []
     logits = read_prompt(runtime, prompt)
     while (token := int(logits.argmax())) not in eos:

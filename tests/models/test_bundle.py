@@ -15,19 +15,27 @@ from hypothesis import strategies as st
 from models.bundle import (
     FORMAT,
     MANIFEST,
+    AnyManifest,
+    ArraysManifest,
     CacheSpec,
     Compiler,
     Corrupt,
     EntryPoint,
     FileRecord,
+    FunctionSpec,
     Golden,
     GoldenStep,
-    Manifest,
+    InputSpec,
+    LanguageManifest,
     NotABundle,
+    OutputSpec,
     SpecialTokens,
     Target,
     WrongFormat,
+    WrongKind,
+    parse_manifest,
     read_manifest,
+    read_manifest_of,
     record_file,
     verify_files,
     write_manifest,
@@ -37,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-EXAMPLE = Manifest(
+EXAMPLE = LanguageManifest(
     format=FORMAT, hearth="0.1.0", architecture="gemma3", config={"layers": 18, "eps": 1e-6},
     precision="bf16", vocab_size=262144, context=2048, slots=2, tolerance=0.05,
     special_tokens=SpecialTokens(bos=2, eos=(1, 106)),
@@ -59,19 +67,35 @@ EXAMPLE = Manifest(
 )  # fmt: skip
 
 
-def parsed(manifest: Manifest = EXAMPLE) -> dict[str, Any]:
-    return dict(json.loads(manifest.to_json()))
+ARRAYS = ArraysManifest(
+    format=FORMAT, hearth="0.1.0", architecture="gru", config={"hidden": 3}, precision="f32",
+    tolerance=1e-4, target=EXAMPLE.target, compiler=EXAMPLE.compiler, statistics={"ops.step": 9},
+    sources=EXAMPLE.sources, files=EXAMPLE.files,
+    functions=(
+        FunctionSpec(
+            name="step",
+            inputs=(InputSpec(name="h", shape=(1, 2, 3), dtype="f32", default="zeros"),),
+            outputs=(OutputSpec(name="h", shape=(1, 2, 3), dtype="f32", takes="h"),),
+        ),
+    ),
+)  # fmt: skip
+EXAMPLES = {"language": EXAMPLE, "arrays": ARRAYS}
 
 
-def read(data: object) -> Manifest:
-    return Manifest.from_json(json.dumps(data))
+def parsed(kind: str = "language") -> dict[str, Any]:
+    return dict(json.loads(EXAMPLES[kind].to_json()))
+
+
+def read(data: object) -> AnyManifest:
+    return parse_manifest(json.dumps(data))
 
 
 # --- there and back
 
 
-def test_the_example_comes_back() -> None:
-    assert Manifest.from_json(EXAMPLE.to_json()) == EXAMPLE
+def test_the_examples_come_back() -> None:
+    assert parse_manifest(EXAMPLE.to_json()) == EXAMPLE
+    assert parse_manifest(ARRAYS.to_json()) == ARRAYS
     assert "Hé" in EXAMPLE.to_json()
 
 
@@ -102,9 +126,9 @@ def of_kind(kind: Any) -> st.SearchStrategy[Any]:
 
 
 @settings(deadline=None, max_examples=40)
-@given(of_kind(Manifest))
-def test_every_manifest_comes_back(manifest: Manifest) -> None:
-    assert Manifest.from_json(manifest.to_json()) == manifest
+@given(of_kind(LanguageManifest) | of_kind(ArraysManifest))
+def test_every_manifest_comes_back(manifest: AnyManifest) -> None:
+    assert parse_manifest(manifest.to_json()) == manifest
 
 
 def test_it_is_written_whole(tmp_path: Path) -> None:
@@ -129,49 +153,52 @@ def objects(value: Any, where: str = MANIFEST) -> Iterator[tuple[str, dict[str, 
 
 
 FIELDS = [
-    (where, name)
-    for where, record in objects(parsed())
+    (kind, where, name)
+    for kind in EXAMPLES
+    for where, record in objects(parsed(kind))
     for name in record
     if (where, name) != (MANIFEST, "format")
 ]
 
 
-def test_the_example_reaches_every_field() -> None:
+def test_the_examples_reach_every_field() -> None:
     records = (
-        Manifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden, GoldenStep,
-        FileRecord,
+        LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
+        GoldenStep, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
     )  # fmt: skip
-    names = {name for _, name in FIELDS} | {"format"}
+    names = {name for _, _, name in FIELDS} | {"format"}
     assert names == {field.name for record in records for field in dataclasses.fields(record)}
 
 
-def changed(where: str, change: typing.Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    data = parsed()
+def changed(
+    where: str, change: typing.Callable[[dict[str, Any]], object], kind: str = "language"
+) -> dict[str, Any]:
+    data = parsed(kind)
     change(dict(objects(data))[where])
     return data
 
 
-@pytest.mark.parametrize(("where", "name"), FIELDS)
-def test_a_missing_field_is_named(where: str, name: str) -> None:
+@pytest.mark.parametrize(("kind", "where", "name"), FIELDS)
+def test_a_missing_field_is_named(kind: str, where: str, name: str) -> None:
     with pytest.raises(NotABundle) as caught:
-        read(changed(where, lambda record: record.pop(name)))
+        read(changed(where, lambda record: record.pop(name), kind))
     assert str(caught.value) == f"{where}.{name}: missing field"
 
 
-@pytest.mark.parametrize("where", [where for where, _ in objects(parsed())])
-def test_an_unknown_field_is_named(where: str) -> None:
+@pytest.mark.parametrize(("kind", "where"), sorted({(kind, where) for kind, where, _ in FIELDS}))
+def test_an_unknown_field_is_named(kind: str, where: str) -> None:
     with pytest.raises(NotABundle) as caught:
-        read(changed(where, lambda record: record.update(extra=1)))
+        read(changed(where, lambda record: record.update(extra=1), kind))
     assert str(caught.value) == f"{where}.extra: unknown field"
 
 
-@pytest.mark.parametrize(("where", "name"), FIELDS)
+@pytest.mark.parametrize(("kind", "where", "name"), FIELDS)
 @pytest.mark.parametrize("value", [True, {"a": [1]}, [[None]]], ids=repr)
-def test_a_field_of_a_wrong_type_is_named(where: str, name: str, value: object) -> None:
+def test_a_field_of_a_wrong_type_is_named(kind: str, where: str, name: str, value: object) -> None:
     if name in ("config", "statistics") and isinstance(value, dict):
         value = "no object"
     with pytest.raises(NotABundle) as caught:
-        read(changed(where, lambda record: record.update({name: value})))
+        read(changed(where, lambda record: record.update({name: value}), kind))
     assert str(caught.value).startswith(f"{where}.{name}")
 
 
@@ -198,18 +225,34 @@ def test_a_value_is_refused(where: str, name: str, value: object) -> None:
 
 def test_a_whole_number_may_stand_for_a_float() -> None:
     assert read(parsed() | {"tolerance": 1}).tolerance == 1.0
-    assert read(parsed() | {"special_tokens": {"bos": None, "eos": []}}).special_tokens.bos is None
+    without = read(parsed() | {"special_tokens": {"bos": None, "eos": []}})
+    assert isinstance(without, LanguageManifest)
+    assert without.special_tokens.bos is None
 
 
-@pytest.mark.parametrize("data", [{"format": 1}, {"format": "1"}, {}, [], 7, None], ids=repr)
+def test_a_kind_that_is_not_known_is_refused() -> None:
+    with pytest.raises(NotABundle, match=r"kind: expected language or arrays, got 'images'"):
+        read(parsed() | {"kind": "images"})
+    with pytest.raises(NotABundle, match=r"vocab_size: missing field|functions: unknown field"):
+        read(parsed("arrays") | {"kind": "language"})
+
+
+def test_a_bundle_of_the_other_kind_is_refused(tmp_path: Path) -> None:
+    write_manifest(tmp_path, ARRAYS)
+    assert read_manifest_of(tmp_path, ArraysManifest) == ARRAYS
+    with pytest.raises(WrongKind, match=r"holds functions on arrays, wanted a language model"):
+        read_manifest_of(tmp_path, LanguageManifest)
+
+
+@pytest.mark.parametrize("data", [{"format": 2}, {"format": "3"}, {}, [], 7, None], ids=repr)
 def test_another_format_is_refused_before_anything_else(data: object) -> None:
-    with pytest.raises(WrongFormat, match="this version of Hearth reads 2: bake it again"):
+    with pytest.raises(WrongFormat, match="this version of Hearth reads 3: bake it again"):
         read(data)
 
 
 def test_what_is_no_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotABundle, match=r"manifest.json is not JSON"):
-        Manifest.from_json("{")
+        parse_manifest("{")
     with pytest.raises(NotABundle, match=r"cannot read manifest.json"):
         read_manifest(tmp_path)
     with pytest.raises(NotABundle, match=r"is not a bundle"):
@@ -223,14 +266,14 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> tuple[Path, Manifest]:
+def bundle(tmp_path: Path) -> tuple[Path, LanguageManifest]:
     (tmp_path / "model.vmfb").write_bytes(bytes(range(200)))
     (tmp_path / "params.irpa").write_bytes(b"weights")
     files = tuple(record_file(tmp_path / name) for name in ("model.vmfb", "params.irpa"))
     return tmp_path, dataclasses.replace(EXAMPLE, files=files)
 
 
-def test_whole_files_are_accepted(bundle: tuple[Path, Manifest]) -> None:
+def test_whole_files_are_accepted(bundle: tuple[Path, LanguageManifest]) -> None:
     verify_files(*bundle)
     # sha256sum of the seven bytes "weights"
     assert bundle[1].files[1] == FileRecord(
@@ -240,21 +283,21 @@ def test_whole_files_are_accepted(bundle: tuple[Path, Manifest]) -> None:
     )
 
 
-def test_a_missing_file(bundle: tuple[Path, Manifest]) -> None:
+def test_a_missing_file(bundle: tuple[Path, LanguageManifest]) -> None:
     (bundle[0] / "params.irpa").unlink()
     with pytest.raises(Corrupt, match=r"params.irpa is missing"):
         verify_files(*bundle)
 
 
 @pytest.mark.parametrize("size", [0, 199, 201])
-def test_a_file_of_another_size(bundle: tuple[Path, Manifest], size: int) -> None:
+def test_a_file_of_another_size(bundle: tuple[Path, LanguageManifest], size: int) -> None:
     (bundle[0] / "model.vmfb").write_bytes(bytes(size))
     with pytest.raises(Corrupt, match=f"has {size} bytes, the manifest says 200"):
         verify_files(*bundle)
 
 
 @pytest.mark.parametrize("place", [0, 100, 199])
-def test_one_flipped_bit(bundle: tuple[Path, Manifest], place: int) -> None:
+def test_one_flipped_bit(bundle: tuple[Path, LanguageManifest], place: int) -> None:
     data = bytearray(range(200))
     data[place] ^= 1
     (bundle[0] / "model.vmfb").write_bytes(data)
@@ -263,7 +306,7 @@ def test_one_flipped_bit(bundle: tuple[Path, Manifest], place: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["{parent}/other", "../other", "sub/other", "./other"])
-def test_a_file_outside_the_bundle(bundle: tuple[Path, Manifest], name: str) -> None:
+def test_a_file_outside_the_bundle(bundle: tuple[Path, LanguageManifest], name: str) -> None:
     """Refused even though it is there and is what the manifest says."""
     folder, manifest = bundle
     inside = folder / "inside"
@@ -276,7 +319,7 @@ def test_a_file_outside_the_bundle(bundle: tuple[Path, Manifest], name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_a_folder_is_no_file_of_a_bundle(bundle: tuple[Path, Manifest], name: str) -> None:
+def test_a_folder_is_no_file_of_a_bundle(bundle: tuple[Path, LanguageManifest], name: str) -> None:
     record = FileRecord(name=name, bytes=0, sha256="")
     with pytest.raises(Corrupt):
         verify_files(bundle[0], dataclasses.replace(bundle[1], files=(record,)))
@@ -285,4 +328,4 @@ def test_a_folder_is_no_file_of_a_bundle(bundle: tuple[Path, Manifest], name: st
 def test_a_tolerance_that_is_no_number_is_refused() -> None:
     """Nothing is larger than NaN: every self-test would pass."""
     with pytest.raises(NotABundle, match="NaN"):
-        Manifest.from_json('{"format": 2, "tolerance": NaN}')
+        parse_manifest('{"format": 3, "tolerance": NaN}')

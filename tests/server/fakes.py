@@ -17,7 +17,7 @@ from models.bundle import (
     Compiler,
     Golden,
     GoldenStep,
-    Manifest,
+    LanguageManifest,
     SpecialTokens,
     Target,
 )
@@ -87,9 +87,9 @@ def byte_level(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> Manifest:
+def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> LanguageManifest:
     """The manifest of a fake runtime, whose golden values are the runtime's own."""
-    return Manifest(
+    return LanguageManifest(
         format=FORMAT,
         hearth="test",
         architecture="fake",

@@ -22,7 +22,8 @@ from models.bundle import (
     VMFB,
     Golden,
     GoldenStep,
-    read_manifest,
+    LanguageManifest,
+    read_manifest_of,
     record_file,
     write_manifest,
 )
@@ -110,7 +111,7 @@ def test_serve_answers_and_ends_on_sigterm(bundle: Path) -> None:
             assert client.get("/health").json()["self_test"]["passed"]
             body = {"prompt": "one two three four five", "temperature": 0, "max_tokens": 3}
             data = client.post("/generate", json=body).json()
-            steps = read_manifest(bundle).golden[0].steps
+            steps = read_manifest_of(bundle, LanguageManifest).golden[0].steps
             assert data["token_ids"] == [step.token_ids[0] for step in steps]
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=10)
@@ -139,7 +140,7 @@ def test_settings_come_from_the_environment_and_flags_win(bundle: Path) -> None:
 
 
 def test_a_failed_self_test_is_told(copy: Path) -> None:
-    manifest = read_manifest(copy)
+    manifest = read_manifest_of(copy, LanguageManifest)
     (golden,) = manifest.golden
     wrong = replace(golden, prompt_ids=(1, 2, 3, 4, 6))
     write_manifest(copy, replace(manifest, golden=(wrong,)))
@@ -147,7 +148,7 @@ def test_a_failed_self_test_is_told(copy: Path) -> None:
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
-        assert line.startswith("serve: the self-test failed: a logit differs by ")
+        assert line.startswith("serve: the self-test failed: a value differs by ")
     finally:
         process.kill()
         process.communicate()
@@ -169,7 +170,7 @@ def test_a_corrupt_bundle(copy: Path) -> None:
 
 def test_a_bad_tokenizer(copy: Path) -> None:
     (copy / TOKENIZER).write_text("{}")
-    manifest = read_manifest(copy)
+    manifest = read_manifest_of(copy, LanguageManifest)
     files = tuple(r for r in manifest.files if r.name != TOKENIZER)
     files += (record_file(copy / TOKENIZER),)
     write_manifest(copy, replace(manifest, files=files))

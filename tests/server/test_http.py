@@ -432,7 +432,7 @@ def test_after_a_failed_self_test(spread: float) -> None:
     with fakes.running(Service(wrong, Tokenizer(LIBRARY, bos=fakes.BOS), manifest)) as client:
         status, message = refused(client)
         assert status == "self_test_failed"
-        assert "the self-test failed: a logit differs by" in message
+        assert "the self-test failed: a value differs by" in message
         found = client.get("/health").json()["self_test"]
         assert found["passed"] is False
         assert (found["largest_difference"] is None) == math.isnan(spread)

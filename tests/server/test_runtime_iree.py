@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.bundle import PARAMETERS, VMFB, Corrupt, Manifest, NotABundle, write_manifest
+from models.bundle import PARAMETERS, VMFB, Corrupt, LanguageManifest, NotABundle, write_manifest
 from server.runtime.base import read_prompt
 from server.runtime.cpu import UnsupportedCpu
-from server.runtime.iree import CannotLoad, IreeRuntime
+from server.runtime.device import CannotLoad
+from server.runtime.iree import IreeRuntime
 from server.runtime.load import open_bundle
 from tests.server import tiny
 
@@ -31,12 +32,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def manifest(bundle: Path) -> Manifest:
+def manifest(bundle: Path) -> LanguageManifest:
     return open_bundle(bundle, threads=None)[0]
 
 
 @pytest.fixture(scope="module")
-def runtime(bundle: Path, manifest: Manifest) -> IreeRuntime:
+def runtime(bundle: Path, manifest: LanguageManifest) -> IreeRuntime:
     return IreeRuntime(bundle, manifest, threads=1)
 
 
@@ -130,7 +131,7 @@ def test_logits_belong_to_the_caller(runtime: IreeRuntime) -> None:
     first[:] = 0  # writable
 
 
-def test_caches_are_updated_in_place(bundle: Path, manifest: Manifest) -> None:
+def test_caches_are_updated_in_place(bundle: Path, manifest: LanguageManifest) -> None:
     runtime = IreeRuntime(bundle, manifest, threads=1)
     runtime.prefill(2, [1, 2], 0)
     shape, dtype = (tiny.ROWS, tiny.WIDTH), np.dtype(np.float32)
@@ -205,7 +206,7 @@ def test_no_bundle(tmp_path: Path) -> None:
         open_bundle(tmp_path, threads=None)
 
 
-def test_another_cpu(broken: Path, manifest: Manifest) -> None:
+def test_another_cpu(broken: Path, manifest: LanguageManifest) -> None:
     target = replace(manifest.target, features=("no-such-feature",))
     write_manifest(broken, replace(manifest, target=target))
     with pytest.raises(UnsupportedCpu, match="lacks no-such-feature"):
@@ -236,13 +237,13 @@ def test_a_changed_byte(broken: Path, name: str) -> None:
         open_bundle(broken, threads=None)
 
 
-def test_a_program_that_iree_refuses(broken: Path, manifest: Manifest) -> None:
+def test_a_program_that_iree_refuses(broken: Path, manifest: LanguageManifest) -> None:
     (broken / VMFB).write_bytes(b"no program")
     with pytest.raises(CannotLoad, match=r"IREE cannot load .*bake it again"):
         IreeRuntime(broken, manifest, threads=None)
 
 
-def test_weights_that_the_program_does_not_find(broken: Path, manifest: Manifest) -> None:
+def test_weights_that_the_program_does_not_find(broken: Path, manifest: LanguageManifest) -> None:
     import iree.runtime as rt
 
     rt.save_archive_file({"other": tiny.WEIGHTS}, broken / PARAMETERS)
@@ -250,7 +251,7 @@ def test_weights_that_the_program_does_not_find(broken: Path, manifest: Manifest
         IreeRuntime(broken, manifest, threads=None)
 
 
-def test_entry_points_that_are_not_there(bundle: Path, manifest: Manifest) -> None:
+def test_entry_points_that_are_not_there(bundle: Path, manifest: LanguageManifest) -> None:
     renamed = tuple(replace(e, name=f"{e.name}_x") for e in manifest.entry_points)
     with pytest.raises(CannotLoad, match="has no entry point 'prefill_4_x'"):
         IreeRuntime(bundle, replace(manifest, entry_points=renamed), threads=None)
@@ -260,7 +261,7 @@ def test_entry_points_that_are_not_there(bundle: Path, manifest: Manifest) -> No
     "missing", [("prefill_4", "prefill_2"), ("decode_1",), ("embed_4",)], ids=str
 )
 def test_a_bundle_needs_a_prefill_an_embed_and_a_decode_of_one(
-    bundle: Path, manifest: Manifest, missing: tuple[str, ...]
+    bundle: Path, manifest: LanguageManifest, missing: tuple[str, ...]
 ) -> None:
     entries = tuple(e for e in manifest.entry_points if e.name not in missing)
     assert len(entries) == len(manifest.entry_points) - len(missing)

@@ -24,7 +24,7 @@ from models.bundle import (
     CacheSpec,
     Compiler,
     EntryPoint,
-    Manifest,
+    LanguageManifest,
     SpecialTokens,
     Target,
     record_file,
@@ -61,7 +61,7 @@ def expected(tokens: Sequence[int]) -> NDArray[np.float32]:
     return total
 
 
-def write_bundle(bundle: Path) -> Manifest:
+def write_bundle(bundle: Path) -> LanguageManifest:
     """Compile the program into a bundle directory; the golden values are left out."""
     bundle.mkdir()
     program = iree.compiler.compile_str(
@@ -71,7 +71,7 @@ def write_bundle(bundle: Path) -> Manifest:
     )
     (bundle / VMFB).write_bytes(program)
     rt.save_archive_file({"w": WEIGHTS}, bundle / PARAMETERS)
-    manifest = Manifest(
+    manifest = LanguageManifest(
         format=FORMAT,
         hearth="test",
         architecture="tiny",

@@ -1,30 +1,6 @@
-"""The bundle: the contract between the baker, which writes it, and the server, which reads it.
+"""What the manifests of all bundles share: files, digests, the machine, and the JSON form.
 
-A bundle is a directory::
-
-    manifest.json    what is in the bundle, and everything needed to run it (the dataclasses below)
-    model.vmfb       the compiled entry points
-    params.irpa      the weights
-    tokenizer.json   as the `tokenizers` library reads it
-    chat_template.jinja   only when the weights came with one
-    prefix.kv        only when asked for: KV rows of a prompt, as server/runtime/blocks.py reads it
-
-This file knows the standard library only: no arrays, no runtime, no compiler.
-
-The entry points of a bundle all have one of three forms. `CACHES` stands for the KV cache buffers
-of one slot, in the order of `Manifest.caches`; they are updated in place and returned again.
-
-    prefill   (tokens i32[T], start i32[1], CACHES) -> CACHES
-    decode    (tokens i32[B], positions i32[B], CACHES of slot 0, ... of slot B-1)
-              -> (logits f32[B, V], CACHES of slot 0, ...)
-    embed     (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
-
-A prefill reads T tokens at positions start, start + 1, ... of which the last may be padding: what
-they leave in the caches is never seen. The last token of a prompt is read by a decode, which gives
-the logits after it.
-
-An embed reads as a prefill does, and gives the sum of the hidden states, after the last norm, of
-its first `count` tokens; the others are padding. There is one, of the largest prefill's size.
+It knows no kind of program: language.py and arrays.py do.
 """
 
 from __future__ import annotations
@@ -37,15 +13,12 @@ import types
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, TypeVar
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
 VMFB = "model.vmfb"
 PARAMETERS = "params.irpa"
-TOKENIZER = "tokenizer.json"
-CHAT_TEMPLATE = "chat_template.jinja"
-PREFIX = "prefix.kv"
 # The scope under which the compiled program looks its parameters up.
 PARAMETER_SCOPE = "model"
 
@@ -58,6 +31,7 @@ class BundleError(Exception):
     BundleError
      +- NotABundle        no readable manifest there
      +- WrongFormat       written by another version of Hearth
+     +- WrongKind         a bundle of the other kind than what was wanted
      +- Corrupt           a file is missing, or its size or digest is not the manifest's
     """
 
@@ -70,37 +44,12 @@ class WrongFormat(BundleError):
     """The manifest is of a format that this version does not read."""
 
 
+class WrongKind(BundleError):
+    """The bundle holds another kind of program than was wanted."""
+
+
 class Corrupt(BundleError):
     """A file of the bundle is missing or differs from what the manifest says."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CacheSpec:
-    """One KV cache buffer of one slot: `rows` positions of `width` values of `dtype`."""
-
-    name: str
-    rows: int
-    width: int
-    dtype: Literal["f32"]
-
-    @property
-    def bytes(self) -> int:
-        """The size of the buffer."""
-        return self.rows * self.width * 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class EntryPoint:
-    """A compiled function: `decode` takes `batch` x 1 tokens, the others 1 x `tokens`.
-
-    It looks at positions below `keys` only, so all that it reads must lie there.
-    """
-
-    name: str
-    kind: Literal["prefill", "decode", "embed"]
-    batch: int
-    tokens: int
-    keys: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,34 +63,6 @@ class Target:
     triple: str
     cpu: str
     features: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpecialTokens:
-    """The ids that the server must know: `bos` goes in front, `eos` ends an answer."""
-
-    bos: int | None
-    eos: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GoldenStep:
-    """The largest logits after one position, best first, as NumPy computed them."""
-
-    token_ids: tuple[int, ...]
-    logits: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Golden:
-    """A prompt and its greedy continuation: step k holds the best logits before token k.
-
-    The answer of a right bundle is `steps[k].token_ids[0]` at each step k.
-    """
-
-    prompt: str
-    prompt_ids: tuple[int, ...]
-    steps: tuple[GoldenStep, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,64 +85,28 @@ class Compiler:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything that the server must know about a bundle, and where the bundle came from.
+    """What every bundle says of itself, and where it came from.
 
-    `config` has keys of the architecture's own, and with every one `hidden`, the width of a hidden
-    state. `context` is in tokens; `tolerance` is the largest difference from the golden logits that
-    the bundle's precision explains.
+    `config` has keys of the architecture's own; `tolerance` is the largest difference from the
+    golden values that the bundle's precision explains.
     """
 
     format: int
+    kind: str
     hearth: str
     architecture: str
     config: dict[str, Any]
     precision: str
-    vocab_size: int
-    context: int
-    slots: int
     tolerance: float
-    special_tokens: SpecialTokens
-    caches: tuple[CacheSpec, ...]
-    entry_points: tuple[EntryPoint, ...]
     target: Target
     compiler: Compiler
     statistics: dict[str, int]
-    golden: tuple[Golden, ...]
     sources: tuple[FileRecord, ...]
     files: tuple[FileRecord, ...]
-
-    @property
-    def hidden(self) -> int:
-        """E, the width of a hidden state."""
-        return int(self.config["hidden"])
 
     def to_json(self) -> str:
         """The text of manifest.json."""
         return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
-
-    @staticmethod
-    def from_json(text: str) -> Manifest:
-        """Read manifest.json's text; raises NotABundle or WrongFormat, naming the field."""
-        try:
-            data = json.loads(text, parse_constant=_refuse_constant)
-        except ValueError as error:
-            raise NotABundle(f"{MANIFEST} is not JSON: {error}") from error
-        found = data.get("format") if isinstance(data, dict) else None
-        if found != FORMAT:
-            raise WrongFormat(
-                f"the bundle has format {found!r}, this version of Hearth reads {FORMAT}: "
-                "bake it again"
-            )
-        return _typed(Manifest, data, MANIFEST)
-
-
-def read_manifest(bundle: Path) -> Manifest:
-    """Read a bundle's manifest without looking at the other files."""
-    try:
-        text = (bundle / MANIFEST).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise NotABundle(f"{bundle} is not a bundle: cannot read {MANIFEST}: {error}") from error
-    return Manifest.from_json(text)
 
 
 def verify_files(bundle: Path, manifest: Manifest) -> None:
@@ -263,11 +148,7 @@ def write_manifest(bundle: Path, manifest: Manifest) -> None:
     temporary.replace(bundle / MANIFEST)
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
-
-
-def _typed(kind: type[T], value: Any, where: str) -> T:
+def typed(kind: type[T], value: Any, where: str) -> T:
     """JSON data as the dataclass, tuple or scalar `kind`; raises NotABundle naming `where`."""
     return typing.cast("T", _convert(kind, value, where))
 

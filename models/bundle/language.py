@@ -1,0 +1,114 @@
+"""The manifest of a language model, and the ABI of its entry points.
+
+Besides model.vmfb and params.irpa its bundle holds
+
+    tokenizer.json        as the `tokenizers` library reads it
+    chat_template.jinja   only when the weights came with one
+    prefix.kv             only when asked for: KV rows of a prompt, for server/runtime/blocks.py
+
+Its entry points all have one of three forms. `CACHES` stands for the KV cache buffers of one slot,
+in the order of `LanguageManifest.caches`; they are updated in place and returned again.
+
+    prefill   (tokens i32[T], start i32[1], CACHES) -> CACHES
+    decode    (tokens i32[B], positions i32[B], CACHES of slot 0, ... of slot B-1)
+              -> (logits f32[B, V], CACHES of slot 0, ...)
+    embed     (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
+
+A prefill reads T tokens at positions start, start + 1, ... of which the last may be padding: what
+they leave in the caches is never seen. The last token of a prompt is read by a decode, which gives
+the logits after it.
+
+An embed reads as a prefill does, and gives the sum of the hidden states, after the last norm, of
+its first `count` tokens; the others are padding. There is one, of the largest prefill's size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from models.bundle.common import Manifest
+
+TOKENIZER = "tokenizer.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+PREFIX = "prefix.kv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSpec:
+    """One KV cache buffer of one slot: `rows` positions of `width` values of `dtype`."""
+
+    name: str
+    rows: int
+    width: int
+    dtype: Literal["f32"]
+
+    @property
+    def bytes(self) -> int:
+        """The size of the buffer."""
+        return self.rows * self.width * 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryPoint:
+    """A compiled function: `decode` takes `batch` x 1 tokens, the others 1 x `tokens`.
+
+    It looks at positions below `keys` only, so all that it reads must lie there.
+    """
+
+    name: str
+    kind: Literal["prefill", "decode", "embed"]
+    batch: int
+    tokens: int
+    keys: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecialTokens:
+    """The ids that the server must know: `bos` goes in front, `eos` ends an answer."""
+
+    bos: int | None
+    eos: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenStep:
+    """The largest logits after one position, best first, as NumPy computed them."""
+
+    token_ids: tuple[int, ...]
+    logits: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Golden:
+    """A prompt and its greedy continuation: step k holds the best logits before token k.
+
+    The answer of a right bundle is `steps[k].token_ids[0]` at each step k.
+    """
+
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    steps: tuple[GoldenStep, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageManifest(Manifest):
+    """What the server must know of a language model.
+
+    `config` has with every architecture `hidden`, the width of a hidden state; `context` is in
+    tokens.
+    """
+
+    kind: Literal["language"] = "language"
+    vocab_size: int
+    context: int
+    slots: int
+    special_tokens: SpecialTokens
+    caches: tuple[CacheSpec, ...]
+    entry_points: tuple[EntryPoint, ...]
+    golden: tuple[Golden, ...]
+
+    @property
+    def hidden(self) -> int:
+        """E, the width of a hidden state."""
+        return int(self.config["hidden"])

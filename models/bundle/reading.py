@@ -1,0 +1,62 @@
+"""From a bundle's folder to the manifest of whichever kind it holds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypeVar
+
+from models.bundle.arrays import ArraysManifest
+from models.bundle.common import FORMAT, MANIFEST, NotABundle, WrongFormat, WrongKind, typed
+from models.bundle.language import LanguageManifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AnyManifest: TypeAlias = LanguageManifest | ArraysManifest
+M = TypeVar("M", LanguageManifest, ArraysManifest)
+
+_KINDS: dict[str, type[LanguageManifest] | type[ArraysManifest]] = {
+    "language": LanguageManifest,
+    "arrays": ArraysManifest,
+}
+_WORDS = {LanguageManifest: "a language model", ArraysManifest: "functions on arrays"}
+
+
+def read_manifest(bundle: Path) -> AnyManifest:
+    """Read a bundle's manifest without looking at the other files; raises as parse_manifest."""
+    try:
+        text = (bundle / MANIFEST).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotABundle(f"{bundle} is not a bundle: cannot read {MANIFEST}: {error}") from error
+    return parse_manifest(text)
+
+
+def read_manifest_of(bundle: Path, kind: type[M]) -> M:
+    """As read_manifest, of one kind; raises WrongKind for the other."""
+    manifest = read_manifest(bundle)
+    if not isinstance(manifest, kind):
+        raise WrongKind(f"{bundle} holds {_WORDS[type(manifest)]}, wanted {_WORDS[kind]}")
+    return manifest
+
+
+def parse_manifest(text: str) -> AnyManifest:
+    """Read manifest.json's text; raises NotABundle or WrongFormat, naming the field."""
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise NotABundle(f"{MANIFEST} is not JSON: {error}") from error
+    found = data.get("format") if isinstance(data, dict) else None
+    if found != FORMAT:
+        raise WrongFormat(
+            f"the bundle has format {found!r}, this version of Hearth reads {FORMAT}: bake it again"
+        )
+    if "kind" not in data:
+        raise NotABundle(f"{MANIFEST}.kind: missing field")
+    kind = data["kind"]
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise NotABundle(f"{MANIFEST}.kind: expected {' or '.join(_KINDS)}, got {kind!r:.80}")
+    return typed(_KINDS[kind], data, MANIFEST)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")

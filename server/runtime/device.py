@@ -1,0 +1,115 @@
+"""A compiled program with its weights on this machine's CPU: what every runtime stands on.
+
+It knows model.vmfb, params.irpa, device buffers and how a function is called; what goes in and
+comes out is the runtimes' business. There is no compiler here. Weights are mapped, not read.
+"""
+
+from __future__ import annotations
+
+import atexit
+import time
+from typing import TYPE_CHECKING, Any
+
+import iree.runtime as rt
+import numpy as np
+
+from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+ELEMENT_TYPES = {
+    "i32": rt.HalElementType.SINT_32,
+    "f32": rt.HalElementType.FLOAT_32,
+    "bf16": rt.HalElementType.BFLOAT_16,
+    "f16": rt.HalElementType.FLOAT_16,
+}
+
+# IREE's queue thread drops the last buffers some time after a runtime is gone, and takes the GIL
+# for it. Should the interpreter be shutting down by then, the process aborts: it did at one exit
+# of four (iree-base-runtime 3.13.0). So an exit waits until the queue has surely finished.
+atexit.register(time.sleep, 0.3)
+
+
+class CannotLoad(BundleError):
+    """IREE refuses the program or the weights of a bundle."""
+
+
+class Device:
+    """The program of a bundle, loaded."""
+
+    def __init__(self, bundle: Path, *, threads: int | None) -> None:
+        """Load model.vmfb and params.irpa; raises CannotLoad.
+
+        `threads` None lets IREE take one per physical core. IREE reads it once per process.
+        """
+        if threads is not None:
+            rt.flags.parse_flags(f"--task_topology_group_count={threads}")
+        self._device = rt.get_device("local-task")
+        try:
+            self._load(bundle)
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise CannotLoad(f"IREE cannot load {bundle}: {reason}: bake it again") from error
+
+    def function(self, name: str) -> rt.VmFunction:
+        """A function of the program; raises CannotLoad."""
+        function = self._module.lookup_function(name)
+        if function is None:
+            raise CannotLoad(f"{VMFB} has no entry point {name!r}: bake the bundle again")
+        return function
+
+    def call(
+        self, function: rt.VmFunction, arguments: Sequence[rt.HalBufferView], *, results: int
+    ) -> rt.VmVariantList:
+        """Run a function, which gives so many results."""
+        given = rt.VmVariantList(len(arguments))
+        for argument in arguments:
+            given.push_ref(argument)
+        found = rt.VmVariantList(results)
+        self._context.invoke(function, given, found)
+        return found
+
+    def upload(self, array: NDArray[Any], dtype: str) -> rt.HalBufferView:
+        """A copy of an array on the device."""
+        return self._device.allocator.allocate_buffer_copy(
+            memory_type=rt.MemoryType.DEVICE_LOCAL,
+            allowed_usage=rt.BufferUsage.DEFAULT,
+            device=self._device,
+            buffer=array,
+            element_type=ELEMENT_TYPES[dtype],
+        )
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> rt.HalBufferView:
+        """A new array of zeros."""
+        element = ELEMENT_TYPES[dtype]
+        size = int(np.prod(shape)) * rt.HalElementType.dense_byte_count(element)
+        buffer = self._device.allocator.allocate_buffer(
+            memory_type=rt.MemoryType.DEVICE_LOCAL,
+            allowed_usage=rt.BufferUsage.DEFAULT,
+            allocation_size=size,
+        )
+        buffer.fill_zero(0, size)
+        return rt.HalBufferView(buffer, shape, element)
+
+    def _load(self, bundle: Path) -> None:
+        instance = rt.VmInstance()
+        parameters = rt.ParameterIndex()
+        parameters.load(str(bundle / PARAMETERS), format="irpa")
+        provider = parameters.create_provider(scope=PARAMETER_SCOPE)
+        self._module = rt.VmModule.mmap(instance, str(bundle / VMFB))
+        modules = [
+            rt.create_hal_module(instance, self._device),
+            rt.create_io_parameters_module(instance, provider),
+            self._module,
+        ]
+        self._context = rt.VmContext(instance, modules)
+
+
+def result(results: rt.VmVariantList, place: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """A result of a call, f32 of a shape, copied."""
+    view = results.get_as_object(place, rt.HalBufferView).map()
+    return np.array(view.asarray(shape, np.dtype(np.float32)))
