@@ -55,6 +55,21 @@ class DType(enum.Enum):
         """Whether values of this dtype have a gradient."""
         return self in (DType.F16, DType.BF16, DType.F32, DType.F64)
 
+    @property
+    def lowest(self) -> float:
+        """The least finite value of a float dtype."""
+        return float(self._limits.min)
+
+    @property
+    def tiny(self) -> float:
+        """The least positive value of a float dtype that has its whole precision."""
+        return float(self._limits.tiny)
+
+    @property
+    def _limits(self) -> Any:
+        """Like np.finfo, which does not know bf16."""
+        return ml_dtypes.finfo(self.numpy)  # type: ignore[no-untyped-call]
+
     @staticmethod
     def of(dtype: np.dtype[Any]) -> DType:
         """The DType of a NumPy dtype; raises TypeRuleError for one that the DSL does not have."""

@@ -1,0 +1,11 @@
+"""What models are written in: plain functions over ops.
+
+They have no shape rule, value or gradient of their own, so there is nothing to keep in step.
+The names that a file has in its `__all__` are the names of this package.
+"""
+
+from models.dsl.functions.activations import *
+from models.dsl.functions.attention import *
+from models.dsl.functions.layers import *
+from models.dsl.functions.normalization import *
+from models.dsl.functions.shapes import *

@@ -1,0 +1,140 @@
+"""Positions, who sees whom, and attention.
+
+`B` is a batch, `T` are query tokens, `S` are key tokens, `H` query heads, `G` key/value heads,
+`D` the width of a head.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.dsl import ops
+from models.dsl.functions.activations import softmax
+from models.dsl.functions.shapes import narrow, trailing
+from models.dsl.types import DType, TypeRuleError
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+
+__all__ = ["causal", "rope", "rope_table", "scaled_dot_product_attention", "visible"]
+
+
+def rope_table(
+    positions: Tensor, head_dim: int, *, base: float, factor: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of position * base^(-2i/D) / factor, each f32 (N, D/2), for i32 (N,).
+
+    Su et al., 2021; `factor` is the linear scaling of long-context models.
+    """
+    exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
+    frequencies = ops.constant(value=(base**-exponents / factor).astype(np.float32))
+    shape = (positions.shape[0], head_dim // 2)
+    angles = ops.broadcast(
+        ops.convert(positions, dtype=DType.F32), shape=shape, axes=(0,)
+    ) * ops.broadcast(frequencies, shape=shape, axes=(1,))
+    return ops.cosine(angles), ops.sine(angles)
+
+
+def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotate x (N, H, D) by the table (N, D/2): pairs are (x_i, x_{i + D/2}), "split half"."""
+    half = x.shape[-1] // 2
+    first, second = narrow(x, 2, 0, half), narrow(x, 2, half, 2 * half)
+    cos = ops.broadcast(cosine, shape=first.shape, axes=(0, 2))
+    sin = ops.broadcast(sine, shape=first.shape, axes=(0, 2))
+    return ops.concatenate(first * cos - second * sin, second * cos + first * sin, axis=2)
+
+
+def visible(query_positions: Tensor, key_positions: Tensor, window: int | None) -> Tensor:
+    """Which keys a query sees: bool (T, S) for i32 positions (T,) and (S,).
+
+    Causal: a key is seen by queries at its own position and after. With a window of n, by the
+    first n of them only. A key at a negative position is absent and never seen.
+    """
+    shape = (query_positions.shape[0], key_positions.shape[0])
+    query = ops.broadcast(query_positions, shape=shape, axes=(0,))
+    key = ops.broadcast(key_positions, shape=shape, axes=(1,))
+    seen = ops.logical_and(
+        ops.compare(key, query, direction="LE"),
+        ops.compare(key, ops.full_like(key, 0), direction="GE"),
+    )
+    if window is None:
+        return seen
+    return ops.logical_and(
+        seen, ops.compare(query - key, ops.full_like(key, window), direction="LT")
+    )
+
+
+def causal(queries: int, keys: int, *, offset: int = 0, window: int | None = None) -> Tensor:
+    """`visible` for keys at 0, 1, ... and queries at offset, offset + 1, ...: bool (T, S)."""
+    query_positions = ops.iota(shape=(queries,), axis=0, dtype=DType.I32) + offset
+    return visible(query_positions, ops.iota(shape=(keys,), axis=0, dtype=DType.I32), window)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    seen: Tensor | None = None,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(scale * q k^T + mask) v (Vaswani et al., 2017), grouped-query (Ainslie et al., 2023).
+
+    query  (B, T, H, D)
+    key    (B, S, G, D), value (B, S, G, E); H is a multiple of G, query head h uses h // (H / G)
+    seen   bool, broadcast to (B, H, T, S) from the end: other keys are left out
+    mask   added to the scores, broadcast likewise, together with `seen`
+    scale  D^-0.5 unless given (0.0 is 0.0)
+
+    Returns (B, T, H, E). A query that sees no key gets zeros.
+    """
+    batch, queries, heads, width = query.shape
+    keys, groups = key.shape[1], key.shape[2]
+    if heads % groups:
+        raise TypeRuleError(f"attention: {heads} query heads do not share {groups} key heads")
+    each = heads // groups
+    # The heads of a group are more rows of one product, so keys are never repeated. With tokens
+    # outermost among the rows, a model with one group moves no data at all.
+    grouped = ops.reshape(query, shape=(batch, queries, groups, each, width))
+    rows = ops.reshape(
+        ops.transpose(grouped, order=(0, 2, 1, 3, 4)),
+        shape=(batch, groups, queries * each, width),
+    )
+    scores = ops.dot_general(
+        rows * (width**-0.5 if scale is None else scale),
+        key,
+        batch=((0, 1), (0, 2)),
+        contract=((3,), (3,)),
+        dtype=query.dtype,
+    )
+    by_token = (batch, groups, queries, each, keys)
+    scores = ops.reshape(scores, shape=by_token)
+    if mask is not None:
+        scores = scores + _per_score(mask, (batch, heads, queries, keys), by_token)
+    if seen is not None:
+        chosen = _per_score(seen, (batch, heads, queries, keys), by_token)
+        scores = ops.select(chosen, scores, ops.full_like(scores, -math.inf))
+    weights = ops.reshape(softmax(scores), shape=(batch, groups, queries * each, keys))
+    mixed = ops.dot_general(
+        weights, value, batch=((0, 1), (0, 2)), contract=((3,), (1,)), dtype=query.dtype
+    )
+    mixed = ops.reshape(mixed, shape=(batch, groups, queries, each, value.shape[3]))
+    return ops.reshape(
+        ops.transpose(mixed, order=(0, 2, 1, 3, 4)),
+        shape=(batch, queries, heads, value.shape[3]),
+    )
+
+
+def _per_score(x: Tensor, shape: tuple[int, ...], by_token: tuple[int, ...]) -> Tensor:
+    """A mask that broadcasts to (B, H, T, S), in the scores' layout (B, G, T, H / G, S)."""
+    if x.type.rank <= 2 or all(extent == 1 for extent in x.shape[:-2]):
+        flat = ops.reshape(x, shape=x.shape[-2:])
+        axes = (2, 4)[2 - flat.type.rank :]
+        return ops.broadcast(flat, shape=by_token, axes=axes)
+    batch, groups, queries, each, keys = by_token
+    grouped = ops.reshape(trailing(x, shape), shape=(batch, groups, each, queries, keys))
+    return ops.transpose(grouped, order=(0, 1, 3, 2, 4))

@@ -1,0 +1,102 @@
+"""Products with weights, and rows out of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from models.dsl import ops
+from models.dsl.functions.shapes import along_last, along_rows, flatten_rows, narrow
+from models.dsl.types import DType
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+
+__all__ = [
+    "DECODE_ROWS",
+    "PROJECTED_ROWS",
+    "embedding",
+    "linear",
+    "linear_bf16",
+    "linear_int8",
+    "matmul_transposed",
+]
+
+# A decode reads one token of each of up to so many sequences. In so few rows twice the arithmetic
+# is cheap, since reading a large matrix takes the time; and all batch sizes round alike.
+DECODE_ROWS = 8
+# Up to so many rows a step only lays out weights for its kernels (see `ops.project`). With more,
+# as in a prefill, attention is fast enough to pay for laying out keys and values as well.
+PROJECTED_ROWS = 32
+
+
+def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
+    """x W^T for x f32 (..., K) and W (N, K) in f32, bf16 or i8: f32 (..., N).
+
+    See `linear_bf16` and `linear_int8` for what they round.
+    """
+    rows = flatten_rows(x)
+    if scale is not None:
+        product = linear_int8(rows, weight, scale)
+    elif weight.dtype is DType.BF16:
+        product = linear_bf16(rows, weight)
+    else:
+        product = matmul_transposed(rows, weight, dtype=x.dtype)
+    return ops.reshape(product, shape=(*x.shape[:-1], weight.shape[0]))
+
+
+def matmul_transposed(x: Tensor, weight: Tensor, *, dtype: DType) -> Tensor:
+    """(M, K) times a weight (N, K) transposed, summed in `dtype`: (M, N).
+
+    A row's result does not depend on the other rows, nor up to DECODE_ROWS on their number.
+    """
+    if x.shape[0] == 1 and dtype.is_float:
+        # As two rows: one row has a kernel of its own, which adds in another order.
+        return narrow(
+            matmul_transposed(ops.concatenate(x, x, axis=0), weight, dtype=dtype), 0, 0, 1
+        )
+    if x.shape[0] == 1:
+        row = ops.reshape(x, shape=(x.shape[1],))
+        product = ops.project(row, weight, dtype=dtype)
+        return ops.reshape(product, shape=(1, weight.shape[0]))
+    if x.shape[0] <= PROJECTED_ROWS:
+        return ops.project(x, weight, dtype=dtype)
+    return ops.dot_general(x, weight, batch=((), ()), contract=((1,), (1,)), dtype=dtype)
+
+
+def linear_bf16(x: Tensor, weight: Tensor) -> Tensor:
+    """x W^T for x f32 (M, K) and W bf16 (N, K), summed in f32: (M, N).
+
+    Many rows are rounded to bf16. Of a few, as in decoding, the rounding is kept as a second bf16
+    part: reading W takes the time then, and both parts share it. The parts come from Veltkamp's
+    splitting (Dekker, 1971), since a compiler may cancel a conversion with its inverse.
+    """
+    rows = x.shape[0]
+    if rows > DECODE_ROWS:
+        return matmul_transposed(ops.convert(x, dtype=DType.BF16), weight, dtype=x.dtype)
+    scaled = x * float(2**16 + 1)
+    high = scaled - (scaled - x)
+    parts = ops.convert(ops.concatenate(high, x - high, axis=0), dtype=DType.BF16)
+    products = matmul_transposed(parts, weight, dtype=x.dtype)
+    return narrow(products, 0, 0, rows) + narrow(products, 0, rows, 2 * rows)
+
+
+def linear_int8(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    """x W^T with integer products: x f32 (M, K), W i8 (N, K), scale f32 (N,) -> f32 (M, N).
+
+    Each row of x is quantised to 127 steps of its own largest magnitude; sums are exact in i32.
+    """
+    largest = ops.reduce_max(ops.absolute(x), axes=(1,))
+    step = ops.maximum(largest, ops.full_like(largest, x.dtype.tiny)) * (1.0 / 127.0)
+    quantised = ops.convert(ops.round_nearest_even(x / along_rows(step, x)), dtype=DType.I8)
+    sums = ops.convert(matmul_transposed(quantised, weight, dtype=DType.I32), dtype=x.dtype)
+    return sums * along_rows(step, sums) * along_last(scale, sums)
+
+
+def embedding(ids: Tensor, table: Tensor, scale: Tensor | None = None) -> Tensor:
+    """Rows of a table (V, E) in f32, bf16 or i8 (times their scale (V,)): f32 (..., E)."""
+    rows = ops.gather(table, ids, axis=0)
+    if table.dtype is not DType.F32:
+        rows = ops.convert(rows, dtype=DType.F32)
+    if scale is None:
+        return rows
+    return rows * along_rows(ops.gather(scale, ids, axis=0), rows)
