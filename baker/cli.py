@@ -14,16 +14,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from baker import inspect as inspection
+from baker import stages
 from baker.compile import CompileError
-from baker.pipeline import BakeError, bake
+from baker.gru import GruOrder, bake_gru
+from baker.pipeline import bake
 from baker.prefix import PrefixError
 from baker.quantize import NotFiniteError
 from baker.recipe import Order, RecipeError, recipes
+from baker.stages import BakeError
 from baker.targets import TARGET_NAMES, TargetError
 from baker.weights.source import WeightsError
 from models.bundle import BundleError
 from models.config import ConfigError
 from models.dsl.types import DslError
+from models.gru import FORMS
 from models.program import STORAGE
 
 if TYPE_CHECKING:
@@ -34,6 +38,11 @@ _REFUSALS = (
     PrefixError, RecipeError, TargetError, WeightsError,
 )  # fmt: skip
 _INTERRUPTED = 130
+
+_Target = Annotated[
+    str, typer.Option(help=f"The machine to compile for: {', '.join(TARGET_NAMES)}.")
+]
+_Out = Annotated[Path | None, typer.Option(help="The bundle's folder. A bundle there is replaced.")]
 
 app = typer.Typer(
     add_completion=False,
@@ -58,10 +67,7 @@ def bake_model(
     size: Annotated[
         str | None, typer.Option(help="Insist on a size, such as 270m: see configs/.")
     ] = None,
-    target: Annotated[
-        str,
-        typer.Option(help=f"The machine to compile for: {', '.join(TARGET_NAMES)}."),
-    ] = "host",
+    target: _Target = "host",
     precision: Annotated[
         str | None,
         typer.Option(
@@ -82,43 +88,75 @@ def bake_model(
             "already. Only for a target that runs here."
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The bundle's folder. A bundle there is replaced.")
-    ] = None,
+    out: _Out = None,
 ) -> None:
     """Bake the model that the command is named after."""
     model = context_.command.name
     assert model is not None, "a command without a name"
-    _bake(
-        Order(
-            model=model,
-            weights=weights,
-            size=size,
-            target=target,
-            precision=precision,
-            context=context,
-            slots=slots,
-            prefix=prefix,
-            out=out,
-        )
+    order = Order(
+        model=model,
+        weights=weights,
+        size=size,
+        target=target,
+        precision=precision,
+        context=context,
+        slots=slots,
+        prefix=prefix,
+        out=out,
     )
+    _run(lambda progress: bake(order, progress))
 
 
-def _bake(order: Order) -> None:
+def _run(work: Callable[[stages.Progress], Path]) -> None:
+    """Bake, and say what became of it."""
     began = time.perf_counter()
     try:
-        path = bake(order, TerminalProgress(_console))
+        path = work(TerminalProgress(_console))
     except KeyboardInterrupt:
         _console.print("bake: interrupted, nothing was left behind")
         raise typer.Exit(_INTERRUPTED) from None
     bytes_ = sum(file.stat().st_size for file in path.iterdir())
-    print(f"{path}: {bytes_ / 1e6:.0f} MB in {time.perf_counter() - began:.0f} s")  # noqa: T201
+    print(f"{path}: {bytes_ / 1e6:.1f} MB in {time.perf_counter() - began:.0f} s")  # noqa: T201
     print(f"next: serve {path}")  # noqa: T201
 
 
 for _model in recipes():
     _help = f"Bake {_model}. What is left out comes from configs/{_model}-SIZE.toml."
     app.command(_model, help=_help)(bake_model)
+
+
+@app.command("gru")
+def bake_gru_model(
+    *,
+    weights: Annotated[Path, typer.Option(help="A safetensors file of torch.nn.GRU's state_dict.")],
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of the sequence that `run` reads at once.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Sequences beside each other.")] = None,
+    batch_first: Annotated[
+        bool, typer.Option("--batch-first", help="`run` takes and gives (batch, steps, ...).")
+    ] = False,
+    form: Annotated[
+        str | None, typer.Option(help=f"How the steps are lowered: {', '.join(FORMS)}.")
+    ] = None,
+    target: _Target = "host",
+    out: _Out = None,
+) -> None:
+    """Bake a GRU: `run` reads a whole sequence, `step` one step of it.
+
+    What is left out comes from configs/arrays/gru.toml. Layers, directions and biases are those
+    of the weights. `step` is there unless the GRU reads in both directions.
+    """
+    order = GruOrder(
+        weights=weights,
+        steps=steps,
+        batch=batch,
+        batch_first=batch_first,
+        form=form,
+        target=target,
+        out=out,
+    )
+    _run(lambda progress: bake_gru(order, progress))
 
 
 @app.command("inspect")
@@ -142,7 +180,7 @@ class TerminalProgress:
 
     @contextlib.contextmanager
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
-        """See pipeline.Progress."""
+        """See stages.Progress."""
         began = time.perf_counter()
         if self._console.is_terminal:
             with self._bar(total) as bar:

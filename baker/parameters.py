@@ -58,7 +58,7 @@ def locate(
 def write_parameters(
     source: WeightSource,
     stored: Mapping[str, StoredTensor],
-    program: Program,
+    parameters: Mapping[str, TensorType],
     path: Path,
     advance: Callable[[int], None],
 ) -> None:
@@ -67,10 +67,10 @@ def write_parameters(
     Only one block of one tensor is in memory at a time; a tensor whose rows change their order is
     one block. Raises a WeightsError.
     """
-    sizes = {name: kind.nbytes for name, kind in program.parameters.items()}
+    sizes = {name: kind.nbytes for name, kind in parameters.items()}
     with ArchiveWriter(path, sizes) as archive:
         for name, tensor in stored.items():
-            kind = program.parameters[name]
+            kind = parameters[name]
             for block in _blocks(source, tensor):
                 for target, data in _stored_form(name, kind, block, tensor.offset).items():
                     archive.write(target, data)

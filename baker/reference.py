@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from models.bundle import EntryPoint, LanguageManifest
     from models.dsl.graph import Graph
+    from models.dsl.types import TensorType
     from models.program import Program
 
 
@@ -123,12 +124,14 @@ def _padded(tokens: Sequence[int], point: EntryPoint) -> list[int]:
     return [*tokens, *[0] * (point.tokens - len(tokens))]
 
 
-def stored_parameters(program: Program, archive: Path) -> dict[str, NDArray[Any]]:
-    """The program's weights as arrays that are mapped from a parameter archive."""
+def stored_parameters(
+    parameters: Mapping[str, TensorType], archive: Path
+) -> dict[str, NDArray[Any]]:
+    """A program's weights as arrays that are mapped from a parameter archive."""
     entries = open_archive(archive)
     return {
         name: entries[name].view(kind.dtype.numpy).reshape(kind.shape)
-        for name, kind in program.parameters.items()
+        for name, kind in parameters.items()
     }
 
 
@@ -139,7 +142,7 @@ def open_reference(bundle: Path, manifest: LanguageManifest) -> NumpyRuntime:
     program = architecture.program(config, program_options(manifest))
     return NumpyRuntime(
         program,
-        stored_parameters(program, bundle / PARAMETERS),
+        stored_parameters(program.parameters, bundle / PARAMETERS),
         context=manifest.context,
         slots=manifest.slots,
     )

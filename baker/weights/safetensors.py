@@ -1,6 +1,7 @@
-"""A Hugging Face folder as a `WeightSource`: config.json and one or many safetensors files.
+"""Safetensors as a `WeightSource`: a file alone, or a Hugging Face folder.
 
-Either `model.safetensors`, or `model.safetensors.index.json` and the files that it names.
+A folder has config.json and either `model.safetensors`, or `model.safetensors.index.json` and the
+files that it names.
 """
 
 from __future__ import annotations
@@ -33,20 +34,13 @@ INDEX = "model.safetensors.index.json"
 _TYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 
-class SafetensorsSource(WeightSource):
-    """The tensors and config of a folder. Raises NoWeights or BadFile when they are not whole."""
+class _Safetensors(WeightSource):
+    """The tensors of the files that have been added, at `place`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._config = read_json(folder / CONFIG)
+    def __init__(self, place: Path) -> None:
+        self._place = place
         # Tensor name -> the file that holds it, its shape and its stored type.
         self._tensors: dict[str, tuple[Path, tuple[int, ...], str]] = {}
-        if (folder / INDEX).exists():
-            self._add_indexed()
-        elif (folder / SINGLE).exists():
-            self._add_shard(folder / SINGLE)
-        else:
-            raise NoWeights(f"{folder} has neither {SINGLE} nor {INDEX}")
 
     @property
     def format(self) -> Literal["safetensors"]:
@@ -83,22 +77,12 @@ class SafetensorsSource(WeightSource):
                 yield rows[start : start + block[0]].astype(np.float32, copy=False)
                 start += block[0]
 
-    def files(self) -> tuple[Path, ...]:
-        """config.json, the index when there is one, and the safetensors files."""
-        index = self.folder / INDEX
-        shards = sorted({path for path, _, _ in self._tensors.values()})
-        return (self.folder / CONFIG, *([index] if index.exists() else []), *shards)
-
-    def metadata(self) -> Mapping[str, object]:
-        """The parsed config.json."""
-        return self._config
-
     def _tensor(self, name: str) -> tuple[Path, tuple[int, ...], str]:
         if name not in self._tensors:
-            raise NoSuchTensor(f"{self.folder} holds no tensor {name!r}")
+            raise NoSuchTensor(f"{self._place} holds no tensor {name!r}")
         return self._tensors[name]
 
-    def _add_shard(self, path: Path) -> None:
+    def _add(self, path: Path) -> None:
         try:
             with safe_open(path, framework="numpy") as file:
                 for name in file.keys():  # noqa: SIM118  (not a dict)
@@ -109,6 +93,49 @@ class SafetensorsSource(WeightSource):
         except SafetensorError as error:
             raise BadFile(f"{path} is not a whole safetensors file: {error}") from error
 
+
+class SafetensorsFile(_Safetensors):
+    """The tensors of one file, which says nothing else. Raises NoWeights or BadFile."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        if not path.is_file():
+            raise NoWeights(f"{path} is no file: pass a safetensors file")
+        self._add(path)
+
+    def files(self) -> tuple[Path, ...]:
+        """The file."""
+        return (self._place,)
+
+    def metadata(self) -> Mapping[str, object]:
+        """Nothing."""
+        return {}
+
+
+class SafetensorsSource(_Safetensors):
+    """The tensors and config of a folder. Raises NoWeights or BadFile when they are not whole."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.folder = folder
+        self._config = read_json(folder / CONFIG)
+        if (folder / INDEX).exists():
+            self._add_indexed()
+        elif (folder / SINGLE).exists():
+            self._add(folder / SINGLE)
+        else:
+            raise NoWeights(f"{folder} has neither {SINGLE} nor {INDEX}")
+
+    def files(self) -> tuple[Path, ...]:
+        """config.json, the index when there is one, and the safetensors files."""
+        index = self.folder / INDEX
+        shards = sorted({path for path, _, _ in self._tensors.values()})
+        return (self.folder / CONFIG, *([index] if index.exists() else []), *shards)
+
+    def metadata(self) -> Mapping[str, object]:
+        """The parsed config.json."""
+        return self._config
+
     def _add_indexed(self) -> None:
         index = self.folder / INDEX
         shard_of = read_json(index).get("weight_map")
@@ -118,7 +145,7 @@ class SafetensorsSource(WeightSource):
             path = self.folder / shard
             if path.parent != self.folder or not path.is_file():
                 raise BadFile(f"{index} names {shard!r}, which is not in {self.folder}")
-            self._add_shard(path)
+            self._add(path)
         for name, shard in shard_of.items():
             if name not in self._tensors or self._tensors[name][0].name != shard:
                 raise BadFile(f"{index} puts tensor {name} into {shard}, which does not hold it")

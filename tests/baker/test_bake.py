@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baker.pipeline import BakeError, bake
+from baker.pipeline import bake
 from baker.recipe import RecipeError
+from baker.stages import BakeError
 from baker.targets import embedded_elfs
 from baker.tokenizer import tokenizer_json
 from models.bundle import MANIFEST, VMFB, LanguageManifest, read_manifest_of, verify_files

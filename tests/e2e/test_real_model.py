@@ -63,7 +63,7 @@ def reference(bundles: Bundles, tokens: list[int]) -> NDArray[np.float32]:
     options = dataclasses.replace(program_options(manifest), prefill_tokens=(POSITIONS,))
     model = gemma3.Gemma3(config, options)
     program = gemma3.program(config, options)
-    parameters = stored_parameters(program, bundle / PARAMETERS)
+    parameters = stored_parameters(program.parameters, bundle / PARAMETERS)
 
     def hidden(ids: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
         pairs = zip(buffers[::2], buffers[1::2], strict=True)
