@@ -88,6 +88,10 @@ class DType(enum.Enum):
         raise TypeRuleError(f"unknown dtype {label!r}, wanted one of {wanted}")
 
 
+FLOATS = frozenset(dtype for dtype in DType if dtype.is_float)
+NUMBERS = frozenset(DType) - {DType.BOOL}
+
+
 @dataclass(frozen=True)
 class TensorType:
     """A shape and a dtype."""

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.ops.record import Array, Attrs, Lowering, NoGradient, Op, Sample, Types, wanted
-from models.dsl.types import DType, TensorType
+from models.dsl.ops.record import (
+    Array,
+    Attrs,
+    Lowering,
+    NoGradient,
+    Op,
+    Sample,
+    Types,
+    operands,
+    wanted,
+)
+from models.dsl.types import NUMBERS, DType, TensorType
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
@@ -21,18 +32,22 @@ _NOTHING_TO_DIFFERENTIATE = NoGradient("it has no inputs")
 
 
 def _infer_full(types: Types, attrs: Attrs) -> TensorType:
-    wanted(not types, "no inputs")
-    return TensorType(tuple(attrs["shape"]), attrs["dtype"])
+    operands(types, 0)
+    dtype: DType = attrs["dtype"]
+    wanted(dtype.is_float or math.isfinite(attrs["value"]), f"a value that {dtype.label} has")
+    return TensorType(tuple(attrs["shape"]), dtype)
 
 
 def _infer_iota(types: Types, attrs: Attrs) -> TensorType:
-    result = _infer_full(types, attrs)
+    operands(types, 0)
+    result = TensorType(tuple(attrs["shape"]), attrs["dtype"])
+    wanted(result.dtype in NUMBERS, "a dtype of numbers")
     wanted(0 <= attrs["axis"] < result.rank, f"an axis below {result.rank}")
     return result
 
 
 def _infer_constant(types: Types, attrs: Attrs) -> TensorType:
-    wanted(not types, "no inputs")
+    operands(types, 0)
     value: Array = attrs["value"]
     wanted(
         value.size <= LARGEST_CONSTANT,

@@ -16,12 +16,13 @@ from models.dsl.ops.record import (
     Sample,
     Types,
     Vjp,
+    operands,
     wanted,
 )
-from models.dsl.types import DType, TensorType
+from models.dsl.types import FLOATS, NUMBERS, DType, TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from models.dsl.graph import Tensor
 
@@ -70,9 +71,13 @@ def _integers(rng: np.random.Generator, *shape: int) -> Array:
     return rng.integers(1, 40, size=shape, dtype=np.int32)
 
 
-def _same_types(types: Types, _: Attrs) -> TensorType:
-    wanted(all(given == types[0] for given in types), "inputs of one type")
-    return types[0]
+def _same_types(
+    types: Types, count: int, dtypes: Collection[DType] = frozenset(DType)
+) -> TensorType:
+    first, *others = operands(types, count)
+    wanted(all(given == first for given in others), "inputs of one type")
+    wanted(first.dtype in dtypes, f"one of {', '.join(sorted(known.label for known in dtypes))}")
+    return first
 
 
 def _unary(
@@ -85,10 +90,6 @@ def _unary(
 ) -> Op:
     """A row of the table of unary float ops; `vjp` takes (upstream, input, output)."""
 
-    def infer(types: Types, attrs: Attrs) -> TensorType:
-        wanted(len(types) == 1 and types[0].dtype.is_float, "one float input")
-        return _same_types(types, attrs)
-
     def gradient(
         upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
     ) -> tuple[Tensor | None, ...]:
@@ -98,7 +99,7 @@ def _unary(
     return Op(
         name=name,
         doc=doc,
-        infer=infer,
+        infer=lambda types, _: _same_types(types, 1, FLOATS),
         evaluate=lambda arrays, _: evaluate(arrays[0]),
         lower=lambda *_: Lowering(f"stablehlo.{stablehlo}"),
         vjp=vjp if isinstance(vjp, NoGradient) else gradient,
@@ -113,17 +114,13 @@ def _binary(
     evaluate: Callable[[Array, Array], Array],
     vjp: Vjp | NoGradient,
     sample: Callable[..., Array] = _normal,
+    dtypes: Collection[DType] = NUMBERS,
 ) -> Op:
     """A row of the table of binary ops on two inputs of one type."""
-
-    def infer(types: Types, attrs: Attrs) -> TensorType:
-        wanted(len(types) == 2, "two inputs")
-        return _same_types(types, attrs)
-
     return Op(
         name=name,
         doc=doc,
-        infer=infer,
+        infer=lambda types, _: _same_types(types, 2, dtypes),
         evaluate=lambda arrays, _: evaluate(arrays[0], arrays[1]),
         lower=lambda *_: Lowering(f"stablehlo.{stablehlo}"),
         vjp=vjp,
@@ -180,17 +177,12 @@ round_nearest_even: Op = _unary(
 )
 
 
-def _infer_barrier(types: Types, attrs: Attrs) -> TensorType:
-    wanted(len(types) == 1, "one input")
-    return _same_types(types, attrs)
-
-
 # The identity, across which a compiler fuses nothing: how it rounds on one side (a multiply-add,
 # the order of a sum) then cannot depend on the other.
 barrier: Op = Op(
     name="barrier",
     doc="The input, across which the compiler fuses nothing.",
-    infer=_infer_barrier,
+    infer=lambda types, _: _same_types(types, 1),
     evaluate=lambda arrays, _: arrays[0],
     lower=lambda *_: Lowering("iree_tensor_ext.compute_barrier.start"),
     vjp=lambda upstream, *_: (upstream,),
@@ -217,6 +209,7 @@ divide: Op = _binary(
     np.divide,
     lambda g, xs, y, _: (divide(g, xs[1]), negate(multiply(g, divide(y, xs[1])))),
     sample=_positive,
+    dtypes=FLOATS,
 )
 
 
@@ -245,6 +238,7 @@ logical_and: Op = _binary(
     np.logical_and,
     NoGradient("its inputs are booleans"),
     sample=lambda rng, *shape: rng.random(size=shape) < 0.5,
+    dtypes={DType.BOOL},
 )
 
 # --- ops that mix dtypes
@@ -252,16 +246,16 @@ logical_and: Op = _binary(
 
 def _infer_compare(types: Types, attrs: Attrs) -> TensorType:
     wanted(attrs["direction"] in _COMPARISONS, f"a direction of {', '.join(_COMPARISONS)}")
-    return _same_types(types, attrs).with_dtype(DType.BOOL)
+    return _same_types(types, 2).with_dtype(DType.BOOL)
 
 
-def _infer_select(types: Types, attrs: Attrs) -> TensorType:
-    choice, *values = types
+def _infer_select(types: Types, _: Attrs) -> TensorType:
+    choice, *values = operands(types, 3)
     wanted(
-        len(values) == 2 and choice.dtype is DType.BOOL and choice.shape == values[0].shape,
+        choice.dtype is DType.BOOL and choice.shape == values[0].shape,
         "a bool input and two others of its shape",
     )
-    return _same_types(tuple(values), attrs)
+    return _same_types(tuple(values), 2)
 
 
 compare: Op = Op(
@@ -301,7 +295,7 @@ select: Op = Op(
 convert: Op = Op(
     name="convert",
     doc="x in another dtype; a float becomes an integer by dropping its fraction.",
-    infer=lambda types, attrs: types[0].with_dtype(attrs["dtype"]),
+    infer=lambda types, attrs: operands(types, 1)[0].with_dtype(attrs["dtype"]),
     evaluate=lambda arrays, attrs: arrays[0].astype(attrs["dtype"].numpy),
     lower=lambda *_: Lowering("stablehlo.convert"),
     vjp=NoGradient("it leaves the dtype in which the gradient is taken"),

@@ -19,6 +19,7 @@ from models.dsl.ops.record import (
     Types,
     combiner,
     integers,
+    operands,
     wanted,
 )
 from models.dsl.ops.shape import reshape, transpose
@@ -34,8 +35,8 @@ __all__ = ["gather", "scatter"]
 
 
 def _infer_gather(types: Types, attrs: Attrs) -> TensorType:
-    wanted(len(types) == 2 and types[1].dtype is DType.I32, "an operand and i32 indices")
-    (operand, indices), axis = types, attrs["axis"]
+    (operand, indices), axis = operands(types, 2), attrs["axis"]
+    wanted(indices.dtype is DType.I32, "i32 indices")
     wanted(0 <= axis < operand.rank, f"an axis below {operand.rank}")
     return operand.with_shape(*operand.shape[:axis], *indices.shape, *operand.shape[axis + 1 :])
 
@@ -91,8 +92,7 @@ gather: Op = Op(
 
 
 def _infer_scatter(types: Types, attrs: Attrs) -> TensorType:
-    wanted(len(types) == 3, "an operand, i32 indices of rank 1 and one update for each")
-    operand, indices, updates = types
+    operand, indices, updates = operands(types, 3)
     wanted(
         indices.dtype is DType.I32
         and indices.rank == 1

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from models.dsl.ops.elementwise import convert
-from models.dsl.ops.record import Array, Attrs, Lowering, Op, Sample, Types, wanted
+from models.dsl.ops.record import Array, Attrs, Lowering, Op, Sample, Types, operands, wanted
 from models.dsl.ops.shape import transpose
-from models.dsl.types import DType, TensorType
+from models.dsl.types import NUMBERS, DType, TensorType
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
@@ -26,8 +26,21 @@ def _free(rank: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple
     return tuple(axis for axis in range(rank) if axis not in batch + contract)
 
 
+def _accumulated(types: Types, into: DType) -> None:
+    """The inputs have one dtype; sums are kept in it, or in a wider one of its kind."""
+    left, right = operands(types, 2)
+    given = left.dtype
+    wanted(given is right.dtype and given in NUMBERS, "two inputs of one dtype, of numbers")
+    wanted(
+        into in NUMBERS
+        and into.is_float == given.is_float
+        and (into is given or into.numpy.itemsize > given.numpy.itemsize),
+        f"to sum in {given.label}, or in a wider dtype of its kind",
+    )
+
+
 def _infer(types: Types, attrs: Attrs) -> TensorType:
-    wanted(len(types) == 2 and types[0].dtype is types[1].dtype, "two inputs of one dtype")
+    _accumulated(types, attrs["dtype"])
     (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
     left, right = types
 
@@ -189,7 +202,7 @@ dot_general: Op = Op(
 
 
 def _infer_project(types: Types, attrs: Attrs) -> TensorType:
-    wanted(len(types) == 2 and types[0].dtype is types[1].dtype, "two inputs of one dtype")
+    _accumulated(types, attrs["dtype"])
     x, weight = types
     wanted(
         x.rank in (1, 2) and weight.rank == 2 and x.shape[-1] == weight.shape[1],

@@ -111,6 +111,12 @@ def wanted(condition: bool, message: str) -> None:
         raise TypeRuleError(f"wanted {message}")
 
 
+def operands(types: Types, count: int) -> Types:
+    """The types, of which there must be `count`; raises TypeRuleError."""
+    wanted(len(types) == count, f"{count} input{'' if count == 1 else 's'}, got {len(types)}")
+    return types
+
+
 def _call_text(types: Types, attrs: Attrs) -> str:
     return ", ".join([*map(str, types), *(f"{key}={value!r:.60}" for key, value in attrs.items())])
 

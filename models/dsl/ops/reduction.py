@@ -17,6 +17,7 @@ from models.dsl.ops.record import (
     Vjp,
     combiner,
     integers,
+    operands,
     wanted,
 )
 from models.dsl.ops.shape import broadcast
@@ -34,7 +35,7 @@ __all__ = [
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
-    (given,), axes = types, attrs["axes"]
+    (given,), axes = operands(types, 1), attrs["axes"]
     wanted(given.dtype.is_float, "a float input")
     wanted(
         axes == tuple(sorted(set(axes))) and all(0 <= axis < given.rank for axis in axes),

@@ -14,6 +14,7 @@ from models.dsl.ops.record import (
     Sample,
     Types,
     integers,
+    operands,
     wanted,
 )
 
@@ -32,8 +33,9 @@ def _normal(rng: np.random.Generator, *shape: int) -> Array:
 
 
 def _infer_reshape(types: Types, attrs: Attrs) -> TensorType:
-    result = types[0].with_shape(*attrs["shape"])
-    wanted(result.size == types[0].size, f"a shape of {types[0].size} elements")
+    (given,) = operands(types, 1)
+    result = given.with_shape(*attrs["shape"])
+    wanted(result.size == given.size, f"a shape of {given.size} elements")
     return result
 
 
@@ -55,7 +57,7 @@ reshape: Op = Op(
 
 
 def _infer_transpose(types: Types, attrs: Attrs) -> TensorType:
-    (given,), order = types, attrs["order"]
+    (given,), order = operands(types, 1), attrs["order"]
     wanted(sorted(order) == list(range(given.rank)), f"an order of {given.rank} axes")
     return given.with_shape(*(given.shape[axis] for axis in order))
 
@@ -82,7 +84,7 @@ transpose: Op = Op(
 
 
 def _infer_broadcast(types: Types, attrs: Attrs) -> TensorType:
-    (given,), shape, axes = types, attrs["shape"], attrs["axes"]
+    (given,), shape, axes = operands(types, 1), attrs["shape"], attrs["axes"]
     wanted(
         len(axes) == given.rank
         and axes == tuple(sorted(set(axes)))
@@ -136,7 +138,7 @@ broadcast: Op = Op(
 
 
 def _infer_slice(types: Types, attrs: Attrs) -> TensorType:
-    (given,), bounds = types, attrs["bounds"]
+    (given,), bounds = operands(types, 1), attrs["bounds"]
     wanted(
         len(bounds) == given.rank
         and all(
@@ -185,7 +187,7 @@ slice_: Op = Op(
 
 
 def _infer_pad(types: Types, attrs: Attrs) -> TensorType:
-    (given,), padding = types, attrs["padding"]
+    (given,), padding = operands(types, 1), attrs["padding"]
     wanted(
         len(padding) == given.rank and all(count >= 0 for axis in padding for count in axis),
         f"{given.rank} times (low, high, between), none negative",
@@ -245,6 +247,7 @@ pad: Op = Op(
 
 
 def _infer_concatenate(types: Types, attrs: Attrs) -> TensorType:
+    wanted(bool(types), "an input")
     first, axis = types[0], attrs["axis"]
     wanted(0 <= axis < first.rank, f"an axis below {first.rank}")
 
