@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,11 +35,16 @@ __all__ = [
     "convert",
     "cosine",
     "divide",
+    "erf",
     "exponential",
+    "exponential_minus_one",
+    "log",
     "logical_and",
     "maximum",
+    "minimum",
     "multiply",
     "negate",
+    "power",
     "remainder",
     "round_nearest_even",
     "select",
@@ -83,10 +89,11 @@ def _same_types(
 def _unary(
     name: str,
     doc: str,
-    stablehlo: str,
+    operation: str,
     evaluate: Callable[[Array], Array],
     vjp: Callable[[Tensor, Tensor, Tensor], Tensor] | NoGradient,
     sample: Callable[..., Array] = _normal,
+    dialect: str = "stablehlo",
 ) -> Op:
     """A row of the table of unary float ops; `vjp` takes (upstream, input, output)."""
 
@@ -101,7 +108,7 @@ def _unary(
         doc=doc,
         infer=lambda types, _: _same_types(types, 1, FLOATS),
         evaluate=lambda arrays, _: evaluate(arrays[0]),
-        lower=lambda *_: Lowering(f"stablehlo.{stablehlo}"),
+        lower=lambda *_: Lowering(f"{dialect}.{operation}"),
         vjp=vjp if isinstance(vjp, NoGradient) else gradient,
         samples=lambda rng: [Sample((sample(rng, 3, 5),)), Sample((sample(rng, 2, 1, 4, 3),))],
     )
@@ -137,6 +144,21 @@ negate: Op = _unary("negate", "-x.", "negate", np.negative, lambda g, x, y: nega
 exponential: Op = _unary(
     "exponential", "e to the power of x.", "exponential", np.exp, lambda g, x, y: multiply(g, y)
 )
+exponential_minus_one: Op = _unary(
+    "exponential_minus_one",
+    "e to the power of x, minus 1, precise near 0.",
+    "exponential_minus_one",
+    np.expm1,
+    lambda g, x, y: add(g, multiply(g, y)),
+)
+log: Op = _unary(
+    "log",
+    "The natural logarithm of x.",
+    "log",
+    np.log,
+    lambda g, x, y: divide(g, x),
+    sample=_positive,
+)
 tanh: Op = _unary(
     "tanh",
     "The hyperbolic tangent of x.",
@@ -167,6 +189,17 @@ absolute: Op = _unary(
 )
 sign: Op = _unary(
     "sign", "-1, 0 or 1: the sign of x.", "sign", np.sign, NoGradient("a step: zero or undefined")
+)
+erf: Op = _unary(
+    "erf",
+    "The error function of x.",
+    "erf",
+    lambda x: np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype),
+    lambda g, x, y: multiply(
+        g,
+        multiply(exponential(negate(multiply(x, x))), full_like(x, 2.0 / math.sqrt(math.pi))),
+    ),
+    dialect="chlo",
 )
 round_nearest_even: Op = _unary(
     "round_nearest_even",
@@ -213,16 +246,35 @@ divide: Op = _binary(
 )
 
 
-def _vjp_maximum(
+def _vjp_chosen(
     upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
 ) -> tuple[Tensor | None, ...]:
-    """The larger input takes the gradient; of two equal ones, the first."""
+    """The input that is the output takes the gradient; of two equal ones, the first."""
     first = compare(inputs[0], output, direction="EQ")
     nothing = full_like(upstream, 0.0)
     return select(first, upstream, nothing), select(first, nothing, upstream)
 
 
-maximum: Op = _binary("maximum", "The larger of x and y.", "maximum", np.maximum, _vjp_maximum)
+maximum: Op = _binary("maximum", "The larger of x and y.", "maximum", np.maximum, _vjp_chosen)
+minimum: Op = _binary("minimum", "The smaller of x and y.", "minimum", np.minimum, _vjp_chosen)
+
+
+def _vjp_power(
+    upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
+) -> tuple[Tensor | None, ...]:
+    """y x^(y - 1) and x^y log(x); zero where y is 0, and where x is: not 0 times infinity."""
+    x, y = inputs
+    nothing, one = full_like(x, 0.0), full_like(x, 1.0)
+    base = multiply(y, power(x, subtract(y, one)))
+    constant = compare(y, nothing, direction="EQ")
+    zero = compare(x, nothing, direction="EQ")
+    exponent = multiply(output, log(select(zero, one, x)))
+    return multiply(upstream, select(constant, nothing, base)), multiply(upstream, exponent)
+
+
+power: Op = _binary(
+    "power", "x to the power of y.", "power", np.power, _vjp_power, sample=_positive
+)
 remainder: Op = _binary(
     "remainder",
     "What is left of x after division by y, with the sign of x.",

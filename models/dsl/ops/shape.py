@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from models.dsl.graph import Tensor
     from models.dsl.types import TensorType
 
-__all__ = ["broadcast", "concatenate", "pad", "reshape", "slice_", "transpose"]
+__all__ = ["broadcast", "concatenate", "pad", "reshape", "reverse", "slice_", "transpose"]
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> Array:
@@ -77,6 +77,33 @@ transpose: Op = Op(
         Sample((_normal(rng, 3, 4),), {"order": (1, 0)}),
         # No involution: an order and its inverse differ.
         Sample((_normal(rng, 2, 3, 4, 5),), {"order": (2, 0, 3, 1)}),
+    ],
+)
+
+# --- reverse
+
+
+def _infer_reverse(types: Types, attrs: Attrs) -> TensorType:
+    (given,), axes = types, attrs["axes"]
+    wanted(
+        len(set(axes)) == len(axes) and all(0 <= axis < given.rank for axis in axes),
+        f"different axes below {given.rank}",
+    )
+    return given
+
+
+reverse: Op = Op(
+    name="reverse",
+    doc="x with its elements in the opposite order along each of `axes`.",
+    infer=_infer_reverse,
+    evaluate=lambda arrays, attrs: np.flip(arrays[0], attrs["axes"]),
+    lower=lambda _, __, attrs: Lowering(
+        "stablehlo.reverse", f"dimensions = {integers(attrs['axes'])}"
+    ),
+    vjp=lambda g, xs, y, attrs: (reverse(g, axes=attrs["axes"]),),
+    samples=lambda rng: [
+        Sample((_normal(rng, 4, 3),), {"axes": (0,)}),
+        Sample((_normal(rng, 2, 3, 4),), {"axes": (2, 1)}),
     ],
 )
 
@@ -214,7 +241,7 @@ def _pad_bounds(given: tuple[int, ...], padding: tuple[tuple[int, int, int], ...
 
 def _evaluate_pad(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
     (given,), padding = arrays, attrs["padding"]
-    result = np.zeros(_padded(given.shape, padding), given.dtype)
+    result = np.full(_padded(given.shape, padding), attrs.get("value", 0.0), given.dtype)
     inside = _pad_bounds(given.shape, padding)["bounds"]
     result[tuple(slice(*bound) for bound in inside)] = given
     return result
@@ -226,13 +253,13 @@ def _lower_pad(_: Types, __: TensorType, attrs: Attrs) -> Lowering:
         "stablehlo.pad",
         f"edge_padding_low = {integers(low)}, edge_padding_high = {integers(high)}, "
         f"interior_padding = {integers(between)}",
-        scalars=(0.0,),
+        scalars=(attrs.get("value", 0.0),),
     )
 
 
 pad: Op = Op(
     name="pad",
-    doc="x with zeros before, after and between its elements along each axis.",
+    doc="x with zeros, or `value`, before, after and between its elements along each axis.",
     infer=_infer_pad,
     evaluate=_evaluate_pad,
     lower=_lower_pad,
@@ -240,6 +267,7 @@ pad: Op = Op(
     samples=lambda rng: [
         Sample((_normal(rng, 3, 4),), {"padding": ((1, 2, 0), (0, 1, 0))}),
         Sample((_normal(rng, 2, 3, 2),), {"padding": ((0, 0, 0), (1, 0, 2), (0, 3, 1))}),
+        Sample((_normal(rng, 3),), {"padding": ((2, 1, 0),), "value": -1.5}),
     ],
 )
 

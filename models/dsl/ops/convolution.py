@@ -1,0 +1,184 @@
+"""Convolution, in as few attributes as there can be.
+
+What else one is given comes out of other ops: padding and input dilation are `pad`, a transposed
+convolution is the gradient of this one. The kernel reaches every element, so there is no rest to
+keep in mind (and the compiler gets a rest wrong).
+
+Layouts are PyTorch's: `N` is a batch, `C` are channels, `O` those of the result, `G` groups, and
+after those come one, two, three, ... spatial axes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.dsl.ops.record import Array, Attrs, Lowering, Op, Sample, Types, integers, wanted
+from models.dsl.ops.shape import pad, reshape, reverse, transpose
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+    from models.dsl.types import TensorType
+
+__all__ = ["convolution", "spread"]
+
+# The first axes: batch and channels.
+_LEADING = 2
+
+
+def _infer(types: Types, attrs: Attrs) -> TensorType:
+    wanted(len(types) == 2 and types[0].dtype is types[1].dtype, "two inputs of one dtype")
+    x, weight = types
+    strides, dilation, groups = attrs["strides"], attrs["dilation"], attrs["groups"]
+    wanted(x.dtype.is_float, "floats")
+    wanted(
+        x.rank == weight.rank > _LEADING and len(strides) == len(dilation) == x.rank - _LEADING,
+        "x (N, C, ...) and a weight of its rank, a stride and a dilation for each further axis",
+    )
+    wanted(min(groups, *strides, *dilation) >= 1, "positive strides, dilation and groups")
+    wanted(
+        x.shape[1] == groups * weight.shape[1] and weight.shape[0] % groups == 0,
+        f"x's channels to be {groups} times those of the weight, whose outputs divide by {groups}",
+    )
+    reach = _reach(weight, dilation)
+    spatial = tuple(zip(x.shape[_LEADING:], reach, strides, strict=True))
+    wanted(
+        all(extent >= size and (extent - size) % stride == 0 for extent, size, stride in spatial),
+        f"extents of {reach} plus a multiple of the strides: every element is read",
+    )
+    out = ((extent - size) // stride + 1 for extent, size, stride in spatial)
+    return x.with_shape(x.shape[0], weight.shape[0], *out)
+
+
+def _reach(weight: TensorType, dilation: tuple[int, ...]) -> tuple[int, ...]:
+    """How many elements a kernel spans, along each spatial axis."""
+    sizes = zip(weight.shape[_LEADING:], dilation, strict=True)
+    return tuple((size - 1) * apart + 1 for size, apart in sizes)
+
+
+def _evaluate(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    """A matrix product of the windows (N, G, out..., C/G * kernel...) with each group's weight."""
+    x, weight = arrays
+    groups, kernel = attrs["groups"], weight.shape[_LEADING:]
+    spatial = len(kernel)
+    reach = tuple(
+        (size - 1) * apart + 1 for size, apart in zip(kernel, attrs["dilation"], strict=True)
+    )
+    axes = tuple(range(_LEADING, _LEADING + spatial))
+    windows = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
+    every = tuple(slice(None, None, step) for step in (1, 1, *attrs["strides"], *attrs["dilation"]))
+    windows = windows[every]
+    batch, out = x.shape[0], windows.shape[_LEADING : _LEADING + spatial]
+    windows = windows.reshape(batch, groups, -1, *out, *kernel)
+    behind = 3 + spatial
+    order = (0, 1, *range(3, behind), 2, *range(behind, behind + spatial))
+    wide = np.result_type(x.dtype, np.float32)  # narrow floats are summed in f32
+    rows = windows.transpose(order).reshape(batch, groups, int(np.prod(out)), -1).astype(wide)
+    columns = weight.reshape(groups, weight.shape[0] // groups, -1).astype(wide)
+    product = np.swapaxes(rows @ np.swapaxes(columns, 1, 2), 2, 3)
+    return np.asarray(product.reshape(batch, weight.shape[0], *out)).astype(x.dtype)
+
+
+def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
+    axes = ", ".join(map(str, range(types[0].rank - _LEADING)))
+    return Lowering(
+        "stablehlo.convolution",
+        "dimension_numbers = "
+        f"#stablehlo.conv<[b, f, {axes}]x[o, i, {axes}]->[b, f, {axes}]>, "
+        f"window_strides = {integers(attrs['strides'])}, "
+        f"rhs_dilation = {integers(attrs['dilation'])}, "
+        f"feature_group_count = {attrs['groups']} : i64, batch_group_count = 1 : i64",
+    )
+
+
+def spread(
+    y: Tensor,
+    weight: Tensor,
+    *,
+    strides: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Tensor:
+    """The transpose of a convolution: each element of y (N, C, ...) adds the kernel to the result.
+
+    weight (C, C'/G, ...) is that of the convolution which leads from the result (N, C', ...) to
+    y. It is the convolution with the reversed kernel of y, its elements `strides` apart.
+    """
+    leading, kernel = weight.shape[:_LEADING], weight.shape[_LEADING:]
+    around = [
+        ((size - 1) * apart, (size - 1) * apart, stride - 1)
+        for size, apart, stride in zip(kernel, dilation, strides, strict=True)
+    ]
+    apart = pad(y, padding=((0, 0, 0), (0, 0, 0), *around))
+    spatial = tuple(range(3, 3 + len(kernel)))
+    grouped = reshape(weight, shape=(groups, leading[0] // groups, leading[1], *kernel))
+    swapped = reshape(
+        transpose(grouped, order=(0, 2, 1, *spatial)),
+        shape=(groups * leading[1], leading[0] // groups, *kernel),
+    )
+    return convolution(
+        apart,
+        reverse(swapped, axes=tuple(range(_LEADING, weight.type.rank))),
+        strides=(1,) * len(kernel),
+        dilation=dilation,
+        groups=groups,
+    )
+
+
+def _vjp(
+    upstream: Tensor, inputs: tuple[Tensor, ...], _: Tensor, attrs: Attrs
+) -> tuple[Tensor | None, ...]:
+    """x's gradient is `spread`. The weight's is a convolution of x, with batch and channels
+    swapped, by the upstream gradient: its elements are as far apart as the strides were."""
+    x, weight = inputs
+    strides, dilation, groups = attrs["strides"], attrs["dilation"], attrs["groups"]
+    by_channel = convolution(
+        _swapped(x, groups, outermost=False),
+        _swapped(upstream, groups, outermost=True),
+        strides=dilation,
+        dilation=strides,
+        groups=groups,
+    )
+    order = (1, 0, *range(_LEADING, x.type.rank))
+    return spread(upstream, weight, **attrs), transpose(by_channel, order=order)
+
+
+def _swapped(x: Tensor, groups: int, *, outermost: bool) -> Tensor:
+    """(N, G C, ...) -> (C, G N, ...), or (G C, N, ...) with the groups outermost."""
+    batch, channels, *spatial = x.shape
+    each = channels // groups
+    split = reshape(x, shape=(batch, groups, each, *spatial))
+    rest = tuple(range(3, 3 + len(spatial)))
+    if outermost:
+        moved = transpose(split, order=(1, 2, 0, *rest))
+        return reshape(moved, shape=(channels, batch, *spatial))
+    moved = transpose(split, order=(2, 1, 0, *rest))
+    return reshape(moved, shape=(each, groups * batch, *spatial))
+
+
+def _samples(rng: np.random.Generator) -> list[Sample]:
+    def normal(*shape: int) -> Array:
+        return rng.normal(size=shape).astype(np.float32)
+
+    return [
+        Sample(
+            (normal(2, 3, 8), normal(4, 3, 2)), {"strides": (2,), "dilation": (3,), "groups": 1}
+        ),
+        # The last row and column of x are not read.
+        Sample(
+            (normal(2, 4, 5, 7), normal(6, 2, 2, 3)),
+            {"strides": (3, 2), "dilation": (1, 1), "groups": 2},
+        ),
+    ]
+
+
+convolution: Op = Op(
+    name="convolution",
+    doc="x (N, C, ...) correlated with a weight (O, C / groups, ...), not padded: (N, O, ...).",
+    infer=_infer,
+    evaluate=_evaluate,
+    lower=_lower,
+    vjp=_vjp,
+    samples=_samples,
+)
