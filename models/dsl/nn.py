@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.graph import Parameter, Tensor
-from models.dsl.recurrent import at, gru, gru_cell, stack
 from models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -143,23 +142,23 @@ class GRU(Module):
         for layer in range(self.layers):
             read = []
             for direction in self.directions:
-                begin = at(h0, len(last))
-                states = gru(
+                begin = f.at(h0, len(last))
+                states = f.gru(
                     x, begin, self._weights(f"l{layer}{direction}"), reverse=bool(direction)
                 )
                 read.append(states)
-                last.append(at(states, 0 if direction else x.shape[0] - 1))
+                last.append(f.at(states, 0 if direction else x.shape[0] - 1))
             x = ops.concatenate(*read, axis=2) if len(read) > 1 else read[0]
         y = ops.transpose(x, order=(1, 0, 2)) if self.batch_first else x
-        return y, stack(last)
+        return y, f.stack(last)
 
     def step(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """One step of one direction: x (B, D) and h (layers, B, H) -> y (B, H) and the next h."""
         states = []
         for layer in range(self.layers):
-            x = gru_cell(x, at(h, layer), *self._weights(f"l{layer}"))
+            x = f.gru_cell(x, f.at(h, layer), *self._weights(f"l{layer}"))
             states.append(x)
-        return x, stack(states)
+        return x, f.stack(states)
 
     def _weights(self, of: str) -> tuple[Tensor, ...]:
         kinds = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))

@@ -8,4 +8,5 @@ from models.dsl.functions.activations import *
 from models.dsl.functions.attention import *
 from models.dsl.functions.layers import *
 from models.dsl.functions.normalization import *
+from models.dsl.functions.recurrent import *
 from models.dsl.functions.shapes import *

@@ -11,7 +11,7 @@ from models.dsl.functions.shapes import along_rows
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
-__all__ = ["gelu_tanh", "silu", "softmax"]
+__all__ = ["gelu_tanh", "sigmoid", "silu", "softmax"]
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -39,3 +39,8 @@ def silu(x: Tensor) -> Tensor:
     # exp(80) is finite, and below -80 the result is as good as zero.
     bounded = ops.maximum(x, ops.full_like(x, -80.0))
     return x / (ops.exponential(ops.negate(bounded)) + 1.0)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x)), as a tanh, which overflows nowhere."""
+    return ops.tanh(x * 0.5) * 0.5 + 0.5

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from models.dsl import ops
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from models.dsl.graph import Tensor
 
-__all__ = ["along_last", "along_rows", "flatten_rows", "narrow", "trailing"]
+__all__ = ["along_last", "along_rows", "at", "flatten_rows", "narrow", "stack", "trailing"]
 
 
 def flatten_rows(x: Tensor) -> Tensor:
@@ -39,3 +41,14 @@ def narrow(x: Tensor, axis: int, start: int, stop: int) -> Tensor:
     bounds = [(0, extent, 1) for extent in x.shape]
     bounds[axis] = (start, stop, 1)
     return ops.slice_(x, bounds=tuple(bounds))
+
+
+def at(x: Tensor, index: int) -> Tensor:
+    """x[index], without the axis."""
+    return ops.reshape(narrow(x, 0, index, index + 1), shape=x.shape[1:])
+
+
+def stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors of one type along a new first axis."""
+    rows = (ops.reshape(tensor, shape=(1, *tensor.shape)) for tensor in tensors)
+    return ops.concatenate(*rows, axis=0)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl import functions as f
 from models.dsl import ops
+from models.dsl.functions.activations import sigmoid
+from models.dsl.functions.shapes import along_last, at, narrow, stack
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from models.dsl.graph import Tensor
+
+__all__ = ["gru", "gru_cell"]
 
 
 def gru_cell(
@@ -42,9 +43,9 @@ def _next_state(from_x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) 
     """The next h, (B, H), where the input's share of the gates (B, 3H) is known."""
     hidden = h.shape[1]
     from_h = _affine(h, weight, bias)
-    x_r, x_z, x_n = (f.narrow(from_x, 1, i * hidden, (i + 1) * hidden) for i in range(3))
-    h_r, h_z, h_n = (f.narrow(from_h, 1, i * hidden, (i + 1) * hidden) for i in range(3))
-    reset, update = _sigmoid(x_r + h_r), _sigmoid(x_z + h_z)
+    x_r, x_z, x_n = (narrow(from_x, 1, i * hidden, (i + 1) * hidden) for i in range(3))
+    h_r, h_z, h_n = (narrow(from_h, 1, i * hidden, (i + 1) * hidden) for i in range(3))
+    reset, update = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
     new = ops.tanh(x_n + reset * h_n)
     return (1.0 - update) * new + update * h
 
@@ -54,12 +55,7 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     wide = x.dtype if x.dtype in (DType.F32, DType.F64) else DType.F32
     product = ops.dot_general(x, weight, batch=((), ()), contract=((1,), (1,)), dtype=wide)
     product = product if wide is x.dtype else ops.convert(product, dtype=x.dtype)
-    return product if bias is None else product + f.along_last(bias, product)
-
-
-def _sigmoid(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)), as a tanh, which overflows nowhere."""
-    return ops.tanh(x * 0.5) * 0.5 + 0.5
+    return product if bias is None else product + along_last(bias, product)
 
 
 def gru(x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], *, reverse: bool) -> Tensor:
@@ -73,14 +69,3 @@ def gru(x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], *, reverse: bool) ->
         h = gru_cell(at(x, step), h, *weights)
         states.append(h)
     return stack(states[::-1] if reverse else states)
-
-
-def at(x: Tensor, index: int) -> Tensor:
-    """x[index], without the axis."""
-    return ops.reshape(f.narrow(x, 0, index, index + 1), shape=x.shape[1:])
-
-
-def stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors of one type along a new first axis."""
-    rows = (ops.reshape(tensor, shape=(1, *tensor.shape)) for tensor in tensors)
-    return ops.concatenate(*rows, axis=0)
