@@ -1,20 +1,26 @@
 """Write graphs as one StableHLO module, in MLIR's generic form.
 
 Each graph becomes a public function. All types come from the ops' shape rules; an op's lowering
-gives its name and attributes only. Weights are globals that the functions share; the runtime
-looks each up by scope and name.
+gives its name and attributes only, or a loop around another graph. Weights are globals that the
+functions share; the runtime looks each up by scope and name.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from models.dsl.graph import Apply, Graph, Tensor
+from models.dsl.graph import Apply, Graph
 from models.dsl.ops.creation import literal
-from models.dsl.types import DslError, TensorType
+from models.dsl.ops.record import Loop, Lowering, integers
+from models.dsl.types import DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+_INDEX = TensorType((), DType.I32)
+
+# A value's name and its type.
+_Typed: TypeAlias = tuple[str, TensorType]
 
 
 def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str:
@@ -50,42 +56,128 @@ def _function(graph: Graph) -> Iterator[str]:
     for i, (key, tensor) in enumerate(graph.parameters.items()):
         ids[id(tensor)] = f"%w{i}"
         yield f'    %w{i} = util.global.load @"{key}" : {tensor.type.mlir}'
-    for i, node in enumerate(graph.nodes):
-        ids[id(node)] = f"%v{i}"
-        yield from _node(node, ids)
+    yield from _nodes(graph, "%v", ids)
     returned = ", ".join(ids[id(tensor)] for tensor in graph.outputs)
     yield f"    return {returned} : {results}"
     yield "  }"
 
 
-def _node(node: Tensor, ids: dict[int, str]) -> Iterator[str]:
-    assert isinstance(node.origin, Apply)
-    lowering = node.origin.op.lower(
-        tuple(source.type for source in node.inputs), node.type, node.origin.attrs
-    )
-    own = ids[id(node)]
-    operands = [(ids[id(source)], source.type) for source in node.inputs]
-    scalar = TensorType((), node.type.dtype)
+def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
+    """The lines of a graph's nodes; `ids` has the names of what they read, and gets theirs."""
+    for i, node in enumerate(graph.nodes):
+        assert isinstance(node.origin, Apply)
+        types = tuple(source.type for source in node.inputs)
+        lowering = node.origin.op.lower(types, node.type, node.origin.attrs)
+        own, operands = f"{prefix}{i}", [(ids[id(source)], source.type) for source in node.inputs]
+        if isinstance(lowering, Loop):
+            ids[id(node)] = f"{own}#{2 if lowering.stacked else 1}"
+            yield from _loop(own, lowering, operands, node.type)
+        else:
+            ids[id(node)] = own
+            yield from _node(own, lowering, operands, node.type)
+
+
+def _node(
+    own: str, lowering: Lowering, operands: list[_Typed], result: TensorType
+) -> Iterator[str]:
+    scalar = TensorType((), result.dtype)
     for i, value in enumerate(lowering.scalars):
         operands.append((f"{own}c{i}", scalar))
-        number = literal(value, scalar.dtype)
-        yield f"    {own}c{i} = stablehlo.constant dense<{number}> : {scalar.mlir}"
+        yield _constant(f"{own}c{i}", value, scalar)
     if lowering.into is not None:
         # Filled and not a constant: the compiler would evaluate a constant of any size.
-        operands.append((f"{own}f", node.type))
-        kind, number = node.type.dtype.mlir, literal(lowering.into, node.type.dtype)
-        yield f"    {own}e = tensor.empty() : {node.type.mlir}"
+        operands.append((f"{own}f", result))
+        kind, number = result.dtype.mlir, literal(lowering.into, result.dtype)
+        yield f"    {own}e = tensor.empty() : {result.mlir}"
         yield f"    {own}z = arith.constant {number} : {kind}"
         yield (
-            f"    {own}f = linalg.fill ins({own}z : {kind}) outs({own}e : {node.type.mlir})"
-            f" -> {node.type.mlir}"
+            f"    {own}f = linalg.fill ins({own}z : {kind}) outs({own}e : {result.mlir})"
+            f" -> {result.mlir}"
         )
-    names = ", ".join(name for name, _ in operands)
-    types = ", ".join(kind.mlir for _, kind in operands)
     attributes = f" <{{{lowering.attributes}}}>" if lowering.attributes else ""
     region = f" ({{ {lowering.region} }})" if lowering.region else ""
     hints = f" {{{lowering.hints}}}" if lowering.hints else ""
-    yield (
-        f'    {own} = "{lowering.operation}"({names}){attributes}{region}{hints}'
-        f" : ({types}) -> {node.type.mlir}"
-    )
+    inside = f"{attributes}{region}{hints}"
+    yield _operation((own, result), lowering.operation, operands, inside)
+
+
+def _loop(own: str, loop: Loop, operands: list[_Typed], result: TensorType) -> Iterator[str]:
+    """A loop that carries a counter, the state and, if stacked, the rows that are written so far.
+
+    Its other operands are read from outside, so that they are not carried around.
+    """
+    initial, *others = operands
+    zero, one, count = (f"{own}{name}" for name in ("zero", "one", "count"))
+    for name, value in ((zero, 0), (one, 1), (count, loop.steps)):
+        yield _constant(name, value, _INDEX)
+    starts = [(zero, _INDEX), initial]
+    carried = [(f"{own}step", _INDEX), (f"{own}state", initial[1])]
+    if loop.stacked:
+        yield f"    {own}empty = tensor.empty() : {result.mlir}"
+        starts.append((f"{own}empty", result))
+        carried.append((f"{own}rows", result))
+    names, types = _listed(starts)
+    entry = f"    ^bb0({', '.join(f'{name}: {kind.mlir}' for name, kind in carried)}):"
+    yield f'    {own}:{len(carried)} = "stablehlo.while"({names}) ({{'
+    yield entry
+    less = "comparison_direction = #stablehlo<comparison_direction LT>"
+    more = (f"{own}more", TensorType((), DType.BOOL))
+    yield _operation(more, "stablehlo.compare", [carried[0], (count, _INDEX)], f" <{{{less}}}>")
+    yield _terminator([more])
+    yield "    }, {"
+    yield entry
+    yield from _step(own, loop, carried, others)
+    yield f"    }}) : ({types}) -> ({types})"
+
+
+def _step(own: str, loop: Loop, carried: list[_Typed], others: list[_Typed]) -> Iterator[str]:
+    """The body: read a row of each sequence, compute the next state, keep it as a row."""
+    step, state, *rows = carried
+    (zero, one, at) = ((f"{own}{name}", _INDEX) for name in ("zero", "one", "at"))
+    if loop.reverse:
+        last = (f"{own}last", _INDEX)
+        yield _constant(last[0], loop.steps - 1, _INDEX)
+        yield _operation(at, "stablehlo.subtract", [last, step])
+    else:
+        at = step
+    ids = {id(loop.body.inputs[0]): state[0]}
+    for i, (tensor, given) in enumerate(zip(loop.body.inputs[1:], others, strict=True)):
+        ids[id(tensor)] = given[0]
+        if i < loop.sequences:
+            row = (f"{own}row{i}", given[1].with_shape(1, *tensor.shape))
+            start = [at, *[zero] * tensor.type.rank]
+            sizes = f" <{{slice_sizes = {integers(row[1].shape)}}}>"
+            yield _operation(row, "stablehlo.dynamic_slice", [given, *start], sizes)
+            ids[id(tensor)] = f"{own}read{i}"
+            yield _operation((ids[id(tensor)], tensor.type), "stablehlo.reshape", [row])
+    yield from _nodes(loop.body, f"{own}b", ids)
+    (output,) = loop.body.outputs
+    results = [(f"{own}next", _INDEX), (ids[id(output)], state[1])]
+    yield _operation(results[0], "stablehlo.add", [step, one])
+    for before in rows:
+        row = (f"{own}row", state[1].with_shape(1, *state[1].shape))
+        yield _operation(row, "stablehlo.reshape", [results[1]])
+        results.append((f"{own}written", before[1]))
+        start = [at, *[zero] * state[1].rank]
+        yield _operation(results[2], "stablehlo.dynamic_update_slice", [before, row, *start])
+    yield _terminator(results)
+
+
+def _operation(result: _Typed, operation: str, operands: Sequence[_Typed], inside: str = "") -> str:
+    """One operation in the generic form; `inside` are its attributes and regions."""
+    names, types = _listed(operands)
+    return f'    {result[0]} = "{operation}"({names}){inside} : ({types}) -> {result[1].mlir}'
+
+
+def _terminator(results: Sequence[_Typed]) -> str:
+    names, types = _listed(results)
+    return f'    "stablehlo.return"({names}) : ({types}) -> ()'
+
+
+def _constant(name: str, value: float, kind: TensorType) -> str:
+    return f"    {name} = stablehlo.constant dense<{literal(value, kind.dtype)}> : {kind.mlir}"
+
+
+def _listed(values: Sequence[_Typed]) -> tuple[str, str]:
+    """The names and the types, each separated by commas."""
+    return ", ".join(name for name, _ in values), ", ".join(kind.mlir for _, kind in values)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from models.dsl.graph import Apply, Tensor
+from models.dsl.graph import Apply, Graph, Tensor
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["REGISTRY", "Lowering", "NoGradient", "Op", "Sample"]
+__all__ = ["REGISTRY", "Loop", "Lowering", "NoGradient", "Op", "Sample"]
 
 Array: TypeAlias = NDArray[Any]
 Types: TypeAlias = tuple[TensorType, ...]
@@ -43,6 +43,24 @@ class Lowering:
     scalars: tuple[float, ...] = ()
     into: float | None = None
     hints: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """A loop around a graph, whose size does not depend on the number of steps.
+
+    body       (state, a row of each sequence, constants) -> the next state
+    steps      how often, the extent of the sequences' first axis
+    sequences  how many inputs, behind the initial state, are sequences; constants follow
+    reverse    whether the last row is the first that is read
+    stacked    whether the result is every state, row by row, and not the last one
+    """
+
+    body: Graph
+    steps: int
+    sequences: int
+    reverse: bool
+    stacked: bool
 
 
 @dataclass(frozen=True)
@@ -72,7 +90,7 @@ class Op:
     doc       one sentence: what the op computes
     infer     (input types, attrs) -> result type; raises TypeRuleError; the only shape rule
     evaluate  (arrays, attrs) -> array, in NumPy
-    lower     (input types, result type, attrs) -> Lowering
+    lower     (input types, result type, attrs) -> Lowering, or Loop
     vjp       the gradient in terms of ops, or NoGradient with the reason
     samples   (generator) -> 1 to 3 small examples, distinct sizes, rank up to 4
     """
@@ -81,7 +99,7 @@ class Op:
     doc: str
     infer: Callable[[Types, Attrs], TensorType]
     evaluate: Callable[[tuple[Array, ...], Attrs], Array]
-    lower: Callable[[Types, TensorType, Attrs], Lowering]
+    lower: Callable[[Types, TensorType, Attrs], Lowering | Loop]
     vjp: Vjp | NoGradient
     samples: Callable[[np.random.Generator], list[Sample]]
 

@@ -1,0 +1,220 @@
+"""The op that repeats: one body, applied step after step to a state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from models.dsl.evaluate import evaluate
+from models.dsl.graph import Graph, make_graph
+from models.dsl.ops.creation import full, full_like
+from models.dsl.ops.elementwise import add, convert, multiply, tanh
+from models.dsl.ops.record import Array, Attrs, Loop, Op, Sample, Types, wanted
+from models.dsl.ops.shape import concatenate, reshape, slice_
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from models.dsl.graph import Tensor
+
+__all__ = ["scan"]
+
+
+def _body(types: Types, attrs: Attrs) -> Graph:
+    """The graph of one step: the state, a row of each sequence, the constants -> the next state.
+
+    Raises DslError for a body that reads a tensor from outside.
+    """
+    count = attrs["sequences"]
+    rows = (given.with_shape(*given.shape[1:]) for given in types[1 : 1 + count])
+    inputs = (types[0], *rows, *types[1 + count :])
+    return trace(
+        "the body of scan",
+        lambda *tensors: (attrs["body"](*tensors),),
+        {f"x{i}": kind for i, kind in enumerate(inputs)},
+    )
+
+
+def _infer(types: Types, attrs: Attrs) -> TensorType:
+    count, steps, keep = attrs["sequences"], attrs["steps"], attrs["keep"]
+    wanted(len(types) > count >= 0, f"an initial state and {count} sequences")
+    wanted(steps >= 1, "at least one step")
+    wanted(keep in ("all", "last"), "keep to be all or last")
+    wanted(attrs["reverse"] in (False, True), "reverse to be a bool")
+    wanted(
+        all(given.rank and given.shape[0] == steps for given in types[1 : 1 + count]),
+        f"sequences of {steps} steps",
+    )
+    (state,) = (output.type for output in _body(types, attrs).outputs)
+    wanted(state == types[0], f"a body that gives the state's type {types[0]}, not {state}")
+    return state.with_shape(steps, *state.shape) if keep == "all" else state
+
+
+def _evaluate(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    types = tuple(TensorType(array.shape, DType.of(array.dtype)) for array in arrays)
+    body, count, steps = _body(types, attrs), attrs["sequences"], attrs["steps"]
+    state, sequences, constants = arrays[0], arrays[1 : 1 + count], arrays[1 + count :]
+    states = np.empty((steps, *state.shape), state.dtype)
+    for step in reversed(range(steps)) if attrs["reverse"] else range(steps):
+        rows = [np.asarray(sequence[step]) for sequence in sequences]
+        (state,) = evaluate(body, [state, *rows, *constants], {})
+        states[step] = state
+    return states if attrs["keep"] == "all" else state
+
+
+def _lower(types: Types, _: TensorType, attrs: Attrs) -> Loop:
+    return Loop(
+        body=_body(types, attrs),
+        steps=attrs["steps"],
+        sequences=attrs["sequences"],
+        reverse=attrs["reverse"],
+        stacked=attrs["keep"] == "all",
+    )
+
+
+# --- the gradient: scans over the steps' states and the gradients that arrive at them
+
+
+def _vjp(
+    upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, attrs: Attrs
+) -> tuple[Tensor | None, ...]:
+    """One scan back over the steps for the state; one for each sequence, one for each constant."""
+    initial, count, reverse = inputs[0], attrs["sequences"], attrs["reverse"]
+    every = {**attrs, "keep": "all"}
+    stacked = attrs["keep"] == "all"
+    states = _before(initial, output if stacked else scan(*inputs, **every), reverse=reverse)
+    zeros = full_like(initial, 0.0)
+    # At a step's state arrive the gradient from outside and that of the step after it.
+    outside = (upstream,) if stacked else ()
+    end = zeros if stacked else upstream
+    back = {**every, "sequences": 1 + len(outside) + count, "reverse": not reverse}
+    own = scan(
+        end, states, *outside, *inputs[1:], **{**back, "body": _state_gradient(attrs, stacked)}
+    )
+    arrived = _before(end, own, reverse=not reverse)
+    if stacked:
+        arrived = add(arrived, upstream)
+    first = attrs["steps"] - 1 if reverse else 0
+    results: list[Tensor | None] = [_row(own, first)]
+    for place, given in enumerate(inputs[1:], 1):
+        summed = place > count
+        shape = given.shape if summed else given.shape[1:]
+        results.append(
+            scan(
+                full(shape=shape, dtype=given.dtype, value=0.0),
+                states,
+                arrived,
+                *inputs[1:],
+                body=_input_gradient(attrs["body"], place, summed=summed),
+                sequences=2 + count,
+                steps=attrs["steps"],
+                reverse=reverse,
+                keep="last" if summed else "all",
+            )
+            if given.dtype.is_float
+            else None
+        )
+    return tuple(results)
+
+
+def _state_gradient(attrs: Attrs, stacked: bool) -> Callable[..., Tensor]:
+    """(gradient of the state after a step, the state before, ...) -> that of the state before."""
+
+    def step(after: Tensor, state: Tensor, *others: Tensor) -> Tensor:
+        arrived = add(after, others[0]) if stacked else after
+        return _pulled(attrs["body"], arrived, (state, *others[stacked:]), 0)
+
+    return step
+
+
+def _input_gradient(body: Callable[..., Tensor], place: int, *, summed: bool) -> Callable[..., Any]:
+    """(sum so far, state before a step, gradient at the state after, ...) -> that of an input."""
+
+    def step(before: Tensor, state: Tensor, arrived: Tensor, *others: Tensor) -> Tensor:
+        gradient = _pulled(body, arrived, (state, *others), place)
+        return add(before, gradient) if summed else gradient
+
+    return step
+
+
+def _pulled(
+    body: Callable[..., Tensor], arrived: Tensor, inputs: tuple[Tensor, ...], place: int
+) -> Tensor:
+    """The gradient of one of a body's inputs, for the gradient of its result."""
+    from models.dsl.gradient import gradients  # it is made of ops: a cycle
+
+    graph = make_graph("the body of scan", inputs, (body(*inputs),), {}, {})
+    return gradients(graph, (arrived,), (inputs[place],))[0]
+
+
+def _before(initial: Tensor, states: Tensor, *, reverse: bool) -> Tensor:
+    """The state before each step, of the states after each step: (S, ...) both."""
+    steps, first = states.shape[0], reshape(initial, shape=(1, *initial.shape))
+    if steps == 1:
+        return first
+    if reverse:
+        return concatenate(_rows(states, 1, steps), first, axis=0)
+    return concatenate(first, _rows(states, 0, steps - 1), axis=0)
+
+
+def _rows(x: Tensor, start: int, stop: int) -> Tensor:
+    return slice_(x, bounds=((start, stop, 1), *((0, extent, 1) for extent in x.shape[1:])))
+
+
+def _row(x: Tensor, index: int) -> Tensor:
+    return reshape(_rows(x, index, index + 1), shape=x.shape[1:])
+
+
+# --- samples
+
+
+def _recurrence(state: Tensor, x: Tensor) -> Tensor:
+    return tanh(add(multiply(state, x), x))
+
+
+def _two_sequences(state: Tensor, x: Tensor, flags: Tensor, factor: Tensor) -> Tensor:
+    gated = multiply(x, convert(flags, dtype=x.dtype))
+    return add(multiply(tanh(state), factor), gated)
+
+
+def _samples(rng: np.random.Generator) -> list[Sample]:
+    def normal(*shape: int) -> Array:
+        return rng.normal(size=shape).astype(np.float32)
+
+    flags = rng.integers(-2, 3, size=(3, 2, 4), dtype=np.int32)
+    return [
+        Sample(
+            (normal(2, 3), normal(4, 2, 3)),
+            {"body": _recurrence, "sequences": 1, "steps": 4, "reverse": False, "keep": "all"},
+        ),
+        Sample(
+            (normal(5), normal(3, 5)),
+            {"body": _recurrence, "sequences": 1, "steps": 3, "reverse": True, "keep": "last"},
+        ),
+        Sample(
+            (normal(2, 4), normal(3, 2, 4), flags, normal(2, 4)),
+            {"body": _two_sequences, "sequences": 2, "steps": 3, "reverse": True, "keep": "all"},
+        ),
+        Sample(
+            (normal(3), normal(3)),
+            {"body": _recurrence, "sequences": 0, "steps": 5, "reverse": False, "keep": "last"},
+        ),
+    ]
+
+
+# scan(initial, *sequences, *constants): h = initial, and then step after step
+# h = body(h, seq_1[t], ..., const_1, ...). `body` takes and gives void tensors, and reads nothing
+# but its arguments. `sequences` says how many inputs are (S, ...), `steps` is S. The result is
+# every state, (S, ...) in the order of the sequences' axis also when `reverse`, or the last one.
+scan: Op = Op(
+    name="scan",
+    doc="The states that `body` makes one from the other, reading a row of each sequence a step.",
+    infer=_infer,
+    evaluate=_evaluate,
+    lower=_lower,
+    vjp=_vjp,
+    samples=_samples,
+)
