@@ -1,11 +1,16 @@
 """Can this machine run a bundle? The answer comes in words, before the first illegal instruction.
 
 A bundle names the CPU features that it was compiled for as LLVM does; Linux has its own names for
-them in /proc/cpuinfo. Here stands the translation, and the only look at the machine.
+them. Here stands the translation, and the only look at the machine.
+
+Where Linux says them differs. On x86 it is /proc/cpuinfo. On ARM it is the words that the kernel
+hands to every process (getauxval(3)): they hold for all cores, also where big and little ones
+differ, and in QEMU's user emulation they are the emulated CPU's, where /proc/cpuinfo is the host's.
 """
 
 from __future__ import annotations
 
+import ctypes
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +18,23 @@ from typing import TYPE_CHECKING
 from models.bundle import BundleError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from models.bundle import Target
 
 CPUINFO = Path("/proc/cpuinfo")
+# The keys of those words, from Linux' include/uapi/linux/auxvec.h.
+_AT_HWCAP, _AT_HWCAP2 = 16, 26
+# Linux's names for ARM's features by their bit in those words, from bit 0 on (hwcap_str in
+# arch/arm64/kernel/cpuinfo.c). New ones are added at the end.
+_HWCAP = (
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma "
+    "lrcpc dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg"
+).split()
+_HWCAP2 = (
+    "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm "
+    "svebf16 i8mm bf16 dgh rng bti mte ecv afp rpres mte3 sme"
+).split()
 
 # Linux's names for the features that compiled code may use, where they are LLVM's names too.
 _X86_SAME = (
@@ -82,7 +99,10 @@ class UnsupportedCpu(BundleError):
 
 def cpu_features() -> frozenset[str]:
     """This machine's CPU features, by LLVM's names."""
-    return parse_features(CPUINFO.read_text(encoding="utf-8"), this_machine())
+    machine = this_machine()
+    if machine == "aarch64":
+        return llvm_names(hwcap_flags(_getauxval(_AT_HWCAP), _getauxval(_AT_HWCAP2)), machine)
+    return llvm_names(cpuinfo_flags(CPUINFO.read_text(encoding="utf-8")), machine)
 
 
 def this_machine() -> str:
@@ -96,19 +116,28 @@ def check_target(target: Target) -> None:
     check_features(target, this_machine(), cpu_features())
 
 
-def parse_features(cpuinfo: str, machine: str) -> frozenset[str]:
-    """The features that every core in a text of /proc/cpuinfo has, by LLVM's names.
+def cpuinfo_flags(cpuinfo: str) -> frozenset[str]:
+    """The flags that every core in a text of /proc/cpuinfo has, by Linux's names."""
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
+    cores = [frozenset(value.split()) for key, _, value in lines if key.strip() == "flags"]
+    return frozenset.intersection(*cores) if cores else frozenset()
+
+
+def hwcap_flags(hwcap: int, hwcap2: int) -> frozenset[str]:
+    """The flags in the words AT_HWCAP and AT_HWCAP2 of an ARM machine, by Linux's names."""
+    words = ((_HWCAP, hwcap), (_HWCAP2, hwcap2))
+    return frozenset(
+        name for names, word in words for bit, name in enumerate(names) if word >> bit & 1
+    )
+
+
+def llvm_names(flags: Iterable[str], machine: str) -> frozenset[str]:
+    """Features by LLVM's names, of flags by Linux's.
 
     Only those that compiled code may use: what the kernel notes besides has no place in a bundle.
     """
     translation = _TRANSLATIONS.get(machine, {})
-    cores = []
-    for line in cpuinfo.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            names = [translation.get(flag, ()) for flag in value.split()]
-            cores.append(frozenset(name for names_ in names for name in names_))
-    return frozenset.intersection(*cores) if cores else frozenset()
+    return frozenset(name for flag in flags for name in translation.get(flag, ()))
 
 
 def check_features(target: Target, machine: str, features: frozenset[str]) -> None:
@@ -127,3 +156,10 @@ def check_features(target: Target, machine: str, features: frozenset[str]) -> No
             f"{', '.join(missing)}: bake it with `--target {least}`, or on this machine "
             "with `--target host`"
         )
+
+
+def _getauxval(key: int) -> int:
+    """A word that the kernel handed to this process; 0 if it has none of that key."""
+    function = ctypes.CDLL(None).getauxval
+    function.argtypes, function.restype = (ctypes.c_ulong,), ctypes.c_ulong
+    return int(function(key))

@@ -1,37 +1,27 @@
 # ruff: noqa: E501  recorded lines are as long as they are
-"""CPU features by LLVM's names, from excerpts of /proc/cpuinfo recorded on real machines."""
+"""CPU features by LLVM's names, from what Linux says of real machines."""
 
 from __future__ import annotations
 
 import pytest
 
 from models.bundle import Target
-from server.runtime.cpu import UnsupportedCpu, check_features, cpu_features, parse_features
+from server.runtime.cpu import (
+    UnsupportedCpu,
+    check_features,
+    cpu_features,
+    cpuinfo_flags,
+    hwcap_flags,
+    llvm_names,
+)
 
-PI_4 = """\
-processor\t: 0
-BogoMIPS\t: 108.00
-Features\t: fp asimd evtstrm crc32 cpuid
-CPU implementer\t: 0x41
-CPU architecture: 8
-CPU part\t: 0xd08
-
-processor\t: 1
-BogoMIPS\t: 108.00
-Features\t: fp asimd evtstrm crc32 cpuid
-CPU part\t: 0xd08
-
-Model\t\t: Raspberry Pi 4 Model B Rev 1.4
-"""
-PI_5 = """\
-processor\t: 0
-BogoMIPS\t: 108.00
-Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp
-CPU implementer\t: 0x41
-CPU part\t: 0xd0b
-
-Model\t\t: Raspberry Pi 5 Model B Rev 1.0
-"""
+# The lines "Features" of an ARM machine's /proc/cpuinfo.
+PI_4 = "fp asimd evtstrm crc32 cpuid"
+PI_5 = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
+# The words HWCAP and HWCAP2 of the same cores, and of one with all that QEMU 7.2 knows.
+PI_4_WORDS = (0x887, 0)
+PI_5_WORDS = (0x119FFF, 0)
+QEMU_MAX_WORDS = (0xECFFFFFB, 0x7F877FFF)
 HASWELL = """\
 processor\t: 0
 vendor_id\t: GenuineIntel
@@ -58,7 +48,7 @@ def target(triple: str, features: str) -> Target:
 
 
 def test_raspberry_pi_4() -> None:
-    features = parse_features(PI_4, "aarch64")
+    features = llvm_names(hwcap_flags(*PI_4_WORDS), "aarch64")
     assert {"neon", "fp-armv8", "crc"} <= features
     assert not {"dotprod", "i8mm", "fullfp16", "lse"} & features
     with pytest.raises(UnsupportedCpu) as caught:
@@ -70,14 +60,14 @@ def test_raspberry_pi_4() -> None:
 
 
 def test_raspberry_pi_5() -> None:
-    features = parse_features(PI_5, "aarch64")
+    features = llvm_names(hwcap_flags(*PI_5_WORDS), "aarch64")
     assert {"neon", "dotprod", "fullfp16", "lse", "rdm", "rcpc", "sha2", "aes"} <= features
     assert "i8mm" not in features
     check_features(target("aarch64-linux-gnu", "neon dotprod"), "aarch64", features)
 
 
 def test_x86_with_avx2_only() -> None:
-    features = parse_features(HASWELL, "x86_64")
+    features = llvm_names(cpuinfo_flags(HASWELL), "x86_64")
     check_features(target("x86_64-linux-gnu", V3), "x86_64", features)
     with pytest.raises(
         UnsupportedCpu, match="lacks avx512bw, avx512cd, avx512dq, avx512f, avx512vl"
@@ -86,7 +76,7 @@ def test_x86_with_avx2_only() -> None:
 
 
 def test_x86_with_avx512() -> None:
-    features = parse_features(ZEN_4, "x86_64")
+    features = llvm_names(cpuinfo_flags(ZEN_4), "x86_64")
     check_features(target("x86_64-linux-gnu", f"{V4} avx512vnni avx512bf16"), "x86_64", features)
     with pytest.raises(UnsupportedCpu, match="lacks amx-int8"):
         check_features(target("x86_64-linux-gnu", "amx-int8"), "x86_64", features)
@@ -101,19 +91,36 @@ def test_another_machine() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "features"), [(PI_4_WORDS, PI_4), (PI_5_WORDS, PI_5), ((0, 0), "")]
+)
+def test_the_words_of_an_arm_machine_say_what_its_cpuinfo_says(
+    words: tuple[int, int], features: str
+) -> None:
+    assert hwcap_flags(*words) == set(features.split())
+
+
+def test_the_second_word_and_bits_without_a_name() -> None:
+    flags = hwcap_flags(*QEMU_MAX_WORDS)
+    assert {"paca", "pacg", "sve2", "i8mm", "bf16", "rng", "sme"} <= flags
+    assert not {"evtstrm", "uscat", "ssbs", "dgh", "ecv", "mte3"} & flags
+    assert {"i8mm", "bf16", "sve", "sve2", "sme", "dotprod"} <= llvm_names(flags, "aarch64")
+    assert hwcap_flags(1 << 63, 1 << 63) == set()
+
+
 def test_a_feature_counts_only_if_every_core_has_it() -> None:
-    mixed = "Features\t: asimd asimddp\nFeatures\t: asimd\n"
-    assert parse_features(mixed, "aarch64") == {"neon", "fp-armv8"}
+    assert cpuinfo_flags("flags\t: fma avx2\nflags\t: fma\n") == {"fma"}
 
 
 def test_what_the_kernel_notes_besides_is_left_out() -> None:
-    assert not parse_features(HASWELL, "x86_64") & {"md_clear", "lm", "syscall", "hypervisor"}
-    assert not parse_features(PI_4, "aarch64") & {"evtstrm", "cpuid", "fp"}
+    assert not llvm_names(cpuinfo_flags(HASWELL), "x86_64") & {"md_clear", "lm", "syscall"}
+    assert not llvm_names(hwcap_flags(*PI_4_WORDS), "aarch64") & {"evtstrm", "cpuid", "fp"}
 
 
 def test_unknown_machines_and_empty_files() -> None:
-    assert parse_features("", "x86_64") == frozenset()
-    assert parse_features("isa\t: rv64gc\n", "riscv64") == frozenset()
+    assert cpuinfo_flags("") == frozenset()
+    assert cpuinfo_flags("isa\t: rv64gc\n") == frozenset()
+    assert llvm_names({"fma"}, "riscv64") == frozenset()
 
 
 def test_this_machine_has_features() -> None:
