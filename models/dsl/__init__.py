@@ -9,4 +9,5 @@ trace      Python function -> Graph
 evaluate   Graph -> NumPy arrays
 gradient   Graph -> Graph, in reverse mode
 stablehlo  Graphs -> the text of one StableHLO module
+registry   ops and functions -> operators.json, docs/operators.md
 """

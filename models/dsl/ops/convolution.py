@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.ops.record import Array, Attrs, Lowering, Op, Sample, Types, integers, wanted
+from models.dsl.ops.record import (
+    Array,
+    Attrs,
+    Lowering,
+    Op,
+    Sample,
+    Types,
+    integers,
+    operands,
+    wanted,
+)
 from models.dsl.ops.shape import pad, reshape, reverse, transpose
 
 if TYPE_CHECKING:
@@ -28,10 +38,9 @@ _LEADING = 2
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
-    wanted(len(types) == 2 and types[0].dtype is types[1].dtype, "two inputs of one dtype")
-    x, weight = types
+    x, weight = operands(types, 2)
     strides, dilation, groups = attrs["strides"], attrs["dilation"], attrs["groups"]
-    wanted(x.dtype.is_float, "floats")
+    wanted(x.dtype.is_float and x.dtype is weight.dtype, "two inputs of one float dtype")
     wanted(
         x.rank == weight.rank > _LEADING and len(strides) == len(dilation) == x.rank - _LEADING,
         "x (N, C, ...) and a weight of its rank, a stride and a dilation for each further axis",

@@ -84,7 +84,7 @@ transpose: Op = Op(
 
 
 def _infer_reverse(types: Types, attrs: Attrs) -> TensorType:
-    (given,), axes = types, attrs["axes"]
+    (given,), axes = operands(types, 1), attrs["axes"]
     wanted(
         len(set(axes)) == len(axes) and all(0 <= axis < given.rank for axis in axes),
         f"different axes below {given.rank}",

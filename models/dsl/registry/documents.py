@@ -1,0 +1,148 @@
+"""The documents that are generated: operators.json for programs, docs/operators.md for people."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from models.dsl.ops import NoGradient
+from models.dsl.registry.facts import all_facts
+from models.dsl.registry.source import File, read
+from models.dsl.types import FLOATS, NUMBERS, DType
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from models.dsl.registry.facts import Facts
+
+COMMAND = "python -m models.dsl.registry"
+_DSL = Path(__file__).parent.parent
+_GROUPS: dict[str, Collection[DType]] = {
+    "any": frozenset(DType),
+    "number": NUMBERS,
+    "float": FLOATS,
+}
+
+
+def documents() -> dict[str, str]:
+    """The text of each document, by its path in the repository."""
+    facts = all_facts()
+    return {"operators.json": _json(facts), "docs/operators.md": _markdown(facts)}
+
+
+# --- operators.json
+
+
+def _json(facts: Sequence[Facts]) -> str:
+    listed = {
+        "$schema": "docs/operators.schema.json",
+        "operators": [_operator(one) for one in facts],
+    }
+    text = json.dumps(listed, indent=2, ensure_ascii=False)
+    # A list of plain values on one line.
+    one_line = re.sub(r"\[[^\[\]{}]+\]", lambda found: " ".join(found[0].split()), text)
+    return one_line.replace("[ ", "[").replace(" ]", "]") + "\n"
+
+
+def _operator(facts: Facts) -> dict[str, Any]:
+    own, gradient = facts.signature, facts.gradient
+    return {
+        "name": facts.op.name,
+        "doc": facts.op.doc,
+        "source": f"{facts.module.replace('.', '/')}.py",
+        "signature": {
+            "inputs": own.inputs,
+            "isOpenEnded": own.open_ended,
+            "attributes": own.attributes,
+            "result": own.result,
+        },
+        "dtypes": {name: [dtype.label for dtype in taken] for name, taken in own.dtypes.items()},
+        "isDifferentiable": not isinstance(gradient, NoGradient),
+        "gradient": {"reason": gradient.reason}
+        if isinstance(gradient, NoGradient)
+        else {"rule": f"{facts.exported}.vjp", "ops": gradient},
+        "lowering": facts.lowering,
+    }
+
+
+# --- docs/operators.md
+
+
+def _markdown(facts: Sequence[Facts]) -> str:
+    modules = dict.fromkeys(one.module for one in facts)
+    ops = [read(_path(module)) for module in modules]
+    functions = [read(path) for path in sorted((_DSL / "functions").glob("[!_]*.py"))]
+    others = [read(_DSL / f"{name}.py") for name in ("nn",)]
+    differentiable = sum(not isinstance(one.gradient, NoGradient) for one in facts)
+    parts = [
+        "# Operators",
+        f"Written by `{COMMAND}`: a change made here is lost. For programs: "
+        "[operators.json](../operators.json), by [its schema](operators.schema.json).",
+        f"- {len(facts)} ops, {differentiable} with a gradient and {len(facts) - differentiable} "
+        f"that say why they have none: {_links('ops', ops)}\n"
+        f"- Functions over ops: {_links('functions', functions)}\n"
+        f"- Beside them: {_links('dsl', others)}",
+        _legend(),
+    ]
+    for module, file in zip(modules, ops, strict=True):
+        rows = [_op_row(one) for one in facts if one.module == module]
+        header = ("op", "computes", "gradient", "in MLIR")
+        parts += [f"## {_title('ops', file)}", file.doc, _table(header, rows)]
+    for package, listed in (("functions", functions), ("dsl", others)):
+        for file in listed:
+            rows = [(f"`{one.call}`", one.doc) for one in file.definitions]
+            parts += [f"## {_title(package, file)}", file.doc, _table(("", "computes"), rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _path(module: str) -> Path:
+    return _DSL.parent.parent / f"{module.replace('.', '/')}.py"
+
+
+def _title(package: str, file: File) -> str:
+    return f"{package}/{file.name}.py"
+
+
+def _links(package: str, files: Sequence[File]) -> str:
+    """To the headings, whose anchors GitHub makes by dropping punctuation."""
+    titles = [(file.name, _title(package, file)) for file in files]
+    return ", ".join(f"[{name}](#{re.sub('[^a-z0-9_-]', '', title)})" for name, title in titles)
+
+
+def _legend() -> str:
+    groups = "; ".join(
+        f"*{name}*: {', '.join(dtype.label for dtype in DType if dtype in dtypes)}"
+        for name, dtypes in _GROUPS.items()
+    )
+    return (
+        "How an op is called: inputs by position, attributes by name. Inputs with the same letter "
+        f"have the same dtype. Dtypes are {groups}."
+    )
+
+
+def _op_row(facts: Facts) -> tuple[str, ...]:
+    own, gradient = facts.signature, facts.gradient
+    inputs = [*own.inputs, *(["..."] if own.open_ended else [])]
+    attributes = [f"{name}: {kind}" for name, kind in own.attributes.items()]
+    call = f"`{facts.exported}({', '.join(inputs + attributes)}) -> {own.result}`"
+    dtypes = ", ".join(f"{name}: {_group(taken)}" for name, taken in own.dtypes.items())
+    if isinstance(gradient, NoGradient):
+        rule = f"none: {gradient.reason}"
+    else:
+        rule = ", ".join(f"`{name}`" for name in gradient) or "the upstream gradient itself"
+    lowering = ", ".join(f"`{name}`" for name in facts.lowering)
+    return "<br>".join(filter(None, (call, dtypes))), facts.op.doc, rule, lowering
+
+
+def _group(dtypes: Collection[DType]) -> str:
+    named = [f"*{name}*" for name, group in _GROUPS.items() if set(dtypes) == group]
+    return named[0] if named else " ".join(dtype.label for dtype in dtypes)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    )

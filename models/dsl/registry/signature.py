@@ -1,0 +1,176 @@
+"""An op's signature, found by asking its shape rule about its samples in every dtype."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from models.dsl.ops import Sample
+from models.dsl.types import DslError, DType, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from models.dsl.ops import Op
+
+# What stands for a dtype that an op leaves open, in the order of its inputs.
+_VARIABLES = "TUVW"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """What goes into an op and comes out.
+
+    inputs      for each input its dtype, or a variable where it may have several
+    open_ended  whether more inputs may follow
+    attributes  name -> kind, with a `?` behind it if the attribute may be left out
+    result      the result's dtype: one dtype, a variable, or the attribute that decides it
+    dtypes      variable or deciding attribute -> the dtypes that it may stand for
+    """
+
+    inputs: tuple[str, ...]
+    open_ended: bool
+    attributes: Mapping[str, str]
+    result: str
+    dtypes: Mapping[str, tuple[DType, ...]]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What can have a dtype of its own: inputs that share one, or an attribute that holds one."""
+
+    inputs: tuple[int, ...] = ()
+    attribute: str = ""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A sample in dtypes that its op takes: one for each slot, None for one that it lacks."""
+
+    sample: Sample
+    dtypes: tuple[DType | None, ...]
+    result: TensorType
+
+
+def signature(op: Op, samples: Sequence[Sample]) -> Signature:
+    """Raises DslError when the samples leave something open."""
+    every = slots(samples)
+    taken = [variant for sample in samples for variant in variants(op, sample, every)]
+    fewest = min(len(sample.inputs) for sample in samples)
+    names: dict[Slot, str] = {}
+    dtypes: dict[str, tuple[DType, ...]] = {}
+    for i, slot in enumerate(every):
+        if slot.inputs and slot.inputs[0] >= fewest:
+            continue  # an input that only some samples have
+        seen = tuple(dtype for dtype in DType if any(dtype is one.dtypes[i] for one in taken))
+        names[slot] = slot.attribute or (_VARIABLES[len(dtypes)] if seen[1:] else seen[0].label)
+        if slot.attribute or seen[1:]:
+            dtypes[names[slot]] = seen
+    inputs = [next(names[slot] for slot in names if i in slot.inputs) for i in range(fewest)]
+    open_ended = _takes_one_more(op, samples)
+    while open_ended and inputs[-2:] == inputs[-1:] * 2:
+        inputs.pop()
+    return Signature(
+        inputs=tuple(inputs),
+        open_ended=open_ended,
+        attributes=_attributes(samples),
+        result=_result(op, {every.index(slot): name for slot, name in names.items()}, taken),
+        dtypes=dtypes,
+    )
+
+
+def slots(samples: Sequence[Sample]) -> tuple[Slot, ...]:
+    """Inputs that have one dtype in every sample share a slot; an attribute has its own."""
+    by_dtypes: dict[tuple[object, ...], list[int]] = {}
+    for i in range(max(len(sample.inputs) for sample in samples)):
+        column = tuple(sample.inputs[min(i, len(sample.inputs) - 1)].dtype for sample in samples)
+        by_dtypes.setdefault(column, []).append(i)
+    kinds = _attributes(samples)
+    return (
+        *(Slot(inputs=tuple(inputs)) for inputs in by_dtypes.values()),
+        *(Slot(attribute=name) for name, kind in kinds.items() if kind in ("dtype", "array")),
+    )
+
+
+def variants(op: Op, sample: Sample, every: Sequence[Slot]) -> Iterator[Variant]:
+    """The sample in every combination of dtypes that the op's shape rule takes."""
+    count = len(sample.inputs)
+    choices = [
+        list(DType) if slot.attribute or slot.inputs[0] < count else [None] for slot in every
+    ]
+    for dtypes in itertools.product(*choices):
+        inputs, attrs = list(sample.inputs), dict(sample.attrs)
+        for slot, dtype in zip(every, dtypes, strict=True):
+            if dtype is not None:
+                for i in slot.inputs:
+                    inputs[i : i + 1] = [array.astype(dtype.numpy) for array in inputs[i : i + 1]]
+                if slot.attribute:
+                    attrs[slot.attribute] = _retyped(attrs[slot.attribute], dtype)
+        try:
+            result = op.infer(tuple(_type_of(array) for array in inputs), attrs)
+        except DslError:
+            continue
+        yield Variant(Sample(tuple(inputs), attrs), dtypes, result)
+
+
+def _retyped(value: Any, dtype: DType) -> Any:
+    return dtype if isinstance(value, DType) else value.astype(dtype.numpy)
+
+
+def _type_of(array: np.ndarray[Any, Any]) -> TensorType:
+    return TensorType(array.shape, DType.of(array.dtype))
+
+
+def _takes_one_more(op: Op, samples: Sequence[Sample]) -> bool:
+    """Whether there may be any number of inputs: one sample more than another, or one repeated."""
+    if len({len(sample.inputs) for sample in samples}) > 1:
+        return True
+    types = [_type_of(array) for array in samples[0].inputs]
+    try:
+        op.infer((*types, *types[-1:]), samples[0].attrs)
+    except DslError:
+        return False
+    return bool(types)
+
+
+def _result(op: Op, names: Mapping[int, str], taken: Sequence[Variant]) -> str:
+    """The slot that always has the result's dtype, or the one dtype that all results have."""
+    for i, name in names.items():
+        if all(variant.result.dtype is variant.dtypes[i] for variant in taken):
+            return name
+    found = {variant.result.dtype.label for variant in taken}
+    if len(found) > 1:
+        raise DslError(f"{op.name}: its result is one of {', '.join(sorted(found))}, by no rule")
+    return found.pop()
+
+
+def _attributes(samples: Sequence[Sample]) -> dict[str, str]:
+    """What kind of value each attribute has, and whether a sample does without it."""
+    kinds = {}
+    for name in dict.fromkeys(name for sample in samples for name in sample.attrs):
+        values = [sample.attrs[name] for sample in samples if name in sample.attrs]
+        kinds[name] = _kind(values) + ("?" if len(values) < len(samples) else "")
+    return kinds
+
+
+_KINDS: dict[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    DType: "dtype",
+    np.ndarray: "array",
+}
+
+
+def _kind(values: Sequence[Any]) -> str:
+    """The kind that all of these values have: `integer`, `dtype`, `integer[][]`, ..."""
+    if all(isinstance(value, tuple) for value in values):
+        return f"{_kind([item for value in values for item in value])}[]"
+    kinds = {_KINDS.get(type(value), "function") for value in values}
+    if kinds == {"integer", "number"}:
+        return "number"
+    return " or ".join(sorted(kinds))

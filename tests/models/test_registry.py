@@ -1,0 +1,235 @@
+"""The documents that are generated from the ops: complete, true to them, and up to date."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from models.dsl.ops import REGISTRY, NoGradient, Op, elementwise
+from models.dsl.registry.__main__ import main
+from models.dsl.registry.documents import documents
+from models.dsl.registry.facts import all_facts
+from models.dsl.registry.signature import slots, variants
+from models.dsl.registry.source import read
+from models.dsl.types import DslError, DType
+from tests.models.graphs import type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs/operators.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def operators() -> dict[str, Any]:
+    listed: dict[str, Any] = json.loads((ROOT / "operators.json").read_text(encoding="utf-8"))
+    return listed
+
+
+def by_name(operators: dict[str, Any]) -> dict[str, Any]:
+    return {operator["name"]: operator for operator in operators["operators"]}
+
+
+# --- up to date
+
+
+def test_the_documents_are_up_to_date() -> None:
+    assert main(["--check"], ROOT) is None
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    assert main([], tmp_path) is None
+    assert main(["--check"], tmp_path) is None
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", list(documents()))
+def test_a_document_that_was_edited_or_deleted_is_seen(written: Path, name: str) -> None:
+    """The check says what to run, and writes nothing."""
+    path = written / name
+    changed = path.read_text(encoding="utf-8").replace("multiply", "multiplied", 1)
+    path.write_text(changed, encoding="utf-8")
+    assert main(["--check"], written) == f"{name} is stale: run python -m models.dsl.registry"
+    assert path.read_text(encoding="utf-8") == changed
+    path.unlink()
+    assert main(["--check"], written) == f"{name} is missing: run python -m models.dsl.registry"
+    assert not path.exists()
+    assert main([], written) is None
+    assert main(["--check"], written) is None
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[Op]:
+    """An op that nobody has written documents for."""
+    monkeypatch.setattr(elementwise, "__all__", [*elementwise.__all__, "added"])
+    try:
+        op = replace(elementwise.add, name="added")
+        monkeypatch.setattr(elementwise, "added", op, raising=False)
+        yield op
+    finally:
+        del REGISTRY["added"]
+
+
+def test_an_op_without_documents_is_seen(written: Path, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue("added")
+    assert main(["--check"], written) == (
+        "operators.json is stale, docs/operators.md is stale: run python -m models.dsl.registry"
+    )
+
+
+def test_an_op_that_its_file_does_not_export_is_refused(
+    added: Op, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elementwise, "__all__", elementwise.__all__[:-1])
+    with pytest.raises(DslError, match=f"{added.name} is missing in the __all__ of the file"):
+        all_facts()
+
+
+# --- the schema
+
+
+def test_operators_json_follows_its_schema(operators: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    VALIDATOR.validate(operators)
+
+
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value:
+        if isinstance(part, dict | list):
+            yield from objects(part)
+
+
+def test_a_key_more_or_less_is_refused(operators: dict[str, Any]) -> None:
+    """In every object but the two whose keys are names: attributes and dtypes."""
+    listed = {"$schema": operators["$schema"], "operators": [by_name(operators)["gather"]]}
+    VALIDATOR.validate(listed)
+    changed = copy.deepcopy(listed)
+    places = [one for one in objects(changed) if one.keys() not in ({"axis"}, {"T"})]
+    assert len(places) == 4  # the whole, an operator, its signature, its gradient
+    for place in places:
+        place["Extra"] = 1
+        assert not VALIDATOR.is_valid(changed)
+        del place["Extra"]
+        for key in list(place):
+            value = place.pop(key)
+            assert not VALIDATOR.is_valid(changed), key
+            place[key] = value
+    VALIDATOR.validate(changed)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda one: one.update(isDifferentiable=False),
+        lambda one: one.update(gradient={"reason": "none"}),
+        lambda one: one.update(doc="no sentence"),
+        lambda one: one.update(source="/usr/gather.py"),
+        lambda one: one.update(lowering=[]),
+        lambda one: one["dtypes"].update(T=["f8"]),
+        lambda one: one["dtypes"].update(T=["f32", "f32"]),
+        lambda one: one["signature"].update(inputs=["X"]),
+        lambda one: one["signature"]["attributes"].update(axis="matrix"),
+    ],
+)
+def test_a_wrong_value_is_refused(
+    operators: dict[str, Any], edit: Callable[[dict[str, Any]], None]
+) -> None:
+    gather = copy.deepcopy(by_name(operators)["gather"])
+    edit(gather)
+    assert not VALIDATOR.is_valid({"$schema": operators["$schema"], "operators": [gather]})
+
+
+# --- true to the ops
+
+
+def test_every_op_is_listed_once(operators: dict[str, Any]) -> None:
+    names = [operator["name"] for operator in operators["operators"]]
+    assert sorted(names) == sorted(REGISTRY)
+    for name, operator in by_name(operators).items():
+        op, source = REGISTRY[name], (ROOT / operator["source"]).read_text(encoding="utf-8")
+        assert operator["doc"] == op.doc
+        assert operator["isDifferentiable"] != isinstance(op.vjp, NoGradient)
+        assert f'"{name}"' in source
+
+
+def test_what_is_found_out_about_an_op(operators: dict[str, Any]) -> None:
+    """A few by hand: open dtypes, a fixed one, an attribute that decides, any number of inputs."""
+    found = by_name(operators)
+    every = [dtype.label for dtype in DType]
+    assert found["gather"]["signature"] == {
+        "inputs": ["T", "i32"],
+        "isOpenEnded": False,
+        "attributes": {"axis": "integer"},
+        "result": "T",
+    }
+    assert found["gather"]["dtypes"] == {"T": every}
+    assert found["select"]["signature"]["inputs"] == ["bool", "T", "T"]
+    assert found["compare"]["signature"]["result"] == "bool"
+    assert found["tanh"]["dtypes"] == {"T": ["f16", "bf16", "f32", "f64"]}
+    assert found["convert"]["dtypes"] == {"T": every, "dtype": every}
+    assert found["convert"]["signature"]["result"] == "dtype"
+    assert found["concatenate"]["signature"]["inputs"] == ["T"]
+    assert found["concatenate"]["signature"]["isOpenEnded"]
+    assert found["slice"]["signature"]["attributes"] == {"bounds": "integer[][]"}
+    assert found["slice"]["gradient"] == {"rule": "slice_.vjp", "ops": ["pad"]}
+    assert found["add"]["gradient"] == {"rule": "add.vjp", "ops": []}
+    assert found["sign"]["gradient"] == {"reason": "a step: zero or undefined"}
+    assert found["reduce_sum"]["lowering"] == [
+        "stablehlo.constant", "stablehlo.reduce", "stablehlo.add",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", REGISTRY.values(), ids=lambda op: op.name)
+def test_the_dtypes_of_an_op_are_real(op: Op) -> None:
+    """Whatever dtypes the shape rule takes, NumPy's value has the type that it tells."""
+    samples = op.samples(np.random.default_rng(0))
+    compared = 0
+    for sample in samples:
+        for variant in variants(op, sample, slots(samples)):
+            with np.errstate(all="ignore"):  # a sample's values may not suit another dtype
+                value = op.evaluate(variant.sample.inputs, variant.sample.attrs)
+            assert type_of(value) == variant.result, f"{op.name} of {variant.dtypes}"
+            compared += 1
+    assert compared >= len(samples)
+
+
+def test_functions_and_modules_are_read_from_their_files(tmp_path: Path) -> None:
+    path = tmp_path / "things.py"
+    path.write_text(
+        '"""Some\nthings. And more."""\n'
+        '__all__ = ["Base", "Deep", "f", "g"]\n'
+        'def g(x, /, y=(1, 2), *rest, z, w="a"):\n    """G of\n    x. More."""\n'
+        'def f(x, *, y=None):\n    """F."""\n'
+        "def hidden(): ...\n"
+        "class Base:\n    def __init__(self, n, *, m=1): ...\n"
+        'class Deep(Base):\n    """Deeper."""\n',
+        encoding="utf-8",
+    )
+    found = read(path)
+    assert (found.name, found.doc) == ("things", "Some things.")
+    assert [(one.call, one.doc) for one in found.definitions] == [
+        ('g(x, y=(1, 2), *rest, z, w="a")', "G of x."),
+        ("f(x, *, y=None)", "F."),
+        ("Base(n, *, m=1)", ""),
+        ("Deep(n, *, m=1)", "Deeper."),
+    ]
+    path.write_text("def _a(): ...\ndef b(): ...\n", encoding="utf-8")
+    assert [one.call for one in read(path).definitions] == ["b()"]
+
+
+def test_the_functions_are_listed() -> None:
+    text = documents()["docs/operators.md"]
+    for name in ("softmax(x", "Linear(inputs, ", "reshape(T, shape: "):
+        assert f"| `{name}" in text
