@@ -7,7 +7,8 @@ functions  softmax, rms_norm, rope, attention, ...: plain functions over ops
 nn         modules; a module's attribute path is its parameter's name
 trace      Python function -> Graph
 evaluate   Graph -> NumPy arrays
-gradient   Graph -> Graph, in reverse mode
+gradient   Graph -> its gradients in reverse mode, in ops
+optimizers Adam, SGD: from weights and gradients to the next weights, in ops
 stablehlo  Graphs -> the text of one StableHLO module
 registry   ops and functions -> operators.json, docs/operators.md
 """

@@ -1,16 +1,20 @@
-"""Reverse mode: from a graph to the tensors that hold its gradients, in the graph's own ops."""
+"""Reverse mode: from a graph to the tensors that hold its gradients, in the graph's own ops.
+
+A gradient is a tensor of the trace that it is asked in, like any other: it is evaluated, compiled
+and differentiated again as they are.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl.graph import Apply, Graph, Tensor
+from models.dsl.graph import Apply, Graph, Tensor, in_order
 from models.dsl.ops import add, full_like
 from models.dsl.ops.record import NoGradient
 from models.dsl.types import DslError, NoGradientError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 def gradients(
@@ -22,14 +26,42 @@ def gradients(
     wanted tensor that no output depends on has the gradient zero. Raises NoGradientError, naming
     the op and its reason, when a path to a wanted tensor leads through an op without a gradient.
     """
-    arrived: dict[int, Tensor] = {}
     for output, gradient in zip(graph.outputs, upstream, strict=True):
         if gradient.type != output.type:
             raise DslError(f"{graph.name}: {output} got a gradient of type {gradient.type}")
+    return _pulled_back(graph.nodes, graph.outputs, upstream, wanted)
+
+
+def value_and_grad(
+    function: Callable[..., Tensor], *arguments: Tensor, by: Sequence[Tensor] | None = None
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """function(*arguments), a float scalar, and its gradients: one for each tensor of `by`.
+
+    `by` are any tensors of the trace that the function reads, such as a module's parameters; if it
+    is not given, they are the arguments. Raises DslError for a value that is no float scalar, and
+    NoGradientError as `gradients` does.
+    """
+    value = function(*arguments)
+    if value.shape or not value.dtype.is_float:
+        raise DslError(f"value_and_grad: wanted a float scalar of the function, got {value.type}")
+    nodes = tuple(tensor for tensor in in_order((value,)) if isinstance(tensor.origin, Apply))
+    wanted = arguments if by is None else by
+    return value, _pulled_back(nodes, (value,), (full_like(value, 1.0),), wanted)
+
+
+def _pulled_back(
+    nodes: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    upstream: Sequence[Tensor],
+    wanted: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
+    """The gradients at the wanted tensors, for those that arrive at the outputs."""
+    arrived: dict[int, Tensor] = {}
+    for output, gradient in zip(outputs, upstream, strict=True):
         _arrive(arrived, output, gradient)
-    on_path = _depends_on(graph, wanted)
-    for node in reversed(graph.nodes):
-        if id(node) not in arrived or id(node) not in on_path:
+    on_path = _depends_on(nodes, wanted)
+    for node in reversed(nodes):
+        if id(node) not in arrived or not any(id(source) in on_path for source in node.inputs):
             continue
         assert isinstance(node.origin, Apply)
         op = node.origin.op
@@ -53,10 +85,10 @@ def _arrive(arrived: dict[int, Tensor], at: Tensor, gradient: Tensor) -> None:
     arrived[id(at)] = gradient if before is None else add(before, gradient)
 
 
-def _depends_on(graph: Graph, wanted: Sequence[Tensor]) -> set[int]:
+def _depends_on(nodes: Sequence[Tensor], wanted: Sequence[Tensor]) -> set[int]:
     """The tensors whose value can change when a wanted tensor does."""
     found = {id(tensor) for tensor in wanted}
-    for node in graph.nodes:
+    for node in nodes:
         if any(id(source) in found for source in node.inputs):
             found.add(id(node))
     return found

@@ -129,6 +129,8 @@ def make_graph(
 ) -> Graph:
     """Order the nodes that the outputs need; keep the parameters that they read.
 
+    A parameter may be among the inputs: the caller then passes it in, as in training.
+
     Raises DslError for an input of another trace, a parameter without a name, and an in-place
     pair of different types.
     """
@@ -136,11 +138,11 @@ def make_graph(
     known = {id(tensor) for tensor in inputs}
     nodes: list[Tensor] = []
     used: set[str] = set()
-    for tensor in _in_order(outputs):
+    for tensor in in_order(outputs):
         match tensor.origin:
             case Apply():
                 nodes.append(tensor)
-            case Parameter():
+            case Parameter() if id(tensor) not in known:
                 if id(tensor) not in names:
                     raise DslError(f"{name}: {tensor} belongs to no module of this program")
                 used.add(names[id(tensor)])
@@ -157,7 +159,7 @@ def make_graph(
     return Graph(name, inputs, outputs, kept, dict(in_place), tuple(nodes))
 
 
-def _in_order(roots: tuple[Tensor, ...]) -> Iterator[Tensor]:
+def in_order(roots: tuple[Tensor, ...]) -> Iterator[Tensor]:
     """Every tensor that the roots are computed from, inputs first, each once (no recursion)."""
     done: set[int] = set()
     stack = [(root, False) for root in reversed(roots)]

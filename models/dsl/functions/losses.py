@@ -1,0 +1,35 @@
+"""What a model is trained to make small: scalars, the means over what is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from models.dsl import ops
+from models.dsl.functions.shapes import along_rows
+from models.dsl.types import DType
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+
+__all__ = ["cross_entropy", "mean_squared_error"]
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """-log softmax(logits)[target], the mean over the rows: float (N, V) and i32 (N,) -> ().
+
+    The targets must be in range. Logits of any size are fine: the largest is taken off first.
+    """
+    shifted = logits - along_rows(ops.reduce_max(logits, axes=(1,)), logits)
+    total = ops.log(ops.reduce_sum(ops.exponential(shifted), axes=(1,)))
+    ids = ops.iota(shape=logits.shape, axis=1, dtype=DType.I32)
+    chosen = ops.compare(ids, along_rows(targets, ids), direction="EQ")
+    # Not a gather: the gradient of one is a scatter, which is slow.
+    of_target = ops.reduce_sum(ops.select(chosen, shifted, ops.full_like(shifted, 0.0)), axes=(1,))
+    return ops.reduce_sum(total - of_target, axes=(0,)) * (1.0 / logits.shape[0])
+
+
+def mean_squared_error(x: Tensor, target: Tensor) -> Tensor:
+    """(x - target)^2, the mean over all elements of two tensors of one type: ()."""
+    difference = x - target
+    squares = ops.reduce_sum(difference * difference, axes=tuple(range(x.type.rank)))
+    return squares * (1.0 / x.type.size)

@@ -1,0 +1,91 @@
+"""Losses and optimisers against PyTorch's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.dsl import functions as f
+from models.dsl.evaluate import evaluate
+from models.dsl.gradient import value_and_grad
+from models.dsl.optimizers import Adam, Sgd
+from models.dsl.trace import trace
+from models.dsl.types import DType
+from tests.models.graphs import type_of
+from tests.models.test_training import OPTIMIZERS, update_graph
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 9), seeds)
+def test_cross_entropy_and_its_gradient(rows: int, classes: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits = 5 * rng.normal(size=(rows, classes))
+    targets = rng.integers(0, classes, size=rows, dtype=np.int32)
+    x = torch.tensor(logits, requires_grad=True)
+    loss = torch.nn.functional.cross_entropy(x, torch.tensor(targets, dtype=torch.int64))
+    loss.backward()
+
+    def function(x: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        value, parts = value_and_grad(lambda x: f.cross_entropy(x, targets), x)
+        return (value, *parts)
+
+    graph = trace("loss", function, {"x": type_of(logits), "targets": type_of(targets)})
+    value, gradient = evaluate(graph, [logits, targets], {})
+    np.testing.assert_allclose(value, loss.item(), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(gradient, x.grad.numpy(), rtol=1e-11, atol=1e-14)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 4), max_size=3), seeds)
+def test_mean_squared_error_and_its_gradient(shape: list[int], seed: int) -> None:
+    arrays = np.random.default_rng(seed).normal(size=(2, *shape))
+    x, target = (torch.tensor(array, requires_grad=True) for array in arrays)
+    loss = torch.nn.functional.mse_loss(x, target)
+    loss.backward()
+
+    def function(x: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+        value, parts = value_and_grad(f.mean_squared_error, x, target)
+        return (value, *parts)
+
+    graph = trace("loss", function, {"x": type_of(arrays[0]), "target": type_of(arrays[1])})
+    value, *gradients = evaluate(graph, list(arrays), {})
+    np.testing.assert_allclose(value, loss.item(), rtol=1e-12)
+    for found, wanted in zip(gradients, (x, target), strict=True):
+        np.testing.assert_allclose(found, wanted.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(name: str) -> None:
+    """Ten steps in float64, on gradients that PyTorch's optimiser is given too."""
+    rng = np.random.default_rng(4)
+    graph = update_graph(name, {"w": (3, 2)}, DType.F64)
+    weight = rng.normal(size=(3, 2))
+    state = [np.zeros(x.shape, x.dtype.numpy) for x in graph.inputs[2:]]
+    w = torch.nn.Parameter(torch.tensor(weight))
+    other = torch_optimizer(name, w)
+    for _ in range(10):
+        gradient = rng.normal(size=(3, 2))
+        weight, *state = evaluate(graph, [weight, gradient, *state], {})
+        w.grad = torch.tensor(gradient)
+        other.step()
+        np.testing.assert_allclose(weight, w.detach().numpy(), rtol=1e-12)
+
+
+def torch_optimizer(name: str, w: Any) -> Any:
+    own = OPTIMIZERS[name]
+    if isinstance(own, Sgd):
+        return torch.optim.SGD([w], lr=own.rate, momentum=own.momentum)
+    assert isinstance(own, Adam)
+    return torch.optim.Adam([w], lr=own.rate, betas=(own.beta1, own.beta2), eps=own.eps)
