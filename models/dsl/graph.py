@@ -81,6 +81,8 @@ class Tensor:
     __rmul__ = _operator("multiply", reflected=True)
     __truediv__ = _operator("divide")
     __rtruediv__ = _operator("divide", reflected=True)
+    __pow__ = _operator("power")
+    __rpow__ = _operator("power", reflected=True)
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise VoidError(

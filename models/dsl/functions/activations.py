@@ -6,26 +6,93 @@ import math
 from typing import TYPE_CHECKING
 
 from models.dsl import ops
-from models.dsl.functions.shapes import along_rows
+from models.dsl.functions.shapes import along_axes, axis_of
+from models.dsl.types import DType
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
-__all__ = ["gelu_tanh", "sigmoid", "silu", "softmax"]
+__all__ = [
+    "clamp",
+    "elu",
+    "gelu",
+    "gelu_tanh",
+    "leaky_relu",
+    "log2",
+    "log10",
+    "log_softmax",
+    "relu",
+    "sigmoid",
+    "silu",
+    "softmax",
+]
 
 
-def softmax(x: Tensor) -> Tensor:
-    """exp(x - max) / sum, over the last axis.
+# --- softmax
+
+
+def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
+    """exp(x - max) / sum, over one axis.
 
     A row that is -inf throughout gives zeros: nothing was there to choose from.
     """
-    last = (x.type.rank - 1,)
-    largest = ops.reduce_max(x, axes=last)
+    axes = (axis_of(x, axis),)
+    largest = ops.reduce_max(x, axes=axes)
     finite = ops.maximum(largest, ops.full_like(largest, x.dtype.lowest))
-    exponentials = ops.exponential(x - along_rows(finite, x))
-    total = ops.reduce_sum(exponentials, axes=last)
+    exponentials = ops.exponential(x - along_axes(finite, x, axes))
+    total = ops.reduce_sum(exponentials, axes=axes)
     some = ops.maximum(total, ops.full_like(total, x.dtype.tiny))
-    return exponentials / along_rows(some, x)
+    return exponentials / along_axes(some, x, axes)
+
+
+def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
+    """x - max - log(sum(exp(x - max))), over one axis: the logarithm of `softmax`."""
+    axes = (axis_of(x, axis),)
+    shifted = x - along_axes(ops.reduce_max(x, axes=axes), x, axes)
+    total = ops.reduce_sum(ops.exponential(shifted), axes=axes)
+    return shifted - along_axes(ops.log(total), x, axes)
+
+
+# --- of each element
+
+
+def log2(x: Tensor) -> Tensor:
+    """The logarithm of x to the base 2."""
+    return ops.log(x) * (1.0 / math.log(2.0))
+
+
+def log10(x: Tensor) -> Tensor:
+    """The logarithm of x to the base 10."""
+    return ops.log(x) * (1.0 / math.log(10.0))
+
+
+def clamp(x: Tensor, low: float, high: float) -> Tensor:
+    """x, and what is nearest to it from `low` to `high`. Out of those its gradient is 0."""
+    return ops.minimum(ops.maximum(x, ops.full_like(x, low)), ops.full_like(x, high))
+
+
+def relu(x: Tensor) -> Tensor:
+    """The larger of x and 0. Its gradient at 0 is 0."""
+    return ops.maximum(ops.full_like(x, 0.0), x)
+
+
+def leaky_relu(x: Tensor, *, slope: float = 0.01) -> Tensor:
+    """x, times `slope` where x is negative (Maas et al., 2013). Its gradient at 0 is the slope."""
+    positive = ops.compare(x, ops.full_like(x, 0.0), direction="GT")
+    return ops.select(positive, x, x * slope)
+
+
+def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """x, and alpha (exp(x) - 1) where x is not positive (Clevert et al., 2015)."""
+    nothing = ops.full_like(x, 0.0)
+    # Of what is not chosen, no infinity: times a gradient of 0 it would be none.
+    below = ops.exponential_minus_one(ops.minimum(x, nothing)) * alpha
+    return ops.select(ops.compare(x, nothing, direction="GT"), x, below)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """x times the normal distribution at x: 0.5 x (1 + erf(x / sqrt(2)))."""
+    return x * 0.5 * (ops.erf(x * math.sqrt(0.5)) + 1.0)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -36,8 +103,8 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 def silu(x: Tensor) -> Tensor:
     """x / (1 + exp(-x)) (Elfwing et al., 2017)."""
-    # exp(80) is finite, and below -80 the result is as good as zero.
-    bounded = ops.maximum(x, ops.full_like(x, -80.0))
+    # exp(80) is finite (in f16 exp(11) is), and below -80 the result is as good as zero.
+    bounded = ops.maximum(x, ops.full_like(x, -11.0 if x.dtype is DType.F16 else -80.0))
     return x / (ops.exponential(ops.negate(bounded)) + 1.0)
 
 

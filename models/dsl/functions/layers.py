@@ -1,4 +1,4 @@
-"""Products with weights, and rows out of a table."""
+"""Products, of which most are with weights, and rows out of a table."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = [
     "linear",
     "linear_bf16",
     "linear_int8",
+    "matmul",
     "matmul_transposed",
 ]
 
@@ -29,19 +30,48 @@ DECODE_ROWS = 8
 PROJECTED_ROWS = 32
 
 
-def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
-    """x W^T for x f32 (..., K) and W (N, K) in f32, bf16 or i8: f32 (..., N).
+def linear(
+    x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """x W^T + b for x (..., K), W (N, K) and b (N,): (..., N), in the dtype of x.
 
-    See `linear_bf16` and `linear_int8` for what they round.
+    An f32 x may have weights of f32, bf16, or i8 with a scale (N,): see `linear_bf16` and
+    `linear_int8` for what they round. Otherwise W is of x's dtype; f16 and bf16 are summed in f32.
     """
     rows = flatten_rows(x)
     if scale is not None:
         product = linear_int8(rows, weight, scale)
-    elif weight.dtype is DType.BF16:
+    elif x.dtype is DType.F32 and weight.dtype is DType.BF16:
         product = linear_bf16(rows, weight)
+    elif x.dtype in (DType.F16, DType.BF16):
+        product = ops.convert(matmul_transposed(rows, weight, dtype=DType.F32), dtype=x.dtype)
     else:
         product = matmul_transposed(rows, weight, dtype=x.dtype)
+    product = product if bias is None else product + along_last(bias, product)
     return ops.reshape(product, shape=(*x.shape[:-1], weight.shape[0]))
+
+
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    """(..., M, K) times (..., K, N), for each index of the leading axes: (..., M, N).
+
+    Leading axes are aligned at the end. Those that both have are equal; those that one has alone
+    stay in front: (B, M, K) times (K, N) is (B, M, N).
+    """
+    shared = min(x.type.rank, y.type.rank) - 2
+    own_x, own_y = x.type.rank - 2 - shared, y.type.rank - 2 - shared
+    product = ops.dot_general(
+        x,
+        y,
+        batch=(tuple(range(own_x, own_x + shared)), tuple(range(own_y, own_y + shared))),
+        contract=((x.type.rank - 1,), (y.type.rank - 2,)),
+        dtype=x.dtype,
+    )
+    # Its axes: shared, those of x alone, M, those of y alone, N. One of the two has none.
+    rows = shared + own_x
+    alone = (*range(shared, rows), *range(rows + 1, rows + 1 + own_y))
+    order = (*alone, *range(shared), rows, rows + 1 + own_y)
+    in_order = order == tuple(range(len(order)))
+    return product if in_order else ops.transpose(product, order=order)
 
 
 def matmul_transposed(x: Tensor, weight: Tensor, *, dtype: DType) -> Tensor:
@@ -93,9 +123,12 @@ def linear_int8(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def embedding(ids: Tensor, table: Tensor, scale: Tensor | None = None) -> Tensor:
-    """Rows of a table (V, E) in f32, bf16 or i8 (times their scale (V,)): f32 (..., E)."""
+    """Rows of a table (V, E) in f32, bf16 or i8 (times their scale (V,)): f32 (..., E).
+
+    Of an f64 table they are f64. A row that is read twice adds both gradients.
+    """
     rows = ops.gather(table, ids, axis=0)
-    if table.dtype is not DType.F32:
+    if table.dtype not in (DType.F32, DType.F64):
         rows = ops.convert(rows, dtype=DType.F32)
     if scale is None:
         return rows

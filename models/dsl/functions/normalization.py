@@ -1,4 +1,4 @@
-"""Tensors scaled by their own statistics."""
+"""Tensors scaled by their own statistics, which are taken in the tensor's own dtype."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from models.dsl import ops
 from models.dsl.functions.layers import DECODE_ROWS
-from models.dsl.functions.shapes import along_last, along_rows
+from models.dsl.functions.reductions import mean, variance
+from models.dsl.functions.shapes import along_axes, along_channels, along_last, along_rows
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
-__all__ = ["rms_norm"]
+__all__ = ["batch_norm", "batch_norm_training", "group_norm", "layer_norm", "rms_norm"]
 
 
 def rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
@@ -27,3 +28,77 @@ def rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
 def _apart(x: Tensor) -> Tensor:
     """x, in a decode behind a barrier: a sequence's rows must not depend on the batch size."""
     return ops.barrier(x) if x.shape[0] <= DECODE_ROWS else x
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float
+) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias, over the last axis (Ba et al., 2016)."""
+    y = _standard(x, (-1,), eps)
+    y = y if weight is None else y * along_last(weight, y)
+    return y if bias is None else y + along_last(bias, y)
+
+
+def group_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, groups: int, eps: float
+) -> Tensor:
+    """As `layer_norm`, over each group of channels of x (N, C, ...) (Wu and He, 2018).
+
+    weight and bias are (C,).
+    """
+    grouped = ops.reshape(x, shape=(x.shape[0], groups, x.type.size // x.shape[0] // groups))
+    return _per_channel(ops.reshape(_standard(grouped, (-1,), eps), shape=x.shape), weight, bias)
+
+
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor,
+    running_variance: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float,
+) -> Tensor:
+    """x (N, C, ...) by statistics (C,) that are known (Ioffe and Szegedy, 2015)."""
+    root = ops.sqrt(running_variance + eps)
+    apart = x - along_channels(running_mean, x)
+    return _per_channel(apart / along_channels(root, x), weight, bias)
+
+
+def batch_norm_training(
+    x: Tensor,
+    running_mean: Tensor,
+    running_variance: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float,
+    momentum: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x (N, C, ...) by its own statistics over all axes but C, and the running ones updated.
+
+    They move by `momentum` towards the mean, and to the variance with the correction 1.
+    """
+    axes = _all_but_channels(x)
+    y = _per_channel(_standard(x, axes, eps), weight, bias)
+    return (
+        y,
+        running_mean * (1.0 - momentum) + mean(x, *axes) * momentum,
+        running_variance * (1.0 - momentum) + variance(x, *axes, correction=1) * momentum,
+    )
+
+
+def _standard(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
+    """x with mean 0 and variance 1 over some axes."""
+    apart = x - along_axes(mean(x, *axes), x, axes)
+    root = ops.sqrt(mean(apart * apart, *axes) + eps)
+    return apart / along_axes(root, x, axes)
+
+
+def _per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if weight is None else x * along_channels(weight, x)
+    return x if bias is None else x + along_channels(bias, x)
+
+
+def _all_but_channels(x: Tensor) -> tuple[int, ...]:
+    return (0, *range(2, x.type.rank))

@@ -262,14 +262,15 @@ minimum: Op = _binary("minimum", "The smaller of x and y.", "minimum", np.minimu
 def _vjp_power(
     upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
 ) -> tuple[Tensor | None, ...]:
-    """y x^(y - 1) and x^y log(x); zero where y is 0, and where x is: not 0 times infinity."""
+    """y x^(y - 1), and x^y log(x), which is 0 where x is. Where y is 0, no x divides."""
     x, y = inputs
     nothing, one = full_like(x, 0.0), full_like(x, 1.0)
-    base = multiply(y, power(x, subtract(y, one)))
-    constant = compare(y, nothing, direction="EQ")
-    zero = compare(x, nothing, direction="EQ")
-    exponent = multiply(output, log(select(zero, one, x)))
-    return multiply(upstream, select(constant, nothing, base)), multiply(upstream, exponent)
+    below = select(compare(y, nothing, direction="EQ"), y, subtract(y, one))
+    logarithm = log(select(compare(x, nothing, direction="EQ"), one, x))
+    return (
+        multiply(upstream, multiply(y, power(x, below))),
+        multiply(upstream, multiply(output, logarithm)),
+    )
 
 
 power: Op = _binary(

@@ -1,0 +1,30 @@
+"""Elements chosen by where they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from models.dsl import ops
+from models.dsl.functions.shapes import axis_of
+from models.dsl.types import DType
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+
+__all__ = ["gather", "tril"]
+
+
+def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
+    """x's slices along one axis at i32 indices of any shape, which takes the place of the axis.
+
+    (V, E) by (B, S) along 0 is (B, S, E). A slice that is chosen twice adds both gradients.
+    """
+    return ops.gather(x, indices, axis=axis_of(x, axis))
+
+
+def tril(x: Tensor, *, diagonal: int = 0) -> Tensor:
+    """x (..., M, N) with zeros above the diagonal, or so many places to the right of it."""
+    rank = x.type.rank
+    row = ops.iota(shape=x.shape, axis=rank - 2, dtype=DType.I32) + diagonal
+    column = ops.iota(shape=x.shape, axis=rank - 1, dtype=DType.I32)
+    return ops.select(ops.compare(column, row, direction="LE"), x, ops.full_like(x, 0.0))

@@ -1,0 +1,85 @@
+"""Images made smaller and larger: x is (..., H, W).
+
+Both axes are done one after the other, which takes 2 n steps for a window of n x n and not n^2.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+from models.dsl import ops
+from models.dsl.functions.shapes import every, flatten, narrow, pad2d, stack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from models.dsl.graph import Tensor
+
+__all__ = ["avg_pool2d", "max_pool2d", "upsample2d_bilinear", "upsample2d_nearest"]
+
+
+def max_pool2d(
+    x: Tensor, size: int, *, stride: int | None = None, padding: int = 0, dilation: int = 1
+) -> Tensor:
+    """The largest element of each window, `stride` (or `size`) apart; the padding is -inf.
+
+    Of equal elements the first, row by row, takes the gradient.
+    """
+    if padding:
+        x = pad2d(x, (padding,) * 4, value=-math.inf)
+    for axis in (-1, -2):
+        x = _windows(x, axis, size, stride or size, dilation, ops.maximum)
+    return x
+
+
+def avg_pool2d(x: Tensor, size: int, *, stride: int | None = None, padding: int = 0) -> Tensor:
+    """The mean of each window, `stride` (or `size`) apart; zeros of the padding count."""
+    x = pad2d(x, (padding,) * 4)
+    for axis in (-1, -2):
+        x = _windows(x, axis, size, stride or size, 1, ops.add)
+    return x * (1.0 / size**2)
+
+
+def _windows(
+    x: Tensor, axis: int, size: int, stride: int, dilation: int, combine: Callable[..., Tensor]
+) -> Tensor:
+    """The elements of each window along one axis, made one by `combine`."""
+    reach = (size - 1) * dilation
+    last = (x.shape[axis] - 1 - reach) // stride * stride
+    parts = (every(x, axis, i * dilation, i * dilation + last + 1, stride) for i in range(size))
+    return functools.reduce(combine, parts)
+
+
+def upsample2d_nearest(x: Tensor, scale: int) -> Tensor:
+    """Each element `scale` times along both axes."""
+    for axis in (-2, -1):
+        x = _interleaved([x] * scale, axis)
+    return x
+
+
+def upsample2d_bilinear(x: Tensor, scale: int) -> Tensor:
+    """`scale` times as many elements along both axes, on straight lines between the given ones.
+
+    An element stands for the middle of its pixel (PyTorch's align_corners=False); outside of the
+    first and the last middle is the border's value.
+    """
+    for axis in (-2, -1):
+        extent = x.shape[axis]
+        first, final = narrow(x, axis, 0, 1), narrow(x, axis, extent - 1, extent)
+        around = ops.concatenate(first, x, final, axis=x.type.rank + axis)
+        before, behind = narrow(around, axis, 0, extent), narrow(around, axis, 2, extent + 2)
+        phases = []
+        for phase in range(scale):
+            away = (phase + 0.5) / scale - 0.5  # from the middle, in pixels
+            neighbour = before if away < 0 else behind
+            phases.append(x * (1.0 - abs(away)) + neighbour * abs(away))
+        x = _interleaved(phases, axis)
+    return x
+
+
+def _interleaved(parts: list[Tensor], axis: int) -> Tensor:
+    """The first elements of all parts along one axis, then the second ones, and so on."""
+    own = parts[0].type.rank + axis
+    return flatten(stack(parts, axis=own + 1), first=own, last=own + 1)

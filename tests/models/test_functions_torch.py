@@ -1,0 +1,391 @@
+"""The functions against PyTorch's of the same meaning: value and gradients, in float64."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.evaluate import evaluate
+from tests.models.graphs import gradient_graph, run, traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from models.dsl.graph import Tensor
+
+    Array = NDArray[Any]
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+F = torch.nn.functional
+
+quick = settings(deadline=None, max_examples=40)
+seeds = st.integers(0, 2**32 - 1)
+few = st.integers(1, 3)
+axes = st.integers(-3, 2)
+
+
+def agree(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: Array) -> None:
+    """Value, and the gradient of every float input under a random upstream gradient."""
+    tensors = [torch.tensor(array, requires_grad=array.dtype == np.float64) for array in arrays]
+    expected = theirs(*tensors)
+    graph = traced(ours, arrays)
+    (value,) = evaluate(graph, arrays, {})
+    np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-10, atol=1e-10)
+    upstream = np.random.default_rng(0).normal(size=value.shape)
+    expected.backward(torch.tensor(upstream))
+    gradients = evaluate(gradient_graph(graph), [*arrays, upstream], {})
+    wanted = [tensor.grad for tensor in tensors if tensor.requires_grad]
+    for found, gradient in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(found, gradient.numpy(), rtol=1e-10, atol=1e-10)
+
+
+def normal(seed: int, *shapes: tuple[int, ...]) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape) for shape in shapes]
+
+
+# --- convolutions
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[int, list[int], list[int], dict[str, Any]]:
+    """(spatial axes, x's extents, the kernel's, attributes) that fit together."""
+    spatial = draw(few)
+    kernel = [draw(few) for _ in range(spatial)]
+    given = {
+        name: tuple(draw(st.integers(low, 3)) for _ in range(spatial))
+        for name, low in (("stride", 1), ("padding", 0), ("dilation", 1))
+    }
+    extents = []
+    for size, apart, around in zip(kernel, given["dilation"], given["padding"], strict=True):
+        least = max(1, (size - 1) * apart + 1 - 2 * around)
+        extents.append(draw(st.integers(least, least + 4)))
+    return spatial, extents, kernel, {**given, "groups": draw(few)}
+
+
+@quick
+@given(convolutions(), few, few, few, seeds)
+def test_convolution(
+    case: tuple[int, list[int], list[int], dict[str, Any]],
+    batch: int,
+    inputs: int,
+    outputs: int,
+    seed: int,
+) -> None:
+    spatial, extents, kernel, attrs = case
+    groups = attrs["groups"]
+    arrays = normal(
+        seed,
+        (batch, groups * inputs, *extents),
+        (groups * outputs, inputs, *kernel),
+        (groups * outputs,),
+    )
+    theirs = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
+    agree(
+        lambda x, w, b: f.convolution(x, w, b, **attrs),
+        lambda x, w, b: theirs(x, w, b, **attrs),
+        *arrays,
+    )
+
+
+@quick
+@given(convolutions(), few, few, few, seeds, st.data())
+def test_transposed_convolution(
+    case: tuple[int, list[int], list[int], dict[str, Any]],
+    batch: int,
+    inputs: int,
+    outputs: int,
+    seed: int,
+    data: st.DataObject,
+) -> None:
+    spatial, extents, kernel, attrs = case
+    groups, strides = attrs["groups"], attrs["stride"]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, attrs["dilation"], strict=True)]
+    # Something must be left of the result when the padding is taken off.
+    whole = [(e - 1) * s + r for e, s, r in zip(extents, strides, reach, strict=True)]
+    attrs["padding"] = tuple(
+        min(p, (w - 1) // 2) for p, w in zip(attrs["padding"], whole, strict=True)
+    )
+    attrs["output_padding"] = tuple(data.draw(st.integers(0, s - 1)) for s in strides)
+    arrays = normal(
+        seed,
+        (batch, groups * inputs, *extents),
+        (groups * inputs, outputs, *kernel),
+        (groups * outputs,),
+    )
+    theirs = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
+    agree(
+        lambda x, w, b: f.transposed_convolution(x, w, b, **attrs),
+        lambda x, w, b: theirs(x, w, b, **attrs),
+        *arrays,
+    )
+
+
+# --- pooling and upsampling
+
+
+@quick
+@given(few, few, st.integers(0, 1), few, st.integers(5, 8), st.integers(5, 8), seeds)
+def test_max_pool2d(
+    size: int, stride: int, padding: int, dilation: int, height: int, width: int, seed: int
+) -> None:
+    """Of few different values, so that many elements of a window are equal."""
+    padding = min(padding, size // 2)
+    (x,) = normal(seed, (2, height + size, width + size))
+    attrs = {"stride": stride, "padding": padding, "dilation": dilation}
+    agree(
+        lambda x: f.max_pool2d(x, size, **attrs),
+        lambda x: F.max_pool2d(x, size, **attrs),
+        np.rint(x),
+    )
+
+
+@quick
+@given(few, few | st.none(), st.integers(0, 1), st.integers(4, 8), st.integers(4, 8), seeds)
+def test_avg_pool2d(
+    size: int, stride: int | None, padding: int, height: int, width: int, seed: int
+) -> None:
+    padding = min(padding, size // 2)
+    agree(
+        lambda x: f.avg_pool2d(x, size, stride=stride, padding=padding),
+        lambda x: F.avg_pool2d(x, size, stride=stride, padding=padding),
+        *normal(seed, (2, 3, height, width)),
+    )
+
+
+@quick
+@given(few, st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), seeds)
+def test_upsample2d(batch: int, height: int, width: int, scale: int, seed: int) -> None:
+    (x,) = normal(seed, (batch, 2, height, width))
+    agree(
+        lambda x: f.upsample2d_nearest(x, scale),
+        lambda x: F.interpolate(x, scale_factor=scale, mode="nearest"),
+        x,
+    )
+    agree(
+        lambda x: f.upsample2d_bilinear(x, scale),
+        lambda x: F.interpolate(x, scale_factor=scale, mode="bilinear"),
+        x,
+    )
+
+
+# --- norms
+
+
+@quick
+@given(few, st.integers(2, 6), st.sampled_from([1e-5, 0.1]), seeds)
+def test_layer_norm_and_rms_norm(rows: int, width: int, eps: float, seed: int) -> None:
+    x, weight, bias = normal(seed, (rows, 2, width), (width,), (width,))
+    agree(
+        lambda x, w, b: f.layer_norm(x, w, b, eps=eps),
+        lambda x, w, b: F.layer_norm(x, (width,), w, b, eps),
+        *(x, weight, bias),
+    )
+    agree(
+        lambda x, w: f.rms_norm(x, w, eps=eps),
+        lambda x, w: F.rms_norm(x, (width,), w, eps),
+        *(x, weight),
+    )
+
+
+@quick
+@given(few, few, few, st.lists(st.integers(2, 3), max_size=3), seeds)
+def test_group_norm(batch: int, groups: int, each: int, spatial: list[int], seed: int) -> None:
+    channels = groups * (each + 1)  # more than one element in a group: torch wants that
+    x, weight, bias = normal(seed, (batch, channels, *spatial), (channels,), (channels,))
+    agree(
+        lambda x, w, b: f.group_norm(x, w, b, groups=groups, eps=1e-3),
+        lambda x, w, b: F.group_norm(x, groups, w, b, 1e-3),
+        *(x, weight, bias),
+    )
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Array]:
+    """x (N, C, ...), running mean and variance, weight and bias (C,)."""
+    channels, spatial = draw(few), draw(st.lists(few, max_size=3))
+    shape = (draw(st.integers(2, 4)), channels, *spatial)
+    x, mean, variance, weight, bias = normal(draw(seeds), shape, *[(channels,)] * 4)
+    return [x, mean, np.abs(variance) + 0.1, weight, bias]
+
+
+@quick
+@given(batches())
+def test_batch_norm(arrays: list[Array]) -> None:
+    """By given statistics, as the evaluation mode does."""
+    x, mean, variance, weight, bias = arrays
+    known = torch.tensor(mean), torch.tensor(variance)
+
+    def ours(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        fixed = (ops.constant(value=mean), ops.constant(value=variance))
+        return f.batch_norm(x, *fixed, weight, bias, eps=1e-3)
+
+    agree(ours, lambda x, w, b: F.batch_norm(x, *known, w, b, eps=1e-3), x, weight, bias)
+
+
+@quick
+@given(batches(), st.sampled_from([0.0, 0.1, 1.0]))
+def test_batch_norm_training(arrays: list[Array], momentum: float) -> None:
+    """By its own statistics, and the running ones that it leaves."""
+    x, mean, variance, weight, bias = arrays
+
+    def ours(result: int, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        running = (ops.constant(value=mean), ops.constant(value=variance))
+        return f.batch_norm_training(x, *running, weight, bias, eps=1e-3, momentum=momentum)[result]
+
+    running = torch.tensor(mean), torch.tensor(variance)
+
+    def theirs(x: Any, weight: Any, bias: Any) -> Any:
+        return F.batch_norm(x, *running, weight, bias, True, momentum, 1e-3)
+
+    agree(functools.partial(ours, 0), theirs, x, weight, bias)  # updates what `running` holds
+    for result, updated in enumerate(running, 1):
+        found = run(functools.partial(ours, result), x, weight, bias)
+        np.testing.assert_allclose(found, updated.numpy(), rtol=1e-10, atol=1e-10)
+
+
+# --- elements, reductions, shapes
+
+
+@quick
+@given(seeds)
+def test_of_each_element(seed: int) -> None:
+    x, y = normal(seed, (3, 5), (3, 5))
+    pairs: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Array]]] = {
+        "relu": (f.relu, F.relu, [np.rint(x)]),
+        "leaky_relu": (lambda x: f.leaky_relu(x, slope=0.2), lambda x: F.leaky_relu(x, 0.2), [x]),
+        "elu": (lambda x: f.elu(x, alpha=0.7), lambda x: F.elu(x, 0.7), [x]),
+        "elu_far_out": (f.elu, F.elu, [1000 * x]),
+        "sigmoid": (f.sigmoid, torch.sigmoid, [3 * x]),
+        "silu": (f.silu, F.silu, [3 * x]),
+        "gelu": (f.gelu, F.gelu, [x]),
+        "gelu_tanh": (f.gelu_tanh, lambda x: F.gelu(x, approximate="tanh"), [x]),
+        "clamp": (lambda x: f.clamp(x, -1, 1), lambda x: torch.clamp(x, -1, 1), [np.rint(x)]),
+        "minimum": (ops.minimum, torch.minimum, [x, y]),
+        "power": (lambda x, y: x**y, torch.pow, [np.abs(x) + 0.1, y]),
+        "square": (lambda x: x**2.0, lambda x: x**2, [np.rint(x)]),
+        "to_the_0": (lambda x: x**0.0, lambda x: x**0.0, [np.rint(x)]),
+        "0_to_the": (lambda x: 0.0**x, lambda x: 0.0**x, [np.abs(x)]),
+        "reversed": (lambda x: 2.0**x - 3.0 / (1.0 - x), lambda x: 2**x - 3 / (1 - x), [x + 4]),
+        "log2": (f.log2, torch.log2, [np.abs(x) + 0.1]),
+        "log10": (f.log10, torch.log10, [np.abs(x) + 0.1]),
+        "expm1": (ops.exponential_minus_one, torch.expm1, [1e-6 * x]),
+        "erf": (ops.erf, torch.erf, [x]),
+    }
+    for ours, theirs, arrays in pairs.values():
+        agree(ours, theirs, *arrays)
+
+
+@quick
+@given(few, few, few, axes, seeds)
+def test_along_an_axis(a: int, b: int, c: int, axis: int, seed: int) -> None:
+    (x,) = normal(seed, (a, b, c + 1))
+    agree(lambda x: f.softmax(x, axis=axis), lambda x: F.softmax(x, axis), x)
+    agree(lambda x: f.log_softmax(x, axis=axis), lambda x: F.log_softmax(x, axis), 300 * x)
+    agree(lambda x: f.mean(x, axis), lambda x: x.mean(axis), x)
+    agree(lambda x: f.mean(x), lambda x: x.mean(), x)
+    rows = np.rint(x)
+    found = run(lambda x: f.argmax(x, axis=axis), rows)
+    assert np.array_equal(found, np.argmax(rows, axis))
+
+
+@quick
+@given(st.integers(2, 4), st.integers(2, 4), few, st.integers(0, 1), seeds)
+def test_variance(a: int, b: int, c: int, correction: int, seed: int) -> None:
+    for over in ((0,), (-2,), (0, 1), (0, 1, 2)):
+        agree(
+            lambda x, over=over: f.variance(x, *over, correction=correction),
+            lambda x, over=over: torch.var(x, over, correction=correction),
+            *normal(seed, (a, b, c)),
+        )
+
+
+@quick
+@given(st.lists(few, max_size=2), st.lists(few, max_size=2), few, few, few, seeds)
+def test_matmul(
+    left: list[int], right: list[int], rows: int, inner: int, columns: int, seed: int
+) -> None:
+    """Leading axes that both have are equal; what one has alone is in front of them."""
+    shared = min(len(left), len(right))
+    right = right[: len(right) - shared] + left[len(left) - shared :]
+    agree(f.matmul, torch.matmul, *normal(seed, (*left, rows, inner), (*right, inner, columns)))
+
+
+@quick
+@given(axes, few, few, st.integers(0, 4), seeds)
+def test_unfold_split_chunk_stack(axis: int, size: int, step: int, more: int, seed: int) -> None:
+    x, y = normal(seed, *[(size + more,) * 3] * 2)
+    agree(
+        lambda x: f.unfold(x, axis=axis, size=size, step=step),
+        lambda x: x.unfold(axis, size, step),
+        x,
+    )
+    agree(lambda *xs: f.stack(xs, axis=axis), lambda *xs: torch.stack(xs, dim=axis), x, y)
+    count = len(torch.chunk(torch.tensor(x), step, axis))
+    sizes = [size, more] if more else [size]
+    for i in range(count):
+        agree(
+            lambda x, i=i: f.chunk(x, step, axis=axis)[i],
+            lambda x, i=i: torch.chunk(x, step, axis)[i],
+            x,
+        )
+    for i in range(len(sizes)):
+        agree(
+            lambda x, i=i: f.split(x, sizes, axis=axis)[i],
+            lambda x, i=i: torch.split(x, sizes, axis)[i],
+            x,
+        )
+
+
+@quick
+@given(st.permutations(range(4)), st.integers(-2, 2), seeds)
+def test_same_elements_elsewhere(order: list[int], diagonal: int, seed: int) -> None:
+    (x,) = normal(seed, (2, 1, 3, 4))
+    pairs: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+        (lambda x: f.permute(x, *order), lambda x: x.permute(order)),
+        (lambda x: f.transpose(x, 0, -1), lambda x: x.transpose(0, -1)),
+        (lambda x: f.flatten(x, first=1, last=-2), lambda x: x.flatten(1, -2)),
+        (lambda x: f.squeeze(x, axis=-3), lambda x: x.squeeze(-3)),
+        (lambda x: f.unsqueeze(x, axis=-1), lambda x: x.unsqueeze(-1)),
+        (lambda x: f.narrow(x, -1, 1, 3), lambda x: x.narrow(-1, 1, 2)),
+        (lambda x: f.tril(x, diagonal=diagonal), lambda x: torch.tril(x, diagonal)),
+        (
+            lambda x: f.pad2d(x, (1, 0, 2, 3), value=0.5),
+            lambda x: F.pad(x, (1, 0, 2, 3), value=0.5),
+        ),
+    ]
+    for ours, theirs in pairs:
+        agree(ours, theirs, x)
+
+
+@quick
+@given(axes, st.lists(few, max_size=3), seeds)
+def test_gather_any_axis_by_indices_of_any_rank(axis: int, shape: list[int], seed: int) -> None:
+    (x,) = normal(seed, (3, 4, 2))
+    indices = np.random.default_rng(seed).integers(0, x.shape[axis], shape, dtype=np.int32)
+    wanted = np.take(x, indices, axis)
+    assert np.array_equal(run(lambda x, i: f.gather(x, i, axis=axis), x, indices), wanted)
+    if len(shape) == 1:
+        agree(
+            lambda x, i: f.gather(x, i, axis=axis),
+            lambda x, i: torch.index_select(x, axis, i),
+            *(x, indices),
+        )
+
+
+@quick
+@given(few, few, seeds)
+def test_linear_and_embedding(rows: int, width: int, seed: int) -> None:
+    x, weight, bias = normal(seed, (rows, 2, width), (4, width), (4,))
+    agree(lambda x, w, b: f.linear(x, w, None, b), F.linear, x, weight, bias)
+    ids = np.array([[0, 2, 2], [2, 1, 0]], np.int32)  # each but one of them twice or more
+    agree(f.embedding, F.embedding, ids, weight)
