@@ -72,9 +72,8 @@ def bake_gru(order: GruOrder, progress: Progress) -> Path:
 
 
 def _chosen(order: GruOrder) -> GruDefaults:
-    defaults = GruDefaults(
-        **tomllib.loads(files("configs").joinpath("arrays", "gru.toml").read_text("utf-8"))
-    )
+    text = (files("configs") / "arrays" / "gru.toml").read_text("utf-8")
+    defaults = GruDefaults(**tomllib.loads(text))
     said = {
         field.name: value
         for field in dataclasses.fields(GruDefaults)

@@ -47,7 +47,7 @@ from benchmarks.scenarios import (
 from benchmarks.soak import FIGURES as SOAK_FIGURES
 from benchmarks.soak import soak
 from models.bundle import LanguageManifest, read_manifest_of
-from server.service import version
+from server.served import version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

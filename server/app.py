@@ -24,18 +24,24 @@ from server.api import (
     models,
     operations,
     responses,
+    run,
     status,
     tokens,
 )
+from server.api.array_bodies import FUNCTION, OUTPUTS
 from server.api.keys import ApiKeys
 from server.api.limits import BodyLimit
-from server.service import Service, version
+from server.array_service import ArraysService
+from server.served import Served, version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from server.runtime.selftest import Verdict
 
+
+_LANGUAGE = (generate, completions, chat, responses, embeddings, models, tokens, operations)
+_ARRAYS = (run,)
 
 # Open without a key: the probes, and the page, which holds no secret and asks for the key itself.
 OPEN_PATHS = frozenset({"/health", "/health/ready", *web.FILES})
@@ -56,7 +62,7 @@ class Guards:
 
 
 def create_app(
-    service: Service, *, on_verdict: Callable[[Verdict], None], guards: Guards = Guards()
+    service: Served, *, on_verdict: Callable[[Verdict], None], guards: Guards = Guards()
 ) -> FastAPI:
     """The ASGI application that serves a service.
 
@@ -79,15 +85,16 @@ def create_app(
     app = FastAPI(title="Hearth", version=version(), lifespan=lifespan)
     app.state.service = service
     errors.install(app)
-    surfaces = (generate, completions, chat, responses, embeddings, models, tokens)
-    for surface in (*surfaces, operations, status):
+    arrays = isinstance(service, ArraysService)
+    for surface in (*(_ARRAYS if arrays else _LANGUAGE), status):
         app.include_router(surface.router)
-    app.include_router(web.router())
+    if not arrays:
+        app.include_router(web.router())
     _guard(app, service, guards)
     return app
 
 
-def _guard(app: FastAPI, service: Service, guards: Guards) -> None:
+def _guard(app: FastAPI, service: Served, guards: Guards) -> None:
     """Put the middleware around the routes, the innermost first."""
     app.add_middleware(BodyLimit, most=guards.max_body_bytes)
     if guards.api_keys:
@@ -99,6 +106,6 @@ def _guard(app: FastAPI, service: Service, guards: Guards) -> None:
             allow_origins=guards.cors_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=[access.HEADER, "Retry-After"],
+            expose_headers=[access.HEADER, "Retry-After", FUNCTION, OUTPUTS],
         )
     app.add_middleware(access.Access, count=service.metrics.answered)

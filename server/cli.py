@@ -8,14 +8,24 @@ from typing import Annotated, Any
 
 import typer
 
-from models.bundle import BundleError
+from models.bundle import ArraysManifest, BundleError, read_manifest
 from server import flags, logs
 from server.app import Guards, create_app
+from server.array_service import open_array_service
 from server.engine.prefix_store import CannotStore
 from server.runtime.selftest import Verdict
-from server.service import EngineOptions, open_service, version
+from server.served import Served, version
+from server.service import EngineOptions, open_service
 from server.serving import CannotListen, DrainingServer, Tls, bind, url
-from server.settings import BadSettings, Settings, as_toml, load, read_keys
+from server.settings import (
+    BadSettings,
+    Loaded,
+    Settings,
+    as_toml,
+    load,
+    read_keys,
+    refuse_language_only,
+)
 
 command = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -43,6 +53,12 @@ def _serve(
           -d '{"prompt": "The capital of France is", "max_tokens": 16}'
         curl http://127.0.0.1:8080/health
 
+    A bundle of functions on arrays, such as `bake gru` makes, is served by POST /run:
+
+    \b
+        curl http://127.0.0.1:8080/run -H 'content-type: application/json' \\
+          -d '{"function": "step", "inputs": {"x": [[0.5, -0.25]]}}'
+
     Every option has an environment variable, HEARTH_PORT for --port, and a key in the file of
     --config, port = 8080. Flags win over the environment, and that over the file. Sizes are bytes,
     or have a unit: 512MiB.
@@ -60,14 +76,21 @@ def _serve(
         print(as_toml(loaded), end="")  # noqa: T201
         return
     try:
-        run(loaded.settings, keys)
+        run(loaded, keys)
+    except BadSettings as error:
+        print(f"serve: {error}: see serve --help", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(2) from error
     except (BundleError, CannotListen, CannotStore) as error:
         print(f"serve: {error}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1) from error
 
 
-def run(settings: Settings, api_keys: tuple[str, ...]) -> None:
-    """Load the bundle and serve it; raises BundleError, CannotListen or CannotStore."""
+def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
+    """Load the bundle and serve it.
+
+    Raises BadSettings, BundleError, CannotListen or CannotStore.
+    """
+    settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
     began = time.perf_counter()
     # First what fails fast: a port in use is found before the bundle is loaded.
@@ -75,17 +98,7 @@ def run(settings: Settings, api_keys: tuple[str, ...]) -> None:
     if settings.tls_cert and settings.tls_key:
         tls = Tls(certificate=settings.tls_cert, key=settings.tls_key)
     bound = bind(settings.host, settings.port)
-    service = open_service(
-        settings.bundle,
-        threads=settings.threads,
-        name=settings.alias,
-        options=EngineOptions(
-            queue_limit=settings.queue_limit,
-            cache_ram=settings.cache_ram,
-            cache_dir=settings.cache_dir,
-            cache_disk=settings.cache_disk,
-        ),
-    )
+    service = _open(loaded)
     manifest = service.manifest
 
     def announce(verdict: Verdict) -> None:
@@ -114,6 +127,30 @@ def run(settings: Settings, api_keys: tuple[str, ...]) -> None:
     gc.freeze()
     server.serve_on(bound)
     gc.unfreeze()
+
+
+def _open(loaded: Loaded) -> Served:
+    """The service on whichever kind of bundle it is."""
+    settings = loaded.settings
+    if isinstance(read_manifest(settings.bundle), ArraysManifest):
+        refuse_language_only(loaded)
+        return open_array_service(
+            settings.bundle,
+            threads=settings.threads,
+            queue_limit=settings.queue_limit,
+            name=settings.alias,
+        )
+    return open_service(
+        settings.bundle,
+        threads=settings.threads,
+        name=settings.alias,
+        options=EngineOptions(
+            queue_limit=settings.queue_limit,
+            cache_ram=settings.cache_ram,
+            cache_dir=settings.cache_dir,
+            cache_disk=settings.cache_disk,
+        ),
+    )
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Figures for Prometheus: what was answered, how fast, and what the engine is doing now.
 
-One registry for each service. It knows the text layer's record of a completion and the engine's
-state, and nothing of HTTP. Times are in seconds.
+One registry for each service. It knows the text layer's record of a completion and the engines'
+states, and nothing of HTTP. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from server.engine.state import CacheState, EngineState
+    from server.engine.state import CacheState, CallsState, EngineState
     from server.runtime.selftest import Verdict
     from server.text.completion import Ended
 
@@ -24,14 +24,45 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 # From a small model on a good CPU to a large one on a board: 200 to 1 token a second.
 _TOKEN_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+# A step of a small GRU takes some 50 us.
+_RUN_BUCKETS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _WAIT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 class Metrics:
-    """Counts what it is told, and asks `state` and `verdict` when it is read.
+    """What every server counts. It asks `verdict` when it is read.
 
     `info` are facts that do not change: version, model and so on.
     """
+
+    def __init__(self, *, verdict: Callable[[], Verdict | None], info: Mapping[str, str]) -> None:
+        self._registry = registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
+        registry.register(_Server(verdict, info))
+        self._requests = Counter(
+            "hearth_http_requests",
+            "Requests answered.",
+            ("route", "status"),
+            registry=registry,
+        )
+        self._queue_time = Histogram(
+            "hearth_queue_seconds",
+            "From acceptance to a slot.",
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+
+    def answered(self, route: str, status: int) -> None:
+        """Count a request that was answered, or refused, by its route."""
+        self._requests.labels(route=route, status=str(status)).inc()
+
+    def text(self) -> bytes:
+        """All figures in Prometheus' text format, CONTENT_TYPE."""
+        return generate_latest(self._registry)
+
+
+class LanguageMetrics(Metrics):
+    """What a language model counts as well. It asks `state` when it is read."""
 
     def __init__(
         self,
@@ -40,15 +71,9 @@ class Metrics:
         verdict: Callable[[], Verdict | None],
         info: Mapping[str, str],
     ) -> None:
-        self._registry = registry = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=registry)
-        registry.register(_Engine(state, verdict, info))
-        self._requests = Counter(
-            "hearth_http_requests",
-            "Requests answered.",
-            ("route", "status"),
-            registry=registry,
-        )
+        super().__init__(verdict=verdict, info=info)
+        registry = self._registry
+        registry.register(_Engine(state))
         self._completions = Counter(
             "hearth_completions",
             "Accepted completions by how they ended; cancelled: the client went away.",
@@ -64,12 +89,6 @@ class Metrics:
         self._generated_tokens = Counter(
             "hearth_generated_tokens", "Tokens of answers.", registry=registry
         )
-        self._queue_time = Histogram(
-            "hearth_queue_seconds",
-            "From acceptance to a slot.",
-            buckets=_WAIT_BUCKETS,
-            registry=registry,
-        )
         self._first_token = Histogram(
             "hearth_time_to_first_token_seconds",
             "From acceptance to the first token.",
@@ -82,10 +101,6 @@ class Metrics:
             buckets=_TOKEN_BUCKETS,
             registry=registry,
         )
-
-    def answered(self, route: str, status: int) -> None:
-        """Count a request that was answered, or refused, by its route."""
-        self._requests.labels(route=route, status=str(status)).inc()
 
     def completed(self, ended: Ended) -> None:
         """Count a completion that has ended, in whatever way."""
@@ -101,42 +116,94 @@ class Metrics:
         for before, after in itertools.pairwise(ended.token_times):
             self._next_token.observe(after - before)
 
-    def text(self) -> bytes:
-        """All figures in Prometheus' text format, CONTENT_TYPE."""
-        return generate_latest(self._registry)
 
-
-class _Engine:
-    """The figures that are read off when they are asked for."""
+class ArraysMetrics(Metrics):
+    """What a program of functions on arrays counts as well. It asks `state` when it is read."""
 
     def __init__(
         self,
-        state: Callable[[], EngineState],
+        *,
+        state: Callable[[], CallsState],
         verdict: Callable[[], Verdict | None],
         info: Mapping[str, str],
     ) -> None:
-        self._state = state
+        super().__init__(verdict=verdict, info=info)
+        self._registry.register(_Calls(state))
+        self._runs = Counter(
+            "hearth_runs",
+            "Accepted calls by how they ended; cancelled: the client went away.",
+            ("function", "outcome"),
+            registry=self._registry,
+        )
+        self._run_time = Histogram(
+            "hearth_run_seconds",
+            "In the function.",
+            ("function",),
+            buckets=_RUN_BUCKETS,
+            registry=self._registry,
+        )
+
+    def ended(self, function: str, outcome: str) -> None:
+        """Count an accepted call that has ended: done, failed or cancelled."""
+        self._runs.labels(function=function, outcome=outcome).inc()
+
+    def ran(self, function: str, *, queued: float, seconds: float) -> None:
+        """Count how long a call waited, and ran."""
+        self._queue_time.observe(queued)
+        self._run_time.labels(function=function).observe(seconds)
+
+
+class _Server:
+    """The figures of every server that are read off when they are asked for."""
+
+    def __init__(self, verdict: Callable[[], Verdict | None], info: Mapping[str, str]) -> None:
         self._verdict = verdict
         self._info = info
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry."""
-        state = self._state()
         info = GaugeMetricFamily("hearth_info", "What is served.", labels=tuple(self._info))
         info.add_metric(tuple(self._info.values()), 1)
         yield info
         if verdict := self._verdict():
             passed = float(verdict.passed)
             yield GaugeMetricFamily("hearth_self_test_passed", "1 or 0.", value=passed)
+
+
+class _Engine:
+    """Those of a language model."""
+
+    def __init__(self, state: Callable[[], EngineState]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry."""
+        state = self._state()
         busy = sum(slot.busy for slot in state.slots)
-        for name, text, value in (
-            ("slots", "Requests that can be answered at once.", len(state.slots)),
-            ("slots_busy", "Requests that are being answered.", busy),
-            ("queued", "Requests that wait for a slot.", state.queued),
-            ("queue_limit", "Requests that may wait for a slot.", state.queue_limit),
-        ):
-            yield GaugeMetricFamily(f"hearth_{name}", text, value=value)
+        yield from _load(len(state.slots), busy, state.queued, state.queue_limit)
         yield from _cache(state.cache)
+
+
+class _Calls:
+    """Those of a program of functions."""
+
+    def __init__(self, state: Callable[[], CallsState]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry."""
+        state = self._state()
+        yield from _load(1, int(state.busy), state.queued, state.queue_limit)
+
+
+def _load(slots: int, busy: int, queued: int, queue_limit: int) -> Iterator[Metric]:
+    for name, text, value in (
+        ("slots", "Requests that can be answered at once.", slots),
+        ("slots_busy", "Requests that are being answered.", busy),
+        ("queued", "Requests that wait for a slot.", queued),
+        ("queue_limit", "Requests that may wait for a slot.", queue_limit),
+    ):
+        yield GaugeMetricFamily(f"hearth_{name}", text, value=value)
 
 
 def _cache(cache: CacheState) -> Iterator[Metric]:

@@ -1,8 +1,4 @@
-"""A bundle being served: what the routes share, and the states that a server goes through.
-
-    starting --> ok --> draining
-        |
-        +--> self_test_failed
+"""A language model being served: what its routes share.
 
 It knows the layers below (runtime, engine, text) and no HTTP.
 """
@@ -11,22 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import time
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from models.bundle import PREFIX, TOKENIZER, digest
 from server.engine.engine import Engine
 from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
-from server.errors import InvalidRequest, SelfTestFailed, Starting, Unavailable
+from server.errors import InvalidRequest
 from server.logs import current_note
-from server.metrics import Metrics
+from server.metrics import LanguageMetrics
 from server.runtime.blocks import read_blocks
 from server.runtime.load import open_bundle
-from server.runtime.selftest import Verdict, self_test
+from server.runtime.selftest import self_test
+from server.served import Served
 from server.text.chat import ChatTemplate
 from server.text.choices import Choices
 from server.text.completion import Completer, Completion, CompletionRequest, Embedding, Ended
@@ -39,8 +33,7 @@ if TYPE_CHECKING:
     from models.bundle import LanguageManifest
     from server.engine.state import EngineState
     from server.runtime.base import Rows, Runtime
-
-log = logging.getLogger(__name__)
+    from server.runtime.selftest import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,19 +52,11 @@ class EngineOptions:
     cache_disk: int = 2**30
 
 
-def version() -> str:
-    """The version of the installed package; of a source tree that is not installed, a word."""
-    try:
-        return metadata.version("hearth")
-    except metadata.PackageNotFoundError:
-        return "not installed"
+class Service(Served):
+    """One language model with its engine."""
 
-
-class Service:
-    """One model with its engine, from the self-test to the last answer.
-
-    `name` is what the model is called to clients: its architecture, unless it has a better one.
-    """
+    manifest: LanguageManifest
+    metrics: LanguageMetrics
 
     def __init__(
         self,
@@ -84,12 +69,7 @@ class Service:
         template: ChatTemplate | None = None,
         prefix: Mapping[bytes, Rows] | None = None,
     ) -> None:
-        self.manifest = manifest
         self.tokenizer = tokenizer
-        self.name = name or manifest.architecture
-        self.started = time.time()
-        self.fingerprint = f"hearth-{digest(manifest)[:16]}"
-        self.verdict: Verdict | None = None
         self._template = template
         self._runtime = runtime
         self._store = _prefix_store(manifest, options)
@@ -108,23 +88,10 @@ class Service:
             context=runtime.context,
             eos=manifest.special_tokens.eos,
         )
-
-        self.metrics = Metrics(
-            state=self.state,
-            verdict=lambda: self.verdict,
-            info={
-                "version": version(),
-                "model": self.name,
-                "architecture": manifest.architecture,
-                "precision": manifest.precision,
-                "bundle": self.fingerprint,
-            },
+        super().__init__(manifest, self._engine, name)
+        self.metrics = LanguageMetrics(
+            state=self.state, verdict=lambda: self.verdict, info=self.facts
         )
-
-    @property
-    def idle(self) -> bool:
-        """Whether no accepted request is being answered."""
-        return self._engine.idle
 
     @property
     def hidden(self) -> int:
@@ -134,26 +101,6 @@ class Service:
     def state(self) -> EngineState:
         """Slots, queue and prefix cache, as they are now."""
         return self._engine.state()
-
-    def unavailable(self) -> Unavailable | None:
-        """Why no request is accepted now, or None."""
-        if problem := self._engine.unavailable():
-            return problem
-        if self.verdict is None:
-            return Starting("the self-test is running: try again in a moment")
-        if not self.verdict.passed:
-            return SelfTestFailed(self.verdict.message)
-        return None
-
-    async def start(self) -> Verdict:
-        """Run the self-test and, unless it fails, the engine."""
-        verdict = await asyncio.to_thread(
-            self_test, self._runtime, self.manifest.golden, self.manifest.tolerance
-        )
-        if verdict.passed:
-            self._engine.start()
-        self.verdict = verdict
-        return verdict
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Accept a request; raises InvalidRequest, QueueFull or Unavailable."""
@@ -202,19 +149,14 @@ class Service:
             note.prompt_tokens += ended.prompt_tokens
             note.completion_tokens += len(ended.token_times)
 
-    def drain(self) -> None:
-        """Accept no more requests; what is accepted is answered."""
-        self._engine.drain()
-
-    def cancel(self) -> None:
-        """Cancel what is left; each answer that is not complete ends by Draining."""
-        self._engine.cancel()
-
     async def stop(self) -> None:
-        """Cancel what is left and end the engine; what it wanted to keep on disk is written."""
-        await asyncio.to_thread(self._engine.close)
+        """As Served.stop; what the engine wanted to keep on disk is written."""
+        await super().stop()
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
+
+    def _self_test(self) -> Verdict:
+        return self_test(self._runtime, self.manifest.golden, self.manifest.tolerance)
 
 
 def open_service(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from server.service import Service
+    from server.served import Served
 
 
 # Seconds in which those who are cancelled are told so.
@@ -92,7 +92,7 @@ class DrainingServer(uvicorn.Server):
     def __init__(
         self,
         app: FastAPI,
-        service: Service,
+        service: Served,
         *,
         shutdown_timeout: float = 30,
         tls: Tls | None = None,

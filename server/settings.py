@@ -33,6 +33,7 @@ from server.logs import LogFormat
 
 PREFIX = "HEARTH_"
 KEY_LENGTH = 8  # shorter ones are guessed
+_LANGUAGE_ONLY = ("cache_ram", "cache_dir", "cache_disk")
 
 
 class BadSettings(Exception):
@@ -169,6 +170,16 @@ def load(flags: Mapping[str, Any]) -> Loaded:
         raise BadSettings(_problem(error, origins)) from None
 
 
+def refuse_language_only(loaded: Loaded) -> None:
+    """Raise BadSettings if a setting was given that only a language model has."""
+    for name in _LANGUAGE_ONLY:
+        if origin := loaded.origins.get(name):
+            raise BadSettings(
+                f"{name}: only for a language model, and {loaded.settings.bundle} holds functions "
+                f"on arrays (from {_source(name, origin)})"
+            )
+
+
 def read_keys(settings: Settings) -> tuple[str, ...]:
     """The API keys by value and by file; raises BadSettings, also for a file without any."""
     keys = tuple(key.get_secret_value() for key in settings.api_key)
@@ -234,9 +245,13 @@ def _problem(error: ValidationError, origins: Mapping[str, str]) -> str:
     if problem["type"] == "missing":
         return f"{name.upper()} is missing: name the directory that `bake` wrote"
     origin = origins[name]
-    source = {"flag": _flag(name), "environment": f"{PREFIX}{name.upper()}"}.get(origin, origin)
+    source = _source(name, origin)
     got = "" if _is_secret(name) else f", got {problem['input']!r}"
     return f"{name}: {problem['msg'].removeprefix('Value error, ')}{got} (from {source})"
+
+
+def _source(name: str, origin: str) -> str:
+    return {"flag": _flag(name), "environment": f"{PREFIX}{name.upper()}"}.get(origin, origin)
 
 
 def _flag(name: str) -> str:

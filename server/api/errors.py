@@ -155,7 +155,7 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
     ]
     malformed = InvalidRequest(
         field=field,
-        got=None if deepest["type"] == "missing" else _shown(deepest["input"]),
+        got=None if deepest["type"] == "missing" else shown(deepest["input"]),
         wanted=" or ".join(dict.fromkeys(_wanted(problem) for problem in here)),
     )
     return respond(describe(malformed))
@@ -186,7 +186,7 @@ def _wanted(problem: dict[str, Any]) -> str:
             return f"one of {problem['ctx']['expected_tags']}"
         case "literal_error":
             return _JSON_WORDS.sub(lambda word: word[0].lower(), problem["ctx"]["expected"])
-        case "model_attributes_type":
+        case "model_attributes_type" | "model_type":
             return "a JSON object, sent as application/json"
     return re.sub(r"^(\w+ should (be|have)|Value error,) ", "", problem["msg"])
 
@@ -205,7 +205,7 @@ def _path(location: Sequence[str | int], body: object) -> str:
     return path or "body"
 
 
-def _shown(value: object) -> Scalar:
+def shown(value: object) -> Scalar:
     """What came, as a JSON scalar that is not too long."""
     if value is None or isinstance(value, bool | int):
         return value

@@ -1,12 +1,11 @@
-"""What an operator asks: GET /props, /slots, /metrics and /v1/bundle.
+"""What an operator asks of a language model: GET /props and /slots.
 
-The first two have llama-server's field names for what has a counterpart there.
+They have llama-server's field names for what has a counterpart there.
 """
 
-import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from server.api.errors import ERRORS, ErrorBody
@@ -14,8 +13,7 @@ from server.api.fields import SamplingFields
 from server.api.service import Serving
 from server.engine.state import SlotState
 from server.errors import NoSlotFree
-from server.metrics import CONTENT_TYPE
-from server.service import version
+from server.served import version
 
 router = APIRouter(responses=ERRORS, tags=["operation"])
 
@@ -111,16 +109,3 @@ def _slot(slot: SlotState, context: int) -> Slot:
         n_prompt_tokens_cache=slot.cached_tokens,
         next_token=[NextToken(n_decoded=slot.generated_tokens)] if slot.busy else [],
     )
-
-
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-async def metrics(service: Serving) -> Response:
-    """Figures in Prometheus' text format."""
-    return Response(service.metrics.text(), media_type=CONTENT_TYPE)
-
-
-@router.get("/v1/bundle")
-async def bundle(service: Serving) -> dict[str, Any]:
-    """The manifest of the bundle: what was baked, from what, by which compiler, for which CPU."""
-    manifest: dict[str, Any] = json.loads(service.manifest.to_json())
-    return manifest

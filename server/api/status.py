@@ -1,38 +1,54 @@
-"""GET /health and /health/ready: does it live, take requests, and compute what was baked?
+"""What an operator asks of every server: GET /health, /health/ready, /metrics and /v1/bundle.
 
-Both have the same body. The first is 200 for as long as the process answers; the second is 503
-whenever a request would be refused: before the self-test has passed, while draining, after the end.
+Does it live, take requests, and compute what was baked? /health is 200 for as long as the process
+answers; /health/ready, with the same body, is 503 whenever a request would be refused: before the
+self-test has passed, while draining, after the end.
 """
 
+import json
 import math
+from typing import Any
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
+from models.bundle import ArraysManifest, LanguageManifest, Manifest
 from server.api.errors import ERRORS
-from server.api.service import Serving
+from server.api.service import ServingAny
+from server.metrics import CONTENT_TYPE
 from server.runtime.selftest import Verdict
-from server.service import Service, version
+from server.served import Served, version
 
 router = APIRouter(responses=ERRORS, tags=["operation"])
 
 
 class Model(BaseModel):
-    """The model that is served. `context` is in tokens."""
+    """The model that is served."""
 
     architecture: str
     precision: str
-    vocab_size: int
-    context: int
     target: str
 
 
+class LanguageModel(Model):
+    """A language model. `context` is in tokens."""
+
+    vocab_size: int
+    context: int
+
+
+class ArraysModel(Model):
+    """A program of functions on arrays, by their names."""
+
+    functions: list[str]
+
+
 class SelfTest(BaseModel):
-    """The verdict of the comparison with the golden logits in the bundle."""
+    """The verdict of the comparison with the golden values in the bundle."""
 
     passed: bool
     largest_difference: float | None = Field(
-        description="Of a logit from its golden value; null if one was not a number."
+        description="Of a value from its golden value; null if one was not a number."
     )
     tolerance: float
     steps: int
@@ -46,40 +62,59 @@ class Health(BaseModel):
     status: str
     message: str
     version: str
-    model: Model
+    model: LanguageModel | ArraysModel
     self_test: SelfTest | None = Field(description="null while it runs.")
 
 
 @router.get("/health")
-async def health(service: Serving) -> Health:
+async def health(service: ServingAny) -> Health:
     """200 while the process lives; `status` says whether requests are accepted."""
     return _health(service)
 
 
 @router.get("/health/ready", responses={503: {"model": Health}})
-async def ready(service: Serving, response: Response) -> Health:
+async def ready(service: ServingAny, response: Response) -> Health:
     """200 when requests are accepted, else 503 with the reason."""
     if service.unavailable():
         response.status_code = 503
     return _health(service)
 
 
-def _health(service: Service) -> Health:
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(service: ServingAny) -> Response:
+    """Figures in Prometheus' text format."""
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+
+@router.get("/v1/bundle")
+async def bundle(service: ServingAny) -> dict[str, Any]:
+    """The manifest of the bundle: what was baked, from what, by which compiler, for which CPU."""
+    manifest: dict[str, Any] = json.loads(service.manifest.to_json())
+    return manifest
+
+
+def _health(service: Served) -> Health:
     problem = service.unavailable()
-    manifest, verdict = service.manifest, service.verdict
+    verdict = service.verdict
     return Health(
         status=problem.status if problem else "ok",
         message=str(problem) if problem else "requests are accepted",
         version=version(),
-        model=Model(
-            architecture=manifest.architecture,
-            precision=manifest.precision,
-            vocab_size=manifest.vocab_size,
-            context=manifest.context,
-            target=manifest.target.name,
-        ),
+        model=_model(service.manifest),
         self_test=_self_test(verdict) if verdict else None,
     )
+
+
+def _model(manifest: Manifest) -> LanguageModel | ArraysModel:
+    shared = {
+        "architecture": manifest.architecture,
+        "precision": manifest.precision,
+        "target": manifest.target.name,
+    }
+    if isinstance(manifest, ArraysManifest):
+        return ArraysModel(**shared, functions=[function.name for function in manifest.functions])
+    assert isinstance(manifest, LanguageManifest), "a manifest of either kind"
+    return LanguageModel(**shared, vocab_size=manifest.vocab_size, context=manifest.context)
 
 
 def _self_test(verdict: Verdict) -> SelfTest:

@@ -56,3 +56,12 @@ class EngineState:
     queued: int
     queue_limit: int
     cache: CacheState
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallsState:
+    """Calls of functions: whether one runs; `queued` others wait for it, of `queue_limit`."""
+
+    busy: bool
+    queued: int
+    queue_limit: int

@@ -27,7 +27,7 @@ from models.bundle import (
     record_file,
     write_manifest,
 )
-from server.service import version
+from server.served import version
 from tests.server import tiny
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from server.engine.sampler import SamplingOptions
-from server.service import version
+from server.served import version
 from tests.server import fakes
 from tests.server.test_http import LIBRARY, POISON, answer, stream
 
