@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.types import ASGIApp
 
+    from server.served import Served
+
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 PAD, EOS, BOS, UNK = range(4)
 _CORPUS = [
@@ -129,7 +131,7 @@ def golden_of(
 
 @contextlib.contextmanager
 def running(
-    service: Service,
+    service: Served,
     *,
     wait: bool = True,
     guards: Guards | None = None,

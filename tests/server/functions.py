@@ -1,0 +1,108 @@
+"""Functions on arrays without a compiler, and a service on them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from models.bundle import (
+    FORMAT,
+    ArraysManifest,
+    Compiler,
+    FunctionSpec,
+    InputSpec,
+    OutputSpec,
+    Target,
+)
+from server.array_service import ArraysService
+from server.runtime.examples import Example
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from server.runtime.arrays import Arrays
+
+    Array = NDArray[np.float32]
+
+POISON = -7.0  # as the first value of x: the function fails
+
+
+def _input(name: str, *shape: int, default: Any = "none") -> InputSpec:
+    return InputSpec(name=name, shape=shape, dtype="f32", default=default)
+
+
+def _output(name: str, *shape: int, takes: str | None = None) -> OutputSpec:
+    return OutputSpec(name=name, shape=shape, dtype="f32", takes=takes)
+
+
+# step: y = 2 x + h, and h becomes h + x. root: the square roots of x, and the sum of x.
+STEP = FunctionSpec(
+    name="step",
+    inputs=(_input("x", 2, 3), _input("h", 2, 3, default="zeros")),
+    outputs=(_output("y", 2, 3), _output("h", 2, 3, takes="h")),
+)
+ROOT = FunctionSpec(
+    name="root", inputs=(_input("x", 4),), outputs=(_output("y", 4), _output("sum"))
+)
+FUNCTIONS = {"step": STEP, "root": ROOT}
+
+
+@dataclass(kw_only=True)
+class FakeFunctions:
+    """Computes the two functions; every call waits until `gate` is open."""
+
+    gate: threading.Event = field(default_factory=threading.Event)
+    calls: list[float] = field(default_factory=list)  # the first value of x of each
+    wrong: bool = False
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    def run(self, function: str, inputs: Arrays) -> Arrays:
+        """As Functions.run, and as strict as a real runtime."""
+        for spec in FUNCTIONS[function].inputs:
+            assert spec.name in inputs or spec.default == "zeros"
+            assert inputs.get(spec.name, np.zeros(spec.shape)).shape == spec.shape
+        assert all(array.dtype == np.float32 for array in inputs.values())
+        x = inputs["x"]
+        self.calls.append(float(x.flat[0]))
+        assert self.gate.wait(10)
+        if x.flat[0] == POISON:
+            raise RuntimeError("poison")
+        if function == "root":
+            with np.errstate(invalid="ignore"):
+                return {"y": np.sqrt(x), "sum": x.sum()}
+        h = inputs.get("h", np.zeros_like(x))
+        return {"y": 2 * x + h + np.float32(self.wrong), "h": h + x}
+
+
+def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> ArraysService:
+    """A service whose golden values are those of a right runtime."""
+    right = FakeFunctions()
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    cases: list[tuple[str, dict[str, Array]]] = [
+        ("step", {"x": x, "h": x / np.float32(4)}),
+        ("root", {"x": x.reshape(-1)[:4]}),
+    ]
+    examples = [
+        Example(function=name, inputs=inputs, outputs=right.run(name, inputs))
+        for name, inputs in cases
+    ]
+    manifest = ArraysManifest(
+        format=FORMAT,
+        hearth="test",
+        architecture="fake",
+        config={},
+        precision="f32",
+        tolerance=1e-4,
+        target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
+        compiler=Compiler(name="none", version="0", flags=()),
+        statistics={},
+        sources=(),
+        files=(),
+        functions=(STEP, ROOT),
+    )
+    return ArraysService(runtime or FakeFunctions(), manifest, examples, queue_limit=queue_limit)
