@@ -70,7 +70,7 @@ def signature(op: Op, samples: Sequence[Sample]) -> Signature:
         if slot.attribute or seen[1:]:
             dtypes[names[slot]] = seen
     inputs = [next(names[slot] for slot in names if i in slot.inputs) for i in range(fewest)]
-    open_ended = _takes_one_more(op, samples)
+    open_ended = any(len(sample.inputs) > fewest for sample in samples)
     while open_ended and inputs[-2:] == inputs[-1:] * 2:
         inputs.pop()
     return Signature(
@@ -122,18 +122,6 @@ def _retyped(value: Any, dtype: DType) -> Any:
 
 def _type_of(array: np.ndarray[Any, Any]) -> TensorType:
     return TensorType(array.shape, DType.of(array.dtype))
-
-
-def _takes_one_more(op: Op, samples: Sequence[Sample]) -> bool:
-    """Whether there may be any number of inputs: one sample more than another, or one repeated."""
-    if len({len(sample.inputs) for sample in samples}) > 1:
-        return True
-    types = [_type_of(array) for array in samples[0].inputs]
-    try:
-        op.infer((*types, *types[-1:]), samples[0].attrs)
-    except DslError:
-        return False
-    return bool(types)
 
 
 def _result(op: Op, names: Mapping[int, str], taken: Sequence[Variant]) -> str:
