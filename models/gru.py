@@ -6,19 +6,23 @@ that is models/dsl.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.config import ConfigError
+from models.dsl import functions as f
 from models.dsl.nn import GRU
 from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from models.dsl.types import DType, TensorType, TypeRuleError
 from models.program import ArraysProgram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from models.dsl.graph import Graph
+
+FORMS = f.GRU_FORMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,8 @@ class GruConfig:
     steps          S of `run`
     batch          B of both entry points
     batch_first    whether `run` takes and gives (B, S, ...) and not (S, B, ...)
-    form           how the recurrence of `run` is lowered
+    form           how the recurrence of `run` is lowered: one of FORMS
+    fallback       why it is not lowered in the form that was asked for; None where it is
     """
 
     inputs: int
@@ -45,22 +50,21 @@ class GruConfig:
     batch: int
     batch_first: bool
     form: str
+    fallback: str | None = None
 
     def __post_init__(self) -> None:
         """Raises ConfigError, naming the key."""
         for key in ("inputs", "hidden", "layers", "steps", "batch"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key}: wanted at least 1, got {getattr(self, key)}")
-        if self.form not in FORMS:
-            raise ConfigError(f"form: wanted {', '.join(FORMS)}, got {self.form!r}")
+        chosen = _choose(self, self.form)
+        if chosen.name != self.form:
+            raise ConfigError(f"form: wanted {chosen.name}, got {chosen.fallback}")
 
     @property
     def directions(self) -> int:
         """In how many directions a layer reads."""
         return 2 if self.bidirectional else 1
-
-
-FORMS = ("unrolled",)
 
 
 def config_from_shapes(
@@ -73,6 +77,7 @@ def config_from_shapes(
 ) -> GruConfig:
     """The configuration that a state_dict of torch.nn.GRU was made with.
 
+    Where the form "fused" does not take it, the configuration has another, and `fallback` says why.
     Raises ConfigError, naming the tensor that is missing, unknown or of another shape.
     """
     for name in ("weight_ih_l0", "weight_hh_l0"):
@@ -90,8 +95,10 @@ def config_from_shapes(
         steps=steps,
         batch=batch,
         batch_first=batch_first,
-        form=form,
+        form="loop",
     )
+    chosen = _choose(config, form)
+    config = dataclasses.replace(config, form=chosen.name, fallback=chosen.fallback)
     wanted = {name: weight.shape for name, weight in _module(config).parameters().items()}
     for name in sorted({*shapes, *wanted}):
         if shapes.get(name) != wanted.get(name):
@@ -124,6 +131,15 @@ def program(config: GruConfig) -> ArraysProgram:
     )
 
 
+def _choose(config: GruConfig, asked: str) -> f.GruForm:
+    """The form of `run`; raises ConfigError."""
+    state = TensorType((config.batch, config.hidden), DType.F32)
+    try:
+        return f.choose_gru_form(asked, config.steps, state)
+    except TypeRuleError as error:
+        raise ConfigError(str(error)) from None
+
+
 def _module(config: GruConfig) -> GRU:
     return GRU(
         config.inputs,
@@ -133,6 +149,7 @@ def _module(config: GruConfig) -> GRU:
         bias=config.bias,
         batch_first=config.batch_first,
         dtype=DType.F32,
+        form=config.form,
     )
 
 

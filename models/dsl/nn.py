@@ -97,7 +97,8 @@ class GRU(Module):
 
     weight_ih_l0 (3H, D), weight_hh_l0 (3H, H), bias_ih_l0 and bias_hh_l0 (3H,), the same with
     _reverse for the other direction, and with l1, l2, ... for the layers above, which read the
-    states of the one below (directions * H for D).
+    states of the one below (directions * H for D). `form` is one of f.GRU_FORMS, which compute the
+    same.
     """
 
     def __init__(
@@ -110,11 +111,13 @@ class GRU(Module):
         bias: bool,
         batch_first: bool,
         dtype: DType,
+        form: str,
     ) -> None:
         self.hidden = hidden
         self.layers = layers
         self.bias = bias
         self.batch_first = batch_first
+        self.form = form
         self.directions = ("", "_reverse") if bidirectional else ("",)
         for layer in range(layers):
             width = hidden * len(self.directions) if layer else inputs
@@ -143,9 +146,8 @@ class GRU(Module):
             read = []
             for direction in self.directions:
                 begin = f.at(h0, len(last))
-                states = f.gru(
-                    x, begin, self._weights(f"l{layer}{direction}"), reverse=bool(direction)
-                )
+                weights = self._weights(f"l{layer}{direction}")
+                states = f.gru(x, begin, weights, reverse=bool(direction), form=self.form)
                 read.append(states)
                 last.append(f.at(states, 0 if direction else x.shape[0] - 1))
             x = ops.concatenate(*read, axis=2) if len(read) > 1 else read[0]

@@ -1,99 +1,386 @@
-"""The GRU: its configuration out of the shapes of a state_dict, and its entry points."""
+"""The GRU in all its forms: the equations, PyTorch's numbers, what is in the graphs, gradients."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from models.config import ConfigError
-from models.dsl.types import DType, TensorType
-from models.gru import GruConfig, config_from_shapes, program
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.evaluate import evaluate
+from models.dsl.functions import recurrent
+from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
+from models.dsl.ops.record import Loop
+from models.dsl.types import DType, TensorType, TypeRuleError
+from tests.models.compiled import Compiled
+from tests.models.graphs import check_gradient, gradient_graph, run
+from tests.models.gru_cases import BATCH, CASES, HIDDEN, Case, torch_answers
 
-CONFIG = GruConfig(
-    inputs=3, hidden=4, layers=2, bidirectional=False, bias=True, steps=5, batch=2,
-    batch_first=False, form="unrolled",
-)  # fmt: skip
-SHAPES = {
-    "weight_ih_l0": (12, 3), "weight_hh_l0": (12, 4), "bias_ih_l0": (12,), "bias_hh_l0": (12,),
-    "weight_ih_l1": (12, 4), "weight_hh_l1": (12, 4), "bias_ih_l1": (12,), "bias_hh_l1": (12,),
-}  # fmt: skip
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
+    from numpy.typing import NDArray
 
-def reverse(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """With the other direction, whose states the layer above reads too."""
-    both = {**shapes, "weight_ih_l1": (12, 8)}
-    return both | {f"{name}_reverse": shape for name, shape in both.items()}
+    Array = NDArray[Any]
 
-
-@pytest.mark.parametrize(
-    ("shapes", "wanted"),
-    [
-        (SHAPES, CONFIG),
-        (
-            {name: shape for name, shape in SHAPES.items() if "bias" not in name},
-            dataclasses.replace(CONFIG, bias=False),
-        ),
-        (
-            {name: shape for name, shape in SHAPES.items() if "l0" in name},
-            dataclasses.replace(CONFIG, layers=1),
-        ),
-        (reverse(SHAPES), dataclasses.replace(CONFIG, bidirectional=True)),
-    ],
+F32, F64 = DType.F32, DType.F64
+ANSWERS = torch_answers()
+CASE = Case(
+    layers=2, bidirectional=True, bias=True, batch_first=True, given_h0=True, steps=5, inputs=4
 )
-def test_a_state_dict_tells_the_configuration(
-    shapes: dict[str, tuple[int, ...]], wanted: GruConfig
+ONE_LAYER = dataclasses.replace(CASE, layers=1, bidirectional=False, batch_first=False)
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# "blocks" is the fused form of a long sequence: here with two blocks of two steps, and one more.
+each_form = pytest.mark.parametrize("form", [*f.GRU_FORMS, "blocks"])
+
+
+def graph_of(case: Case, form: str, *, dtype: DType = F64, name: str = "gru") -> Graph:
+    """The graph of a case, whose weights are inputs too."""
+    with pytest.MonkeyPatch.context() as patch:
+        if form == "blocks":
+            patch.setattr(recurrent, "UNROLLED_STEPS", 2)
+            patch.setattr(recurrent, "BLOCK_STEPS", 2)
+        return case.graph(dtype, "fused" if form == "blocks" else form, name)
+
+
+def arrays_of(case: Case, dtype: DType = F64) -> list[Array]:
+    return [*case.inputs_of(dtype).values(), *case.weights(dtype).values()]
+
+
+# --- the equations
+
+
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def test_the_cell_is_the_formula() -> None:
+    rng = np.random.default_rng(0)
+    w_r, w_z, w_n = (rng.normal(size=(3, 4)) for _ in range(3))
+    u_r, u_z, u_n = (rng.normal(size=(3, 3)) for _ in range(3))
+    b_r, b_z, b_n, c_r, c_z, c_n = (rng.normal(size=3) for _ in range(6))
+    x, h = rng.normal(size=(2, 4)), rng.normal(size=(2, 3))
+    r = sigmoid(x @ w_r.T + b_r + h @ u_r.T + c_r)
+    z = sigmoid(x @ w_z.T + b_z + h @ u_z.T + c_z)
+    n = np.tanh(x @ w_n.T + b_n + r * (h @ u_n.T + c_n))
+    weights = [np.concatenate(gates) for gates in (
+        (w_r, w_z, w_n), (u_r, u_z, u_n), (b_r, b_z, b_n), (c_r, c_z, c_n)
+    )]  # fmt: skip
+    np.testing.assert_allclose(run(f.gru_cell, x, h, *weights), (1 - z) * n + z * h, atol=1e-14)
+
+
+@given(
+    st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3),
+    st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3),
+    st.lists(st.floats(-4, 4, width=32), min_size=3, max_size=3),
+)
+def test_the_other_algebra_is_two_roundings_away(
+    state: list[float], update: list[float], new: list[float]
 ) -> None:
-    assert config_from_shapes(shapes, steps=5, batch=2, form="unrolled") == wanted
-    parameters = program(wanted).parameters
-    assert {name: kind.shape for name, kind in parameters.items()} == shapes
+    """n + z (h - n) equals (1 - z) n + z h within 2 ulp of the larger of n and h."""
+    h, zeros = np.array([state], np.float32), np.zeros((9, 3), np.float32)
+    bias = np.concatenate([np.zeros(3), update, new]).astype(np.float32)
+    found = run(f.gru_cell, h, h, zeros, zeros, bias, np.zeros(9, np.float32))
+    z = run(f.sigmoid, np.array([update], np.float32))
+    n = np.tanh(np.array([new], np.float32))
+    ulp = np.spacing(np.maximum(np.abs(n), np.abs(h)))
+    assert np.all(np.abs(found - (n + z * (h - n))) <= 2 * ulp)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"weight_hh_l0": None}, "weight_hh_l0: wanted a matrix, got no such tensor"),
-        ({"weight_hh_l0": (12,)}, "weight_hh_l0: wanted a matrix"),
-        ({"weight_ih_l0": (16, 3)}, r"weight_ih_l0: wanted \(12, 3\), got \(16, 3\)"),
-        ({"bias_hh_l1": None}, r"bias_hh_l1: wanted \(12,\), got no such tensor"),
-        ({"weight_ih_l1": None}, "bias_hh_l1: wanted no such tensor"),
-        ({"weight_hr_l0": (2, 4)}, "weight_hr_l0: wanted no such tensor"),
-        ({"weight_ih_l0_reverse": (12, 3)}, "bias_hh_l0_reverse: wanted"),
-    ],
+# --- PyTorch's numbers
+
+
+@each_case
+@each_form
+def test_numpy_equals_torch(case: Case, form: str) -> None:
+    for dtype, tolerance in ((F64, 1e-12), (F32, 1e-6)):
+        found = evaluate(graph_of(case, form, dtype=dtype), arrays_of(case, dtype), {})
+        for array, wanted in zip(found, ANSWERS[case.name], strict=True):
+            assert array.shape == wanted.shape
+            np.testing.assert_allclose(array, wanted, rtol=0, atol=tolerance)
+
+
+def test_a_wrong_order_of_states_is_seen() -> None:
+    """What `test_numpy_equals_torch` compares is no symmetric thing."""
+    _, wanted = ANSWERS[CASE.name]
+    for order in ((1, 0, 2, 3), (0, 2, 1, 3)):
+        assert np.abs(wanted[[*order]] - wanted).max() > 0.01
+
+
+# --- forms: what is in the graphs
+
+
+def matmuls(graph: Graph) -> int:
+    """How many products of matrices the graph computes, those in loops as often as they run."""
+    count = 0
+    for node, loop in nodes_and_loops(graph):
+        if loop is not None:
+            count += loop.steps * matmuls(loop.body)
+        elif node.origin.op.name in ("dot_general", "project"):
+            count += 1
+    return count
+
+
+def nodes_and_loops(graph: Graph) -> Iterator[tuple[Any, Loop | None]]:
+    for node in graph.nodes:
+        assert isinstance(node.origin, Apply)
+        types = tuple(source.type for source in node.inputs)
+        lowering = node.origin.op.lower(types, node.type, node.origin.attrs)
+        yield node, lowering if isinstance(lowering, Loop) else None
+
+
+def loops(graph: Graph) -> int:
+    return sum(loop is not None for _, loop in nodes_and_loops(graph))
+
+
+@pytest.mark.parametrize("case", [CASE, ONE_LAYER], ids=["two_layers", "one_layer"])
+def test_each_form_is_what_it_says(case: Case) -> None:
+    readers = case.layers * case.directions
+    counted = {form: matmuls(graph_of(case, form)) for form in (*f.GRU_FORMS, "blocks")}
+    decomposed, hoisted = 2 * case.steps * readers, (1 + case.steps) * readers
+    assert counted == {
+        "unrolled": decomposed, "loop": decomposed, "fused": hoisted, "blocks": hoisted
+    }  # fmt: skip
+    looped = {form: loops(graph_of(case, form)) for form in counted}
+    assert looped == {"unrolled": 0, "loop": readers, "fused": 0, "blocks": readers}
+
+
+@pytest.mark.parametrize(("form", "grows"), [("unrolled", True), ("loop", False), ("fused", False)])
+def test_the_size_of_a_long_sequence(form: str, grows: bool) -> None:
+    """A loop's graph has one size; that of the fused form is bounded by its blocks."""
+
+    def size(steps: int) -> int:
+        graph = dataclasses.replace(ONE_LAYER, steps=steps).graph(F32, form)
+        inside = [loop.body for _, loop in nodes_and_loops(graph) if loop is not None]
+        return sum(len(part.nodes) for part in (graph, *inside))
+
+    # Both leave the same number of steps over.
+    assert (size(160 + 3) < size(320 + 3)) == grows
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("steps", [128, 129, 160, 200])
+def test_the_fused_form_of_a_long_sequence(steps: int, reverse: bool) -> None:
+    case = dataclasses.replace(ONE_LAYER, steps=steps, bidirectional=reverse)
+    arrays = arrays_of(case)
+    for fused, wanted in zip(
+        evaluate(graph_of(case, "fused"), arrays, {}),
+        evaluate(graph_of(case, "unrolled"), arrays, {}),
+        strict=True,
+    ):
+        np.testing.assert_allclose(fused, wanted, rtol=0, atol=1e-14)
+
+
+def test_where_there_is_nothing_to_fuse_it_falls_back() -> None:
+    state = TensorType((BATCH, HIDDEN), F64)
+    assert f.choose_gru_form("fused", 2, state) == f.GruForm("fused", None)
+    once = f.choose_gru_form("fused", 1, state)
+    assert (once.name, "one step" in str(once.fallback)) == ("unrolled", True)
+    case = dataclasses.replace(CASE, steps=1)
+    assert matmuls(graph_of(case, "fused")) == 2 * case.layers * case.directions
+
+
+def test_gates_that_take_too_much_memory_are_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    gates = 3 * CASE.steps * BATCH * HIDDEN * 8
+    monkeypatch.setattr(recurrent, "LARGEST_GATES", gates)
+    assert loops(graph_of(CASE, "fused")) == 0
+    monkeypatch.setattr(recurrent, "LARGEST_GATES", gates - 1)
+    chosen = f.choose_gru_form("fused", CASE.steps, TensorType((BATCH, HIDDEN), F64))
+    assert chosen == f.GruForm(
+        "loop", f"fused: {gates} bytes of gates, at most {gates - 1} are kept"
+    )
+    fallen = graph_of(CASE, "fused")
+    assert loops(fallen) == CASE.layers * CASE.directions
+    arrays = arrays_of(CASE)
+    for found, wanted in zip(
+        evaluate(fallen, arrays, {}), evaluate(graph_of(CASE, "loop"), arrays, {}), strict=True
+    ):
+        assert np.array_equal(found, wanted)
+
+
+def test_a_form_that_there_is_not() -> None:
+    with pytest.raises(TypeRuleError, match="form: wanted unrolled, loop, fused, got 'quick'"):
+        CASE.graph(F32, "quick")
+
+
+def test_a_loop_has_the_bits_of_what_it_repeats() -> None:
+    """The same products of the same shapes, one after the other."""
+    arrays = arrays_of(CASE, F32)
+    for form, same_as in (("loop", "unrolled"), ("blocks", "fused")):
+        for found, wanted in zip(
+            evaluate(graph_of(CASE, form, dtype=F32), arrays, {}),
+            evaluate(graph_of(CASE, same_as, dtype=F32), arrays, {}),
+            strict=True,
+        ):
+            assert np.array_equal(found, wanted)
+
+
+# --- dtypes
+
+
+@each_form
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16, F32, F64], ids=lambda dtype: dtype.label)
+def test_the_dtype_reaches_every_node(dtype: DType, form: str) -> None:
+    """Narrow floats are summed in f32, and nothing else is."""
+    graph = graph_of(CASE, form, dtype=dtype)
+    assert {tensor.dtype for tensor in graph.outputs} == {dtype}
+    bodies = [loop.body for _, loop in nodes_and_loops(graph) if loop is not None]
+    for node in (node for part in (graph, *bodies) for node in part.nodes):
+        assert isinstance(node.origin, Apply)
+        summed = node.origin.op.name in ("dot_general", "project")
+        wide = F32 if summed and dtype not in (F32, F64) else dtype
+        assert node.dtype is wide, node
+    y, _ = evaluate(graph, arrays_of(CASE, dtype), {})
+    rounding = {DType.F16: 1e-3, DType.BF16: 8e-3, F32: 1e-6, F64: 1e-12}[dtype]
+    np.testing.assert_allclose(
+        y.astype(np.float64), ANSWERS[CASE.name][0], rtol=0, atol=4 * rounding
+    )
+
+
+# --- gradients
+
+
+def joined(graph: Graph, name: str = "joined") -> Graph:
+    """The graph with y and h_n as one result."""
+    flat = [ops.reshape(output, shape=(output.type.size,)) for output in graph.outputs]
+    return make_graph(name, graph.inputs, (ops.concatenate(*flat, axis=0),), {}, {})
+
+
+@each_form
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_gradients_of_everything(form: str, bidirectional: bool) -> None:
+    """x, h0 and all weights, by finite differences."""
+    case = dataclasses.replace(ONE_LAYER, steps=3, bidirectional=bidirectional)
+    graph = joined(graph_of(case, form))
+    compared = check_gradient(graph, arrays_of(case), np.random.default_rng(3))
+    assert compared == 2 + 4 * case.directions
+
+
+def test_forms_agree_about_gradients_through_layers() -> None:
+    rng, arrays = np.random.default_rng(4), arrays_of(CASE)
+    graphs = {form: joined(graph_of(CASE, form)) for form in (*f.GRU_FORMS, "blocks")}
+    upstream = rng.normal(size=graphs["loop"].outputs[0].shape)
+    wanted = evaluate(gradient_graph(graphs["unrolled"]), [*arrays, upstream], {})
+    for form, graph in graphs.items():
+        found = evaluate(gradient_graph(graph), [*arrays, upstream], {})
+        for gradient, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-12, err_msg=form)
+
+
+# --- properties
+
+
+def step_graph(case: Case, dtype: DType, name: str = "step") -> Graph:
+    """(x (B, D), h (layers, B, H), weights) -> (y (B, H), h)."""
+    module = case.module(dtype, "unrolled")
+    x = Tensor(TensorType((BATCH, case.inputs), dtype), Input("x"))
+    h = Tensor(TensorType(case.h_shape, dtype), Input("h"))
+    weights = {key: Tensor(old.type, Input(key)) for key, old in module.parameters().items()}
+    for key, tensor in weights.items():
+        setattr(module, key, tensor)
+    return make_graph(name, (x, h, *weights.values()), module.step(x, h), {}, {})
+
+
+def test_steps_one_at_a_time_are_the_run() -> None:
+    """With the same bits: they are the same products."""
+    case = dataclasses.replace(ONE_LAYER, layers=2)
+    x, h, *weights = arrays_of(case, F32)
+    y, h_n = evaluate(graph_of(case, "unrolled", dtype=F32), [x, h, *weights], {})
+    graph = step_graph(case, F32)
+    for now, wanted in zip(x, y, strict=True):
+        found, h = evaluate(graph, [now, h, *weights], {})
+        assert np.array_equal(found, wanted)
+    assert np.array_equal(h, h_n)
+
+
+@given(st.integers(0, 4), st.booleans(), st.integers(0, 3))
+@settings(max_examples=25, deadline=None)
+def test_a_state_sees_what_was_read_and_nothing_else(
+    changed: int, reverse: bool, place: int
+) -> None:
+    case = dataclasses.replace(ONE_LAYER, bidirectional=reverse)
+    graph = graph_of(case, ("unrolled", "loop", "fused", "blocks")[place])
+    x, *others = arrays_of(case)
+    before, _ = evaluate(graph, [x, *others], {})
+    x = x.copy()
+    x[changed, 0, 0] += 1
+    after, _ = evaluate(graph, [x, *others], {})
+    moved = np.any(before != after, axis=-1)  # (S, B)
+    assert not moved[:, 1].any(), "sequences of a batch know nothing of each other"
+    forward = np.any(before[:, 0, :HIDDEN] != after[:, 0, :HIDDEN], axis=-1)
+    assert forward.tolist() == [step >= changed for step in range(5)]
+    if reverse:
+        backward = np.any(before[:, 0, HIDDEN:] != after[:, 0, HIDDEN:], axis=-1)
+        assert backward.tolist() == [step <= changed for step in range(5)]
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 100))
+@settings(max_examples=25, deadline=None)
+def test_a_state_stays_between_one_and_what_it_began_with(seed: int, scale: float) -> None:
+    """h' lies between n, which a tanh bounds, and h."""
+    rng = np.random.default_rng(seed)
+    x, h, *weights = arrays_of(ONE_LAYER)
+    x, h = scale * rng.normal(size=x.shape), scale * rng.normal(size=h.shape)
+    y, _ = evaluate(graph_of(ONE_LAYER, "fused"), [x, h, *weights], {})
+    assert np.all(np.abs(y) <= np.maximum(1, np.abs(h)) * (1 + 1e-15))
+
+
+# --- compiled
+
+PLAIN = Case(
+    layers=1, bidirectional=False, bias=False, batch_first=False, given_h0=False, steps=5, inputs=3
 )
-def test_tensors_that_are_no_gru(changes: dict[str, tuple[int, ...] | None], message: str) -> None:
-    changed = {**SHAPES, **changes}
-    shapes = {name: shape for name, shape in changed.items() if shape is not None}
-    with pytest.raises(ConfigError, match=message):
-        config_from_shapes(shapes, steps=5, batch=2, form="unrolled")
+ONCE = dataclasses.replace(CASE, steps=1)
+COMPILED = [
+    *((CASE, form) for form in (*f.GRU_FORMS, "blocks")),
+    (PLAIN, "loop"),
+    (PLAIN, "fused"),
+    (ONCE, "loop"),
+]
+SHORT = dataclasses.replace(ONE_LAYER, steps=2)
 
 
-@pytest.mark.parametrize("key", ["inputs", "hidden", "layers", "steps", "batch", "form"])
-def test_values_that_no_gru_has(key: str) -> None:
-    wrong: dict[str, Any] = {key: "fast" if key == "form" else 0}
-    with pytest.raises(ConfigError, match=f"{key}: wanted"):
-        dataclasses.replace(CONFIG, **wrong)
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """Forms of some cases, two gradients, and the step, as one module."""
+    graphs = [
+        graph_of(case, form, dtype=F32, name=f"{case.name}_{form}") for case, form in COMPILED
+    ]
+    for form in ("loop", "fused"):
+        one = joined(graph_of(SHORT, form, dtype=F32))
+        graphs.append(gradient_graph(one, f"gradient_{form}"))
+    graphs.append(step_graph(dataclasses.replace(ONE_LAYER, layers=2), F32))
+    return Compiled(graphs, tmp_path_factory.mktemp("gru"))
 
 
-def test_entry_points() -> None:
-    both = program(CONFIG)
-    run, step = both.graphs
-    assert [tensor.type for tensor in run.inputs] == [f32(5, 2, 3), f32(2, 2, 4)]
-    assert [tensor.type for tensor in run.outputs] == [f32(5, 2, 4), f32(2, 2, 4)]
-    assert [tensor.type for tensor in step.inputs] == [f32(2, 3), f32(2, 2, 4)]
-    assert [tensor.type for tensor in step.outputs] == [f32(2, 4), f32(2, 2, 4)]
-    assert step.in_place == {1: 1}
-    assert both.outputs == {"run": ("y", "h_n"), "step": ("y", "h")}
-    assert both.zeros == {"h0", "h"}
+@pytest.mark.parametrize(("case", "form"), COMPILED, ids=str)
+def test_compiled_equals_torch(case: Case, form: str, compiled: Compiled) -> None:
+    found = compiled(f"{case.name}_{form}", *arrays_of(case, F32))
+    for array, wanted in zip(found, ANSWERS[case.name], strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=0, atol=1e-6)
 
 
-def test_what_reads_backwards_has_no_step() -> None:
-    config = dataclasses.replace(CONFIG, bidirectional=True, batch_first=True)
-    (run,) = program(config).graphs
-    assert [tensor.type for tensor in run.inputs] == [f32(2, 5, 3), f32(4, 2, 4)]
-    assert [tensor.type for tensor in run.outputs] == [f32(2, 5, 8), f32(4, 2, 4)]
+@pytest.mark.parametrize("form", ["loop", "fused"])
+def test_compiled_gradients_equal_numpy(form: str, compiled: Compiled) -> None:
+    graph = gradient_graph(joined(graph_of(SHORT, form)))
+    arrays = arrays_of(SHORT)
+    upstream = np.random.default_rng(5).normal(size=graph.inputs[-1].shape)
+    wanted = evaluate(graph, [*arrays, upstream], {})
+    narrow = [array.astype(np.float32) for array in (*arrays, upstream)]
+    found = compiled(f"gradient_{form}", *narrow)
+    for gradient, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(gradient, other, rtol=1e-5, atol=1e-5)
 
 
-def f32(*shape: int) -> TensorType:
-    return TensorType(shape, DType.F32)
+def test_compiled_steps_are_the_run(compiled: Compiled) -> None:
+    case = dataclasses.replace(ONE_LAYER, layers=2)
+    wanted, _ = ANSWERS[case.name]
+    x, h, *weights = arrays_of(case, F32)
+    for now, expected in zip(x, wanted, strict=True):
+        y, h = compiled("step", now, h, *weights)
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-6)
