@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 torch = pytest.importorskip("torch", reason="torch is not installed")
 F = torch.nn.functional
 
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=20)
 seeds = st.integers(0, 2**32 - 1)
 few = st.integers(1, 3)
 axes = st.integers(-3, 2)

@@ -1,0 +1,258 @@
+"""What a model may be written in and trained through, by the names that PyTorch has for it.
+
+Each is a function over small arrays, of one or several ops: its void type is the type of its value,
+its gradient equals finite differences, and both come out of the compiler as they do out of NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.evaluate import evaluate
+from models.dsl.gradient import gradients
+from models.dsl.graph import Graph, Input, Tensor
+from models.dsl.trace import trace
+from models.dsl.types import DType, NoGradientError, TypeRuleError
+from tests.models.compiled import Compiled
+from tests.models.graphs import check_gradient, float_inputs, gradient_graph, run, traced, type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+    Case = tuple[Callable[..., Tensor], *tuple[Array, ...]]
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).normal(size=shape)
+
+
+X, Y = normal(3, 4, seed=1), normal(3, 4, seed=2)
+POSITIVE = np.abs(X) + 0.5
+IMAGE = normal(1, 2, 4, 6)
+TWICE = np.array([0, 2, 2, 1], np.int32)
+
+DIFFERENTIABLE: dict[str, Case] = {
+    "add": (lambda x, y: x + y, X, Y),
+    "add_scalar": (lambda x: 2.0 + (x + 3.0), X),
+    "subtract": (lambda x, y: x - y, X, Y),
+    "subtract_scalar": (lambda x: 2.0 - (x - 3.0), X),
+    "multiply": (lambda x, y: x * y, X, Y),
+    "multiply_scalar": (lambda x: 2.0 * (x * 3.0), X),
+    "divide": (lambda x, y: x / y, X, POSITIVE),
+    "divide_scalar": (lambda x: 2.0 / (x / 3.0), POSITIVE),
+    "matmul": (f.matmul, normal(3, 4), normal(4, 2)),
+    "matmul_3d_by_2d": (f.matmul, normal(2, 3, 4), normal(4, 5)),
+    "matmul_batched": (f.matmul, normal(3, 2, 2, 4), normal(2, 4, 3)),
+    "transpose": (lambda x: f.transpose(x, 0, -1), normal(2, 3, 4)),
+    "permute": (lambda x: f.permute(x, 2, 0, 3, 1), normal(2, 3, 4, 5)),
+    "relu": (f.relu, X),
+    "leaky_relu": (f.leaky_relu, X),
+    "elu": (f.elu, X),
+    "sum": (lambda x: ops.reduce_sum(x, axes=(0, 2)), normal(2, 3, 4)),
+    "mean": (lambda x: f.mean(x, -1), X),
+    "softmax": (lambda x: f.softmax(x, axis=0), X),
+    "log_softmax": (lambda x: f.log_softmax(x, axis=1), X),
+    "reshape": (lambda x: ops.reshape(x, shape=(2, 6)), X),
+    "flatten": (lambda x: f.flatten(x, first=1), normal(2, 3, 4)),
+    "squeeze": (lambda x: f.squeeze(x, axis=-2), normal(3, 1, 4)),
+    "unsqueeze": (lambda x: f.unsqueeze(x, axis=1), X),
+    "sigmoid": (f.sigmoid, X),
+    "tanh": (ops.tanh, X),
+    "silu": (f.silu, X),
+    "gelu": (f.gelu, X),
+    "gelu_tanh": (f.gelu_tanh, X),
+    "variance": (lambda x: f.variance(x, 0, correction=0), X),
+    "variance_corrected": (lambda x: f.variance(x, 1, correction=1), X),
+    "sqrt": (ops.sqrt, POSITIVE),
+    "pow": (lambda x, y: x**y, POSITIVE, Y),
+    "pow_scalar": (lambda x: 2.0 ** (x**3.0), X),
+    "log": (ops.log, POSITIVE),
+    "log2": (f.log2, POSITIVE),
+    "log10": (f.log10, POSITIVE),
+    "abs": (ops.absolute, X),
+    "clamp": (lambda x: f.clamp(x, -0.5, 0.5), X),
+    "minimum": (ops.minimum, X, Y),
+    "narrow": (lambda x: f.narrow(x, -1, 1, 3), X),
+    "pad2d": (lambda x: f.pad2d(x, (1, 2, 0, 3), value=0.5), IMAGE),
+    "conv1d": (
+        lambda x, w, b: f.convolution(x, w, b, stride=2, padding=2, dilation=3, groups=2),
+        normal(2, 4, 8), normal(6, 2, 3), normal(6),
+    ),
+    "conv2d": (
+        lambda x, w, b: f.convolution(x, w, b, stride=(2, 1), padding=(0, 1)),
+        IMAGE, normal(3, 2, 3, 2), normal(3),
+    ),
+    "conv3d": (f.convolution, normal(1, 2, 2, 3, 4), normal(2, 2, 2, 1, 2)),
+    "conv_transpose1d": (
+        lambda x, w, b: f.transposed_convolution(
+            x, w, b, stride=3, padding=1, dilation=2, groups=2, output_padding=2
+        ),
+        normal(2, 4, 3), normal(4, 2, 2), normal(4),
+    ),
+    "max_pool2d": (lambda x: f.max_pool2d(x, 2, stride=1, padding=1), IMAGE),
+    "avg_pool2d": (lambda x: f.avg_pool2d(x, 3, stride=2, padding=1), IMAGE),
+    "upsample2d_nearest": (lambda x: f.upsample2d_nearest(x, 2), IMAGE),
+    "upsample2d_bilinear": (lambda x: f.upsample2d_bilinear(x, 3), normal(1, 2, 2, 3)),
+    "concat": (lambda x, y: ops.concatenate(x, y, axis=1), X, normal(3, 2)),
+    "split": (lambda x: f.split(x, [1, 3], axis=-1)[1], X),
+    "chunk": (lambda x: f.chunk(x, 2, axis=0)[1], X),
+    "stack": (lambda x, y: f.stack([x, y], axis=1), X, Y),
+    "exp": (ops.exponential, X),
+    "expm1": (ops.exponential_minus_one, X),
+    "sin": (ops.sine, X),
+    "cos": (ops.cosine, X),
+    "tril": (lambda x: f.tril(x, diagonal=1), normal(2, 3, 4)),
+    "gather": (
+        lambda x, i: f.gather(x, i, axis=0), normal(5, 3), np.array([[0, 4], [4, 4]], np.int32)
+    ),
+    "gather_of_rank_0": (lambda x, i: f.gather(x, i, axis=1), X, np.array(2, np.int32)),
+    "gather_of_rank_3": (
+        lambda x, i: f.gather(x, i, axis=-2), normal(2, 3, 2), TWICE.reshape(2, 1, 2)
+    ),
+    "index_select": (lambda x, i: f.gather(x, i, axis=-1), X, TWICE),
+    "unfold": (lambda x: f.unfold(x, axis=1, size=3, step=2), normal(2, 8)),
+    "scaled_dot_product_attention": (
+        lambda q, k, v, m: f.scaled_dot_product_attention(
+            q, k, v, mask=m, seen=f.causal(3, 4, offset=1, window=3)
+        ),
+        normal(1, 3, 4, 2), normal(1, 4, 2, 2), normal(1, 4, 2, 3), normal(3, 4),
+    ),
+    "linear": (lambda x, w, b: f.linear(x, w, None, b), normal(2, 3, 4), normal(5, 4), normal(5)),
+    "embedding": (lambda w, i: f.embedding(i, w), normal(4, 3), TWICE.reshape(2, 2)),
+    "layer_norm": (lambda *xs: f.layer_norm(*xs, eps=1e-3), X, normal(4), normal(4, seed=1)),
+    "rms_norm": (lambda *xs: f.rms_norm(*xs, eps=1e-3), X, normal(4)),
+    "group_norm": (
+        lambda *xs: f.group_norm(*xs, groups=2, eps=1e-3),
+        normal(2, 4, 3), normal(4), normal(4, seed=1),
+    ),
+    "batch_norm": (
+        lambda *xs: f.batch_norm(*xs, eps=1e-3),
+        normal(2, 3, 4), normal(3), np.abs(normal(3)), normal(3, seed=1), normal(3, seed=2),
+    ),
+    "batch_norm_training": (
+        lambda *xs: f.batch_norm_training(*xs, eps=1e-3, momentum=0.1)[0],
+        normal(3, 2, 4), normal(2), np.abs(normal(2)), normal(2, seed=1), normal(2, seed=2),
+    ),
+    "batch_norm_running_variance": (
+        lambda *xs: f.batch_norm_training(*xs, eps=1e-3, momentum=0.1)[2],
+        normal(3, 2, 4), normal(2), np.abs(normal(2)),
+    ),
+}  # fmt: skip
+
+NOT_DIFFERENTIABLE: dict[str, tuple[Case, str]] = {
+    "sign": ((ops.sign, X), "sign has no gradient: a step"),
+    "ge": ((lambda x: ops.compare(x, x, direction="GE"), X), "compare has no gradient: its result"),
+    "lt": ((lambda x: ops.compare(x, x, direction="LT"), X), "compare has no gradient: its result"),
+    "convert": ((lambda x: ops.convert(x, dtype=DType.BF16), X), "convert has no gradient: it"),
+    "argmax": ((lambda x: f.argmax(x, axis=1), X), "convert has no gradient: it"),
+}
+
+each = pytest.mark.parametrize("name", DIFFERENTIABLE)
+
+
+def in_f32(name: str) -> tuple[Graph, list[Array]]:
+    function, *arrays = DIFFERENTIABLE[name]
+    narrow = [x.astype(np.float32) if x.dtype == np.float64 else x for x in arrays]
+    return traced(function, narrow, name), narrow
+
+
+@each
+def test_void_type_is_the_type_of_the_value(name: str) -> None:
+    graph, arrays = in_f32(name)
+    (value,) = evaluate(graph, arrays, {})
+    assert type_of(value) == graph.outputs[0].type
+    assert value.dtype == np.float32
+
+
+@each
+def test_gradient_equals_finite_differences(name: str) -> None:
+    function, *arrays = DIFFERENTIABLE[name]
+    graph = traced(function, arrays, name)
+    compared = check_gradient(graph, arrays, np.random.default_rng(1))
+    assert compared == len(float_inputs(graph)) >= 1
+
+
+@each
+def test_compiled_value_and_gradient_equal_numpy(name: str, compiled: Compiled) -> None:
+    graph, arrays = in_f32(name)
+    upstream = normal(*graph.outputs[0].shape).astype(np.float32)
+    wanted = evaluate(graph, arrays, {}) + evaluate(gradient_graph(graph), [*arrays, upstream], {})
+    found = compiled(name, *arrays) + compiled(f"{name}_gradient", *arrays, upstream)
+    for ours, numpy in zip(found, wanted, strict=True):
+        assert ours.shape == numpy.shape
+        np.testing.assert_allclose(ours, numpy, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NOT_DIFFERENTIABLE)
+def test_what_has_no_gradient_says_why(name: str) -> None:
+    (function, *arrays), reason = NOT_DIFFERENTIABLE[name]
+    graph = traced(function, arrays)
+    upstream = (Tensor(graph.outputs[0].type, Input("upstream")),)
+    with pytest.raises(NoGradientError, match=reason):
+        gradients(graph, upstream, graph.inputs)
+
+
+def test_choosing_twice_counts_twice() -> None:
+    """Duplicates add up, in the gradient of what is chosen by index and of overlapping windows."""
+    (x,) = [np.zeros(4)]
+    chosen = traced(lambda x, i: f.gather(x, i, axis=0), [x, TWICE])
+    (counts,) = evaluate(gradient_graph(chosen), [x, TWICE, np.ones(4)], {})
+    assert counts.tolist() == [1, 1, 2, 0]
+    windows = traced(lambda x: f.unfold(x, axis=0, size=3, step=1), [np.zeros(5)])
+    (counts,) = evaluate(gradient_graph(windows), [np.zeros(5), np.ones((3, 3))], {})
+    assert counts.tolist() == [1, 2, 3, 2, 1]
+
+
+def parts(x: Tensor) -> tuple[Tensor, ...]:
+    """Several outputs, which are read and returned in another order than they were made in."""
+    first, second, third = f.split(x, [1, 2, 3], axis=1)
+    left, right = f.chunk(third, 2, axis=0)
+    return third, first, second * 2.0, right - left, left
+
+
+def parts_graph() -> Graph:
+    return trace("parts", parts, {"x": type_of(normal(2, 6).astype(np.float32))})
+
+
+def test_consumers_and_returns_get_the_right_part(compiled: Compiled) -> None:
+    x = normal(2, 6).astype(np.float32)
+    first, second, third = np.split(x, [1, 3], axis=1)
+    wanted = [third, first, second * 2, third[1:] - third[:1], third[:1]]
+    for found in (evaluate(parts_graph(), [x], {}), compiled("parts", x)):
+        for ours, numpy in zip(found, wanted, strict=True):
+            assert np.array_equal(ours, numpy)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: f.softmax(x, axis=2), "wanted an axis from -2 to 1, got 2"),
+        (lambda x: f.split(x, [1, 2], axis=1), r"sizes \[1, 2\] do not add up to axis 1"),
+        (lambda x: f.squeeze(x, axis=0), "axis 0 of .* is not 1"),
+        (lambda x: f.unsqueeze(x, axis=3), "no place for an axis 3"),
+        (lambda x: f.unfold(x, axis=1, size=5, step=1), "no window of 5 fits into axis 1"),
+        (lambda x: f.matmul(x, x), "dot_general.*equal contracted extents"),
+        (lambda x: f.convolution(x, x), "convolution.*a weight of its rank"),
+    ],
+)
+def test_what_does_not_fit_is_refused(function: Callable[..., Tensor], message: str) -> None:
+    with pytest.raises(TypeRuleError, match=message):
+        run(function, X)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """Every value and every gradient, as one module."""
+    graphs = [parts_graph()]
+    for name in DIFFERENTIABLE:
+        graph, _ = in_f32(name)
+        graphs += [graph, gradient_graph(graph, f"{name}_gradient")]
+    return Compiled(graphs, tmp_path_factory.mktemp("capabilities"))
