@@ -15,7 +15,9 @@ from models.dsl.ops.record import Loop, Lowering, integers
 from models.dsl.types import DslError, DType, TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from models.dsl.graph import Tensor
 
 _INDEX = TensorType((), DType.I32)
 
@@ -26,7 +28,8 @@ _Typed: TypeAlias = tuple[str, TensorType]
 def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str:
     """The module `name` with one function for each graph.
 
-    Raises DslError when two graphs give one parameter different types.
+    Raises DslError when two graphs give one parameter different types, and for an operand that
+    nothing gives.
     """
     parameters: dict[str, TensorType] = {}
     for graph in graphs:
@@ -57,7 +60,7 @@ def _function(graph: Graph) -> Iterator[str]:
         ids[id(tensor)] = f"%w{i}"
         yield f'    %w{i} = util.global.load @"{key}" : {tensor.type.mlir}'
     yield from _nodes(graph, "%v", ids)
-    returned = ", ".join(ids[id(tensor)] for tensor in graph.outputs)
+    returned = ", ".join(_known(tensor, ids, graph.name) for tensor in graph.outputs)
     yield f"    return {returned} : {results}"
     yield "  }"
 
@@ -68,13 +71,21 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
         assert isinstance(node.origin, Apply)
         types = tuple(source.type for source in node.inputs)
         lowering = node.origin.op.lower(types, node.type, node.origin.attrs)
-        own, operands = f"{prefix}{i}", [(ids[id(source)], source.type) for source in node.inputs]
+        own, reader = f"{prefix}{i}", f"{node.origin.op.name} in {graph.name}"
+        operands = [(_known(source, ids, reader), source.type) for source in node.inputs]
         if isinstance(lowering, Loop):
             ids[id(node)] = f"{own}#{2 if lowering.stacked else 1}"
             yield from _loop(own, lowering, operands, node.type)
         else:
             ids[id(node)] = own
             yield from _node(own, lowering, operands, node.type)
+
+
+def _known(tensor: Tensor, ids: Mapping[int, str], reader: str) -> str:
+    """What the module calls a tensor; raises DslError for one that nothing has given yet."""
+    if id(tensor) not in ids:
+        raise DslError(f"{reader}: {tensor} is missing")
+    return ids[id(tensor)]
 
 
 def _node(
@@ -152,7 +163,7 @@ def _step(own: str, loop: Loop, carried: list[_Typed], others: list[_Typed]) -> 
             yield _operation((ids[id(tensor)], tensor.type), "stablehlo.reshape", [row])
     yield from _nodes(loop.body, f"{own}b", ids)
     (output,) = loop.body.outputs
-    results = [(f"{own}next", _INDEX), (ids[id(output)], state[1])]
+    results = [(f"{own}next", _INDEX), (_known(output, ids, loop.body.name), state[1])]
     yield _operation(results[0], "stablehlo.add", [step, one])
     for before in rows:
         row = (f"{own}row", state[1].with_shape(1, *state[1].shape))

@@ -12,7 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from models.dsl.ops import REGISTRY, NoGradient, Op, elementwise
+from models.dsl.ops import REGISTRY, NoGradient, Op, Sample, elementwise
 from models.dsl.registry.__main__ import main
 from models.dsl.registry.documents import documents
 from models.dsl.registry.facts import all_facts
@@ -69,29 +69,74 @@ def test_a_document_that_was_edited_or_deleted_is_seen(written: Path, name: str)
 
 
 @pytest.fixture
-def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[Op]:
-    """An op that nobody has written documents for."""
-    monkeypatch.setattr(elementwise, "__all__", [*elementwise.__all__, "added"])
-    try:
-        op = replace(elementwise.add, name="added")
-        monkeypatch.setattr(elementwise, "added", op, raising=False)
-        yield op
-    finally:
-        del REGISTRY["added"]
+def declare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Declare `tanh` anew with changes, or under another name beside it, for one test."""
+    before = dict(REGISTRY)
+
+    def declared(*, name: str = "tanh", exported: bool = True, **changes: Any) -> None:
+        REGISTRY.pop(name, None)
+        monkeypatch.setattr(
+            elementwise, name, replace(elementwise.tanh, name=name, **changes), raising=False
+        )
+        if exported:
+            names = sorted({*elementwise.__all__, name})
+            monkeypatch.setattr(elementwise, "__all__", names)
+
+    yield declared
+    REGISTRY.clear()
+    REGISTRY.update(before)
 
 
-def test_an_op_without_documents_is_seen(written: Path, request: pytest.FixtureRequest) -> None:
-    request.getfixturevalue("added")
-    assert main(["--check"], written) == (
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"name": "added"},
+        {"vjp": NoGradient("it was forgotten")},
+        {"vjp": elementwise.sine.vjp},
+        {"doc": "Another sentence."},
+        {
+            "infer": elementwise.add.infer,
+            "samples": elementwise.add.samples,
+            "vjp": elementwise.add.vjp,
+        },
+        {"lower": elementwise.sine.lower},
+    ],
+    ids=["as it is", "an op more", "a rule removed", "another rule", "doc", "inputs", "lowering"],
+)
+def test_an_op_that_differs_from_its_document_is_seen(
+    declare: Callable[..., None], changes: dict[str, Any]
+) -> None:
+    declare(**changes)
+    assert main(["--check"], ROOT) == (
         "operators.json is stale, docs/operators.md is stale: run python -m models.dsl.registry"
+        if changes
+        else None
     )
 
 
-def test_an_op_that_its_file_does_not_export_is_refused(
-    added: Op, monkeypatch: pytest.MonkeyPatch
+def test_an_op_that_its_file_does_not_export_is_refused(declare: Callable[..., None]) -> None:
+    declare(name="hidden", exported=False)
+    with pytest.raises(DslError, match="hidden is missing in the __all__ of the file"):
+        all_facts()
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (
+            [Sample((np.ones(2),), {"n": 1}), Sample((np.ones(2),), {"n": "x"})],
+            "integer or string in n",
+        ),
+        ([Sample((np.ones(2),), {"axes": ()})], "nothing in axes"),
+        ([Sample((np.ones(2),) * 2)], "refuses its samples"),
+    ],
+)
+def test_samples_that_leave_something_open_are_refused(
+    declare: Callable[..., None], samples: list[Sample], message: str
 ) -> None:
-    monkeypatch.setattr(elementwise, "__all__", elementwise.__all__[:-1])
-    with pytest.raises(DslError, match=f"{added.name} is missing in the __all__ of the file"):
+    declare(samples=lambda _: samples)
+    with pytest.raises(DslError, match=f"tanh: .*{message}"):
         all_facts()
 
 

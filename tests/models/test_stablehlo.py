@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from models.dsl.ops import REGISTRY
 from models.dsl.ops.creation import LARGEST_CONSTANT, literal
 from models.dsl.stablehlo import module_text
 from models.dsl.trace import trace
-from models.dsl.types import DslError, DType, TensorType
+from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 from models.gemma3_config import Config
 from models.program import ProgramOptions
 
@@ -170,3 +171,21 @@ def test_an_op_s_constants_follow_its_inputs() -> None:
     text = module_text("m", [graph], "model")
     assert "%v0c0 = stablehlo.constant dense<0xFF800000> : tensor<f32>" in text
     assert '%v0 = "stablehlo.reduce"(%arg0, %v0c0)' in text
+
+
+def test_a_missing_operand_raises() -> None:
+    """A node, a weight or an argument left out: it is named, and no other takes its place."""
+    norm = nn.RMSNorm(2, 1e-6)
+    inputs = {name: TensorType((2,), DType.F32) for name in "xy"}
+    graph = trace("g", lambda x, y: (norm(x) + y,), inputs, parameters=norm.parameters())
+    module_text("m", [graph], "model")
+    for i, node in enumerate(graph.nodes):
+        without = replace(graph, nodes=(*graph.nodes[:i], *graph.nodes[i + 1 :]))
+        with pytest.raises(DslError, match=rf"g: {re.escape(repr(node))} is missing"):
+            module_text("m", [without], "model")
+    with pytest.raises(DslError, match=r"broadcast in g: <parameter: f32\[2\]> is missing"):
+        module_text("m", [replace(graph, parameters={})], "model")
+    with pytest.raises(DslError, match=r"add in g: <input y: f32\[2\]> is missing"):
+        module_text("m", [replace(graph, inputs=graph.inputs[:1])], "model")
+    with pytest.raises(TypeRuleError, match="add: wanted a tensor as input 1, got None"):
+        trace("g", lambda x: (ops.add(x, None),), {"x": inputs["x"]})  # type: ignore[arg-type]

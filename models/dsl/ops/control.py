@@ -11,6 +11,7 @@ from models.dsl.graph import Graph, make_graph
 from models.dsl.ops.creation import full, full_like
 from models.dsl.ops.elementwise import add, convert, multiply, tanh
 from models.dsl.ops.record import Array, Attrs, Loop, Op, Sample, Types, wanted
+from models.dsl.ops.samples import normal
 from models.dsl.ops.shape import concatenate, reshape, slice_
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
@@ -181,25 +182,22 @@ def _two_sequences(state: Tensor, x: Tensor, flags: Tensor, factor: Tensor) -> T
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return rng.normal(size=shape).astype(np.float32)
-
     flags = rng.integers(-2, 3, size=(3, 2, 4), dtype=np.int32)
     return [
         Sample(
-            (normal(2, 3), normal(4, 2, 3)),
+            (normal(rng, 2, 3), normal(rng, 4, 2, 3)),
             {"body": _recurrence, "sequences": 1, "steps": 4, "reverse": False, "keep": "all"},
         ),
         Sample(
-            (normal(5), normal(3, 5)),
+            (normal(rng, 5), normal(rng, 3, 5)),
             {"body": _recurrence, "sequences": 1, "steps": 3, "reverse": True, "keep": "last"},
         ),
         Sample(
-            (normal(2, 4), normal(3, 2, 4), flags, normal(2, 4)),
+            (normal(rng, 2, 4), normal(rng, 3, 2, 4), flags, normal(rng, 2, 4)),
             {"body": _two_sequences, "sequences": 2, "steps": 3, "reverse": True, "keep": "all"},
         ),
         Sample(
-            (normal(3), normal(3)),
+            (normal(rng, 3), normal(rng, 3)),
             {"body": _recurrence, "sequences": 0, "steps": 5, "reverse": False, "keep": "last"},
         ),
     ]

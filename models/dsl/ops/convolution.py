@@ -25,6 +25,7 @@ from models.dsl.ops.record import (
     operands,
     wanted,
 )
+from models.dsl.ops.samples import normal
 from models.dsl.ops.shape import pad, reshape, reverse, transpose
 
 if TYPE_CHECKING:
@@ -167,16 +168,14 @@ def _swapped(x: Tensor, groups: int, *, outermost: bool) -> Tensor:
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return rng.normal(size=shape).astype(np.float32)
-
     return [
         Sample(
-            (normal(2, 3, 8), normal(4, 3, 2)), {"strides": (2,), "dilation": (3,), "groups": 1}
+            (normal(rng, 2, 3, 8), normal(rng, 4, 3, 2)),
+            {"strides": (2,), "dilation": (3,), "groups": 1},
         ),
         # The last row and column of x are not read.
         Sample(
-            (normal(2, 4, 5, 7), normal(6, 2, 2, 3)),
+            (normal(rng, 2, 4, 5, 7), normal(rng, 6, 2, 2, 3)),
             {"strides": (3, 2), "dilation": (1, 1), "groups": 2},
         ),
     ]

@@ -20,6 +20,7 @@ from models.dsl.ops.record import (
     operands,
     wanted,
 )
+from models.dsl.ops.samples import distinct, integers, normal, positive
 from models.dsl.types import FLOATS, NUMBERS, DType, TensorType
 
 if TYPE_CHECKING:
@@ -65,18 +66,6 @@ _COMPARISONS: dict[str, Callable[[Array, Array], Any]] = {
 }
 
 
-def _normal(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.normal(size=shape).astype(np.float32)
-
-
-def _positive(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.uniform(0.5, 2.0, size=shape).astype(np.float32)
-
-
-def _integers(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.integers(1, 40, size=shape, dtype=np.int32)
-
-
 def _same_types(
     types: Types, count: int, dtypes: Collection[DType] = frozenset(DType)
 ) -> TensorType:
@@ -92,7 +81,7 @@ def _unary(
     operation: str,
     evaluate: Callable[[Array], Array],
     vjp: Callable[[Tensor, Tensor, Tensor], Tensor] | NoGradient,
-    sample: Callable[..., Array] = _normal,
+    sample: Callable[..., Array] = normal,
     dialect: str = "stablehlo",
 ) -> Op:
     """A row of the table of unary float ops; `vjp` takes (upstream, input, output)."""
@@ -120,7 +109,7 @@ def _binary(
     stablehlo: str,
     evaluate: Callable[[Array, Array], Array],
     vjp: Vjp | NoGradient,
-    sample: Callable[..., Array] = _normal,
+    sample: Callable[..., Array] = normal,
     dtypes: Collection[DType] = NUMBERS,
 ) -> Op:
     """A row of the table of binary ops on two inputs of one type."""
@@ -132,8 +121,8 @@ def _binary(
         lower=lambda *_: Lowering(f"stablehlo.{stablehlo}"),
         vjp=vjp,
         samples=lambda rng: [
-            Sample((sample(rng, 3, 5), sample(rng, 3, 5))),
-            Sample((sample(rng, 2, 4, 1, 3), sample(rng, 2, 4, 1, 3))),
+            Sample(tuple(sample(rng, 2, 3, 5))),
+            Sample(tuple(sample(rng, 2, 2, 4, 1, 3))),
         ],
     )
 
@@ -157,7 +146,7 @@ log: Op = _unary(
     "log",
     np.log,
     lambda g, x, y: divide(g, x),
-    sample=_positive,
+    sample=positive,
 )
 tanh: Op = _unary(
     "tanh",
@@ -182,10 +171,15 @@ sqrt: Op = _unary(
     "sqrt",
     np.sqrt,
     lambda g, x, y: divide(multiply(g, full_like(y, 0.5)), y),
-    sample=_positive,
+    sample=positive,
 )
 absolute: Op = _unary(
-    "absolute", "The absolute value of x.", "abs", np.abs, lambda g, x, y: multiply(g, sign(x))
+    "absolute",
+    "The absolute value of x.",
+    "abs",
+    np.abs,
+    lambda g, x, y: multiply(g, sign(x)),
+    sample=distinct,
 )
 sign: Op = _unary(
     "sign", "-1, 0 or 1: the sign of x.", "sign", np.sign, NoGradient("a step: zero or undefined")
@@ -219,7 +213,7 @@ barrier: Op = Op(
     evaluate=lambda arrays, _: arrays[0],
     lower=lambda *_: Lowering("iree_tensor_ext.compute_barrier.start"),
     vjp=lambda upstream, *_: (upstream,),
-    samples=lambda rng: [Sample((_normal(rng, 3, 5),)), Sample((_integers(rng, 2, 1, 4),))],
+    samples=lambda rng: [Sample((normal(rng, 3, 5),)), Sample((integers(rng, 2, 1, 4),))],
 )
 
 # --- binary
@@ -241,7 +235,7 @@ divide: Op = _binary(
     "divide",
     np.divide,
     lambda g, xs, y, _: (divide(g, xs[1]), negate(multiply(g, divide(y, xs[1])))),
-    sample=_positive,
+    sample=positive,
     dtypes=FLOATS,
 )
 
@@ -255,8 +249,12 @@ def _vjp_chosen(
     return select(first, upstream, nothing), select(first, nothing, upstream)
 
 
-maximum: Op = _binary("maximum", "The larger of x and y.", "maximum", np.maximum, _vjp_chosen)
-minimum: Op = _binary("minimum", "The smaller of x and y.", "minimum", np.minimum, _vjp_chosen)
+maximum: Op = _binary(
+    "maximum", "The larger of x and y.", "maximum", np.maximum, _vjp_chosen, sample=distinct
+)
+minimum: Op = _binary(
+    "minimum", "The smaller of x and y.", "minimum", np.minimum, _vjp_chosen, sample=distinct
+)
 
 
 def _vjp_power(
@@ -273,16 +271,14 @@ def _vjp_power(
     )
 
 
-power: Op = _binary(
-    "power", "x to the power of y.", "power", np.power, _vjp_power, sample=_positive
-)
+power: Op = _binary("power", "x to the power of y.", "power", np.power, _vjp_power, sample=positive)
 remainder: Op = _binary(
     "remainder",
     "What is left of x after division by y, with the sign of x.",
     "remainder",
     lambda x, y: np.fmod(x, y),
     NoGradient("it is here for positions, which are integers"),
-    sample=_integers,
+    sample=integers,
 )
 logical_and: Op = _binary(
     "logical_and",
@@ -322,9 +318,9 @@ compare: Op = Op(
     ),
     vjp=NoGradient("its result is a boolean"),
     samples=lambda rng: [
-        Sample((_normal(rng, 3, 4), _normal(rng, 3, 4)), {"direction": "LT"}),
-        Sample((_integers(rng, 50), _integers(rng, 50)), {"direction": "EQ"}),
-        Sample((_integers(rng, 50), _integers(rng, 50)), {"direction": "LE"}),
+        Sample((normal(rng, 3, 4), normal(rng, 3, 4)), {"direction": "LT"}),
+        Sample((integers(rng, 50), integers(rng, 50)), {"direction": "EQ"}),
+        Sample((integers(rng, 50), integers(rng, 50)), {"direction": "LE"}),
     ],
 )
 
@@ -340,8 +336,8 @@ select: Op = Op(
         select(xs[0], full_like(g, 0.0), g),
     ),
     samples=lambda rng: [
-        Sample((rng.random((3, 4)) < 0.5, _normal(rng, 3, 4), _normal(rng, 3, 4))),
-        Sample((rng.random((2, 3, 1)) < 0.5, _integers(rng, 2, 3, 1), _integers(rng, 2, 3, 1))),
+        Sample((rng.random((3, 4)) < 0.5, normal(rng, 3, 4), normal(rng, 3, 4))),
+        Sample((rng.random((2, 3, 1)) < 0.5, integers(rng, 2, 3, 1), integers(rng, 2, 3, 1))),
     ],
 )
 
@@ -353,8 +349,8 @@ convert: Op = Op(
     lower=lambda *_: Lowering("stablehlo.convert"),
     vjp=NoGradient("it leaves the dtype in which the gradient is taken"),
     samples=lambda rng: [
-        Sample((_normal(rng, 3, 4),), {"dtype": DType.BF16}),
-        Sample((_integers(rng, 5),), {"dtype": DType.F32}),
-        Sample((np.rint(9 * _normal(rng, 3, 1, 4)),), {"dtype": DType.I8}),
+        Sample((normal(rng, 3, 4),), {"dtype": DType.BF16}),
+        Sample((integers(rng, 5),), {"dtype": DType.F32}),
+        Sample((np.rint(9 * normal(rng, 3, 1, 4)),), {"dtype": DType.I8}),
     ],
 )

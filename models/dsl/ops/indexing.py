@@ -22,6 +22,7 @@ from models.dsl.ops.record import (
     operands,
     wanted,
 )
+from models.dsl.ops.samples import normal
 from models.dsl.ops.shape import reshape, transpose
 from models.dsl.types import DType, TensorType
 
@@ -81,9 +82,9 @@ gather: Op = Op(
     lower=_lower_gather,
     vjp=_vjp_gather,
     samples=lambda rng: [
-        Sample((_normal(rng, 6, 3), np.array([0, 2, 2, 5], np.int32)), {"axis": 0}),
-        Sample((_normal(rng, 2, 5, 3), np.array([[4, 1], [1, 0]], np.int32)), {"axis": 1}),
-        Sample((_normal(rng, 4, 3), np.array(2, np.int32)), {"axis": 0}),
+        Sample((normal(rng, 6, 3), np.array([0, 2, 2, 5], np.int32)), {"axis": 0}),
+        Sample((normal(rng, 2, 5, 3), np.array([[4, 1], [1, 0]], np.int32)), {"axis": 1}),
+        Sample((normal(rng, 4, 3), np.array(2, np.int32)), {"axis": 0}),
     ],
 )
 
@@ -148,16 +149,12 @@ scatter: Op = Op(
     vjp=_vjp_scatter,
     samples=lambda rng: [
         Sample(
-            (_normal(rng, 5, 3), np.array([4, 0], np.int32), _normal(rng, 2, 3)),
+            (normal(rng, 5, 3), np.array([4, 0], np.int32), normal(rng, 2, 3)),
             {"combine": "replace"},
         ),
         Sample(
-            (_normal(rng, 3, 2, 2), np.array([0, 2, 2, 1], np.int32), _normal(rng, 4, 2, 2)),
+            (normal(rng, 3, 2, 2), np.array([0, 2, 2, 1], np.int32), normal(rng, 4, 2, 2)),
             {"combine": "add"},
         ),
     ],
 )
-
-
-def _normal(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.normal(size=shape).astype(np.float32)

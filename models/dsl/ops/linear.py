@@ -9,6 +9,7 @@ import numpy as np
 
 from models.dsl.ops.elementwise import convert
 from models.dsl.ops.record import Array, Attrs, Lowering, Op, Sample, Types, operands, wanted
+from models.dsl.ops.samples import normal
 from models.dsl.ops.shape import transpose
 from models.dsl.types import NUMBERS, DType, TensorType
 
@@ -161,23 +162,20 @@ def _paired(other: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return rng.normal(size=shape).astype(np.float32)
-
     def small(*shape: int) -> Array:
         return rng.integers(-127, 128, size=shape, dtype=np.int8)
 
     return [
         Sample(
-            (normal(3, 5), normal(4, 5)),
+            (normal(rng, 3, 5), normal(rng, 4, 5)),
             {"batch": ((), ()), "contract": ((1,), (1,)), "dtype": DType.F32},
         ),
         Sample(
-            (normal(2, 3, 4, 5), normal(5, 2, 6, 3)),
+            (normal(rng, 2, 3, 4, 5), normal(rng, 5, 2, 6, 3)),
             {"batch": ((0, 1), (1, 3)), "contract": ((3,), (0,)), "dtype": DType.F32},
         ),
         Sample(
-            (normal(2, 3, 4), normal(4, 5, 3)),
+            (normal(rng, 2, 3, 4), normal(rng, 4, 5, 3)),
             {"batch": ((), ()), "contract": ((2, 1), (0, 2)), "dtype": DType.F32},
         ),
         Sample(
@@ -254,13 +252,10 @@ def _lower_project(types: Types, result: TensorType, _: Attrs) -> Lowering:
 
 
 def _samples_project(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return rng.normal(size=shape).astype(np.float32)
-
     small = rng.integers(-127, 128, size=(9, 64), dtype=np.int8)
     return [
-        Sample((normal(3, 5), normal(4, 5)), {"dtype": DType.F32}),
-        Sample((normal(5), normal(4, 5)), {"dtype": DType.F32}),
+        Sample((normal(rng, 3, 5), normal(rng, 4, 5)), {"dtype": DType.F32}),
+        Sample((normal(rng, 5), normal(rng, 4, 5)), {"dtype": DType.F32}),
         Sample((small[:2], small[2:]), {"dtype": DType.I32}),
     ]
 

@@ -110,6 +110,9 @@ class Op:
 
     def __call__(self, *inputs: Tensor, **attrs: Any) -> Tensor:
         """Apply the op to void tensors; raises TypeRuleError, naming the op and its inputs."""
+        for i, tensor in enumerate(inputs):
+            if not isinstance(tensor, Tensor):
+                raise TypeRuleError(f"{self.name}: wanted a tensor as input {i}, got {tensor!r}")
         types = tuple(tensor.type for tensor in inputs)
         try:
             result = self.infer(types, attrs)

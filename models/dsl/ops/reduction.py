@@ -20,6 +20,7 @@ from models.dsl.ops.record import (
     operands,
     wanted,
 )
+from models.dsl.ops.samples import distinct
 from models.dsl.ops.shape import broadcast
 from models.dsl.types import TensorType
 
@@ -57,13 +58,10 @@ def _reduction(
     """A row of the table of reductions over `axes`, a rising tuple."""
 
     def samples(rng: np.random.Generator) -> list[Sample]:
-        def normal(*shape: int) -> Array:
-            return rng.normal(size=shape).astype(np.float32)
-
         return [
-            Sample((normal(3, 5),), {"axes": (1,)}),
-            Sample((normal(2, 3, 4, 5),), {"axes": (0, 2)}),
-            Sample((normal(7),), {"axes": (0,)}),
+            Sample((distinct(rng, 3, 5),), {"axes": (1,)}),
+            Sample((distinct(rng, 2, 3, 4, 5),), {"axes": (0, 2)}),
+            Sample((distinct(rng, 7),), {"axes": (0,)}),
         ]
 
     return Op(

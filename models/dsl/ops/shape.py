@@ -17,16 +17,13 @@ from models.dsl.ops.record import (
     operands,
     wanted,
 )
+from models.dsl.ops.samples import normal
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
     from models.dsl.types import TensorType
 
 __all__ = ["broadcast", "concatenate", "pad", "reshape", "reverse", "slice_", "transpose"]
-
-
-def _normal(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.normal(size=shape).astype(np.float32)
 
 
 # --- reshape
@@ -47,9 +44,9 @@ reshape: Op = Op(
     lower=lambda *_: Lowering("stablehlo.reshape"),
     vjp=lambda g, xs, y, _: (reshape(g, shape=xs[0].shape),),
     samples=lambda rng: [
-        Sample((_normal(rng, 3, 4),), {"shape": (2, 6)}),
-        Sample((_normal(rng, 2, 3, 5),), {"shape": (5, 1, 3, 2)}),
-        Sample((_normal(rng, 1),), {"shape": ()}),
+        Sample((normal(rng, 3, 4),), {"shape": (2, 6)}),
+        Sample((normal(rng, 2, 3, 5),), {"shape": (5, 1, 3, 2)}),
+        Sample((normal(rng, 1),), {"shape": ()}),
     ],
 )
 
@@ -74,9 +71,9 @@ transpose: Op = Op(
         transpose(g, order=tuple(int(axis) for axis in np.argsort(attrs["order"]))),
     ),
     samples=lambda rng: [
-        Sample((_normal(rng, 3, 4),), {"order": (1, 0)}),
+        Sample((normal(rng, 3, 4),), {"order": (1, 0)}),
         # No involution: an order and its inverse differ.
-        Sample((_normal(rng, 2, 3, 4, 5),), {"order": (2, 0, 3, 1)}),
+        Sample((normal(rng, 2, 3, 4, 5),), {"order": (2, 0, 3, 1)}),
     ],
 )
 
@@ -102,8 +99,8 @@ reverse: Op = Op(
     ),
     vjp=lambda g, xs, y, attrs: (reverse(g, axes=attrs["axes"]),),
     samples=lambda rng: [
-        Sample((_normal(rng, 4, 3),), {"axes": (0,)}),
-        Sample((_normal(rng, 2, 3, 4),), {"axes": (2, 1)}),
+        Sample((normal(rng, 4, 3),), {"axes": (0,)}),
+        Sample((normal(rng, 2, 3, 4),), {"axes": (2, 1)}),
     ],
 )
 
@@ -155,9 +152,9 @@ broadcast: Op = Op(
     ),
     vjp=_vjp_broadcast,
     samples=lambda rng: [
-        Sample((_normal(rng, 3),), {"shape": (2, 3, 4), "axes": (1,)}),
-        Sample((_normal(rng, 2, 1),), {"shape": (2, 3, 5), "axes": (0, 1)}),
-        Sample((_normal(rng),), {"shape": (2, 2), "axes": ()}),
+        Sample((normal(rng, 3),), {"shape": (2, 3, 4), "axes": (1,)}),
+        Sample((normal(rng, 2, 1),), {"shape": (2, 3, 5), "axes": (0, 1)}),
+        Sample((normal(rng),), {"shape": (2, 2), "axes": ()}),
     ],
 )
 
@@ -207,8 +204,8 @@ slice_: Op = Op(
     lower=_lower_slice,
     vjp=_vjp_slice,
     samples=lambda rng: [
-        Sample((_normal(rng, 5, 6),), {"bounds": ((1, 4, 1), (0, 6, 1))}),
-        Sample((_normal(rng, 2, 9, 3),), {"bounds": ((0, 2, 1), (1, 8, 3), (2, 3, 1))}),
+        Sample((normal(rng, 5, 6),), {"bounds": ((1, 4, 1), (0, 6, 1))}),
+        Sample((normal(rng, 2, 9, 3),), {"bounds": ((0, 2, 1), (1, 8, 3), (2, 3, 1))}),
     ],
 )
 
@@ -265,9 +262,9 @@ pad: Op = Op(
     lower=_lower_pad,
     vjp=lambda g, xs, y, attrs: (slice_(g, **_pad_bounds(xs[0].shape, attrs["padding"])),),
     samples=lambda rng: [
-        Sample((_normal(rng, 3, 4),), {"padding": ((1, 2, 0), (0, 1, 0))}),
-        Sample((_normal(rng, 2, 3, 2),), {"padding": ((0, 0, 0), (1, 0, 2), (0, 3, 1))}),
-        Sample((_normal(rng, 3),), {"padding": ((2, 1, 0),), "value": -1.5}),
+        Sample((normal(rng, 3, 4),), {"padding": ((1, 2, 0), (0, 1, 0))}),
+        Sample((normal(rng, 2, 3, 2),), {"padding": ((0, 0, 0), (1, 0, 2), (0, 3, 1))}),
+        Sample((normal(rng, 3),), {"padding": ((2, 1, 0),), "value": -1.5}),
     ],
 )
 
@@ -312,7 +309,7 @@ concatenate: Op = Op(
     ),
     vjp=_vjp_concatenate,
     samples=lambda rng: [
-        Sample((_normal(rng, 2, 3), _normal(rng, 2, 4)), {"axis": 1}),
-        Sample((_normal(rng, 1, 3, 2), _normal(rng, 4, 3, 2), _normal(rng, 2, 3, 2)), {"axis": 0}),
+        Sample((normal(rng, 2, 3), normal(rng, 2, 4)), {"axis": 1}),
+        Sample((normal(rng, 1, 3, 2), normal(rng, 4, 3, 2), normal(rng, 2, 3, 2)), {"axis": 0}),
     ],
 )

@@ -61,13 +61,18 @@ def all_facts() -> list[Facts]:
 
 
 def _facts(op: Op, module: str, exported: str) -> Facts:
+    """Raises DslError, naming the op, when its declaration leaves something open."""
     samples = op.samples(np.random.default_rng(0))
+    try:
+        own = signature(op, samples)
+    except DslError as error:
+        raise DslError(f"{op.name}: {error}") from None
     graphs = [_applied(op, sample) for sample in samples]
     return Facts(
         op=op,
         module=module,
         exported=exported,
-        signature=signature(op, samples),
+        signature=own,
         gradient=op.vjp if isinstance(op.vjp, NoGradient) else _written_in(graphs),
         lowering=_once(_OPERATION.findall(module_text(op.name, graphs, op.name))),
     )

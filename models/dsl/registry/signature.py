@@ -59,6 +59,8 @@ def signature(op: Op, samples: Sequence[Sample]) -> Signature:
     """Raises DslError when the samples leave something open."""
     every = slots(samples)
     taken = [variant for sample in samples for variant in variants(op, sample, every)]
+    if not taken:
+        raise DslError("its shape rule refuses its samples")
     fewest = min(len(sample.inputs) for sample in samples)
     names: dict[Slot, str] = {}
     dtypes: dict[str, tuple[DType, ...]] = {}
@@ -77,7 +79,7 @@ def signature(op: Op, samples: Sequence[Sample]) -> Signature:
         inputs=tuple(inputs),
         open_ended=open_ended,
         attributes=_attributes(samples),
-        result=_result(op, {every.index(slot): name for slot, name in names.items()}, taken),
+        result=_result({every.index(slot): name for slot, name in names.items()}, taken),
         dtypes=dtypes,
     )
 
@@ -124,14 +126,14 @@ def _type_of(array: np.ndarray[Any, Any]) -> TensorType:
     return TensorType(array.shape, DType.of(array.dtype))
 
 
-def _result(op: Op, names: Mapping[int, str], taken: Sequence[Variant]) -> str:
+def _result(names: Mapping[int, str], taken: Sequence[Variant]) -> str:
     """The slot that always has the result's dtype, or the one dtype that all results have."""
     for i, name in names.items():
         if all(variant.result.dtype is variant.dtypes[i] for variant in taken):
             return name
     found = {variant.result.dtype.label for variant in taken}
     if len(found) > 1:
-        raise DslError(f"{op.name}: its result is one of {', '.join(sorted(found))}, by no rule")
+        raise DslError(f"its result is one of {', '.join(sorted(found))}, by no rule")
     return found.pop()
 
 
@@ -140,7 +142,7 @@ def _attributes(samples: Sequence[Sample]) -> dict[str, str]:
     kinds = {}
     for name in dict.fromkeys(name for sample in samples for name in sample.attrs):
         values = [sample.attrs[name] for sample in samples if name in sample.attrs]
-        kinds[name] = _kind(values) + ("?" if len(values) < len(samples) else "")
+        kinds[name] = _kind(name, values) + ("?" if len(values) < len(samples) else "")
     return kinds
 
 
@@ -154,11 +156,13 @@ _KINDS: dict[type, str] = {
 }
 
 
-def _kind(values: Sequence[Any]) -> str:
+def _kind(name: str, values: Sequence[Any]) -> str:
     """The kind that all of these values have: `integer`, `dtype`, `integer[][]`, ..."""
-    if all(isinstance(value, tuple) for value in values):
-        return f"{_kind([item for value in values for item in value])}[]"
+    if values and all(isinstance(value, tuple) for value in values):
+        return f"{_kind(name, [item for value in values for item in value])}[]"
     kinds = {_KINDS.get(type(value), "function") for value in values}
     if kinds == {"integer", "number"}:
         return "number"
-    return " or ".join(sorted(kinds))
+    if len(kinds) != 1:
+        raise DslError(f"its samples have {' or '.join(sorted(kinds)) or 'nothing'} in {name}")
+    return kinds.pop()
