@@ -5,15 +5,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.functions import recurrent
+from models.dsl.graph import make_graph
 from models.dsl.nn import GRU
 from models.dsl.trace import trace
+from models.dsl.types import DType
 from tests.models.graphs import type_of
 
 if TYPE_CHECKING:
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from models.dsl.graph import Graph, Tensor
-    from models.dsl.types import DType, TensorType
+    from models.dsl.types import TensorType
 
     Array = NDArray[Any]
 
@@ -118,6 +125,36 @@ CASES = [
         (1, 2), (False, True), (True, False), (False, True), (True, False), (5, 1), (4, HIDDEN)
     )
 ]
+
+
+CASE = Case(
+    layers=2, bidirectional=True, bias=True, batch_first=True, given_h0=True, steps=5, inputs=4
+)
+ONE_LAYER = dataclasses.replace(CASE, layers=1, bidirectional=False, batch_first=False)
+# "blocks" is the fused form of a long sequence: here with two blocks of two steps, and one more.
+FORMS = (*f.GRU_FORMS, "blocks")
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+each_form = pytest.mark.parametrize("form", FORMS)
+
+
+def graph_of(case: Case, form: str, *, dtype: DType = DType.F64, name: str = "gru") -> Graph:
+    """(x, h0 if given, the weights) -> (y, h_n)."""
+    with pytest.MonkeyPatch.context() as patch:
+        if form == "blocks":
+            patch.setattr(recurrent, "UNROLLED_STEPS", 2)
+            patch.setattr(recurrent, "BLOCK_STEPS", 2)
+        return case.graph(dtype, "fused" if form == "blocks" else form, name)
+
+
+def arrays_of(case: Case, dtype: DType = DType.F64) -> list[Array]:
+    """What `graph_of` takes."""
+    return [*case.inputs_of(dtype).values(), *case.weights(dtype).values()]
+
+
+def joined(graph: Graph, name: str = "joined") -> Graph:
+    """The graph with y and h_n as one result."""
+    flat = [ops.reshape(output, shape=(output.type.size,)) for output in graph.outputs]
+    return make_graph(name, graph.inputs, (ops.concatenate(*flat, axis=0),), {}, {})
 
 
 def torch_answers() -> dict[str, tuple[Array, Array]]:

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.dsl import functions as f
-from models.dsl import ops
 from models.dsl.evaluate import evaluate
 from models.dsl.functions import recurrent
 from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
@@ -19,7 +18,20 @@ from models.dsl.ops.record import Loop
 from models.dsl.types import DType, TensorType, TypeRuleError
 from tests.models.compiled import Compiled
 from tests.models.graphs import check_gradient, gradient_graph, run
-from tests.models.gru_cases import BATCH, CASES, HIDDEN, Case, torch_answers
+from tests.models.gru_cases import (
+    BATCH,
+    CASE,
+    FORMS,
+    HIDDEN,
+    ONE_LAYER,
+    Case,
+    arrays_of,
+    each_case,
+    each_form,
+    graph_of,
+    joined,
+    torch_answers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,26 +42,6 @@ if TYPE_CHECKING:
 
 F32, F64 = DType.F32, DType.F64
 ANSWERS = torch_answers()
-CASE = Case(
-    layers=2, bidirectional=True, bias=True, batch_first=True, given_h0=True, steps=5, inputs=4
-)
-ONE_LAYER = dataclasses.replace(CASE, layers=1, bidirectional=False, batch_first=False)
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-# "blocks" is the fused form of a long sequence: here with two blocks of two steps, and one more.
-each_form = pytest.mark.parametrize("form", [*f.GRU_FORMS, "blocks"])
-
-
-def graph_of(case: Case, form: str, *, dtype: DType = F64, name: str = "gru") -> Graph:
-    """The graph of a case, whose weights are inputs too."""
-    with pytest.MonkeyPatch.context() as patch:
-        if form == "blocks":
-            patch.setattr(recurrent, "UNROLLED_STEPS", 2)
-            patch.setattr(recurrent, "BLOCK_STEPS", 2)
-        return case.graph(dtype, "fused" if form == "blocks" else form, name)
-
-
-def arrays_of(case: Case, dtype: DType = F64) -> list[Array]:
-    return [*case.inputs_of(dtype).values(), *case.weights(dtype).values()]
 
 
 # --- the equations
@@ -141,7 +133,7 @@ def loops(graph: Graph) -> int:
 @pytest.mark.parametrize("case", [CASE, ONE_LAYER], ids=["two_layers", "one_layer"])
 def test_each_form_is_what_it_says(case: Case) -> None:
     readers = case.layers * case.directions
-    counted = {form: matmuls(graph_of(case, form)) for form in (*f.GRU_FORMS, "blocks")}
+    counted = {form: matmuls(graph_of(case, form)) for form in FORMS}
     decomposed, hoisted = 2 * case.steps * readers, (1 + case.steps) * readers
     assert counted == {
         "unrolled": decomposed, "loop": decomposed, "fused": hoisted, "blocks": hoisted
@@ -245,12 +237,6 @@ def test_the_dtype_reaches_every_node(dtype: DType, form: str) -> None:
 # --- gradients
 
 
-def joined(graph: Graph, name: str = "joined") -> Graph:
-    """The graph with y and h_n as one result."""
-    flat = [ops.reshape(output, shape=(output.type.size,)) for output in graph.outputs]
-    return make_graph(name, graph.inputs, (ops.concatenate(*flat, axis=0),), {}, {})
-
-
 @each_form
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_gradients_of_everything(form: str, bidirectional: bool) -> None:
@@ -263,7 +249,7 @@ def test_gradients_of_everything(form: str, bidirectional: bool) -> None:
 
 def test_forms_agree_about_gradients_through_layers() -> None:
     rng, arrays = np.random.default_rng(4), arrays_of(CASE)
-    graphs = {form: joined(graph_of(CASE, form)) for form in (*f.GRU_FORMS, "blocks")}
+    graphs = {form: joined(graph_of(CASE, form)) for form in FORMS}
     upstream = rng.normal(size=graphs["loop"].outputs[0].shape)
     wanted = evaluate(gradient_graph(graphs["unrolled"]), [*arrays, upstream], {})
     for form, graph in graphs.items():
@@ -337,7 +323,7 @@ PLAIN = Case(
 )
 ONCE = dataclasses.replace(CASE, steps=1)
 COMPILED = [
-    *((CASE, form) for form in (*f.GRU_FORMS, "blocks")),
+    *((CASE, form) for form in FORMS),
     (PLAIN, "loop"),
     (PLAIN, "fused"),
     (ONCE, "loop"),

@@ -76,6 +76,19 @@ def test_values_that_no_gru_has(key: str) -> None:
         dataclasses.replace(CONFIG, **wrong)
 
 
+def test_a_form_that_does_not_take_the_configuration_is_replaced_and_says_why() -> None:
+    config = config_from_shapes(SHAPES, steps=5, batch=2, form="fused")
+    assert (config.form, config.fallback) == ("fused", None)
+    config = config_from_shapes(SHAPES, steps=1, batch=2, form="fused")
+    assert config.form == "unrolled"
+    assert config.fallback == "fused: one step has no other to share a matmul with"
+    config = config_from_shapes(SHAPES, steps=1_000_000, batch=2, form="fused")
+    assert config.form == "loop"
+    assert config.fallback == "fused: 96000000 bytes of gates, at most 67108864 are kept"
+    with pytest.raises(ConfigError, match="form: wanted unrolled, got fused: one step"):
+        dataclasses.replace(CONFIG, steps=1, form="fused")
+
+
 def test_entry_points() -> None:
     both = program(CONFIG)
     run, step = both.graphs
