@@ -47,7 +47,9 @@ def linear(
         product = ops.convert(matmul_transposed(rows, weight, dtype=DType.F32), dtype=x.dtype)
     else:
         product = matmul_transposed(rows, weight, dtype=x.dtype)
-    product = product if bias is None else product + along_last(bias, product)
+    if bias is not None:
+        wide = bias if bias.dtype is x.dtype else ops.convert(bias, dtype=x.dtype)
+        product = product + along_last(wide, product)
     return ops.reshape(product, shape=(*x.shape[:-1], weight.shape[0]))
 
 

@@ -73,8 +73,10 @@ def _operator(facts: Facts) -> dict[str, Any]:
 def _markdown(facts: Sequence[Facts]) -> str:
     modules = dict.fromkeys(one.module for one in facts)
     ops = [read(_path(module)) for module in modules]
-    functions = [read(path) for path in sorted((_DSL / "functions").glob("[!_]*.py"))]
-    others = [read(_DSL / f"{name}.py") for name in ("nn",)]
+    functions, layers = (
+        [read(path) for path in sorted((_DSL / package).glob("[!_]*.py"))]
+        for package in ("functions", "nn")
+    )
     differentiable = sum(not isinstance(one.gradient, NoGradient) for one in facts)
     parts = [
         "# Operators",
@@ -83,14 +85,14 @@ def _markdown(facts: Sequence[Facts]) -> str:
         f"- {len(facts)} ops, {differentiable} with a gradient and {len(facts) - differentiable} "
         f"that say why they have none: {_links('ops', ops)}\n"
         f"- Functions over ops: {_links('functions', functions)}\n"
-        f"- Beside them: {_links('dsl', others)}",
+        f"- Modules, which own weights: {_links('nn', layers)}",
         _legend(),
     ]
     for module, file in zip(modules, ops, strict=True):
         rows = [_op_row(one) for one in facts if one.module == module]
         header = ("op", "computes", "gradient", "in MLIR")
         parts += [f"## {_title('ops', file)}", file.doc, _table(header, rows)]
-    for package, listed in (("functions", functions), ("dsl", others)):
+    for package, listed in (("functions", functions), ("nn", layers)):
         for file in listed:
             rows = [(f"`{one.call}`", one.doc) for one in file.definitions]
             parts += [f"## {_title(package, file)}", file.doc, _table(("", "computes"), rows)]

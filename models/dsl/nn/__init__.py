@@ -1,0 +1,11 @@
+"""Modules: the parts of a model that own weights.
+
+The names that a file has in its `__all__` are the names of this package. The parameters of a layer
+that PyTorch has too are called as in its state_dict.
+"""
+
+from models.dsl.nn.convolution import *
+from models.dsl.nn.linear import *
+from models.dsl.nn.module import *
+from models.dsl.nn.normalization import *
+from models.dsl.nn.recurrent import *
