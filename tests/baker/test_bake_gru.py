@@ -1,0 +1,398 @@
+"""`bake gru`, from random weights to answers that are those of the formula."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import numpy as np
+import pytest
+from rich.console import Console
+from safetensors.numpy import save_file
+
+from baker import inspect
+from baker.arrays import TOLERANCE
+from baker.cli import app
+from baker.gru import GruOrder, bake_gru
+from baker.stages import BakeError
+from baker.targets import embedded_elfs
+from baker.weights.source import BadFile, NoWeights, UnsupportedType
+from models.bundle import (
+    GOLDEN,
+    VMFB,
+    ArraysManifest,
+    Corrupt,
+    read_manifest_of,
+    record_file,
+    verify_files,
+    write_manifest,
+)
+from models.config import ConfigError
+from server.runtime.cpu import UnsupportedCpu
+from server.runtime.load import open_arrays
+from tests.conftest import Silent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float32]
+
+S, B, D, H, LAYERS = 5, 2, 3, 4, 2
+_OTHER = {"x86_64": ("aarch64", 183), "aarch64": ("x86_64-v3", 62)}
+
+
+def weights() -> dict[str, Array]:
+    """Those of a torch.nn.GRU(D, H, num_layers=LAYERS), by its names."""
+    rng = np.random.default_rng(7)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in range(LAYERS):
+        shapes |= {
+            f"weight_ih_l{layer}": (3 * H, D if layer == 0 else H),
+            f"weight_hh_l{layer}": (3 * H, H),
+            f"bias_ih_l{layer}": (3 * H,),
+            f"bias_hh_l{layer}": (3 * H,),
+        }
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def formula(x: NDArray[Any], h: NDArray[Any], layer: int) -> NDArray[Any]:
+    """A step of a layer, in float64, from PyTorch's documentation of GRU."""
+    stored = {name: value.astype(np.float64) for name, value in weights().items()}
+    gates = x @ stored[f"weight_ih_l{layer}"].T + stored[f"bias_ih_l{layer}"]
+    state = h @ stored[f"weight_hh_l{layer}"].T + stored[f"bias_hh_l{layer}"]
+    r, z = (
+        1 / (1 + np.exp(-gates[:, part] - state[:, part]))
+        for part in (slice(0, H), slice(H, 2 * H))
+    )
+    n = np.tanh(gates[:, 2 * H :] + r * state[:, 2 * H :])
+    return np.asarray((1 - z) * n + z * h)
+
+
+def expected(x: Array, h0: Array) -> tuple[NDArray[Any], NDArray[Any]]:
+    """y (S, B, H) and h_n (LAYERS, B, H)."""
+    inputs, last = list(x.astype(np.float64)), []
+    for layer in range(LAYERS):
+        states = [h0[layer].astype(np.float64)]
+        for row in inputs:
+            states.append(formula(row, states[-1], layer))
+        inputs = states[1:]
+        last.append(states[-1])
+    return np.stack(inputs), np.stack(last)
+
+
+def order(weights: Path, out: Path, **options: object) -> GruOrder:
+    asked: dict[str, Any] = {
+        "steps": S,
+        "batch": B,
+        "batch_first": False,
+        "form": None,
+        "target": "host",
+    }
+    return GruOrder(weights=weights, out=out, **{**asked, **options})
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "model.safetensors"
+    save_file(weights(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundle(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bake_gru(order(file, tmp_path_factory.mktemp("gru") / "sensor"), Silent())
+
+
+@pytest.fixture(scope="module")
+def sequence() -> tuple[Array, Array]:
+    rng = np.random.default_rng(8)
+    return rng.normal(size=(S, B, D)).astype("f4"), rng.normal(size=(LAYERS, B, H)).astype("f4")
+
+
+def copy_of(bundle: Path, place: Path) -> Path:
+    place.mkdir()
+    for path in bundle.iterdir():
+        (place / path.name).write_bytes(path.read_bytes())
+    return place
+
+
+# The bundle.
+
+
+def test_what_is_in_it(bundle: Path, file: Path) -> None:
+    manifest = read_manifest_of(bundle, ArraysManifest)
+    verify_files(bundle, manifest)
+    names = ["golden.bin", "manifest.json", "model.vmfb", "params.irpa"]
+    assert sorted(path.name for path in bundle.iterdir()) == names
+    assert manifest.sources == (record_file(file),)
+    assert (manifest.config["hidden"], manifest.config["layers"]) == (H, LAYERS)
+    run, step = manifest.functions
+    assert [(spec.name, spec.shape, spec.default) for spec in run.inputs] == [
+        ("x", (S, B, D), "none"),
+        ("h0", (LAYERS, B, H), "zeros"),
+    ]
+    assert [(spec.name, spec.shape) for spec in run.outputs] == [
+        ("y", (S, B, H)),
+        ("h_n", (LAYERS, B, H)),
+    ]
+    assert [spec.takes for spec in step.outputs] == [None, "h"]
+
+
+def test_inspect_and_verify(bundle: Path, tmp_path: Path) -> None:
+    console = Console(record=True, width=200)
+    inspect.show(bundle, console)
+    assert inspect.verify(bundle, console)
+    said = console.export_text()
+    for fact in ("x f32[5, 2, 3], h0 f32[2, 2, 4] or zeros -> y", "in the place of h", "passed"):
+        assert fact in said
+    changed = copy_of(bundle, tmp_path / "changed")
+    golden = np.fromfile(changed / GOLDEN, "<f4")
+    golden[-1] += 10 * TOLERANCE
+    golden.tofile(changed / GOLDEN)
+    with pytest.raises(Corrupt, match=r"golden.bin differs"):
+        inspect.verify(changed, console)
+    manifest = read_manifest_of(changed, ArraysManifest)
+    files = tuple(record_file(changed / record.name) for record in manifest.files)
+    write_manifest(changed, replace(manifest, files=files))
+    assert not inspect.verify(changed, console)
+    assert re.search(r"a value differs by 0.001 at step: h\b", console.export_text())
+    (changed / GOLDEN).write_bytes(b"short")
+    with pytest.raises(Corrupt, match=r"golden.bin has 5 bytes"):
+        open_arrays(changed, threads=None)
+
+
+def test_another_machine(bundle: Path, file: Path, tmp_path: Path) -> None:
+    target, machine = _OTHER[platform.machine()]
+    made = bake_gru(order(file, tmp_path / "other", target=target), Silent())
+    assert {elf.machine for elf in embedded_elfs((made / VMFB).read_bytes())} == {machine}
+    assert (made / GOLDEN).read_bytes() == (bundle / GOLDEN).read_bytes()
+    console = Console(record=True, width=200)
+    assert inspect.verify(made, console)
+    assert "not checked, this machine cannot run the program" in console.export_text()
+    with pytest.raises(UnsupportedCpu):
+        open_arrays(made, threads=None)
+
+
+# What is refused, and what is left then.
+
+
+def without(name: str) -> dict[str, Array]:
+    return {key: value for key, value in weights().items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "error", "message"),
+    [
+        (without("weight_hh_l0"), ConfigError, "weight_hh_l0: wanted a matrix"),
+        (without("bias_hh_l1"), ConfigError, r"bias_hh_l1: wanted \(12,\), got no such tensor"),
+        (
+            weights() | {"weight_hh_l1": np.zeros((12, 5), np.float32)},
+            ConfigError,
+            r"weight_hh_l1: wanted \(12, 4\), got \(12, 5\)",
+        ),
+        (
+            weights() | {"lin.weight": np.zeros((2, 4), np.float32)},
+            ConfigError,
+            "lin.weight: wanted no such tensor",
+        ),
+        (
+            weights() | {"bias_hh_l0": np.zeros(12, np.float64)},
+            UnsupportedType,
+            "tensor bias_hh_l0 is F64, wanted one of F32, F16, BF16",
+        ),
+    ],
+    ids=["missing", "no bias", "shape", "unknown", "dtype"],
+)
+def test_weights_that_are_no_gru(
+    tmp_path: Path, tensors: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(error, match=message):
+        bake_gru(order(tmp_path / "model.safetensors", tmp_path / "gru"), Silent())
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_files_that_are_no_weights(tmp_path: Path) -> None:
+    with pytest.raises(NoWeights, match="pass a safetensors file"):
+        bake_gru(order(tmp_path, tmp_path / "gru"), Silent())
+    (tmp_path / "model").write_bytes(b"GGUF and so on")
+    with pytest.raises(BadFile, match="is not a whole safetensors file"):
+        bake_gru(order(tmp_path / "model", tmp_path / "gru"), Silent())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"steps": 0}, "steps: wanted"), ({"batch": -1}, "batch: wanted"), ({"form": "x"}, "form: ")],
+    ids=str,
+)
+def test_options_that_do_not_fit(
+    file: Path, tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        bake_gru(order(file, tmp_path / "gru", **options), Silent())
+    assert not list(tmp_path.iterdir())
+
+
+class Interrupted(Silent):
+    """A progress in which Ctrl-C comes when a stage begins."""
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    @contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
+        if name == self._at:
+            raise KeyboardInterrupt
+        with super().stage(name, total) as advance:
+            yield advance
+
+
+@pytest.mark.parametrize("at", ["lower to StableHLO", "write the weights", "compile"])
+def test_an_interrupted_bake_leaves_nothing(file: Path, tmp_path: Path, at: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        bake_gru(order(file, tmp_path / "gru"), Interrupted(at))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_program_that_is_not_the_model_is_not_put_in_place(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baker.arrays.TOLERANCE", 0.0)
+    with pytest.raises(BakeError, match=r"the compiled program is not the model: .* differs by"):
+        bake_gru(order(file, tmp_path / "gru"), Silent())
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_of_language_models_are_not_there() -> None:
+    from typer.testing import CliRunner
+
+    result = CliRunner().invoke(app, ["gru", "--weights", "x", "--context", "64"])
+    assert result.exit_code == 2
+    assert "No such option" in result.output
+
+
+# Served.
+
+
+def command(name: str, *arguments: object, env: dict[str, str] | None = None) -> list[Any]:
+    code = {
+        "serve": "from server.cli import main; main()",
+        "generate": "from server.terminal.cli import generate; generate()",
+    }[name]
+    environment = {"PATH": "", "PYTHONPATH": ".", "NO_COLOR": "1", "COLUMNS": "200", **(env or {})}
+    return [[sys.executable, "-c", code, *map(str, arguments)], environment]
+
+
+@pytest.fixture(scope="module")
+def client(bundle: Path) -> Iterator[httpx.Client]:
+    line, environment = command("serve", bundle, "--port", "0", "--threads", "1")
+    with subprocess.Popen(
+        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            found = re.search(r"serves gru \(f32\) at (http://127\.0\.0\.1:\d+)", said)
+            assert found, said
+            with httpx.Client(base_url=found[1], timeout=10) as client:
+                yield client
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+
+
+def run_json(client: httpx.Client, function: str, **inputs: Array) -> dict[str, Array]:
+    body = {"function": function, "inputs": {k: v.tolist() for k, v in inputs.items()}}
+    response = client.post("/run", json=body)
+    assert response.status_code == 200, response.text
+    return {k: np.array(v, np.float32) for k, v in response.json()["outputs"].items()}
+
+
+def run_raw(client: httpx.Client, function: str, **inputs: Array) -> dict[str, Array]:
+    shapes = (f"{name}={'x'.join(map(str, array.shape))}" for name, array in inputs.items())
+    response = client.post(
+        "/run",
+        content=b"".join(array.tobytes() for array in inputs.values()),
+        headers={
+            "Content-Type": "application/octet-stream",
+            "Accept": "application/octet-stream",
+            "X-Hearth-Function": function,
+            "X-Hearth-Inputs": ", ".join(shapes),
+        },
+    )
+    assert response.status_code == 200, response.text
+    values, found = np.frombuffer(response.content, "<f4"), {}
+    for part in response.headers["X-Hearth-Outputs"].split(", "):
+        name, sizes = part.split("=")
+        shape = tuple(map(int, sizes.split("x")))
+        found[name] = values[: np.prod(shape)].reshape(shape)
+        values = values[np.prod(shape) :]
+    assert not values.size
+    return found
+
+
+@pytest.mark.parametrize("ask", [run_json, run_raw])
+def test_the_answers_are_those_of_the_formula(
+    client: httpx.Client,
+    sequence: tuple[Array, Array],
+    ask: Callable[..., dict[str, Array]],
+) -> None:
+    x, h0 = sequence
+    for given in ({"x": x, "h0": h0}, {"x": x}):
+        y, h_n = expected(x, given.get("h0", np.zeros_like(h0)))
+        found = ask(client, "run", **given)
+        np.testing.assert_allclose(found["y"], y, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(found["h_n"], h_n, rtol=0, atol=2e-6)
+
+
+def test_both_forms_have_the_same_bits(client: httpx.Client, sequence: tuple[Array, Array]) -> None:
+    x, h0 = sequence
+    in_json, raw = (ask(client, "run", x=x, h0=h0) for ask in (run_json, run_raw))
+    assert {k: v.tobytes() for k, v in in_json.items()} == {k: v.tobytes() for k, v in raw.items()}
+
+
+def test_step_by_step_is_run(client: httpx.Client, sequence: tuple[Array, Array]) -> None:
+    x, h = sequence
+    whole = run_raw(client, "run", x=x, h0=h)
+    for row, wanted, ask in zip(x, whole["y"], itertools.cycle((run_raw, run_json)), strict=False):
+        found = ask(client, "step", x=row, h=h)
+        np.testing.assert_allclose(found["y"], wanted, rtol=0, atol=1e-6)
+        h = found["h"]
+    np.testing.assert_allclose(h, whole["h_n"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "message"),
+    [
+        (("--cache-ram", "0"), {}, "cache_ram: only for a language model.*(from --cache-ram)"),
+        ((), {"HEARTH_CACHE_DIR": "c"}, "cache_dir: only for a .*(from HEARTH_CACHE_DIR)"),
+    ],
+    ids=["flag", "environment"],
+)
+def test_settings_of_language_models_are_refused(
+    bundle: Path, arguments: tuple[str, ...], env: dict[str, str], message: str
+) -> None:
+    line, environment = command("serve", bundle, "--port", "0", *arguments, env=env)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(message.replace("(", r"\(").replace(")", r"\)"), done.stderr), done.stderr
+
+
+def test_a_language_model_is_wanted_for_text(bundle: Path) -> None:
+    line, environment = command("generate", bundle, "Once upon a time")
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert "holds functions on arrays, wanted a language model" in done.stderr
+    assert "Traceback" not in done.stderr
