@@ -59,7 +59,7 @@ def bake_gru(order: GruOrder, progress: Progress) -> Path:
             batch_first=order.batch_first,
         )
         target = find_target(order.target)
-    with progress.stage("trace the model"):
+    with progress.stage(f"trace the model, {_form(config)}"):
         model = ArraysModel(
             architecture="gru",
             config=dataclasses.asdict(config),
@@ -80,6 +80,11 @@ def _chosen(order: GruOrder) -> GruDefaults:
         if (value := getattr(order, field.name)) is not None
     }
     return dataclasses.replace(defaults, **said)
+
+
+def _form(config: GruConfig) -> str:
+    """The form that it has, and if another was asked for, why not that one."""
+    return config.form if config.fallback is None else f"{config.form} ({config.fallback})"
 
 
 def _name(config: GruConfig, target: Target) -> str:

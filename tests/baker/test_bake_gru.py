@@ -258,6 +258,14 @@ class Interrupted(Silent):
             yield advance
 
 
+def test_a_form_that_is_of_no_use_is_said(file: Path, tmp_path: Path) -> None:
+    """In the name of a stage, where this bake then ends."""
+    stage = "trace the model, unrolled (fused: one step has no other to share a matmul with)"
+    asked = order(file, tmp_path / "gru", steps=1, form="fused")
+    with pytest.raises(KeyboardInterrupt):
+        bake_gru(asked, Interrupted(stage))
+
+
 @pytest.mark.parametrize("at", ["lower to StableHLO", "write the weights", "compile"])
 def test_an_interrupted_bake_leaves_nothing(file: Path, tmp_path: Path, at: str) -> None:
     with pytest.raises(KeyboardInterrupt):
