@@ -1,0 +1,117 @@
+"""Every layer in every float dtype: what goes in comes out, and no node on the way loses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from models.dsl import functions as f
+from models.dsl import nn
+from models.dsl.evaluate import evaluate
+from models.dsl.graph import Apply, Tensor
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType, TypeRuleError
+from tests.models.compiled import Compiled
+from tests.models.layer_cases import LAYERS, layer_arrays, layer_graph
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+DTYPES = (DType.F32, DType.BF16, DType.F16)
+each_layer = pytest.mark.parametrize("name", LAYERS)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.label)
+
+
+def assert_near(found: Array, wanted: Array, dtype: DType) -> None:
+    """Within some roundings of the dtype, of values that add up to some units."""
+    assert found.dtype == dtype.numpy
+    step = float(ml_dtypes.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
+    np.testing.assert_allclose(
+        found.astype(np.float64), wanted.astype(np.float64), rtol=8 * step, atol=8 * step
+    )
+
+
+@each_layer
+@each_dtype
+def test_no_node_loses_the_dtype(name: str, dtype: DType) -> None:
+    """Products of f16 and bf16 alone are summed in f32, and rounded once."""
+    graph = layer_graph(name, dtype)
+    assert graph.outputs[0].dtype is dtype
+    for node in graph.nodes:
+        assert isinstance(node.origin, Apply)
+        in_f32 = node.origin.op.name in ("project", "dot_general") and node.dtype is DType.F32
+        assert in_f32 or node.dtype is dtype or not node.dtype.is_float, node
+
+
+@each_layer
+@each_dtype
+def test_it_computes_what_float64_does(name: str, dtype: DType) -> None:
+    graph, exact = layer_graph(name, dtype), layer_graph(name, DType.F64)
+    arrays = layer_arrays(graph)
+    (found,) = evaluate(graph, arrays, {})
+    (wanted,) = evaluate(exact, [array.astype(np.float64) for array in arrays], {})
+    assert_near(found, wanted, dtype)
+
+
+@each_layer
+@each_dtype
+def test_compiled_it_does_too(name: str, dtype: DType, compiled: Compiled) -> None:
+    graph, exact = layer_graph(name, dtype), layer_graph(name, DType.F64)
+    arrays = layer_arrays(graph)
+    (found,) = compiled(graph.name, *arrays)
+    (wanted,) = evaluate(exact, [array.astype(np.float64) for array in arrays], {})
+    assert_near(found, wanted, dtype)
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "linear"])
+def test_a_layer_of_another_dtype_is_refused_by_name(name: str) -> None:
+    """An op with f16 and f32 inputs says which it is; there is no promotion that would hide it."""
+    with pytest.raises(TypeRuleError, match=r"^\w+\(.*f16\[.*f32\[|^\w+\(.*f32\[.*f16\["):
+        layer_graph(name, DType.F16, of=DType.F32)
+
+
+def test_a_layer_that_loses_its_dtype_fails_when_it_is_built() -> None:
+    class Careless(nn.Module):
+        def __init__(self) -> None:
+            self.weight = nn.parameter(3, dtype=DType.F32)
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * f.along_last(self.weight, x)
+
+    layer = Careless()
+    with pytest.raises(TypeRuleError, match=r"multiply\(bf16\[2, 3\], f32\[2, 3\]\): wanted"):
+        trace(
+            "careless", lambda x: (layer(x),), {"x": TensorType((2, 3), DType.BF16)},
+            parameters=layer.parameters(),
+        )  # fmt: skip
+
+
+def test_batch_norm_keeps_running_statistics() -> None:
+    """A training step gives them as results, which take the place of the parameters."""
+    layer = nn.BatchNorm(2, 1e-5, dtype=DType.F64)
+    x = np.random.default_rng(0).normal(size=(5, 2, 3))
+    parameters = {name: np.full(2, 0.5) for name in layer.parameters()}
+    graph = trace(
+        "train", lambda x: layer.train(x, momentum=0.25), {"x": TensorType(x.shape, DType.F64)},
+        parameters=layer.parameters(),
+    )  # fmt: skip
+    y, mean, variance = evaluate(graph, [x], parameters)
+    over = (0, 2)
+    apart = x - x.mean(over, keepdims=True)
+    np.testing.assert_allclose(y, apart / np.sqrt(x.var(over, keepdims=True) + 1e-5) * 0.5 + 0.5)
+    np.testing.assert_allclose(mean, 0.75 * 0.5 + 0.25 * x.mean(over))
+    np.testing.assert_allclose(variance, 0.75 * 0.5 + 0.25 * x.var(over, ddof=1))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """Every layer in every dtype, as one module."""
+    graphs = [layer_graph(name, dtype) for name in LAYERS for dtype in DTYPES]
+    return Compiled(graphs, tmp_path_factory.mktemp("layers"))
