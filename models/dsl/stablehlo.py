@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from models.dsl.graph import Apply, Graph
 from models.dsl.ops.creation import literal
 from models.dsl.ops.record import Loop, Lowering, integers
-from models.dsl.types import DslError, DType, TensorType
+from models.dsl.types import COMPILED, DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ _Typed: TypeAlias = tuple[str, TensorType]
 def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str:
     """The module `name` with one function for each graph.
 
-    Raises DslError when two graphs give one parameter different types, and for an operand that
-    nothing gives.
+    Raises DslError when two graphs give one parameter different types, for an operand that nothing
+    gives, and for a dtype that is not compiled.
     """
     parameters: dict[str, TensorType] = {}
     for graph in graphs:
@@ -52,6 +52,7 @@ def _function(graph: Graph) -> Iterator[str]:
     storage = {argument: result for result, argument in graph.in_place.items()}
     arguments = []
     for i, tensor in enumerate(graph.inputs):
+        _compiled(tensor)
         in_place = f" {{iree.abi.output = {storage[i]} : index}}" if i in storage else ""
         arguments.append(f"{ids[id(tensor)]}: {tensor.type.mlir}{in_place}")
     results = ", ".join(tensor.type.mlir for tensor in graph.outputs)
@@ -69,6 +70,7 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
     """The lines of a graph's nodes; `ids` has the names of what they read, and gets theirs."""
     for i, node in enumerate(graph.nodes):
         assert isinstance(node.origin, Apply)
+        _compiled(node)
         types = tuple(source.type for source in node.inputs)
         lowering = node.origin.op.lower(types, node.type, node.origin.attrs)
         own, reader = f"{prefix}{i}", f"{node.origin.op.name} in {graph.name}"
@@ -79,6 +81,11 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
         else:
             ids[id(node)] = own
             yield from _node(own, lowering, operands, node.type)
+
+
+def _compiled(tensor: Tensor) -> None:
+    if tensor.dtype not in COMPILED:
+        raise DslError(f"{tensor}: {tensor.dtype.label} is not compiled")
 
 
 def _known(tensor: Tensor, ids: Mapping[int, str], reader: str) -> str:

@@ -173,6 +173,20 @@ def test_an_op_s_constants_follow_its_inputs() -> None:
     assert '%v0 = "stablehlo.reduce"(%arg0, %v0c0)' in text
 
 
+def test_a_dtype_that_is_not_compiled_raises() -> None:
+    """The compiler would take f64 for f32, and the caller's bytes with it."""
+    of = {"x": TensorType((2,), DType.F64)}
+    with pytest.raises(DslError, match=r"<input x: f64\[2\]>: f64 is not compiled"):
+        module_text("m", [trace("g", lambda x: (x,), of)], "model")
+    inside = trace(
+        "g",
+        lambda x: (ops.convert(ops.tanh(ops.convert(x, dtype=DType.F64)), dtype=DType.F32),),
+        {"x": TensorType((2,), DType.F32)},
+    )
+    with pytest.raises(DslError, match=r"<convert: f64\[2\]>: f64 is not compiled"):
+        module_text("m", [inside], "model")
+
+
 def test_a_missing_operand_raises() -> None:
     """A node, a weight or an argument left out: it is named, and no other takes its place."""
     norm = nn.RMSNorm(2, 1e-6)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from models.dsl.ops import NoGradient
 from models.dsl.registry.facts import all_facts
 from models.dsl.registry.source import File, read
-from models.dsl.types import FLOATS, NUMBERS, DType
+from models.dsl.types import COMPILED, FLOATS, NUMBERS, DType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -118,9 +118,10 @@ def _legend() -> str:
         f"*{name}*: {', '.join(dtype.label for dtype in DType if dtype in dtypes)}"
         for name, dtypes in _GROUPS.items()
     )
+    numpy = ", ".join(dtype.label for dtype in DType if dtype not in COMPILED)
     return (
         "How an op is called: inputs by position, attributes by name. Inputs with the same letter "
-        f"have the same dtype. Dtypes are {groups}."
+        f"have the same dtype. Dtypes are {groups}. {numpy} is NumPy's alone, and is not compiled."
     )
 
 

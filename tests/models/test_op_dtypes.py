@@ -1,0 +1,67 @@
+"""Every op in the narrow floats: what is compiled has NumPy's value and type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from models.dsl.evaluate import evaluate
+from models.dsl.ops import REGISTRY, Sample
+from models.dsl.registry.facts import all_facts
+from models.dsl.registry.signature import slots, variants
+from models.dsl.types import DType
+from tests.models.compiled import Compiled
+from tests.models.graphs import traced
+from tests.models.op_checks import samples_of
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Graph
+
+# And the distance of 1 from the next number.
+NARROW = {DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
+
+
+def narrowed(dtype: DType) -> dict[str, tuple[Graph, Sample]]:
+    """For each op that takes or gives that dtype, and no wider float beside it, a sample of it."""
+    found = {}
+    for op in REGISTRY.values():
+        samples = samples_of(op)
+        for variant in (one for own in samples for one in variants(op, own, slots(samples))):
+            if {one for one in variant.dtypes if one and one.is_float} == {dtype}:
+                sample = variant.sample
+                name = f"{op.name}_{dtype.label}"
+                graph = traced(
+                    lambda *xs, op=op, attrs=sample.attrs: op(*xs, **attrs), sample.inputs, name
+                )
+                found[op.name] = graph, sample
+                break
+    return found
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    graphs = [graph for dtype in NARROW for graph, _ in narrowed(dtype).values()]
+    return Compiled(graphs, tmp_path_factory.mktemp("narrow"))
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=lambda dtype: dtype.label)
+def test_a_narrow_float_is_compiled(dtype: DType, compiled: Compiled) -> None:
+    """NumPy sums in f32 and rounds once; a program rounds as it goes."""
+    for graph, sample in narrowed(dtype).values():
+        (wanted,), (found,) = (
+            evaluate(graph, sample.inputs, {}),
+            compiled(graph.name, *sample.inputs),
+        )
+        assert found.dtype == wanted.dtype, graph.name
+        exact, given = wanted.astype(np.float64), found.astype(np.float64)
+        largest = np.abs(exact[np.isfinite(exact)]).max(initial=0.0)
+        error = 4 * NARROW[dtype] * largest
+        assert np.allclose(given, exact, rtol=0.0, atol=error), graph.name
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=lambda dtype: dtype.label)
+def test_every_op_that_is_said_to_take_it_is_looked_at(dtype: DType) -> None:
+    said = {one.op.name for one in all_facts() if dtype in sum(one.signature.dtypes.values(), ())}
+    assert said == narrowed(dtype).keys()
