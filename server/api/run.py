@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from server.api.array_bodies import (
     FUNCTION,
@@ -21,7 +22,7 @@ from server.api.array_bodies import (
 from server.api.disconnect import unless_disconnected
 from server.api.errors import ERRORS
 from server.api.service import ServingArrays
-from server.errors import InvalidRequest
+from server.errors import ClientDisconnected, InvalidRequest
 
 router = APIRouter(responses=ERRORS)
 
@@ -61,7 +62,7 @@ async def run(service: ServingArrays, request: Request) -> Response:
     The server keeps nothing between requests: a state that a function gives goes into the next
     request. The answer is JSON, or raw if the request's Accept names application/octet-stream.
     """
-    body = await request.body()
+    body = await _body(request)
     # Not in the event loop: of ten megabytes of JSON the others would notice.
     call = await asyncio.to_thread(_read, request, body, service)
     work = service.run(call.function.name, call.inputs)
@@ -71,6 +72,13 @@ async def run(service: ServingArrays, request: Request) -> Response:
         return Response(content, media_type=RAW, headers=headers)
     content = await asyncio.to_thread(write_json, call.function, outputs)
     return Response(content, media_type=_JSON)
+
+
+async def _body(request: Request) -> bytes:
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise ClientDisconnected("the client went away before its request was whole") from error
 
 
 def _read(request: Request, body: bytes, service: ServingArrays) -> Call:

@@ -1,1 +1,1 @@
-"""Which token comes next, and for whom."""
+"""Which token comes next, and for whom; which call comes next."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -437,6 +438,24 @@ def test_a_call_whose_client_is_gone_never_runs(gated: Gated) -> None:
         assert first.result().status_code == last.result().status_code == 200
         assert gated.runtime.calls == [1, 3]
         assert figure(figures(client), "runs_total", "step", "cancelled") == 1
+
+
+def test_a_client_that_goes_within_its_request_is_no_error(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = figures(client)
+    head = b"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
+    with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as sent:
+        sent.sendall(head)
+    for _ in range(200):
+        if figure(figures(client), "http_requests_total", "/run", "499") > figure(
+            before, "http_requests_total", "/run", "499"
+        ):
+            break
+        time.sleep(0.01)
+    else:
+        raise AssertionError("the request was not counted")
+    assert "error of the server's own" not in caplog.text
 
 
 def test_a_signal_lets_the_accepted_calls_finish(gated: Gated) -> None:
