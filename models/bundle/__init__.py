@@ -9,86 +9,11 @@ A bundle is a directory::
 and what its kind of program needs besides: language.py, arrays.py. common.py has what the kinds
 share, reading.py tells them apart.
 
-This package knows the standard library only: no arrays, no runtime, no compiler.
+This package knows the standard library only: no arrays, no runtime, no compiler. The names that a
+file has in its `__all__` are the names of this package.
 """
 
-from models.bundle.arrays import (
-    GOLDEN,
-    ArraysManifest,
-    ArraySpec,
-    FunctionSpec,
-    InputSpec,
-    OutputSpec,
-)
-from models.bundle.common import (
-    FORMAT,
-    MANIFEST,
-    PARAMETER_SCOPE,
-    PARAMETERS,
-    VMFB,
-    BundleError,
-    Compiler,
-    Corrupt,
-    FileRecord,
-    Manifest,
-    NotABundle,
-    Target,
-    WrongFormat,
-    WrongKind,
-    digest,
-    record_file,
-    verify_files,
-    write_manifest,
-)
-from models.bundle.language import (
-    CHAT_TEMPLATE,
-    PREFIX,
-    TOKENIZER,
-    CacheSpec,
-    EntryPoint,
-    Golden,
-    GoldenStep,
-    LanguageManifest,
-    SpecialTokens,
-)
-from models.bundle.reading import AnyManifest, parse_manifest, read_manifest, read_manifest_of
-
-__all__ = [
-    "CHAT_TEMPLATE",
-    "FORMAT",
-    "GOLDEN",
-    "MANIFEST",
-    "PARAMETERS",
-    "PARAMETER_SCOPE",
-    "PREFIX",
-    "TOKENIZER",
-    "VMFB",
-    "AnyManifest",
-    "ArraySpec",
-    "ArraysManifest",
-    "BundleError",
-    "CacheSpec",
-    "Compiler",
-    "Corrupt",
-    "EntryPoint",
-    "FileRecord",
-    "FunctionSpec",
-    "Golden",
-    "GoldenStep",
-    "InputSpec",
-    "LanguageManifest",
-    "Manifest",
-    "NotABundle",
-    "OutputSpec",
-    "SpecialTokens",
-    "Target",
-    "WrongFormat",
-    "WrongKind",
-    "digest",
-    "parse_manifest",
-    "read_manifest",
-    "read_manifest_of",
-    "record_file",
-    "verify_files",
-    "write_manifest",
-]
+from models.bundle.arrays import *
+from models.bundle.common import *
+from models.bundle.language import *
+from models.bundle.reading import *

@@ -17,6 +17,15 @@ from typing import Literal
 
 from models.bundle.common import Manifest
 
+__all__ = [
+    "GOLDEN",
+    "ArraySpec",
+    "ArraysManifest",
+    "FunctionSpec",
+    "InputSpec",
+    "OutputSpec",
+]
+
 GOLDEN = "golden.bin"
 
 

@@ -15,6 +15,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "PARAMETERS",
+    "PARAMETER_SCOPE",
+    "VMFB",
+    "BundleError",
+    "Compiler",
+    "Corrupt",
+    "FileRecord",
+    "Manifest",
+    "NotABundle",
+    "Target",
+    "WrongFormat",
+    "WrongKind",
+    "digest",
+    "record_file",
+    "verify_files",
+    "write_manifest",
+]
+
 FORMAT = 3
 MANIFEST = "manifest.json"
 VMFB = "model.vmfb"

@@ -29,6 +29,18 @@ from typing import Literal
 
 from models.bundle.common import Manifest
 
+__all__ = [
+    "CHAT_TEMPLATE",
+    "PREFIX",
+    "TOKENIZER",
+    "CacheSpec",
+    "EntryPoint",
+    "Golden",
+    "GoldenStep",
+    "LanguageManifest",
+    "SpecialTokens",
+]
+
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 PREFIX = "prefix.kv"

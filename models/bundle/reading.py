@@ -12,6 +12,13 @@ from models.bundle.language import LanguageManifest
 if TYPE_CHECKING:
     from pathlib import Path
 
+__all__ = [
+    "AnyManifest",
+    "parse_manifest",
+    "read_manifest",
+    "read_manifest_of",
+]
+
 AnyManifest: TypeAlias = LanguageManifest | ArraysManifest
 M = TypeVar("M", LanguageManifest, ArraysManifest)
 
