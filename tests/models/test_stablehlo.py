@@ -14,7 +14,7 @@ from iree.compiler import ir
 from models import gemma3
 from models.dsl import nn, ops
 from models.dsl.graph import Apply, Tensor
-from models.dsl.ops import REGISTRY
+from models.dsl.ops import REGISTRY, Lowering
 from models.dsl.ops.creation import LARGEST_CONSTANT, literal
 from models.dsl.stablehlo import module_text
 from models.dsl.trace import trace
@@ -107,14 +107,47 @@ def test_operands_are_those_of_the_graph(program: Program, text: str) -> None:
             assert [kind for kind in types.split(", ") if kind][:own] == wanted
 
 
-def test_every_op_of_the_model_is_in_the_registry(program: Program) -> None:
-    used: Counter[str] = Counter()
+def coverage(program: Program) -> Counter[tuple[str, str]]:
+    """How many nodes each op has in the model, and by which rule they are written."""
+    counted: Counter[tuple[str, str]] = Counter()
     for graph in program.graphs:
         for node in graph.nodes:
             assert isinstance(node.origin, Apply)
-            assert REGISTRY[node.origin.op.name] is node.origin.op
-            used[node.origin.op.name] += 1
-    assert used.keys() >= {"gather", "scatter", "project", "dot_general", "select", "sqrt"}
+            op = node.origin.op
+            types = tuple(source.type for source in node.inputs)
+            lowering = op.lower(types, node.type, node.origin.attrs)
+            assert isinstance(lowering, Lowering)
+            counted[op.name, lowering.operation] += 1
+    return counted
+
+
+def test_coverage_of_the_whole_model(program: Program, text: str) -> None:
+    """Every op is a registered one, and the text has as many of each operation: 0 unsupported."""
+    counted = coverage(program)
+    assert {name for name, _ in counted} <= REGISTRY.keys()
+    by_rule: Counter[str] = Counter()
+    for (_, operation), nodes in counted.items():
+        by_rule[operation] += nodes
+    assert by_rule == Counter(re.findall(r'^    %v\d+ = "([\w.]+)"', text, re.MULTILINE))
+    assert by_rule.total() == sum(len(graph.nodes) for graph in program.graphs)
+    used = {name for name, _ in counted}
+    assert used >= {"gather", "scatter", "project", "dot_general", "select", "sqrt"}
+
+
+def test_without_one_rule_there_is_no_module(program: Program) -> None:
+    """Whichever it is: a node is never left out or written as a comment."""
+
+    def deleted(*_: object) -> Lowering:
+        raise DslError("this rule is deleted")
+
+    for name in {name for name, _ in coverage(program)}:
+        op, rule = REGISTRY[name], REGISTRY[name].lower
+        object.__setattr__(op, "lower", deleted)  # ops are frozen, and stay so for anyone else
+        try:
+            with pytest.raises(DslError, match="this rule is deleted"):
+                module_text("tiny", program.graphs, "model")
+        finally:
+            object.__setattr__(op, "lower", rule)
 
 
 def test_no_large_constant(text: str) -> None:
