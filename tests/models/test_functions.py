@@ -297,6 +297,12 @@ def test_a_query_that_sees_nothing_gets_zeros() -> None:
     np.testing.assert_allclose(found, attention_by_loops(*arrays, scale=0.5, seen=seen), atol=1e-5)
 
 
+def test_a_mask_of_minus_infinity_hides_likewise() -> None:
+    arrays, seen = qkv(1, 2, 3, 2, 1), np.array([[False] * 3, [True, False, True]])
+    mask = np.where(seen, 0, -np.inf).astype(np.float32)
+    assert np.array_equal(run(sdpa("mask"), *arrays, mask), run(sdpa("seen"), *arrays, seen))
+
+
 def test_heads_that_cannot_share_are_refused() -> None:
     with pytest.raises(TypeRuleError, match="3 query heads do not share 2 key heads"):
         traced(sdpa(), qkv(1, 2, 2, 3, 2))
