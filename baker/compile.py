@@ -74,9 +74,13 @@ class Compilation:
         self._process.wait()
         self._diagnostics.close()
 
-    def wait(self) -> None:
-        """Return when the output is written; raises CompileError."""
-        if self._process.wait():
+    def wait(self, *, seconds: float | None = None) -> None:
+        """Return when the output is written; raises CompileError, also after so many seconds."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise CompileError(f"iree-compile took more than {seconds} s") from None
+        if status:
             self._diagnostics.seek(0)
             text = self._diagnostics.read().decode(errors="replace")
             raise CompileError(f"iree-compile failed: {text[:2000]}")

@@ -1,0 +1,209 @@
+"""The GRU's three forms against torch.nn.GRU, and what it costs to compile them.
+
+    python -m benchmarks.gru --rounds 5 --json figures.json
+
+First tables: one layer of H states that reads 100 steps of H inputs, one sequence, f32, with the
+same weights and the same number of threads for both. Every measurement is a fresh process, the
+sides take turns, and each round is led by the other one. Without torch there is no column of it.
+
+Last table: the compiler's seconds, the program's size and a call's time by the number of steps. A
+compiler that takes longer than --limit is ended, and its row says so (a form that is ended at 100
+steps is not in the first tables). 1000 steps take minutes when they are unrolled: those are
+compiled with --long only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from baker.compile import Compilation, CompileError
+from baker.irpa import ArchiveWriter
+from baker.targets import find_target
+from benchmarks.gru_sides import ANSWER, Model, measure_apart
+from benchmarks.report import (
+    Figure,
+    Rounds,
+    look_at_machine,
+    physical_cores,
+    print_table,
+    write_json,
+)
+from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
+from models.dsl.evaluate import evaluate
+from models.dsl.stablehlo import module_text
+from models.gru import FORMS, GruConfig, program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+STEPS = 100
+HIDDEN = (64, 128, 256)
+GROWTH_STEPS = (10, 100, 1000)
+GROWTH_HIDDEN = 64
+FIGURES = tuple(Figure(str(hidden), f"H = {hidden}, ms") for hidden in HIDDEN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """What the compiler made of a model; of a failure there is only the reason."""
+
+    model: Model
+    seconds: float
+    size: int
+    failure: str | None
+
+
+def compile_model(model: Model, top: Path, limit: float) -> Compiled:
+    """Write a model's weights, right answer and program into a folder of its own."""
+    folder = top / model.name
+    folder.mkdir()
+    config = GruConfig(
+        inputs=model.hidden,
+        hidden=model.hidden,
+        layers=1,
+        bidirectional=False,
+        bias=True,
+        steps=model.steps,
+        batch=1,
+        batch_first=False,
+        form=model.form,
+    )
+    run, weights = program(config).graphs[0], model.weights()
+    sizes = {name: array.nbytes for name, array in weights.items()}
+    with ArchiveWriter(folder / PARAMETERS, sizes) as archive:
+        for name, array in weights.items():
+            archive.write(name, array)
+    y, _ = evaluate(run, [model.x(), np.zeros((1, 1, model.hidden), np.float32)], weights)
+    np.save(folder / ANSWER, y)
+    text, vmfb, began = folder / "model.mlir", folder / VMFB, time.perf_counter()
+    text.write_text(module_text("gru", [run], PARAMETER_SCOPE), encoding="utf-8")
+    try:
+        with Compilation(text, vmfb, find_target("host")) as compilation:
+            compilation.wait(seconds=limit)
+    except CompileError as error:
+        seconds = time.perf_counter() - began
+        return Compiled(model=model, seconds=seconds, size=0, failure=str(error))
+    seconds = time.perf_counter() - began
+    return Compiled(model=model, seconds=seconds, size=vmfb.stat().st_size, failure=None)
+
+
+def run_rounds(
+    top: Path, rounds: int, threads: int, forms: Sequence[str], *, torch: bool
+) -> dict[str, Rounds]:
+    """By column, one of the forms or torch: of each round, milliseconds by H."""
+    columns = {
+        form: [Model(form=form, hidden=hidden, steps=STEPS) for hidden in HIDDEN] for form in forms
+    }
+    ours = [model for models in columns.values() for model in models]
+    # torch has one form; what it is given does not depend on ours.
+    sides = {"hearth": ours, "torch": columns[forms[0]]} if torch else {"hearth": ours}
+    measured: dict[str, Rounds] = {name: [] for name in (*forms, *(["torch"] if torch else []))}
+    for number in range(rounds):
+        for side in list(sides) if number % 2 == 0 else reversed(sides):
+            found = measure_apart(side, sides[side], top, threads)
+            for column in forms if side == "hearth" else ("torch",):
+                models = columns.get(column, columns[forms[0]])
+                measured[column].append({str(one.hidden): found[one.name] for one in models})
+    return measured
+
+
+def ratios(measured: Mapping[str, Rounds]) -> str:
+    """How many times torch's time is a form's, by medians."""
+    median = {
+        column: [statistics.median(of[figure.name] for of in rounds) for figure in FIGURES]
+        for column, rounds in measured.items()
+    }
+    if "torch" not in median:
+        return "torch is not installed: there is no column of it"
+    said = []
+    for form in (column for column in median if column != "torch"):
+        pairs = zip(median["torch"], median[form], strict=True)
+        said.append(" ".join([form, *(f"{theirs / ours:.2f}" for theirs, ours in pairs)]))
+    return f"torch's time over ours, by H: {', '.join(said)}"
+
+
+def print_growth(compiled: Sequence[Compiled], milliseconds: Mapping[str, float]) -> None:
+    """The table of what compiling costs."""
+    table = Table("steps", "form", "compiled in, s", "program, KB", "call, ms", box=None)
+    for one in compiled:
+        cells = [str(one.model.steps), one.model.form, f"{one.seconds:.1f}"]
+        if one.failure is None:
+            cells += [f"{one.size / 1000:.0f}", f"{milliseconds[one.model.name]:.3g}"]
+        table.add_row(*cells, *([one.failure] if one.failure else []))
+    Console().print(f"H = {GROWTH_HIDDEN}, 1 thread", table, sep="\n", highlight=False)
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, physical_cores()}))
+    parser.add_argument("--long", action="store_true", help="compile 1000 steps unrolled, too")
+    parser.add_argument("--limit", type=float, default=120, help="of one compilation, in seconds")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    return parser.parse_args()
+
+
+def models(*, long: bool) -> list[Model]:
+    """What is compiled: the first tables' models, and then what only the last table has."""
+    wanted = [Model(form=form, hidden=h, steps=STEPS) for h in HIDDEN for form in FORMS]
+    for steps in GROWTH_STEPS:
+        for form in FORMS:
+            model = Model(form=form, hidden=GROWTH_HIDDEN, steps=steps)
+            if model not in wanted and (long or (form, steps) != ("unrolled", GROWTH_STEPS[-1])):
+                wanted.append(model)
+    return wanted
+
+
+def main() -> None:
+    """Compile, measure, print the tables, write the figures."""
+    arguments = options()
+    console = Console(stderr=True)
+    torch = importlib.util.find_spec("torch") is not None
+    with tempfile.TemporaryDirectory() as folder:
+        top = Path(folder)
+        compiled = []
+        for model in models(long=arguments.long):
+            compiled.append(compile_model(model, top, arguments.limit))
+            said = compiled[-1].failure or f"{compiled[-1].seconds:.1f} s"
+            console.print(f"{model.name}: {said}", highlight=False)
+        late = {one.model.form for one in compiled if one.failure and one.model.steps == STEPS}
+        forms = [form for form in FORMS if form not in late]
+        machine = look_at_machine(max(arguments.threads))
+        by_threads = {}
+        for threads in arguments.threads:
+            measured = run_rounds(top, arguments.rounds, threads, forms, torch=torch)
+            title = f"{machine}; of them {threads} used, medians of {arguments.rounds} rounds"
+            print_table(title, FIGURES, measured)
+            Console().print(ratios(measured), highlight=False)
+            by_threads[str(threads)] = measured
+        growth = [one for one in compiled if one.model.hidden == GROWTH_HIDDEN]
+        growth.sort(key=lambda one: one.model.steps)
+        whole = [one.model for one in growth if one.failure is None]
+        milliseconds = measure_apart("hearth", whole, top, 1)
+        print_growth(growth, milliseconds)
+    if arguments.json is not None:
+        write_json(
+            arguments.json,
+            machine,
+            milliseconds_by_threads=by_threads,
+            compiled=[asdict(one) for one in compiled],
+            milliseconds_by_steps=milliseconds,
+        )
+
+
+if __name__ == "__main__":
+    main()
