@@ -188,7 +188,7 @@ def main() -> None:
             measured = run_rounds(top, arguments.rounds, threads, forms, torch=torch)
             title = f"{machine}; of them {threads} used, medians of {arguments.rounds} rounds"
             print_table(title, FIGURES, measured)
-            Console().print(ratios(measured), highlight=False)
+            Console().print(ratios(measured), highlight=False, soft_wrap=True)
             by_threads[str(threads)] = measured
         growth = [one for one in compiled if one.model.hidden == GROWTH_HIDDEN]
         growth.sort(key=lambda one: one.model.steps)
