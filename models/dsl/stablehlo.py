@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from models.dsl.graph import Apply, Graph
-from models.dsl.ops.creation import literal
-from models.dsl.ops.record import Loop, Lowering, integers
+from models.dsl.graph import Apply, Graph, Tensor
+from models.dsl.ops.control import scan
+from models.dsl.ops.creation import full, literal
+from models.dsl.ops.indexing import scatter
+from models.dsl.ops.record import Loop, Lowering, Op, integers
 from models.dsl.types import COMPILED, DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from models.dsl.graph import Tensor
 
 _INDEX = TensorType((), DType.I32)
 
@@ -29,7 +29,8 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
     """The module `name` with one function for each graph.
 
     Raises DslError when two graphs give one parameter different types, for an operand that nothing
-    gives, and for a dtype that is not compiled.
+    gives, for a dtype that is not compiled, and for a graph with a loop in which the compiler would
+    overwrite what the loop reads.
     """
     parameters: dict[str, TensorType] = {}
     for graph in graphs:
@@ -43,8 +44,36 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
         for key, kind in sorted(parameters.items())
     ]
     for graph in graphs:
+        if any(_op(node) is scan for node in graph.nodes):
+            _refuse_overwriting(graph)
         lines += _function(graph)
     return "\n".join([*lines, "}", ""])
+
+
+def _refuse_overwriting(graph: Graph) -> None:
+    """Refuse updates in place beside a loop: their storage may be what the loop still reads.
+
+    IREE 3.13.0 lets an update take the storage of its operand once no later line reads it, but does
+    not have it wait for a loop before. Nor do a scatter in a loop's body and the next turn agree.
+    """
+    if graph.in_place:
+        raise DslError(f"{graph.name}: a function with a loop has no results in place")
+    for node in graph.nodes:
+        if _op(node) is scatter and _op(node.inputs[0]) is not full:
+            raise DslError(f"{graph.name}: in a function with a loop, scatter starts from full")
+        lowering = _lowering(node)
+        if isinstance(lowering, Loop):
+            _refuse_overwriting(lowering.body)
+
+
+def _op(tensor: Tensor) -> Op | None:
+    return tensor.origin.op if isinstance(tensor.origin, Apply) else None
+
+
+def _lowering(node: Tensor) -> Lowering | Loop:
+    assert isinstance(node.origin, Apply)
+    types = tuple(source.type for source in node.inputs)
+    return node.origin.op.lower(types, node.type, node.origin.attrs)
 
 
 def _function(graph: Graph) -> Iterator[str]:
@@ -71,8 +100,7 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
     for i, node in enumerate(graph.nodes):
         assert isinstance(node.origin, Apply)
         _compiled(node)
-        types = tuple(source.type for source in node.inputs)
-        lowering = node.origin.op.lower(types, node.type, node.origin.attrs)
+        lowering = _lowering(node)
         own, reader = f"{prefix}{i}", f"{node.origin.op.name} in {graph.name}"
         operands = [(_known(source, ids, reader), source.type) for source in node.inputs]
         if isinstance(lowering, Loop):

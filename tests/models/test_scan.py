@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from models.dsl import ops
+from models.dsl.evaluate import evaluate
 from models.dsl.gradient import gradients
 from models.dsl.graph import Input, Parameter, Tensor, make_graph
 from models.dsl.stablehlo import module_text
+from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 from tests.models.compiled import Compiled
-from tests.models.graphs import check_gradient, gradient_graph, run, traced
+from tests.models.graphs import check_gradient, gradient_graph, run, traced, type_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,3 +142,55 @@ def test_a_loop_in_a_loop_compiles(tmp_path: Path) -> None:
     inputs = [rng.normal(size=shape).astype(np.float32) for shape in ((4,), (3, 4))]
     compiled = Compiled([traced(function, inputs)], tmp_path)
     np.testing.assert_allclose(compiled("graph", *inputs)[0], run(function, *inputs), rtol=1e-6)
+
+
+# --- what the compiler overwrites beside a loop
+
+
+def shrunk(state: Tensor, add: Tensor, ids: Tensor) -> Tensor:
+    """A body that scatters; its zeros are those of every turn, and of other nodes."""
+    zeros = ops.full_like(state, 0.0)
+    return ops.tanh(state * 0.5 + ops.scatter(zeros, ids, state * add, combine="add"))
+
+
+def beside_a_loop(x: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
+    zeros = ops.full_like(x, 0.0)
+    states = ops.scan(
+        zeros + x, x, ids, body=shrunk, sequences=0, steps=50, reverse=False, keep="last"
+    )
+    return states, ops.scatter(zeros, ids, x, combine="add")
+
+
+def test_scatters_into_full_are_right_in_and_beside_a_loop(tmp_path: Path) -> None:
+    """Large enough that the loop still runs when what follows could overwrite something.
+
+    Rounding grows over the steps to 5e-6; what was overwritten would be off by more than 1.
+    """
+    rng = np.random.default_rng(3)
+    x, ids = rng.normal(size=(64, 64)).astype(np.float32), rng.permutation(64).astype(np.int32)
+    graph = trace("graph", beside_a_loop, {"x": type_of(x), "ids": type_of(ids)})
+    compiled = Compiled([graph], tmp_path)
+    for found, wanted in zip(compiled("graph", x, ids), evaluate(graph, [x, ids], {}), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_an_update_of_what_a_loop_may_still_read_is_refused() -> None:
+    loop = {"sequences": 0, "steps": 2, "reverse": False, "keep": "last"}
+
+    def written_in_the_body(state: Tensor, x: Tensor, ids: Tensor) -> Tensor:
+        return ops.scatter(x, ids, state, combine="add")
+
+    def inside(x: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
+        return (ops.scan(x, x, ids, body=written_in_the_body, **loop),)
+
+    def outside(x: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
+        last = ops.scan(x, x, body=lambda state, x: state + x, **loop)
+        return last, ops.scatter(x, ids, x, combine="replace")
+
+    inputs = {"x": TensorType((4, 2), DType.F32), "ids": TensorType((4,), DType.I32)}
+    for function in (inside, outside):
+        with pytest.raises(DslError, match="with a loop, scatter starts from full"):
+            module_text("m", [trace("f", function, inputs)], "model")
+    graph = trace("f", beside_a_loop, inputs, in_place={0: 0})
+    with pytest.raises(DslError, match="f: a function with a loop has no results in place"):
+        module_text("m", [graph], "model")
