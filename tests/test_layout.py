@@ -16,6 +16,7 @@ ALLOWED = {
     "server": ("models.bundle",),
     "baker": ("models", "server.runtime"),
     "benchmarks": ("models", "baker", "server"),
+    "examples": ("models", "baker", "server.runtime"),
 }
 FILES = sorted(path for package in ALLOWED for path in (ROOT / package).rglob("*.py"))
 LONGEST_FILE = 500

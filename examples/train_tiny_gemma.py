@@ -1,0 +1,170 @@
+"""Train a tiny Gemma 3 on text that this script makes, then bake it.
+
+The model is the Gemma 3 that is baked, with sliding and global layers, only smaller; its tokens
+are bytes. It learns which day comes after which.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, decoders, models
+
+from examples.training import Array, Task, Trained, draw, train
+from models.decoder import KVCache, cache_rows
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.optimizers import Adam
+from models.dsl.types import DType, TensorType
+from models.gemma3 import Gemma3, stored_tensor
+from models.gemma3_config import Config
+from models.program import ProgramOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from models.dsl.graph import Tensor
+
+SEQUENCES, LENGTH = 4, 64
+END = 256  # behind the bytes: ends an answer, and no text has it
+CONFIG = Config(
+    layers=2, hidden=64, ffn=128, heads=4, kv_heads=2, head_dim=16, window=24, max_context=2048,
+    vocab_size=END + 1, query_scale=16**-0.5, global_every=2,
+)  # fmt: skip
+DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+
+
+def text(rng: np.random.Generator, bytes_: int) -> Array:
+    """So many bytes of sentences such as "after monday comes tuesday." as i32."""
+    made = b""
+    while len(made) < bytes_:
+        day = int(rng.integers(len(DAYS)))
+        made += f"after {DAYS[day]} comes {DAYS[(day + 1) % len(DAYS)]}. ".encode()
+    return np.frombuffer(made[:bytes_], np.uint8).astype(np.int32)
+
+
+def batches(seed: int) -> Callable[[int], tuple[Array, Array]]:
+    """The tokens of a step, (SEQUENCES * LENGTH,), and the token that follows each."""
+
+    def batch_of(step: int) -> tuple[Array, Array]:
+        rng = np.random.default_rng([seed, step])
+        rows = np.stack([text(rng, LENGTH + 1) for _ in range(SEQUENCES)])
+        return rows[:, :-1].reshape(-1), rows[:, 1:].reshape(-1)
+
+    return batch_of
+
+
+def loss_of(model: Gemma3) -> Callable[[Tensor, Tensor], Tensor]:
+    """How badly the model tells the next byte, where each sequence begins at position 0."""
+
+    def empty(layer: int) -> Tensor:
+        shape = (cache_rows(model.window(layer), model.options), CONFIG.kv_heads * CONFIG.head_dim)
+        return ops.full(shape=shape, dtype=DType.F32, value=0.0)
+
+    def loss(tokens: Tensor, targets: Tensor) -> Tensor:
+        start = ops.full(shape=(1,), dtype=DType.I32, value=0)
+        caches = [
+            [KVCache(empty(layer), empty(layer))] * SEQUENCES for layer in range(CONFIG.layers)
+        ]
+        h, _ = model(tokens, [start] * SEQUENCES, caches, LENGTH)
+        return f.cross_entropy(model.logits(h), targets)
+
+    return loss
+
+
+def initial(parameters: Mapping[str, Tensor], seed: int) -> dict[str, Array]:
+    """Norms of 1, and rows of matrices that keep the size of what they multiply."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: np.ones(weight.shape, np.float32)
+        if name.endswith("norm.weight")
+        else (rng.normal(size=weight.shape) / np.sqrt(weight.shape[-1])).astype(np.float32)
+        for name, weight in parameters.items()
+    }
+
+
+# --- a folder as Hugging Face has them
+
+
+def save(weights: dict[str, Array], folder: Path) -> None:
+    """config.json, model.safetensors and tokenizer.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = {name: stored_tensor(CONFIG, name, (), gguf=False) for name in weights}
+    tensors = {place.name: weights[name] - place.offset for name, place in stored.items()}
+    save_file(
+        {name: array.astype(np.float32) for name, array in tensors.items()},
+        folder / "model.safetensors",
+    )
+    (folder / "config.json").write_text(json.dumps(hugging_face_config(), indent=2))
+    tokenizer().save(str(folder / "tokenizer.json"))
+
+
+def hugging_face_config() -> dict[str, Any]:
+    """CONFIG by Hugging Face's names."""
+    return {
+        "model_type": "gemma3_text",
+        "num_hidden_layers": CONFIG.layers,
+        "hidden_size": CONFIG.hidden,
+        "intermediate_size": CONFIG.ffn,
+        "num_attention_heads": CONFIG.heads,
+        "num_key_value_heads": CONFIG.kv_heads,
+        "head_dim": CONFIG.head_dim,
+        "query_pre_attn_scalar": CONFIG.head_dim,
+        "sliding_window": CONFIG.window,
+        "sliding_window_pattern": CONFIG.global_every,
+        "max_position_embeddings": CONFIG.max_context,
+        "vocab_size": CONFIG.vocab_size,
+        "eos_token_id": END,
+    }
+
+
+def tokenizer() -> Tokenizer:
+    """A token for each byte, and <eos>."""
+    vocabulary = {f"<0x{byte:02X}>": byte for byte in range(END)} | {"<eos>": END}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
+    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    made.add_special_tokens(["<eos>"])
+    return made
+
+
+def fit(steps: int, seed: int, say: Callable[[str], None]) -> Trained:
+    """Train so many steps, and say how it goes."""
+    options = ProgramOptions(
+        context=LENGTH, precision="f32", prefill_tokens=(LENGTH,), decode_batches=(1,)
+    )
+    model = Gemma3(CONFIG, options)
+    kind = TensorType((SEQUENCES * LENGTH,), DType.I32)
+    task = Task(
+        weights=model.parameters(),
+        batch={"tokens": kind, "targets": kind},
+        loss=loss_of(model),
+        optimizer=Adam(rate=3e-3),
+    )
+    return train(task, initial(task.weights, seed), batches(seed), steps=steps, say=say)
+
+
+def main(
+    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 200,
+    out: Annotated[Path, typer.Option(help="Where the weights and loss.png go.")] = Path(
+        "tiny-gemma"
+    ),
+    seed: Annotated[int, typer.Option(help="Of the weights at first and of the text.")] = 0,
+) -> None:
+    """Train a tiny Gemma 3 on bytes of "after monday comes tuesday. ...", in about a minute.
+
+    Leaves a Hugging Face folder and a picture of the loss. Then: bake gemma3 --weights tiny-gemma
+    --out tiny-bundle && generate tiny-bundle "after friday comes " --temperature 0 --max-tokens 9
+    """
+    trained = fit(steps, seed, typer.echo)
+    save(trained.weights, out)
+    draw(trained, out / "loss.png", "A tiny Gemma 3 learns the days of the week")
+    typer.echo(f"{out}: next, bake gemma3 --weights {out} --out {out}-bundle")
+
+
+if __name__ == "__main__":
+    typer.run(main)

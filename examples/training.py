@@ -1,0 +1,179 @@
+"""Training: forward, gradient and update as one compiled function, `train_step`.
+
+It knows graphs, optimisers and losses over steps. It does not know models, where batches come from,
+nor what becomes of the trained weights: those are the scripts beside it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import iree.runtime as rt
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from baker.compile import Compilation
+from baker.irpa import ArchiveWriter
+from baker.targets import find_target
+from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
+from models.dsl.evaluate import evaluate
+from models.dsl.gradient import value_and_grad
+from models.dsl.graph import Graph, Input, Tensor, make_graph
+from models.dsl.stablehlo import module_text
+from server.runtime.device import Device, result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from models.dsl.optimizers import Optimizer
+    from models.dsl.types import TensorType
+
+Array: TypeAlias = NDArray[Any]
+
+# The first losses are computed by NumPy as well. Relatively they may differ by so much: f32 rounds
+# to 6e-8, sums are added in another order, and each update carries that on to the next step.
+COMPARED = 5
+TOLERANCE = 1e-5
+
+
+class WrongLoss(Exception):
+    """The compiled program and NumPy disagree about a loss by more than TOLERANCE, relatively."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is trained.
+
+    weights    the model's parameters, by name
+    batch      the types of what a step reads
+    loss       tensors of those types -> a scalar, which reads the weights
+    optimizer  how the weights follow the gradients
+    """
+
+    weights: Mapping[str, Tensor]
+    batch: Mapping[str, TensorType]
+    loss: Callable[..., Tensor]
+    optimizer: Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What a training leaves: the loss before each step, NumPy's of the first, the weights."""
+
+    losses: list[float]
+    numpy_losses: list[float]
+    weights: dict[str, Array]
+
+
+def train_step(task: Task) -> Graph:
+    """The graph (weights, state, batch) -> (next weights, next state, loss)."""
+    weights = dict(task.weights)
+    kinds = {name: weight.type for name, weight in weights.items()}
+    state, batch = (
+        {name: Tensor(kind, Input(name)) for name, kind in group.items()}
+        for group in (task.optimizer.state(kinds), task.batch)
+    )
+    loss, found = value_and_grad(task.loss, *batch.values(), by=list(weights.values()))
+    gradients = dict(zip(weights, found, strict=True))
+    new, after = task.optimizer.update(weights, gradients, state)
+    inputs = (*weights.values(), *state.values(), *batch.values())
+    return make_graph("train_step", inputs, (*new.values(), *after.values(), loss), {}, {})
+
+
+def train(
+    task: Task,
+    weights: Mapping[str, Array],
+    batch_of: Callable[[int], Sequence[Array]],
+    *,
+    steps: int,
+    say: Callable[[str], None],
+) -> Trained:
+    """Train from these weights, on the batch of each step. Raises WrongLoss."""
+    graph = train_step(task)
+    count = sum(array.size for array in weights.values())
+    say(f"train_step: {len(graph.nodes)} ops on {count} weights; compiling")
+    begin = [
+        weights[name] if name in weights else np.zeros(kind.shape, kind.dtype.numpy)
+        for name, kind in _kept(task).items()
+    ]
+    in_numpy = _numpy_losses(graph, begin, [batch_of(step) for step in range(min(COMPARED, steps))])
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = CompiledStep(graph, begin, Path(folder))
+    losses: list[float] = []
+    for step in range(steps):
+        losses.append(compiled(batch_of(step)))
+        if step < len(in_numpy) and abs(losses[step] / in_numpy[step] - 1) > TOLERANCE:
+            raise WrongLoss(f"step {step}: the loss is {losses[step]}, NumPy's {in_numpy[step]}")
+        if step % max(1, steps // 10) == 0 or step == steps - 1:
+            say(f"step {step:5}  loss {losses[step]:.4f}")
+    largest = max(abs(a / b - 1) for a, b in zip(losses, in_numpy, strict=False))
+    say(f"the first {len(in_numpy)} losses are NumPy's within {largest:.1e}")
+    trained = dict(zip(weights, compiled.kept(), strict=False))
+    return Trained(losses=losses, numpy_losses=in_numpy, weights=trained)
+
+
+def _kept(task: Task) -> dict[str, TensorType]:
+    """The types of what a step hands to the next: weights, then the optimiser's state."""
+    kinds = {name: weight.type for name, weight in task.weights.items()}
+    return {**kinds, **task.optimizer.state(kinds)}
+
+
+def _numpy_losses(graph: Graph, kept: list[Array], batches: list[Sequence[Array]]) -> list[float]:
+    """The losses of the first steps, by the interpreter that runs the same graph in NumPy."""
+    losses = []
+    for batch in batches:
+        *kept, loss = evaluate(graph, [*kept, *batch], {})
+        losses.append(float(loss))
+    return losses
+
+
+class CompiledStep:
+    """`train_step` on this machine's device, where weights and state stay between the steps."""
+
+    def __init__(self, graph: Graph, begin: Sequence[Array], folder: Path) -> None:
+        """Compile in a folder, which may then be deleted; raises CompileError."""
+        text = folder / "step.mlir"
+        text.write_text(module_text("training", [graph], PARAMETER_SCOPE), encoding="utf-8")
+        with Compilation(text, folder / VMFB, find_target("host")) as compiler:
+            compiler.wait()
+        with ArchiveWriter(folder / PARAMETERS, {}):
+            pass  # all weights are passed in
+        self._device = Device(folder, threads=None)
+        self._function = self._device.function(graph.name)
+        self._graph = graph
+        self._kept = [self._upload(array) for array in begin]
+
+    def __call__(self, batch: Sequence[Array]) -> float:
+        """One step; the loss before it."""
+        arguments = [*self._kept, *map(self._upload, batch)]
+        count = len(self._kept)
+        results = self._device.call(self._function, arguments, results=count + 1)
+        self._kept = [results.get_as_object(i, rt.HalBufferView) for i in range(count)]
+        return float(result(results, count, ()))
+
+    def kept(self) -> list[Array]:
+        """Weights and state as they are now."""
+        return [
+            np.array(view.map().asarray(view.shape, tensor.dtype.numpy))
+            for view, tensor in zip(self._kept, self._graph.inputs, strict=False)
+        ]
+
+    def _upload(self, array: Array) -> Any:
+        dtype = {"float32": "f32", "int32": "i32"}[array.dtype.name]
+        return self._device.upload(np.array(array, order="C"), dtype)
+
+
+def draw(trained: Trained, path: Path, title: str) -> None:
+    """The loss over the steps as a PNG, NumPy's on top of it."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(trained.losses, label="compiled train_step")
+    axes.plot(trained.numpy_losses, "o", label="NumPy")
+    axes.set(title=title, xlabel="step", ylabel="loss", yscale="log")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)

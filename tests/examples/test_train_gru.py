@@ -1,0 +1,43 @@
+"""The GRU's script: trained a little, it bakes and foretells better than the last sample does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from baker.gru import GruOrder, bake_gru
+from examples.train_gru import STEPS, main, signals
+from models.bundle import ArraysManifest, read_manifest_of
+from server.runtime.arrays import ArraysRuntime
+from tests.conftest import Silent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.slow
+def test_a_trained_gru_is_baked_and_foretells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(steps=150, out=tmp_path, seed=0)
+    said = capsys.readouterr().out
+    assert "the first 5 losses are NumPy's within" in said
+    losses = [float(line.split()[-1]) for line in said.splitlines() if line.startswith("step")]
+    assert losses[-1] < losses[0] / 8
+    assert imread(tmp_path / "loss.png").ndim == 3
+
+    order = GruOrder(
+        weights=tmp_path / "gru.safetensors", steps=STEPS, batch=16, batch_first=False,
+        form="loop", target="host", out=tmp_path / "bundle",
+    )  # fmt: skip
+    bundle = bake_gru(order, Silent())
+    manifest = read_manifest_of(bundle, ArraysManifest)
+    runtime = ArraysRuntime(bundle, manifest, threads=None)
+    made = signals(np.random.default_rng(99), STEPS + 1, 16)
+    foretold = runtime.run("run", {"x": made[:-1, :, None]})["y"][:, :, 0]
+    late = slice(STEPS // 2, None)  # by then it has seen the frequencies
+    error = ((foretold - made[1:])[late] ** 2).mean()
+    assert error < 0.5 * ((made[:-1] - made[1:])[late] ** 2).mean()

@@ -1,0 +1,75 @@
+"""What the training scripts share, on a task of one weight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from examples import training
+from examples.training import Task, Trained, WrongLoss, draw, train, train_step
+from models.dsl import functions as f
+from models.dsl.nn import Linear
+from models.dsl.optimizers import Sgd
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from models.dsl.graph import Tensor
+
+X = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]], np.float32)
+RIGHT = np.array([[2.0, -3.0]], np.float32)
+
+
+def task() -> Task:
+    """Find the matrix that makes X @ RIGHT.T of X."""
+    layer = Linear(2, 1, DType.F32)
+
+    def loss(x: Tensor, wanted: Tensor) -> Tensor:
+        return f.mean_squared_error(layer(x), wanted)
+
+    batch = {"x": TensorType((3, 2), DType.F32), "wanted": TensorType((3, 1), DType.F32)}
+    return Task(
+        weights=layer.parameters(), batch=batch, loss=loss, optimizer=Sgd(rate=0.1, momentum=0.5)
+    )
+
+
+def trained(steps: int) -> Trained:
+    begin = {"weight": np.zeros((1, 2), np.float32)}
+    batch = (X, X @ RIGHT.T)
+    return train(task(), begin, lambda _: batch, steps=steps, say=lambda _: None)
+
+
+def test_a_step_takes_weights_state_and_batch_and_gives_weights_state_and_loss() -> None:
+    graph = train_step(task())
+    assert [tensor.shape for tensor in graph.inputs] == [(1, 2), (1, 2), (3, 2), (3, 1)]
+    assert [tensor.shape for tensor in graph.outputs] == [(1, 2), (1, 2), ()]
+    assert not graph.parameters
+
+
+def test_the_weights_are_found_and_the_losses_are_numpys() -> None:
+    found = trained(60)
+    np.testing.assert_allclose(found.weights["weight"], RIGHT, atol=1e-4)
+    assert found.losses[0] == pytest.approx(float(((X @ RIGHT.T) ** 2).mean()), rel=1e-6)
+    assert found.losses[-1] < 1e-8
+    assert found.losses[: training.COMPARED] == pytest.approx(found.numpy_losses, rel=1e-5)
+
+
+def test_a_loss_that_is_not_numpys_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = training._numpy_losses
+    monkeypatch.setattr(
+        training, "_numpy_losses", lambda *given: [loss * 1.0001 for loss in right(*given)]
+    )
+    with pytest.raises(WrongLoss, match="step 0: the loss is"):
+        trained(1)
+
+
+def test_the_curve_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "loss.png"
+    draw(Trained(losses=[4.0, 2.0, 1.0], numpy_losses=[4.0], weights={}), path, "A title")
+    pixels = imread(path)
+    assert pixels.shape[:2] == (480, 840)
+    assert pixels.std() > 0.05  # something is drawn
