@@ -95,7 +95,7 @@ def _markdown(facts: Sequence[Facts]) -> str:
     for package, listed in (("functions", functions), ("nn", layers)):
         for file in listed:
             rows = [(f"`{one.call}`", one.doc) for one in file.definitions]
-            parts += [f"## {_title(package, file)}", file.doc, _table(("", "computes"), rows)]
+            parts += [f"## {_title(package, file)}", file.doc, _table(("called", "computes"), rows)]
     return "\n\n".join(parts) + "\n"
 
 
