@@ -39,6 +39,7 @@ __all__ = [
     "erf",
     "exponential",
     "exponential_minus_one",
+    "floor",
     "log",
     "logical_and",
     "maximum",
@@ -194,6 +195,13 @@ erf: Op = _unary(
         multiply(exponential(negate(multiply(x, x))), full_like(x, 2.0 / math.sqrt(math.pi))),
     ),
     dialect="chlo",
+)
+floor: Op = _unary(
+    "floor",
+    "The largest integer that is not above x.",
+    "floor",
+    np.floor,
+    NoGradient("a staircase: zero or undefined"),
 )
 round_nearest_even: Op = _unary(
     "round_nearest_even",
