@@ -213,5 +213,8 @@ def shown(value: object) -> Scalar:
         return value
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
-    text = value if isinstance(value, str) else repr(value)
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except RecursionError:  # nested as deep as JSON may be, which is deeper than may be written
+        text = "something nested too deep to be shown"
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

@@ -222,6 +222,14 @@ def test_what_is_not_json(client: httpx.Client, text: str) -> None:
     assert "the body is not JSON" in response.json()["error"]["message"]
 
 
+def test_json_that_is_too_deep_to_be_shown(client: httpx.Client) -> None:
+    """Just deep enough to be read, wherever the limit is."""
+    for depth in range(960, 1000):
+        text = f'{{"function": "step", "inputs": {"[" * depth}{"]" * depth}}}'
+        headers = {"Content-Type": "application/json"}
+        assert client.post("/run", content=text, headers=headers).status_code == 400, depth
+
+
 @pytest.mark.parametrize(
     ("headers", "size", "field", "wanted"),
     [
