@@ -6,6 +6,7 @@ its gradient equals finite differences, and both come out of the compiler as the
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from models.dsl import ops
 from models.dsl.evaluate import evaluate
 from models.dsl.gradient import gradients
 from models.dsl.graph import Graph, Input, Tensor
+from models.dsl.stablehlo import module_text
 from models.dsl.trace import trace
 from models.dsl.types import DType, NoGradientError, TypeRuleError
 from tests.models.compiled import Compiled
@@ -248,11 +250,27 @@ def test_what_does_not_fit_is_refused(function: Callable[..., Tensor], message: 
         run(function, X)
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    """Every value and every gradient, as one module."""
+def all_graphs() -> list[Graph]:
+    """Every value and every gradient."""
     graphs = [parts_graph()]
     for name in DIFFERENTIABLE:
         graph, _ = in_f32(name)
         graphs += [graph, gradient_graph(graph, f"{name}_gradient")]
-    return Compiled(graphs, tmp_path_factory.mktemp("capabilities"))
+    return graphs
+
+
+def test_all_is_written_in_operations_that_the_compiler_knows() -> None:
+    """None is a call of something outside of the module."""
+    text = module_text("module", all_graphs(), "model")
+    assert "custom_call" not in text
+    written = set(re.findall(r'^ +%\w+ = "([\w.]+)"', text, re.MULTILINE))
+    # What is not StableHLO: the error function, weights laid out for their kernels, a barrier.
+    assert {one for one in written if not one.startswith("stablehlo.")} == {
+        "chlo.erf", "linalg.generic", "iree_tensor_ext.compute_barrier.start"
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """All of it, as one module."""
+    return Compiled(all_graphs(), tmp_path_factory.mktemp("capabilities"))
