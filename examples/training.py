@@ -92,7 +92,10 @@ def train(
     steps: int,
     say: Callable[[str], None],
 ) -> Trained:
-    """Train from these weights, on the batch of each step. Raises WrongLoss."""
+    """Train from these weights, on the batch of each step; `say` is told how it goes.
+
+    Raises WrongLoss, and CompileError where the compiler refuses the step.
+    """
     graph = train_step(task)
     count = sum(array.size for array in weights.values())
     say(f"train_step: {len(graph.nodes)} ops on {count} weights; compiling")
@@ -112,7 +115,7 @@ def train(
             say(f"step {step:5}  loss {losses[step]:.4f}")
     largest = max(abs(a / b - 1) for a, b in zip(losses, in_numpy, strict=False))
     say(f"the first {len(in_numpy)} losses are NumPy's within {largest:.1e}")
-    trained = dict(zip(weights, compiled.kept(), strict=False))
+    trained = dict(zip(task.weights, compiled.kept(), strict=False))
     return Trained(losses=losses, numpy_losses=in_numpy, weights=trained)
 
 

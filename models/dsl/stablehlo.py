@@ -54,16 +54,17 @@ def _refuse_overwriting(graph: Graph) -> None:
     """Refuse updates in place beside a loop: their storage may be what the loop still reads.
 
     IREE 3.13.0 lets an update take the storage of its operand once no later line reads it, but does
-    not have it wait for a loop before. Nor do a scatter in a loop's body and the next turn agree.
+    not have it wait for a loop before, nor for the next turn of the loop that it is in.
     """
     if graph.in_place:
         raise DslError(f"{graph.name}: a function with a loop has no results in place")
     for node in graph.nodes:
         if _op(node) is scatter and _op(node.inputs[0]) is not full:
             raise DslError(f"{graph.name}: in a function with a loop, scatter starts from full")
-        lowering = _lowering(node)
-        if isinstance(lowering, Loop):
-            _refuse_overwriting(lowering.body)
+        if _op(node) is scan:
+            loop = _lowering(node)
+            assert isinstance(loop, Loop)
+            _refuse_overwriting(loop.body)
 
 
 def _op(tensor: Tensor) -> Op | None:
