@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -272,6 +273,13 @@ def test_functions_and_modules_are_read_from_their_files(tmp_path: Path) -> None
     ]
     path.write_text("def _a(): ...\ndef b(): ...\n", encoding="utf-8")
     assert [one.call for one in read(path).definitions] == ["b()"]
+
+
+def test_links_lead_to_headings() -> None:
+    text = documents()["docs/operators.md"]
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    anchors = ["".join(c for c in heading if c.isalnum() or c in "_-") for heading in headings]
+    assert re.findall(r"\]\(#(.+?)\)", text) == anchors
 
 
 def test_the_functions_are_listed() -> None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import cached_property
+from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from models.dsl.graph import Apply, Graph, Tensor
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["REGISTRY", "Loop", "Lowering", "NoGradient", "Op", "Sample"]
 
@@ -92,7 +91,8 @@ class Op:
     evaluate  (arrays, attrs) -> array, in NumPy
     lower     (input types, result type, attrs) -> Lowering, or Loop
     vjp       the gradient in terms of ops, or NoGradient with the reason
-    samples   (generator) -> 1 to 3 small examples, distinct sizes, rank up to 4
+    samples   (generator) -> 1 to 4 small examples, distinct sizes, rank up to 4; they also say
+              which attributes there are, and those that all of them have are required
     """
 
     name: str
@@ -113,14 +113,24 @@ class Op:
         for i, tensor in enumerate(inputs):
             if not isinstance(tensor, Tensor):
                 raise TypeRuleError(f"{self.name}: wanted a tensor as input {i}, got {tensor!r}")
+        for name in attrs.keys() - self._attributes.keys():
+            raise TypeRuleError(f"{self.name}: there is no attribute {name!r}")
+        for name, required in self._attributes.items():
+            if required and name not in attrs:
+                raise TypeRuleError(f"{self.name}: the attribute {name!r} is missing")
         types = tuple(tensor.type for tensor in inputs)
         try:
             result = self.infer(types, attrs)
         except TypeRuleError as error:
             raise TypeRuleError(f"{self.name}({_call_text(types, attrs)}): {error}") from None
-        except KeyError as error:
-            raise TypeRuleError(f"{self.name}: the attribute {error} is missing") from None
         return Tensor(result, Apply(self, inputs, attrs))
+
+    @cached_property
+    def _attributes(self) -> Mapping[str, bool]:
+        """The names of the attributes, and whether each is required."""
+        samples = self.samples(np.random.default_rng(0))
+        names = dict.fromkeys(name for sample in samples for name in sample.attrs)
+        return {name: all(name in sample.attrs for sample in samples) for name in names}
 
 
 REGISTRY: dict[str, Op] = {}
