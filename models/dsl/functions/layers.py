@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.dsl import ops
-from models.dsl.functions.shapes import along_last, along_rows, flatten_rows, narrow
+from models.dsl.functions.shapes import along_axes, along_last, flatten_rows, narrow
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ def linear_int8(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
     """
     largest = ops.reduce_max(ops.absolute(x), axes=(1,))
     step = ops.maximum(largest, ops.full_like(largest, x.dtype.tiny)) * (1.0 / 127.0)
-    quantised = ops.convert(ops.round_nearest_even(x / along_rows(step, x)), dtype=DType.I8)
+    quantised = ops.convert(ops.round_nearest_even(x / along_axes(step, x, (-1,))), dtype=DType.I8)
     sums = ops.convert(matmul_transposed(quantised, weight, dtype=DType.I32), dtype=x.dtype)
-    return sums * along_rows(step, sums) * along_last(scale, sums)
+    return sums * along_axes(step, sums, (-1,)) * along_last(scale, sums)
 
 
 def embedding(ids: Tensor, table: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -134,4 +134,4 @@ def embedding(ids: Tensor, table: Tensor, scale: Tensor | None = None) -> Tensor
         rows = ops.convert(rows, dtype=DType.F32)
     if scale is None:
         return rows
-    return rows * along_rows(ops.gather(scale, ids, axis=0), rows)
+    return rows * along_axes(ops.gather(scale, ids, axis=0), rows, (-1,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.dsl import ops
-from models.dsl.functions.shapes import along_rows
+from models.dsl.functions.shapes import along_axes
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
     The targets must be in range. Logits of any size are fine: the largest is taken off first.
     """
-    shifted = logits - along_rows(ops.reduce_max(logits, axes=(1,)), logits)
+    shifted = logits - along_axes(ops.reduce_max(logits, axes=(1,)), logits, (1,))
     total = ops.log(ops.reduce_sum(ops.exponential(shifted), axes=(1,)))
     ids = ops.iota(shape=logits.shape, axis=1, dtype=DType.I32)
-    chosen = ops.compare(ids, along_rows(targets, ids), direction="EQ")
+    chosen = ops.compare(ids, along_axes(targets, ids, (1,)), direction="EQ")
     # Not a gather: the gradient of one is a scatter, which is slow.
     of_target = ops.reduce_sum(ops.select(chosen, shifted, ops.full_like(shifted, 0.0)), axes=(1,))
     return ops.reduce_sum(total - of_target, axes=(0,)) * (1.0 / logits.shape[0])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from models.dsl import ops
 from models.dsl.functions.layers import DECODE_ROWS
 from models.dsl.functions.reductions import mean, variance
-from models.dsl.functions.shapes import along_axes, along_channels, along_last, along_rows
+from models.dsl.functions.shapes import along_axes, along_channels, along_last
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
@@ -22,7 +22,7 @@ def rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
     """
     x = _apart(x)
     mean_square = ops.reduce_sum(x * x, axes=(x.type.rank - 1,)) * (1.0 / x.shape[-1])
-    return _apart(x / along_rows(ops.sqrt(mean_square + eps), x) * along_last(weight, x))
+    return _apart(x / along_axes(ops.sqrt(mean_square + eps), x, (-1,)) * along_last(weight, x))
 
 
 def _apart(x: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ __all__ = [
     "along_axes",
     "along_channels",
     "along_last",
-    "along_rows",
     "at",
     "axis_of",
     "chunk",
@@ -57,11 +56,6 @@ def flatten_rows(x: Tensor) -> Tensor:
 def along_last(vector: Tensor, like: Tensor) -> Tensor:
     """A vector (N,) repeated to the shape (..., N) of another tensor."""
     return ops.broadcast(vector, shape=like.shape, axes=(like.type.rank - 1,))
-
-
-def along_rows(column: Tensor, like: Tensor) -> Tensor:
-    """A tensor (...) repeated along a new last axis, to the shape (..., N) of another tensor."""
-    return ops.broadcast(column, shape=like.shape, axes=tuple(range(like.type.rank - 1)))
 
 
 def trailing(x: Tensor, shape: tuple[int, ...]) -> Tensor:
