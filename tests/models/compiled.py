@@ -27,7 +27,6 @@ _ELEMENT_TYPES = {
     np.dtype(np.int8): rt.HalElementType.SINT_8,
     np.dtype(np.int32): rt.HalElementType.SINT_32,
     np.dtype(np.float16): rt.HalElementType.FLOAT_16,
-    np.dtype(np.float16): rt.HalElementType.FLOAT_16,
     np.dtype(np.float32): rt.HalElementType.FLOAT_32,
     np.dtype(ml_dtypes.bfloat16): rt.HalElementType.BFLOAT_16,
 }

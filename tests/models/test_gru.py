@@ -329,6 +329,7 @@ COMPILED = [
     (ONCE, "loop"),
 ]
 SHORT = dataclasses.replace(ONE_LAYER, steps=2)
+NARROW = (DType.F16, DType.BF16)
 
 
 @pytest.fixture(scope="module")
@@ -340,6 +341,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     for form in ("loop", "fused"):
         one = joined(graph_of(SHORT, form, dtype=F32))
         graphs.append(gradient_graph(one, f"gradient_{form}"))
+    graphs += [
+        graph_of(SHORT, "fused", dtype=dtype, name=f"fused_{dtype.label}") for dtype in NARROW
+    ]
     graphs.append(step_graph(dataclasses.replace(ONE_LAYER, layers=2), F32))
     return Compiled(graphs, tmp_path_factory.mktemp("gru"))
 
@@ -349,6 +353,28 @@ def test_compiled_equals_torch(case: Case, form: str, compiled: Compiled) -> Non
     found = compiled(f"{case.name}_{form}", *arrays_of(case, F32))
     for array, wanted in zip(found, ANSWERS[case.name], strict=True):
         np.testing.assert_allclose(array, wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("form", "same_as"), [("loop", "unrolled"), ("blocks", "fused")])
+def test_a_compiled_loop_has_the_bits_of_what_it_repeats(
+    form: str, same_as: str, compiled: Compiled
+) -> None:
+    found, wanted = (
+        compiled(f"{CASE.name}_{name}", *arrays_of(CASE, F32)) for name in (form, same_as)
+    )
+    for array, other in zip(found, wanted, strict=True):
+        assert np.array_equal(array, other)
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=lambda dtype: dtype.label)
+def test_compiled_narrow_floats_equal_numpy(dtype: DType, compiled: Compiled) -> None:
+    """Within two roundings of a state below 1: the compiler keeps some intermediates in f32."""
+    arrays = arrays_of(SHORT, dtype)
+    wanted = evaluate(graph_of(SHORT, "fused", dtype=dtype), arrays, {})
+    rounding = {DType.F16: 2**-11, DType.BF16: 2**-8}[dtype]
+    for array, other in zip(compiled(f"fused_{dtype.label}", *arrays), wanted, strict=True):
+        difference = array.astype(np.float64) - other.astype(np.float64)
+        assert np.abs(difference).max() <= 2 * rounding
 
 
 @pytest.mark.parametrize("form", ["loop", "fused"])
