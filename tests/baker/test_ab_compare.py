@@ -100,9 +100,8 @@ def test_what_is_no_number_fails_in_every_precision(bad: float, precision: str) 
     ours = (observe(logits, CASE.best[0]), *SAME[1:])
     result = case_result(CASE, ours, None)
     assert result.spread == Spread(largest=math.inf, mean=math.inf)
-    assert failures([result], TOLERANCES[precision]) == (
-        "hand: a log-probability is not a finite number",
-    )
+    found = failures([result], TOLERANCES[precision])
+    assert "hand: a log-probability is not a finite number" in found
 
 
 def test_observe_takes_the_recordings_tokens() -> None:
