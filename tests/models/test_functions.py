@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.dsl import functions as f
+from models.dsl.evaluate import evaluate
 from models.dsl.types import TypeRuleError
 from tests.models.compiled import Compiled
-from tests.models.graphs import check_gradient, run, traced
+from tests.models.graphs import check_gradient, gradient_graph, run, traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,9 @@ def test_softmax(rows: int, columns: int, seed: int) -> None:
 def test_softmax_of_nothing_to_choose_from_is_zero() -> None:
     x = np.array([[-np.inf, -np.inf], [-np.inf, 3]], np.float32)
     assert run(f.softmax, x).tolist() == [[0, 0], [0, 1]]
+    upstream = np.full_like(x, 1e6)
+    (gradient,) = evaluate(gradient_graph(traced(f.softmax, [x])), [x, upstream], {})
+    assert gradient.tolist() == [[0, 0], [0, 0]]
 
 
 def test_softmax_of_large_values() -> None:

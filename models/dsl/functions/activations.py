@@ -41,7 +41,8 @@ def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     finite = ops.maximum(largest, ops.full_like(largest, x.dtype.lowest))
     exponentials = ops.exponential(x - along_axes(finite, x, axes))
     total = ops.reduce_sum(exponentials, axes=axes)
-    some = ops.maximum(total, ops.full_like(total, x.dtype.tiny))
+    # The largest element alone adds 1: only a row of nothing has less.
+    some = ops.maximum(total, ops.full_like(total, 1.0))
     return exponentials / along_axes(some, x, axes)
 
 
