@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,16 @@ import jsonschema
 import numpy as np
 import pytest
 
+from models.dsl.evaluate import evaluate
 from models.dsl.ops import REGISTRY, NoGradient, Op, Sample, elementwise
 from models.dsl.registry.__main__ import main
 from models.dsl.registry.documents import documents
 from models.dsl.registry.facts import all_facts
 from models.dsl.registry.signature import slots, variants
 from models.dsl.registry.source import read
-from models.dsl.types import DslError, DType
-from tests.models.graphs import type_of
+from models.dsl.types import DslError, DType, NoGradientError
+from tests.models.graphs import gradient_graph, traced, type_of
+from tests.models.op_checks import samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -239,16 +242,19 @@ def test_what_is_found_out_about_an_op(operators: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("op", REGISTRY.values(), ids=lambda op: op.name)
 def test_the_dtypes_of_an_op_are_real(op: Op) -> None:
-    """Whatever dtypes the shape rule takes, NumPy's value has the type that it tells."""
-    samples = op.samples(np.random.default_rng(0))
-    compared = 0
-    for sample in samples:
-        for variant in variants(op, sample, slots(samples)):
-            with np.errstate(all="ignore"):  # a sample's values may not suit another dtype
-                value = op.evaluate(variant.sample.inputs, variant.sample.attrs)
+    """Whatever dtypes the shape rule takes, values and gradients in NumPy have their types."""
+    samples = samples_of(op)
+    every = [one for sample in samples for one in variants(op, sample, slots(samples))]
+    assert len(every) >= len(samples)
+    for variant in every:
+        inputs, attrs = variant.sample.inputs, variant.sample.attrs
+        graph = traced(lambda *tensors, attrs=attrs: op(*tensors, **attrs), inputs)
+        with np.errstate(all="ignore"):  # a sample's values may not suit another dtype
+            (value,) = evaluate(graph, inputs, {})
             assert type_of(value) == variant.result, f"{op.name} of {variant.dtypes}"
-            compared += 1
-    assert compared >= len(samples)
+            if variant.result.dtype.is_float and not isinstance(op.vjp, NoGradient):
+                with suppress(NoGradientError):  # the body of a scan converts a float
+                    evaluate(gradient_graph(graph), [*inputs, np.ones_like(value)], {})
 
 
 def test_functions_and_modules_are_read_from_their_files(tmp_path: Path) -> None:
