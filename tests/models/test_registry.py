@@ -57,7 +57,7 @@ def written(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", list(documents()))
+@pytest.mark.parametrize("name", ["operators.json", "docs/operators.md"])
 def test_a_document_that_was_edited_or_deleted_is_seen(written: Path, name: str) -> None:
     """The check says what to run, and writes nothing."""
     path = written / name
@@ -133,10 +133,10 @@ def test_an_op_that_its_file_does_not_export_is_refused(declare: Callable[..., N
             "integer or string in n",
         ),
         ([Sample((np.ones(2),), {"axes": ()})], "nothing in axes"),
-        ([Sample((np.ones(2),) * 2)], "refuses its samples"),
+        ([Sample((np.ones(2),) * 2)], "wanted 1 input, got 2"),
     ],
 )
-def test_samples_that_leave_something_open_are_refused(
+def test_wrong_samples_are_refused(
     declare: Callable[..., None], samples: list[Sample], message: str
 ) -> None:
     declare(samples=lambda _: samples)

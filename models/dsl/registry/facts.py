@@ -48,7 +48,7 @@ class Facts:
 
 
 def all_facts() -> list[Facts]:
-    """The facts of every op, by file and name; raises DslError for an op that no file exports."""
+    """The facts of every op, by file and name; raises DslError for one that is not exported."""
     declared: dict[int, tuple[str, str]] = {}
     for found in pkgutil.iter_modules(ops.__path__, f"{ops.__name__}."):
         module = importlib.import_module(found.name)
@@ -56,23 +56,28 @@ def all_facts() -> list[Facts]:
     for op in REGISTRY.values():
         if id(op) not in declared:
             raise DslError(f"{op.name} is missing in the __all__ of the file that declares it")
-    facts = [_facts(op, *declared[id(op)]) for op in REGISTRY.values()]
-    return sorted(facts, key=lambda one: (one.module, one.op.name))
+    return sorted(
+        (_named_facts(op, *declared[id(op)]) for op in REGISTRY.values()),
+        key=lambda one: (one.module, one.op.name),
+    )
+
+
+def _named_facts(op: Op, module: str, exported: str) -> Facts:
+    """Raises DslError, naming the op, when its declaration is wrong or leaves something open."""
+    try:
+        return _facts(op, module, exported)
+    except DslError as error:
+        raise DslError(f"{op.name}: {error}") from None
 
 
 def _facts(op: Op, module: str, exported: str) -> Facts:
-    """Raises DslError, naming the op, when its declaration leaves something open."""
     samples = op.samples(np.random.default_rng(0))
-    try:
-        own = signature(op, samples)
-    except DslError as error:
-        raise DslError(f"{op.name}: {error}") from None
     graphs = [_applied(op, sample) for sample in samples]
     return Facts(
         op=op,
         module=module,
         exported=exported,
-        signature=own,
+        signature=signature(op, samples),
         gradient=op.vjp if isinstance(op.vjp, NoGradient) else _written_in(graphs),
         lowering=_once(_OPERATION.findall(module_text(op.name, graphs, op.name))),
     )
