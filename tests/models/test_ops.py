@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,10 @@ def test_no_op_is_left_out(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     """Every op's samples and gradients, and one op whose lowering is wrong, as one module."""
-    graphs = [graph for op in REGISTRY.values() for graph in graphs_of(op)]
+    graphs = []
+    for op in REGISTRY.values():
+        with suppress(Exception):  # of an op that cannot be traced its own test says why
+            graphs += list(graphs_of(op))
     with broken(subtract, **WRONG_LOWERING) as op:
         graphs += graphs_of(op)
     return Compiled(graphs, tmp_path_factory.mktemp("ops"))
