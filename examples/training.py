@@ -109,7 +109,8 @@ def train(
     losses: list[float] = []
     for step in range(steps):
         losses.append(compiled(batch_of(step)))
-        if step < len(in_numpy) and abs(losses[step] / in_numpy[step] - 1) > TOLERANCE:
+        # Written so that a NaN, which is neither more nor less, is an error too.
+        if step < len(in_numpy) and not abs(losses[step] / in_numpy[step] - 1) <= TOLERANCE:
             raise WrongLoss(f"step {step}: the loss is {losses[step]}, NumPy's {in_numpy[step]}")
         if step % max(1, steps // 10) == 0 or step == steps - 1:
             say(f"step {step:5}  loss {losses[step]:.4f}")

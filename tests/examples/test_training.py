@@ -58,10 +58,13 @@ def test_the_weights_are_found_and_the_losses_are_numpys() -> None:
     assert found.losses[: training.COMPARED] == pytest.approx(found.numpy_losses, rel=1e-5)
 
 
-def test_a_loss_that_is_not_numpys_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wrong", [1.0001, np.nan])
+def test_a_loss_that_is_not_numpys_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
     right = training._numpy_losses
     monkeypatch.setattr(
-        training, "_numpy_losses", lambda *given: [loss * 1.0001 for loss in right(*given)]
+        training, "_numpy_losses", lambda *given: [loss * wrong for loss in right(*given)]
     )
     with pytest.raises(WrongLoss, match="step 0: the loss is"):
         trained(1)
