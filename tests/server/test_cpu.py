@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from baker.targets import find_target
 from models.bundle import Target
 from server.runtime.cpu import (
     UnsupportedCpu,
@@ -64,6 +65,21 @@ def test_raspberry_pi_5() -> None:
     assert {"neon", "dotprod", "fullfp16", "lse", "rdm", "rcpc", "sha2", "aes"} <= features
     assert "i8mm" not in features
     check_features(target("aarch64-linux-gnu", "neon dotprod"), "aarch64", features)
+
+
+@pytest.mark.parametrize("name", find_target("aarch64").features)
+def test_each_feature_that_a_raspberry_pi_5_would_lack_is_named(name: str) -> None:
+    features = llvm_names(hwcap_flags(*PI_5_WORDS), "aarch64")
+    check_features(find_target("aarch64"), "aarch64", features)
+    with pytest.raises(UnsupportedCpu, match=f"this aarch64 CPU lacks {name}: bake it with"):
+        check_features(find_target("aarch64"), "aarch64", features - {name})
+
+
+def test_raspberry_pis_and_the_targets_for_them() -> None:
+    pi_4 = llvm_names(hwcap_flags(*PI_4_WORDS), "aarch64")
+    check_features(find_target("aarch64-v8"), "aarch64", pi_4)
+    with pytest.raises(UnsupportedCpu, match="lacks dotprod, fullfp16, lse, rdm: bake it with"):
+        check_features(find_target("aarch64"), "aarch64", pi_4)
 
 
 def test_x86_with_avx2_only() -> None:
