@@ -36,7 +36,7 @@ Array: TypeAlias = NDArray[Any]
 
 # The first losses are computed by NumPy as well. Relatively they may differ by so much: f32 rounds
 # to 6e-8, sums are added in another order, and each update carries that on to the next step.
-COMPARED = 5
+COMPARED = 30
 TOLERANCE = 1e-5
 
 

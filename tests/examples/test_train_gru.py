@@ -9,6 +9,7 @@ import pytest
 from matplotlib.image import imread
 
 from baker.gru import GruOrder, bake_gru
+from examples import training
 from examples.train_gru import STEPS, main, signals
 from models.bundle import ArraysManifest, read_manifest_of
 from server.runtime.arrays import ArraysRuntime
@@ -24,7 +25,7 @@ def test_a_trained_gru_is_baked_and_foretells(
 ) -> None:
     main(steps=150, out=tmp_path, seed=0)
     said = capsys.readouterr().out
-    assert "the first 5 losses are NumPy's within" in said
+    assert f"the first {training.COMPARED} losses are NumPy's within" in said
     losses = [float(line.split()[-1]) for line in said.splitlines() if line.startswith("step")]
     assert losses[-1] < losses[0] / 8
     assert imread(tmp_path / "loss.png").ndim == 3

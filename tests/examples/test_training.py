@@ -50,7 +50,8 @@ def test_a_step_takes_weights_state_and_batch_and_gives_weights_state_and_loss()
     assert not graph.parameters
 
 
-def test_the_weights_are_found_and_the_losses_are_numpys() -> None:
+def test_the_weights_are_found_and_the_losses_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "COMPARED", 5)  # soon there is no loss left but rounding
     found = trained(60)
     np.testing.assert_allclose(found.weights["weight"], RIGHT, atol=1e-4)
     assert found.losses[0] == pytest.approx(float(((X @ RIGHT.T) ** 2).mean()), rel=1e-6)
