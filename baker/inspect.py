@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.table import Table
+from rich.text import Text
 
 from baker.targets import check_program, runs_here
-from models.bundle import VMFB, ArraysManifest, read_manifest, verify_files
+from models.bundle import MANIFEST, VMFB, ArraysManifest, NotABundle, read_manifest, verify_files
 from server.runtime.examples import read_examples
 from server.runtime.load import open_arrays, open_bundle
 from server.runtime.selftest import self_test, self_test_arrays
@@ -40,7 +41,7 @@ def show(bundle: Path, console: Console) -> None:
         ("compiler", [(compiler.name, compiler.version), *((flag,) for flag in compiler.flags)]),
     ):
         table = Table(
-            *[""] * max(map(len, rows)),
+            *[""] * max(map(len, rows), default=0),
             title=title,
             title_justify="left",
             show_header=False,
@@ -48,12 +49,22 @@ def show(bundle: Path, console: Console) -> None:
             padding=(0, 2),
         )
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(_plain, row))
         console.print(table, "")
 
 
+def _plain(text: str) -> Text:
+    """A text out of a manifest, which may not command the terminal."""
+    return Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
+
+
+def _statistic(manifest: Manifest, name: str) -> int:
+    if name not in manifest.statistics:
+        raise NotABundle(f"{MANIFEST}.statistics.{name}: missing field")
+    return manifest.statistics[name]
+
+
 def _model_rows(manifest: Manifest) -> list[tuple[str, ...]]:
-    statistics = manifest.statistics
     return [
         ("architecture", manifest.architecture),
         *((f"  {key}", str(value)) for key, value in manifest.config.items()),
@@ -62,7 +73,8 @@ def _model_rows(manifest: Manifest) -> list[tuple[str, ...]]:
         ("needs", " ".join(manifest.target.features)),
         (
             "weights",
-            f"{statistics['weights_bytes']:,} bytes in {statistics['parameters']} parameters",
+            f"{_statistic(manifest, 'weights_bytes'):,} bytes in "
+            f"{_statistic(manifest, 'parameters')} parameters",
         ),
     ]
 
@@ -71,7 +83,7 @@ def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
     return [
         ("context", f"{manifest.context:,} tokens"),
         ("slots", f"{manifest.slots}"),
-        ("cache", f"{manifest.statistics['cache_bytes_per_slot']:,} bytes a slot"),
+        ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes a slot"),
         ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),
     ]
 
@@ -89,7 +101,7 @@ def _entry_point_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
         (
             point.name,
             f"{point.batch} x {point.tokens} tokens, positions below {point.keys}",
-            f"{manifest.statistics[f'ops.{point.name}']:,} ops",
+            f"{_statistic(manifest, f'ops.{point.name}'):,} ops",
         )
         for point in manifest.entry_points
     ]
@@ -105,7 +117,7 @@ def _function_rows(manifest: ArraysManifest) -> Iterator[tuple[str, ...]]:
             f"{_array(spec)}{f' in the place of {spec.takes}' if spec.takes else ''}"
             for spec in function.outputs
         )
-        ops = f"{manifest.statistics[f'ops.{function.name}']:,} ops"
+        ops = f"{_statistic(manifest, f'ops.{function.name}'):,} ops"
         yield function.name, f"{taken} -> {given}", ops
 
 

@@ -180,7 +180,7 @@ def _read_entries(
     storage: NDArray[np.uint8],
 ) -> dict[str, NDArray[np.uint8]]:
     found: dict[str, NDArray[np.uint8]] = {}
-    position = 0
+    position = named = 0
     for i in range(count):
         record = _slice(path, entries, position, _ENTRY.size, f"record {i}")
         size, kind, _, name_at, name_length, _, _, _, start, length = _ENTRY.unpack(
@@ -189,6 +189,9 @@ def _read_entries(
         if (size, kind) != (_ENTRY.size, _DATA):
             raise BadArchive(f"{path}: record {i} has type {kind}, only stored bytes are read")
         name = _name(path, _slice(path, names, name_at, name_length, f"the name of record {i}"))
+        named += name_length
+        if named > names.size:  # else a small file could hold a long name for each of many entries
+            raise BadArchive(f"{path}: its names have {names.size} bytes, its entries name more")
         if name in found:
             raise BadArchive(f"{path} has the entry {name!r} twice")
         found[name] = _slice(path, storage, start, length, f"entry {name!r}")

@@ -25,6 +25,7 @@ from baker.stages import (
 )
 from baker.tokenizer import chat_template, special_tokens, tokenizer_json
 from baker.weights.open import open_weights
+from baker.weights.source import BadFile
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file, write_manifest
 from models.program import ProgramOptions
@@ -139,6 +140,11 @@ def _config(source: WeightSource, architecture: Architecture[Any]) -> ModelConfi
         config: ModelConfig = architecture.from_gguf(source.metadata(), shapes)
     else:
         config = architecture.from_hugging_face(source.metadata())
+    tensors = len(source.names())
+    if config.layers > tensors:  # else many layers of nothing would be traced first
+        raise BadFile(
+            f"the configuration has {config.layers} layers, the weights {tensors} tensors"
+        )
     return config
 
 

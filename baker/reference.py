@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.irpa import open_archive
+from baker.irpa import BadArchive, open_archive
 from models.architecture import ARCHITECTURES
-from models.bundle import PARAMETERS
+from models.bundle import PARAMETERS, NotABundle
 from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
 from models.program import ProgramOptions
@@ -127,8 +127,14 @@ def _padded(tokens: Sequence[int], point: EntryPoint) -> list[int]:
 def stored_parameters(
     parameters: Mapping[str, TensorType], archive: Path
 ) -> dict[str, NDArray[Any]]:
-    """A program's weights as arrays that are mapped from a parameter archive."""
+    """A program's weights as arrays that are mapped from a parameter archive.
+
+    Raises BadArchive when they are not all there.
+    """
     entries = open_archive(archive)
+    for name, kind in parameters.items():
+        if name not in entries or entries[name].nbytes != kind.nbytes:
+            raise BadArchive(f"{archive} has no {name} of {kind.nbytes} bytes: bake it again")
     return {
         name: entries[name].view(kind.dtype.numpy).reshape(kind.shape)
         for name, kind in parameters.items()
@@ -136,7 +142,12 @@ def stored_parameters(
 
 
 def open_reference(bundle: Path, manifest: LanguageManifest) -> NumpyRuntime:
-    """The reference of a baked bundle: its program traced again, on its own weights."""
+    """The reference of a baked bundle: its program traced again, on its own weights.
+
+    Raises NotABundle, ConfigError, DslError or BadArchive for a bundle of another program.
+    """
+    if manifest.architecture not in ARCHITECTURES:
+        raise NotABundle(f"{bundle} is of the architecture {manifest.architecture!r:.80}, unknown")
     architecture = ARCHITECTURES[manifest.architecture]
     config = architecture.from_manifest(manifest.config)
     program = architecture.program(config, program_options(manifest))

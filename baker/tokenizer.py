@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from baker.vocabulary import Specials, convert, specials
 from baker.weights.safetensors import SafetensorsSource, read_json
-from baker.weights.source import TokenizerError
+from baker.weights.source import TokenizerError, read_text
 from models.bundle import SpecialTokens
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def special_tokens(source: WeightSource) -> SpecialTokens:
     eos = [*found.eos, *(found.id_of[token] for token in ends if token in found.id_of)]
     if not eos:
         raise TokenizerError("the weights name no eos token: no answer could end")
-    size = max(found.id_of.values()) + 1
+    size = max(found.id_of.values(), default=-1) + 1
     for token in [*eos, *([] if found.bos is None else [found.bos])]:
         if not 0 <= token < size:
             raise TokenizerError(f"special token {token} is outside the vocabulary of {size}")
@@ -71,7 +71,7 @@ def special_tokens(source: WeightSource) -> SpecialTokens:
 def _read_tokenizer_json(folder: Path) -> str:
     path = folder / "tokenizer.json"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, ValueError) as error:
         raise TokenizerError(f"cannot read {path}: {error}") from error
     _load(path, text)
@@ -81,19 +81,26 @@ def _read_tokenizer_json(folder: Path) -> str:
 def _load(path: Path, text: str) -> Tokenizer:
     try:
         return Tokenizer.from_str(text)
-    # The library raises plain Exception.
-    except Exception as error:
+    # The library raises plain Exception, and panics are not even that.
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
         raise TokenizerError(f"{path} is not a tokenizer.json: {error}") from error
 
 
 def _read_chat_template(folder: Path) -> str | None:
     path = folder / "chat_template.jinja"
     if path.exists():
-        return path.read_text(encoding="utf-8")
+        try:
+            return read_text(path)
+        except (OSError, ValueError) as error:
+            raise TokenizerError(f"cannot read {path}: {error}") from error
     template = _read_optional(folder / "tokenizer_config.json").get("chat_template")
     # Some models have several, by name.
     if isinstance(template, list):
-        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+        named = [entry for entry in template if isinstance(entry, dict)]
+        default = (entry for entry in named if entry.get("name") == "default")
+        template = next(default, {}).get("template")
     return template if isinstance(template, str) else None
 
 
@@ -105,7 +112,11 @@ def _folder_specials(folder: Path) -> Specials:
     files = [_read_optional(folder / "generation_config.json"), config, config.get("text_config")]
     bos, eos = (
         next(
-            (ids for file in files if file and (ids := _ids(file.get(f"{name}_token_id")))),
+            (
+                ids
+                for file in files
+                if isinstance(file, dict) and (ids := _ids(file.get(f"{name}_token_id")))
+            ),
             _ids_by_name(tokenizer_config.get(f"{name}_token"), id_of),
         )
         for name in ("bos", "eos")
@@ -116,7 +127,7 @@ def _folder_specials(folder: Path) -> Specials:
 
 def _ids(value: Any) -> list[int]:
     ids = value if isinstance(value, list) else [value]
-    return [token for token in ids if isinstance(token, int)]
+    return [token for token in ids if type(token) is int]
 
 
 def _ids_by_name(value: Any, id_of: Mapping[str, int]) -> list[int]:

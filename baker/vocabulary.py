@@ -7,6 +7,7 @@ but only a name for the rule that cuts a text into words. Knows vocabularies, no
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +26,8 @@ T = TypeVar("T")
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 # SentencePiece's sign for a space.
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+# Characters of a token. Every split of one is looked at, which takes the square of its length.
+_LONGEST = 1024
 # tokenizer.ggml.pre -> how a text is cut into words whose bytes are merged: GPT-2's regular
 # expression, after every digit has been set apart. Source: llama.cpp, src/llama-vocab.cpp.
 _CUTS: Mapping[str, Sequence[Any]] = {
@@ -59,15 +62,19 @@ def convert(metadata: Mapping[str, object]) -> Tokenizer:
     bos_id = specials(metadata).bos
     if bos_id is not None:
         bos = tokenizer.id_to_token(bos_id)
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, bos_id)]
-        )
+        try:
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, bos_id)]
+            )
+        # The library raises plain Exception.
+        except Exception as error:
+            raise TokenizerError(f"{bos!r:.80} cannot be the token in front: {error}") from error
     return tokenizer
 
 
 def specials(metadata: Mapping[str, object]) -> Specials:
     """The special tokens that GGUF metadata name; raises TokenizerError."""
-    tokens = _value(metadata, "tokens", list)
+    tokens = _list(metadata, "tokens", str)
     # A byte BPE has none in front unless the file says so, as in llama.cpp.
     if metadata.get("tokenizer.ggml.model") == "gpt2":
         metadata = {"tokenizer.ggml.add_bos_token": False, **metadata}
@@ -85,14 +92,19 @@ def specials(metadata: Mapping[str, object]) -> Specials:
 
 def _vocabulary(metadata: Mapping[str, object]) -> tuple[list[str], list[int]]:
     """Each id's token and type. Raises TokenizerError."""
-    tokens = _value(metadata, "tokens", list)
-    types = _value(metadata, "token_type", list)
+    tokens = _list(metadata, "tokens", str)
+    types = _list(metadata, "token_type", int)
     if len(tokens) != len(types):
         raise TokenizerError(f"the vocabulary has {len(tokens)} tokens, {len(types)} types")
     id_of = {token: i for i, token in enumerate(tokens)}
     if len(id_of) != len(tokens):
         twice = next(token for i, token in enumerate(tokens) if id_of[token] != i)
-        raise TokenizerError(f"tokenizer.ggml.tokens has {twice!r} twice")
+        raise TokenizerError(f"tokenizer.ggml.tokens has {twice!r:.80} twice")
+    longest = max(tokens, key=len, default="")
+    if len(longest) > _LONGEST:
+        raise TokenizerError(
+            f"tokenizer.ggml.tokens has one of {len(longest)} characters, wanted {_LONGEST} at most"
+        )
     return tokens, types
 
 
@@ -121,21 +133,24 @@ def _byte_bpe(metadata: Mapping[str, object]) -> Tokenizer:
         )
     tokens, types = _vocabulary(metadata)
     merges = []
-    for merge in _value(metadata, "merges", list):
+    for merge in _list(metadata, "merges", str):
         left, space, right = merge.partition(" ")
         if not (left and space and right):
-            raise TokenizerError(f"tokenizer.ggml.merges has {merge!r}, wanted two parts")
+            raise TokenizerError(f"tokenizer.ggml.merges has {merge!r:.80}, wanted two parts")
         merges.append((left, right))
-    try:
-        bpe = BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges)
-    # The library raises plain Exception.
-    except Exception as error:
-        raise TokenizerError(f"tokenizer.ggml.merges do not fit the tokens: {error}") from error
-    tokenizer = Tokenizer(bpe)
+    tokenizer = _bpe(vocab={token: i for i, token in enumerate(tokens)}, merges=merges)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(_CUTS[cut]))
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens(_added(tokens, types))
     return tokenizer
+
+
+def _bpe(**parts: Any) -> Tokenizer:
+    try:
+        return Tokenizer(BPE(**parts))
+    # The library raises plain Exception.
+    except Exception as error:
+        raise TokenizerError(f"tokenizer.ggml.merges do not fit the tokens: {error}") from error
 
 
 # --- SentencePiece BPE
@@ -147,7 +162,9 @@ def _sentencepiece(metadata: Mapping[str, object]) -> Tokenizer:
     if metadata.get("tokenizer.ggml.add_space_prefix", True):
         raise TokenizerError("tokenizer.ggml.add_space_prefix is not false: not converted")
     stored, types = _vocabulary(metadata)
-    scores = _value(metadata, "scores", list)
+    scores = _list(metadata, "scores", float)
+    if not all(map(math.isfinite, scores)):
+        raise TokenizerError("tokenizer.ggml.scores has one that is no number")
     if len(scores) != len(stored):
         raise TokenizerError(f"the vocabulary has {len(stored)} tokens, {len(scores)} scores")
     # A space of a user-defined token becomes its sign.
@@ -156,14 +173,12 @@ def _sentencepiece(metadata: Mapping[str, object]) -> Tokenizer:
         for token, kind in zip(stored, types, strict=True)
     ]
     id_of = {token: i for i, token in enumerate(tokens)}
-    tokenizer = Tokenizer(
-        BPE(
-            vocab=id_of,
-            merges=_merges(tokens, types, scores, id_of),
-            unk_token=tokens[_id(metadata, "unknown", len(tokens))],
-            fuse_unk=True,
-            byte_fallback=True,
-        )
+    tokenizer = _bpe(
+        vocab=id_of,
+        merges=_merges(tokens, types, scores, id_of),
+        unk_token=tokens[_id(metadata, "unknown", len(tokens))],
+        fuse_unk=True,
+        byte_fallback=True,
     )
     tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
@@ -208,9 +223,19 @@ _MAKE = {"llama": _sentencepiece, "gpt2": _byte_bpe}
 
 def _id(metadata: Mapping[str, object], name: str, size: int) -> int:
     token = _value(metadata, f"{name}_token_id", int)
-    if not 0 <= token < size:
+    if isinstance(token, bool) or not 0 <= token < size:
         raise TokenizerError(f"tokenizer.ggml.{name}_token_id is {token} of {size} tokens")
     return token
+
+
+def _list(metadata: Mapping[str, object], name: str, kind: type[T]) -> list[T]:
+    values = _value(metadata, name, list)
+    for value in values:
+        if type(value) is not kind:
+            raise TokenizerError(
+                f"tokenizer.ggml.{name} holds {value!r:.80}, wanted values of type {kind.__name__}"
+            )
+    return values
 
 
 def _value(metadata: Mapping[str, object], name: str, kind: type[T]) -> T:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from models import gemma3, gemma3_config, llama, llama_config
-from models.config import ModelConfig
+from models.config import ConfigError, ModelConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,8 +53,11 @@ class Architecture(Generic[C]):
         return asdict(config)
 
     def from_manifest(self, data: Mapping[str, Any]) -> C:
-        """The configuration that a manifest holds."""
-        return self.config(**data)
+        """The configuration that a manifest holds; raises ConfigError."""
+        try:
+            return self.config(**data)
+        except TypeError as error:
+            raise ConfigError(f"the manifest's config is not of {self.name}: {error}") from error
 
 
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {

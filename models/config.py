@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
+
+
+# Far above all known models, and far below what a machine could not count with.
+MOST_LAYERS = 1024
+LARGEST = 2**31 - 1
+# What GGUF keys hold that hold no size.
+_GGUF_KINDS: Mapping[str, type] = {
+    "attention.layer_norm_rms_epsilon": float,
+    "rope.freq_base": float,
+    "rope.freq_base_swa": float,
+    "rope.scaling.factor": float,
+    "rope.scaling.type": str,
+}
 
 
 class ConfigError(Exception):
@@ -38,10 +53,48 @@ class ModelConfig:
     norm_eps: float
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            require(getattr(self, field.name), _FIELD_KINDS[str(field.type)], field.name)
+        if self.layers > MOST_LAYERS:
+            raise ConfigError(f"{self.layers} layers, wanted {MOST_LAYERS} at most")
         if self.heads % self.kv_heads:
             raise ConfigError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim must be even for rotary positions, got {self.head_dim}")
+
+
+_FIELD_KINDS: Mapping[str, type] = {"int": int, "float": float, "bool": bool}
+
+
+def require(value: Any, kind: type, key: str) -> None:
+    """Raise ConfigError unless a value is of a kind: an int is a size, a float above zero.
+
+    An int is a float too, as in JSON.
+    """
+    if kind is int:
+        fits, wanted = type(value) is int and 1 <= value <= LARGEST, f"an integer, 1 to {LARGEST}"
+    elif kind is float:
+        fits = type(value) in (int, float) and 0 < value < math.inf
+        wanted = "a number above zero"
+    else:
+        fits, wanted = isinstance(value, kind), f"a value of type {kind.__name__}"
+    if not fits:
+        raise ConfigError(f"{key}: wanted {wanted}, got {value!r:.80}")
+
+
+def require_kinds(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a value of config.json that is not of its default's kind."""
+    for key, default in defaults.items():
+        if default is not None:
+            require(data[key], type(default), f"config.json: {key}")
+
+
+def required_float(data: Mapping[str, Any], key: str, where: str) -> float:
+    """A number above zero that must be there; raises ConfigError."""
+    if key not in data:
+        raise ConfigError(f"{where}: {key} is missing")
+    require(data[key], float, f"{where}: {key}")
+    return float(data[key])
 
 
 def refuse_unknown(data: Mapping[str, Any], known: Set[str], where: str) -> None:
@@ -78,6 +131,8 @@ def gguf_keys(
     for key in sorted(required):
         if key not in own:
             raise ConfigError(f"{prefix}{key} is missing")
+    for key, value in own.items():
+        require(value, _GGUF_KINDS.get(key, int), f"{prefix}{key}")
     return own
 
 

@@ -14,6 +14,9 @@ from models.config import (
     gguf_keys,
     refuse_other_values,
     refuse_unknown,
+    require,
+    require_kinds,
+    required_float,
     vocabulary_rows,
 )
 
@@ -81,7 +84,7 @@ _HUGGING_FACE_DEFAULTS: Mapping[str, Any] = {
     "max_position_embeddings": 131072,
     "rms_norm_eps": 1e-6,
     "sliding_window": 4096,
-    "query_pre_attn_scalar": 256,
+    "query_pre_attn_scalar": 256.0,
     "rope_theta": 1_000_000.0,
     "rope_local_base_freq": 10_000.0,
     "rope_scaling": None,
@@ -118,12 +121,14 @@ def from_hugging_face(data: Mapping[str, Any]) -> Config:
         )
     if "text_config" in data:
         refuse_unknown(data, _HUGGING_FACE_OUTER, "config.json")
+        require(data["text_config"], dict, "config.json: text_config")
         outer = {key: data[key] for key in ("tie_word_embeddings",) if key in data}
         return from_hugging_face({**outer, "model_type": "gemma3_text", **data["text_config"]})
     known = {*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_FIXED, *_HUGGING_FACE_IGNORED}
     refuse_unknown(data, known | {*_HUGGING_FACE_PATTERN, "rope_parameters"}, "config.json")
     refuse_other_values(data, _HUGGING_FACE_FIXED)
     get = {**_HUGGING_FACE_DEFAULTS, **_rope_keys(data), **data}
+    require_kinds(get, _HUGGING_FACE_DEFAULTS)
     config = Config(
         layers=get["num_hidden_layers"],
         hidden=get["hidden_size"],
@@ -150,14 +155,19 @@ def _rope_keys(data: Mapping[str, Any]) -> dict[str, Any]:
     if "rope_parameters" not in data:
         return {}
     by_kind = data["rope_parameters"]
+    require(by_kind, dict, "config.json: rope_parameters")
     refuse_unknown(by_kind, {"full_attention", "sliding_attention"}, "rope_parameters")
-    local, whole = (_required(by_kind, f"{kind}_attention") for kind in ("sliding", "full"))
+    for kind in ("sliding_attention", "full_attention"):
+        if kind not in by_kind:
+            raise ConfigError(f"rope_parameters: {kind} is missing")
+        require(by_kind[kind], dict, f"rope_parameters: {kind}")
+    local, whole = by_kind["sliding_attention"], by_kind["full_attention"]
     if local.get("rope_type", "default") != "default":
         raise ConfigError(f"rope_parameters.sliding_attention: {local!r}, supported is default")
     scaling = {key: value for key, value in whole.items() if key != "rope_theta"}
     return {
-        "rope_theta": _required(whole, "rope_theta"),
-        "rope_local_base_freq": _required(local, "rope_theta"),
+        "rope_theta": required_float(whole, "rope_theta", "rope_parameters"),
+        "rope_local_base_freq": required_float(local, "rope_theta", "rope_parameters"),
         "rope_scaling": scaling,
     }
 
@@ -165,19 +175,14 @@ def _rope_keys(data: Mapping[str, Any]) -> dict[str, Any]:
 def _linear_factor(scaling: Mapping[str, Any] | None) -> float:
     if scaling is None:
         return 1.0
+    require(scaling, dict, "config.json: rope_scaling")
     refuse_unknown(scaling, {"rope_type", "type", "factor"}, "rope_scaling")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
         return 1.0
     if kind != "linear":
         raise ConfigError(f"rope_scaling: type {kind!r}, supported are linear and default")
-    return float(_required(scaling, "factor"))
-
-
-def _required(data: Mapping[str, Any], key: str) -> Any:
-    if key not in data:
-        raise ConfigError(f"config.json: {key} is missing in {dict(data)!r:.100}")
-    return data[key]
+    return required_float(scaling, "factor", "rope_scaling")
 
 
 def _check_layer_types(config: Config, given: list[str] | None) -> None:

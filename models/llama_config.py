@@ -14,6 +14,9 @@ from models.config import (
     gguf_keys,
     refuse_other_values,
     refuse_unknown,
+    require,
+    require_kinds,
+    required_float,
     vocabulary_rows,
 )
 
@@ -81,6 +84,7 @@ def from_hugging_face(data: Mapping[str, Any]) -> Config:
     refuse_unknown(data, known | {"rope_parameters"}, "config.json")
     refuse_other_values(data, _HUGGING_FACE_FIXED)
     get = {**_HUGGING_FACE_DEFAULTS, **_rope_keys(data), **data}
+    require_kinds(get, _HUGGING_FACE_DEFAULTS)
     heads, hidden = get["num_attention_heads"], get["hidden_size"]
     return Config(
         layers=get["num_hidden_layers"],
@@ -102,24 +106,24 @@ def _rope_keys(data: Mapping[str, Any]) -> dict[str, Any]:
     """Newer files keep the rotary settings in one place; say them with the older keys."""
     if "rope_parameters" not in data:
         return {}
-    scaling = dict(data["rope_parameters"])
-    if "rope_theta" not in scaling:
-        raise ConfigError("config.json: rope_theta is missing in rope_parameters")
-    return {"rope_theta": scaling.pop("rope_theta"), "rope_scaling": scaling}
+    given = data["rope_parameters"]
+    require(given, dict, "config.json: rope_parameters")
+    theta = required_float(given, "rope_theta", "rope_parameters")
+    scaling = {key: value for key, value in given.items() if key != "rope_theta"}
+    return {"rope_theta": theta, "rope_scaling": scaling}
 
 
 def _linear_factor(scaling: Mapping[str, Any] | None) -> float:
     if scaling is None:
         return 1.0
+    require(scaling, dict, "config.json: rope_scaling")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in ("default", "linear"):
         raise ConfigError(f"rope_scaling: type {kind!r}, supported are linear and default")
     refuse_unknown(scaling, {"rope_type", "type", "factor"}, "rope_scaling")
     if kind == "default":
         return 1.0
-    if "factor" not in scaling:
-        raise ConfigError("rope_scaling: factor is missing")
-    return float(scaling["factor"])
+    return required_float(scaling, "factor", "rope_scaling")
 
 
 # --- GGUF

@@ -183,7 +183,7 @@ def open_service(
         options,
         name=name or bundle.resolve().name,
         template=template,
-        prefix=read_blocks(bundle / PREFIX) if has_prefix else None,
+        prefix=read_blocks(bundle / PREFIX, manifest.block_bytes) if has_prefix else None,
     )
 
 

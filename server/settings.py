@@ -6,6 +6,7 @@ It knows names, ranges and where a value came from; it opens no file but the con
 """
 
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from server.logs import LogFormat
 PREFIX = "HEARTH_"
 KEY_LENGTH = 8  # shorter ones are guessed
 _LANGUAGE_ONLY = ("cache_ram", "cache_dir", "cache_disk")
+_LONGEST_SIZE = 40  # characters, blanks included; a float of more digits may be infinite
 
 
 class BadSettings(Exception):
@@ -54,7 +56,12 @@ def _long_enough(key: SecretStr) -> SecretStr:
 
 
 def _whole_bytes(value: object) -> object:
-    if isinstance(value, bool):
+    infinite = isinstance(value, float) and math.isinf(value)
+    if (
+        isinstance(value, bool)
+        or infinite
+        or (isinstance(value, str) and len(value) > _LONGEST_SIZE)
+    ):
         raise ValueError("a size is a number of bytes, or one with a unit as in 256MiB")
     return value
 
@@ -229,8 +236,10 @@ def _read(path: str | Path) -> dict[str, Any]:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise BadSettings(f"config: {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # a TOMLDecodeError, one of UTF-8, a number of 5000 digits
         raise BadSettings(f"config: {path} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise BadSettings(f"config: {path} is nested too deeply") from error
     for name in values:
         if name not in Settings.model_fields or name == "config":
             raise BadSettings(f"{name}: unknown setting in {path}")

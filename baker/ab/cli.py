@@ -19,8 +19,10 @@ from baker.ab.llama import LlamaError
 from baker.ab.recording import Recording, RecordingError, read_recording, write_recording
 from baker.ab.report import Report
 from baker.ab.trial import STEPS, default_prompts, record_llama, run
+from baker.irpa import BadArchive
 from baker.reference import open_reference
 from models.bundle import BundleError, LanguageManifest, read_manifest_of
+from models.config import ConfigError
 from models.dsl.types import DslError
 from server.runtime.load import open_bundle
 
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # DslError: the bundle was baked from another version of the model, so NumPy cannot follow it.
-_REFUSALS = (BundleError, DslError, LlamaError, OSError, RecordingError)
+_REFUSALS = (
+    BadArchive, BundleError, ConfigError, DslError, LlamaError, OSError, RecordingError,
+)  # fmt: skip
 _DIFFERENT, _TROUBLE, _INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)

@@ -13,6 +13,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from baker.weights.source import read_text
+from models import strict_json
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -66,7 +69,7 @@ class Recording:
 def read_recording(path: Path) -> Recording:
     """Read a recording; raises RecordingError."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = strict_json.parse(read_text(path))
     except (OSError, ValueError) as error:
         raise RecordingError(f"{path}: cannot be read as JSON: {error}") from error
     _want(isinstance(data, dict) and data.keys() == {"meta", "cases"}, str(path), "meta and cases")

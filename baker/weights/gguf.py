@@ -18,6 +18,7 @@ import gguf
 import numpy as np
 
 from baker.weights.source import (
+    MOST_AXES,
     BadFile,
     NoSuchTensor,
     UnsupportedType,
@@ -202,7 +203,12 @@ def _read_tensors(
     table: dict[str, _Tensor] = {}
     for _ in range(count):
         name = header.string()
-        shape = tuple(header.integer("Q") for _ in range(header.integer("I")))[::-1]
+        axes = header.integer("I")
+        if axes > MOST_AXES:
+            raise BadFile(
+                f"{header.path}: tensor {name} has {axes} axes, wanted {MOST_AXES} at most"
+            )
+        shape = tuple(header.integer("Q") for _ in range(axes))[::-1]
         type_, offset = header.integer("I"), header.integer("Q")
         if name in table:
             raise BadFile(f"{header.path} has tensor {name} twice")

@@ -6,7 +6,6 @@ files that it names.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Literal
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, which safetensors then returns)
@@ -14,13 +13,17 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from baker.weights.source import (
+    MOST_AXES,
     BadFile,
     NoSuchTensor,
     NoWeights,
     UnsupportedType,
     WeightSource,
     block_shapes,
+    is_file,
+    read_text,
 )
+from models import strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,8 +92,14 @@ class _Safetensors(WeightSource):
                     if name in self._tensors:
                         raise BadFile(f"{path} has tensor {name}, as {self._tensors[name][0]} has")
                     rows = file.get_slice(name)
-                    self._tensors[name] = (path, tuple(rows.get_shape()), rows.get_dtype())
-        except SafetensorError as error:
+                    shape = tuple(rows.get_shape())
+                    if 0 in shape or len(shape) > MOST_AXES:
+                        raise BadFile(
+                            f"{path}: tensor {name} has shape {shape!r:.80}, wanted no empty axis "
+                            f"and at most {MOST_AXES}"
+                        )
+                    self._tensors[name] = (path, shape, rows.get_dtype())
+        except (SafetensorError, OSError) as error:
             raise BadFile(f"{path} is not a whole safetensors file: {error}") from error
 
 
@@ -143,7 +152,7 @@ class SafetensorsSource(_Safetensors):
             raise BadFile(f"{index} has no weight_map from tensors to files")
         for shard in sorted(set(shard_of.values())):
             path = self.folder / shard
-            if path.parent != self.folder or not path.is_file():
+            if path.parent != self.folder or not is_file(path):
                 raise BadFile(f"{index} names {shard!r}, which is not in {self.folder}")
             self._add(path)
         for name, shard in shard_of.items():
@@ -154,7 +163,7 @@ class SafetensorsSource(_Safetensors):
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object; raises BadFile when it is missing or is not one."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = strict_json.parse(read_text(path))
     except (OSError, ValueError) as error:
         raise BadFile(f"cannot read {path}: {error}") from error
     if not isinstance(data, dict):

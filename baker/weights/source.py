@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The most f32 bytes that one block holds, unless a single row is larger.
 BLOCK_BYTES = 16 << 20
+# Axes of a tensor: no known weight has more than four, and NumPy ends at 64.
+MOST_AXES = 8
 
 
 class WeightsError(Exception):
@@ -89,6 +91,21 @@ class WeightSource(Protocol):
 
     def metadata(self) -> Mapping[str, object]:
         """GGUF: its keys and values; Hugging Face: config.json."""
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there, also for a name that no file can have."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def read_text(path: Path) -> str:
+    """A file's text; raises OSError or ValueError, at once also for a pipe or a device."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is no file")
+    return path.read_text(encoding="utf-8")
 
 
 def block_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

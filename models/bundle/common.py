@@ -43,6 +43,8 @@ PARAMETERS = "params.irpa"
 # The scope under which the compiled program looks its parameters up.
 PARAMETER_SCOPE = "model"
 
+_LONGEST_NAME = 63  # bytes at most 252: file systems end at 255
+
 T = TypeVar("T")
 
 
@@ -133,9 +135,10 @@ class Manifest:
 def verify_files(bundle: Path, manifest: Manifest) -> None:
     """Compare every file's size and sha256 with the manifest; raises Corrupt."""
     for record in manifest.files:
-        if Path(record.name).name != record.name:
-            raise Corrupt(f"{MANIFEST} names {record.name!r}, a file outside the bundle")
         path = bundle / record.name
+        inside = Path(record.name).name == record.name and len(record.name) <= _LONGEST_NAME
+        if not inside or path.is_symlink():
+            raise Corrupt(f"{MANIFEST} names {record.name!r:.80}, a file outside the bundle")
         if not path.is_file():
             raise Corrupt(f"{path} is missing: copy the whole bundle again")
         if path.stat().st_size != record.bytes:
@@ -183,6 +186,8 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
     if origin is Literal and value in arguments:
         return value
     if origin is dict and isinstance(value, dict):
+        return {key: _convert(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+    if kind is Any:
         return value
     if origin is types.UnionType and type(value) in arguments:
         return value

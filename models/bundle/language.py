@@ -25,9 +25,12 @@ its first `count` tokens; the others are padding. There is one, of the largest p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from models.bundle.common import Manifest
+from models.bundle.common import MANIFEST, Manifest, NotABundle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "CHAT_TEMPLATE",
@@ -44,6 +47,8 @@ __all__ = [
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 PREFIX = "prefix.kv"
+_LARGEST = 2**31 - 1
+_MOST_SLOTS = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +125,41 @@ class LanguageManifest(Manifest):
     entry_points: tuple[EntryPoint, ...]
     golden: tuple[Golden, ...]
 
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a size that cannot be."""
+        sizes = {
+            "vocab_size": self.vocab_size,
+            "context": self.context,
+            "slots": self.slots,
+            **_sizes("caches", self.caches, ("rows", "width")),
+            **_sizes("entry_points", self.entry_points, ("batch", "tokens", "keys")),
+        }
+        for where, size in sizes.items():
+            if not 1 <= size <= _LARGEST:
+                raise NotABundle(f"{MANIFEST}.{where}: expected 1 to {_LARGEST}, got {size}")
+        if self.slots > _MOST_SLOTS:
+            raise NotABundle(f"{MANIFEST}.slots: expected {_MOST_SLOTS} at most, got {self.slots}")
+
     @property
     def hidden(self) -> int:
-        """E, the width of a hidden state."""
-        return int(self.config["hidden"])
+        """E, the width of a hidden state; raises NotABundle."""
+        found = self.config.get("hidden")
+        if type(found) is not int or found < 1:
+            raise NotABundle(f"{MANIFEST}.config.hidden: expected a size, got {found!r:.80}")
+        return found
+
+    @property
+    def block_bytes(self) -> int:
+        """What reading the largest prefill's tokens leaves in the caches of a slot."""
+        chunk = max((e.tokens for e in self.entry_points if e.kind == "prefill"), default=0)
+        return chunk * sum(cache.bytes // cache.rows for cache in self.caches)
+
+
+def _sizes(
+    field: str, records: Sequence[CacheSpec] | Sequence[EntryPoint], names: Sequence[str]
+) -> dict[str, int]:
+    return {
+        f"{field}[{i}].{name}": getattr(record, name)
+        for i, record in enumerate(records)
+        for name in names
+    }

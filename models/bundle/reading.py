@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from models import strict_json
 from models.bundle.arrays import ArraysManifest
 from models.bundle.common import FORMAT, MANIFEST, NotABundle, WrongFormat, WrongKind, typed
 from models.bundle.language import LanguageManifest
@@ -32,6 +32,8 @@ _WORDS = {LanguageManifest: "a language model", ArraysManifest: "functions on ar
 def read_manifest(bundle: Path) -> AnyManifest:
     """Read a bundle's manifest without looking at the other files; raises as parse_manifest."""
     try:
+        if (bundle / MANIFEST).exists() and not (bundle / MANIFEST).is_file():
+            raise OSError("it is no file")
         text = (bundle / MANIFEST).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise NotABundle(f"{bundle} is not a bundle: cannot read {MANIFEST}: {error}") from error
@@ -49,13 +51,14 @@ def read_manifest_of(bundle: Path, kind: type[M]) -> M:
 def parse_manifest(text: str) -> AnyManifest:
     """Read manifest.json's text; raises NotABundle or WrongFormat, naming the field."""
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = strict_json.parse(text)
     except ValueError as error:
         raise NotABundle(f"{MANIFEST} is not JSON: {error}") from error
     found = data.get("format") if isinstance(data, dict) else None
     if found != FORMAT:
         raise WrongFormat(
-            f"the bundle has format {found!r}, this version of Hearth reads {FORMAT}: bake it again"
+            f"the bundle has format {found!r:.80}, this version of Hearth reads {FORMAT}: "
+            "bake it again"
         )
     if "kind" not in data:
         raise NotABundle(f"{MANIFEST}.kind: missing field")
@@ -63,7 +66,3 @@ def parse_manifest(text: str) -> AnyManifest:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise NotABundle(f"{MANIFEST}.kind: expected {' or '.join(_KINDS)}, got {kind!r:.80}")
     return typed(_KINDS[kind], data, MANIFEST)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")

@@ -18,6 +18,7 @@ import hashlib
 import logging
 import os
 import queue
+import stat
 import struct
 import threading
 from typing import TYPE_CHECKING
@@ -66,8 +67,7 @@ class PrefixStore:
         """The block of a key, or None: not there, or not whole and therefore deleted."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
-            rows = _decode(data, self._bundle, key)
+            rows = _decode(_read(path, self._limit), self._bundle, key)
             if rows is None:
                 log.warning("the prefix cache's file %s is damaged: deleting it", path)
                 path.unlink()
@@ -119,6 +119,17 @@ class PrefixStore:
                 break
             path.unlink(missing_ok=True)
             total -= size
+
+
+def _read(path: Path, limit: int) -> bytes:
+    """A file's bytes; none of one that is no plain file or larger than all may be together.
+
+    Raises OSError, also for a link: nothing here makes any.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        whole = stat.S_ISREG(status.st_mode) and status.st_size <= limit
+        return file.read(status.st_size) if whole else b""
 
 
 def _write(path: Path, header: bytes, rows: Rows) -> None:

@@ -5,7 +5,7 @@ digest of the block's tokens and the key of the block before, so that it stands 
 position 0 to the block's end: in one bundle, equal keys mean equal rows.
 
 A file of blocks is a header (magic, how many), the keys, and the rows of the blocks, all of one
-size. The bundle's manifest has its digest, so it is not checked again.
+size. The bundle's manifest has its digest, so its rows are not checked again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from array import array
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from models.bundle import Corrupt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,12 +49,21 @@ def write_blocks(path: Path, blocks: Mapping[bytes, Rows]) -> None:
             file.write(rows.data)
 
 
-def read_blocks(path: Path) -> dict[bytes, Rows]:
-    """The blocks of a file by their keys, mapped and not read."""
+def read_blocks(path: Path, block_bytes: int) -> dict[bytes, Rows]:
+    """The blocks of a file by their keys, mapped and not read.
+
+    Raises Corrupt unless they are of `block_bytes` each.
+    """
+    size = path.stat().st_size if path.is_file() else 0
+    if size < _HEADER.size:
+        raise Corrupt(f"{path} has {size} bytes, a file of blocks has more: bake the bundle again")
     data = np.memmap(path, np.uint8, mode="r")
     magic, count = _HEADER.unpack(data[: _HEADER.size].tobytes())
-    assert magic == _MAGIC, f"{path} is no file of blocks"
     start = _HEADER.size + count * _KEY_BYTES
+    if magic != _MAGIC or count == 0 or size - start != count * block_bytes or not block_bytes:
+        raise Corrupt(
+            f"{path} is no file of {count} blocks of {block_bytes} bytes: bake the bundle again"
+        )
     keys = data[_HEADER.size : start].tobytes()
     return {
         keys[i * _KEY_BYTES : (i + 1) * _KEY_BYTES]: rows

@@ -1,8 +1,8 @@
 """From a conversation to a prompt, by the bundle's chat template.
 
 Templates are Jinja, with the conventions of Hugging Face's `apply_chat_template`: its variables,
-filters and white-space rules. A template is a program that came with the weights, so it runs in
-Jinja's sandbox, and whatever it raises is said to be about the messages.
+filters and white-space rules. A template is a program that came with the weights, so it runs in a
+sandbox (sandbox.py), and whatever it raises is said to be about the messages.
 
 What it knows of a message is what templates know: `role`, `content` (text), `tool_calls`, and of a
 tool's answer `name` and `tool_call_id`. It knows no HTTP.
@@ -10,19 +10,16 @@ tool's answer `name` and `tool_call_id`. It knows no HTTP.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
-from jinja2 import meta
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from models.bundle import CHAT_TEMPLATE, BundleError
 from server.errors import InvalidRequest
 from server.text import guard
+from server.text.sandbox import LimitedEnvironment
 from server.text.tools import call_format
 
 if TYPE_CHECKING:
@@ -65,10 +62,11 @@ class ChatTemplate:
             "bos_token": "" if tokenizer.bos is None else tokenizer.name(tokenizer.bos),
             "eos_token": "" if eos is None else tokenizer.name(eos),
         }
-        environment = _environment()
+        self._environment = LimitedEnvironment(
+            functions={"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        )
         try:
-            self._template = environment.from_string(source)
-            variables = meta.find_undeclared_variables(environment.parse(source))
+            self._template, variables = self._environment.load(source)
         except jinja2.TemplateError as error:
             raise BadChatTemplate(
                 f"{CHAT_TEMPLATE} is no template: {error}: bake the bundle again"
@@ -84,6 +82,10 @@ class ChatTemplate:
             source = (bundle / CHAT_TEMPLATE).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadChatTemplate(
+                f"{CHAT_TEMPLATE} cannot be read: {error}: bake the bundle again"
+            ) from error
         return ChatTemplate(source, tokenizer, eos=special.eos[0] if special.eos else None)
 
     def prompt(
@@ -124,18 +126,16 @@ class ChatTemplate:
                 {**message, "role": "system"} if message["role"] == "developer" else message
                 for message in messages
             ]
-        stream = self._template.generate(
-            messages=messages,
-            tools=tools or None,
-            add_generation_prompt=add_generation_prompt,
+        variables = {
+            "messages": messages,
+            "tools": tools or None,
+            "add_generation_prompt": add_generation_prompt,
             **self._special,
-        )
-        text = ""
+        }
         try:
-            for part in stream:
-                text += part
-                if len(text) > LONGEST_PROMPT:
-                    raise jinja2.TemplateError(f"no more than {LONGEST_PROMPT} characters")
+            text = self._environment.render(self._template, variables)
+            if len(text) > LONGEST_PROMPT:
+                raise jinja2.TemplateError(f"no more than {LONGEST_PROMPT} characters")
         except Exception as error:
             raise InvalidRequest(
                 field="messages",
@@ -143,21 +143,6 @@ class ChatTemplate:
                 wanted=f"a conversation that the model's chat template takes: {error}",
             ) from error
         return text
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-def _tojson(value: Any, indent: int | None = None, **options: Any) -> str:
-    """Jinja's own filter escapes HTML, which no model was trained on."""
-    return json.dumps(value, ensure_ascii=False, indent=indent, **options)
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -74,7 +74,10 @@ class Tokenizer:
         """Read a tokenizer.json; raises BadTokenizer."""
         try:
             return Tokenizer(tokenizers.Tokenizer.from_file(str(path)), bos=bos)
-        except Exception as error:  # the library raises nothing more special
+        # The library raises plain Exception, and panics are not even that.
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
             raise BadTokenizer(f"{path} is no tokenizer: {error}: bake the bundle again") from error
 
     def encode(self, text: str) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ def test_whole_chunks_are_written(tmp_path: Path) -> None:
     runtime = FakeRuntime(vocab_size=50, context=64, chunk=4, slots=2)
     ids = tuple(range(11))
     write_prefix(runtime, ids, tmp_path / PREFIX)
-    blocks = read_blocks(tmp_path / PREFIX)
+    blocks = read_blocks(tmp_path / PREFIX, runtime.save(0, 4, 8).nbytes)
     assert tuple(blocks) == block_keys(ids, 4)
     runtime.restore(1, 0, list(blocks.values()))
     rows = [runtime.decode([slot], [9], [8]) for slot in (0, 1)]

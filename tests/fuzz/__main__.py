@@ -1,0 +1,122 @@
+"""`python -m tests.fuzz`: every reader, on damaged files, for as long as one likes.
+
+    python -m tests.fuzz --minutes 10
+    python -m tests.fuzz --reader gguf --seed 4711 --runs 1
+
+Each reader runs in a process of its own, which may take --memory MiB more than it has when it
+begins, and --seconds for a file: a hang or a crash in C ends the process, with its stack, and is a
+defect too. The seed of a run does the same damage again. Exit code 1: a defect was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import itertools
+import resource
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.fuzz.bundles import BUNDLES
+from tests.fuzz.reader import Reader, attempt, read
+from tests.fuzz.weights import WEIGHTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+READERS = {reader.name: reader for reader in (*WEIGHTS, *BUNDLES)}
+# Defects of one reader after which it is left: they are mostly the same one.
+_ENOUGH = 5
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description=__doc__.partition("\n")[0] if __doc__ else None
+    )
+    parser.add_argument("--minutes", type=float, default=1.0, help="in all, shared by the readers")
+    parser.add_argument("--reader", action="append", choices=sorted(READERS), help="only this one")
+    parser.add_argument("--runs", type=int, help="runs of a reader, in place of --minutes")
+    parser.add_argument("--seed", type=int, default=0, help="of the first run; others count on")
+    parser.add_argument("--memory", type=int, default=512, help="MiB that a process may take")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for one file")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the readers one after the other; the exit code."""
+    arguments = _arguments()
+    names = arguments.reader or list(READERS)
+    if arguments.child:
+        return _child(READERS[names[0]], arguments)
+    return max([_in_a_process(name, arguments, share=1 / len(names)) for name in names])
+
+
+def _in_a_process(name: str, arguments: argparse.Namespace, share: float) -> int:
+    options = [f"--{key}={getattr(arguments, key)}" for key in ("seed", "memory", "seconds")]
+    options += [f"--minutes={arguments.minutes * share}"]
+    options += [] if arguments.runs is None else [f"--runs={arguments.runs}"]
+    command = [sys.executable, "-m", "tests.fuzz", "--child", f"--reader={name}", *options]
+    code = subprocess.run(command, check=False).returncode
+    if code not in (0, 1):
+        _say(f"{name}: the process ended with {code}")
+    return int(code != 0)
+
+
+def _child(reader: Reader, arguments: argparse.Namespace) -> int:
+    if not read(reader, reader.files()):  # also what is made once, before memory is counted
+        _say(f"{reader.name}: the valid files are refused")
+        return 1
+    limit = _address_space() + (arguments.memory << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    warnings.simplefilter("ignore")  # of NumPy, on values that are no numbers
+    taken = defects = runs = 0
+    slowest, slowest_seed = 0.0, arguments.seed
+    for seed in _seeds(arguments):
+        runs += 1
+        start = time.perf_counter()
+        faulthandler.dump_traceback_later(arguments.seconds, exit=True)
+        try:
+            taken += attempt(reader, Random(seed))
+        except Exception:
+            defects += 1
+            _say(f"{reader.name}: defect, --seed {seed}\n{traceback.format_exc()}")
+        faulthandler.cancel_dump_traceback_later()
+        if (elapsed := time.perf_counter() - start) > slowest:
+            slowest, slowest_seed = elapsed, seed
+        if defects == _ENOUGH:
+            break
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    _say(
+        f"{reader.name:24} {runs:8} runs, {taken:7} taken, {defects} defects, peak {peak} MiB, "
+        f"slowest {slowest:.2f} s (--seed {slowest_seed})"
+    )
+    return int(defects > 0)
+
+
+def _seeds(arguments: argparse.Namespace) -> Iterator[int]:
+    ends = time.perf_counter() + 60 * arguments.minutes
+    for run in itertools.count() if arguments.runs is None else range(arguments.runs):
+        if arguments.runs is None and time.perf_counter() > ends:
+            return
+        yield arguments.seed + run
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _address_space() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+    return pages * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
