@@ -100,7 +100,8 @@ class Device:
         parameters = rt.ParameterIndex()
         parameters.load(str(bundle / PARAMETERS), format="irpa")
         provider = parameters.create_provider(scope=PARAMETER_SCOPE)
-        self._module = rt.VmModule.mmap(instance, str(bundle / VMFB))
+        # Its `mmap` opens the file for writing too, and a bundle may lie on a read-only disk.
+        self._module = rt.VmModule.copy_buffer(instance, (bundle / VMFB).read_bytes())
         modules = [
             rt.create_hal_module(instance, self._device),
             rt.create_io_parameters_module(instance, provider),

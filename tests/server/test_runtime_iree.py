@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -189,6 +191,25 @@ def test_a_slot_cannot_be_decoded_twice_at_once(runtime: IreeRuntime) -> None:
 
 
 # Opening a bundle: every failure has its own error.
+
+
+READING_ONLY = """
+import os, sys
+from pathlib import Path
+from server.runtime.load import open_bundle
+
+def refuse(event, arguments):
+    if event == "open" and str(arguments[0]).startswith(sys.argv[1]):
+        if arguments[2] & os.O_ACCMODE != os.O_RDONLY:
+            raise PermissionError(arguments[0])
+
+sys.addaudithook(refuse)
+open_bundle(Path(sys.argv[1]), threads=1)
+"""
+
+
+def test_a_bundle_may_lie_on_a_read_only_disk(bundle: Path) -> None:
+    subprocess.run([sys.executable, "-c", READING_ONLY, bundle], check=True)
 
 
 @pytest.fixture
