@@ -1,0 +1,89 @@
+"""The README's section for the Raspberry Pi, followed to the letter: here, and on the board.
+
+Three of its words stand for something else, since there is one machine and no network between two:
+`scp` copies into the board's home, `sudo apt install` names packages that are there already, and
+what the checkout gets goes into a copy of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.aarch64.serving import Answer, ServeError
+
+if TYPE_CHECKING:
+    from tests.aarch64.root import Root
+
+CHECKOUT = Path(__file__).parents[2]
+# Where the section's commands leave the bundle and the program `serve`, in the board's home.
+BUNDLE = "pi5"
+SERVE = ".venv/bin/serve"
+
+_ASKS_FOR_PACKAGES = re.compile(r"^sudo apt install -y (.+)$", re.MULTILINE)
+_SCP = 'scp() { cp -r "${@:1:$#-1}" "$BOARD_HOME"; }\n'
+_SUDO = "sudo() { :; }\n"
+
+
+def block(marker: str) -> str:
+    """The commands below `<!-- marker -->` in the README."""
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    found = re.search(rf"<!-- {marker} -->\n```bash\n(.*?)```", text, re.DOTALL)
+    assert found, f"README.md has no commands {marker!r}"
+    return found[1]
+
+
+def packages() -> list[str]:
+    """The packages that the section installs on the board."""
+    return [name for line in _ASKS_FOR_PACKAGES.findall(block("pi")) for name in line.split()]
+
+
+def follow_here(checkout: Path, root: Root) -> None:
+    """Do on this machine what the section says, in a copy of the checkout that is made there."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], capture_output=True, text=True, check=True, cwd=CHECKOUT
+    )
+    for name in listed.stdout.split("\0")[:-1]:
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / name, checkout / name)
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", _SCP + block("pi-bake")],
+        check=True,
+        cwd=checkout,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(checkout),
+            "BOARD_HOME": str(root.home),
+        },
+    )
+
+
+def follow_on_the_board(root: Root, cpu: str) -> Answer:
+    """Do on the board what the section says; raises ServeError unless it answers."""
+    done = subprocess.run(
+        root.command(cpu, "bash", "-euo", "pipefail", "-c", _SUDO + block("pi")),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = objects(done.stdout)
+    if done.returncode or len(said) != 2:
+        raise ServeError(f"the README's commands: {done.returncode}: {done.stdout}{done.stderr}")
+    return Answer.of(*said)
+
+
+def objects(text: str) -> list[Any]:
+    """The JSON objects in what commands printed, whatever stands between them."""
+    found, at = [], text.find("{")
+    while at >= 0:
+        value, at = json.JSONDecoder().raw_decode(text, at)
+        found.append(value)
+        at = text.find("{", at)
+    return found
