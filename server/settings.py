@@ -6,7 +6,6 @@ It knows names, ranges and where a value came from; it opens no file but the con
 """
 
 import json
-import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ from server.logs import LogFormat
 PREFIX = "HEARTH_"
 KEY_LENGTH = 8  # shorter ones are guessed
 _LANGUAGE_ONLY = ("cache_ram", "cache_dir", "cache_disk")
-_LONGEST_SIZE = 40  # characters, blanks included; a float of more digits may be infinite
 
 
 class BadSettings(Exception):
@@ -56,12 +54,7 @@ def _long_enough(key: SecretStr) -> SecretStr:
 
 
 def _whole_bytes(value: object) -> object:
-    infinite = isinstance(value, float) and math.isinf(value)
-    if (
-        isinstance(value, bool)
-        or infinite
-        or (isinstance(value, str) and len(value) > _LONGEST_SIZE)
-    ):
+    if isinstance(value, bool):
         raise ValueError("a size is a number of bytes, or one with a unit as in 256MiB")
     return value
 

@@ -108,7 +108,10 @@ def template(source: str) -> dict[str, bytes]:
 DEEP = b"[" * 50_000 + b"]" * 50_000
 FOUND = {
     "deep JSON": ("config-gemma3", {"config.json": DEEP}),
-    "a key twice": ("config-llama", {"config.json": b'{"model_type": "llama", "model_type": 1}'}),
+    "a key twice": (
+        "config-llama",
+        {"config.json": with_config("llama")["config.json"].replace(b"{", b'{"vocab_size":1,', 1)},
+    ),
     "heads of text": ("config-llama", with_config("llama", num_attention_heads="9")),
     "no heads": ("config-llama", with_config("llama", num_attention_heads=0)),
     "no key/value heads": ("config-gemma3", with_config("gemma3", num_key_value_heads=0)),
@@ -128,7 +131,7 @@ FOUND = {
         with_config("llama", rope_scaling={"type": "linear", "factor": "x"}),
     ),
     "a text model of text": ("config-gemma3-text", with_config("gemma3-text", text_config="x")),
-    "tokens of numbers": ("gguf-gemma3", with_metadata("gemma3", tokens=[1] * 8)),
+    "tokens of numbers": ("gguf-gemma3", with_metadata("gemma3", tokens=[*range(8)])),
     "types of text": ("gguf-gemma3", with_metadata("gemma3", token_type=["1"] * 8)),
     "scores of text": ("gguf-gemma3", with_metadata("gemma3", scores=["1"] * 8)),
     "a score that is no number": (
