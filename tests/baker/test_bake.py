@@ -193,6 +193,8 @@ def start(folder: Path, *options: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        # A shell has its background jobs ignore it, and they hand that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -252,7 +254,7 @@ def test_inspect_and_verify(bundles: Bundles, tmp_path: Path) -> None:
     broken.mkdir()
     for file in bundle.iterdir():
         if file.name != MANIFEST:
-            (broken / file.name).symlink_to(file)
+            (broken / file.name).hardlink_to(file)
     text = (bundle / MANIFEST).read_text(encoding="utf-8")
     manifest = read_manifest_of(bundle, LanguageManifest)
     first = manifest.golden[0].steps[0].logits[0]
