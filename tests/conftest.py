@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from baker.weights.source import WeightSource
 
+
+# A shell has its background jobs ignore Ctrl-C, and they would hand that on to what tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no defect of what is tested.
 settings.register_profile("patient", deadline=None)

@@ -49,7 +49,7 @@ def test_time_is_limited(
     began = time.thread_time()
     with pytest.raises(LimitExceeded, match=r"takes longer than 0\.05 s"):
         render(environment, source)
-    assert time.thread_time() - began < 0.5
+    assert time.thread_time() - began < 3  # without a limit ten seconds to years
 
 
 def test_a_loop_of_a_billion_turns(environment: LimitedEnvironment) -> None:
