@@ -67,6 +67,17 @@ _ITEM_BY_ITEM = frozenset(
     "batch dictsort groupby join list map max min reject rejectattr select selectattr slice sort "
     "sum unique".split()
 )
+_SPLITTERS = frozenset("rsplit split splitlines".split())
+# What parts words and lines.
+_BLANKS = (
+    " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
+    "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+# How many times its text a filter may take, also while it works.
+_GROWTH = {
+    "e": 8, "escape": 8, "forceescape": 8, "striptags": 4, "title": 32, "tojson": 8,
+    "urlencode": 16, "wordcount": 32,
+}  # fmt: skip
 _LEFT_OUT = frozenset("center pprint urlize wordwrap xmlattr".split())
 # Filters whose numbers say how wide or how many.
 _WIDTHS = frozenset("batch indent round slice tojson truncate".split())
@@ -160,7 +171,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         if operator == "*":
             for times, value in ((left, right), (right, left)):
                 if isinstance(times, int) and isinstance(value, Sized):
-                    self._allow(max(times, 0) * _size(value, self._left))
+                    empty = _size("") if isinstance(value, str) else 0
+                    self._allow(max(times, 0) * (_size(value, self._left) - empty))
         elif operator == "**":
             _allow_power(left, right)
         elif operator == "%" and isinstance(left, str):
@@ -213,6 +225,11 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             separator, items = args[0], args[1] if len(args) > 1 else ()
             places = len(items) if isinstance(items, Sized) else 0
             self._allow(_size(items, self._left) + places * _size(separator))
+        elif method in _SPLITTERS and len(args[0]) > _MOST_ITEMS:
+            text, *separators = args
+            known = [part for part in separators if isinstance(part, str) and part]
+            places = sum(map(text.count, known or _BLANKS))
+            self._allow(_size(text) + places * _ITEM_BYTES)
 
     def _allow_format(self, form: str, values: Any) -> None:
         if _WIDE.search(form):
@@ -223,6 +240,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         value, *options = args or [None]
         options += kwargs.values()
         _allow_options(name, value, options)
+        if name in _GROWTH:
+            self._allow(_size(value, self._left) * _GROWTH[name])
         if name == "indent":
             widest = max((_size(o) for o in options if isinstance(o, str)), default=_WIDEST)
             self._allow(value.count("\n") * widest)

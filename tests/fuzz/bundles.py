@@ -139,7 +139,12 @@ def _library() -> Tokenizer:
 def _read_template(folder: Path) -> None:
     template = ChatTemplate.from_bundle(folder, _library(), EXAMPLE.special_tokens)
     assert template is not None
-    template.render(_TALK, tools=[], add_generation_prompt=True)
+    try:
+        template.render(_TALK, tools=[], add_generation_prompt=True)
+    except InvalidRequest as error:
+        if isinstance(error.__cause__, MemoryError):  # it should not have come to that
+            raise error.__cause__ from None
+        raise
 
 
 def _read_recording(folder: Path) -> None:

@@ -79,6 +79,12 @@ def test_a_loop_of_a_billion_turns(environment: LimitedEnvironment) -> None:
         f"{BIG}{{% set y %}}{LOOP}{{{{ s.x ~ i }}}}{{% endfor %}}{{% endset %}}",
         f"{BIG}{{{{ range(99999) | map('replace', '0', s.x) | first }}}}",
         BIG + "".join(f"{{% set a{i} = s.x ~ {i} %}}" for i in range(999)),
+        "{{ ('abb' * 5000000).split('a') | length }}",
+        "{{ ('ab ' * 5000000).split() | length }}",
+        "{{ ('ab\n' * 5000000).splitlines() | length }}",
+        "{{ ('ab ' * 5000000) | wordcount }}",
+        "{{ ('ab ' * 5000000) | title | length }}",
+        "{{ ('&' * 9000000) | escape | length }}",
         "{{ ([1] * 9999) | tojson(separators=['a' * 99999, 'b']) }}",
     ],
 )
