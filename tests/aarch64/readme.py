@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.aarch64.serving import Answer, ServeError
+from tests.aarch64.serving import Answer, ServeError, session
 
 if TYPE_CHECKING:
     from tests.aarch64.root import Root
@@ -45,37 +45,36 @@ def packages() -> list[str]:
 
 
 def follow_here(checkout: Path, root: Root) -> None:
-    """Do on this machine what the section says, in a copy of the checkout that is made there."""
+    """Do on this machine what the section says, in a copy of the checkout that is made there.
+
+    Raises ServeError.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "-z"], capture_output=True, text=True, check=True, cwd=CHECKOUT
     )
     for name in listed.stdout.split("\0")[:-1]:
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(CHECKOUT / name, checkout / name)
-    subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", _SCP + block("pi-bake")],
-        check=True,
-        cwd=checkout,
-        env={
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(checkout),
-            "BOARD_HOME": str(root.home),
-        },
-    )
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(checkout),
+        "BOARD_HOME": str(root.home),
+    }
+    commands = ["bash", "-euo", "pipefail", "-c", _SCP + block("pi-bake")]
+    with session(commands, cwd=checkout, env=environment) as process:
+        if process.wait():
+            raise ServeError(f"the README's commands on this machine: {process.returncode}")
 
 
 def follow_on_the_board(root: Root, cpu: str) -> Answer:
     """Do on the board what the section says; raises ServeError unless it answers."""
-    done = subprocess.run(
-        root.command(cpu, "bash", "-euo", "pipefail", "-c", _SUDO + block("pi")),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = objects(done.stdout)
-    if done.returncode or len(said) != 2:
-        raise ServeError(f"the README's commands: {done.returncode}: {done.stdout}{done.stderr}")
+    commands = root.command(cpu, "bash", "-euo", "pipefail", "-c", _SUDO + block("pi"))
+    with session(commands, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        printed, complaints = process.communicate()
+    said = objects(printed)
+    if process.returncode or len(said) != 2:
+        raise ServeError(f"the README's commands: {process.returncode}: {printed}{complaints}")
     return Answer.of(*said)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.aarch64 import readme
 from tests.aarch64.root import HOME, CannotEmulate, Root, make_root
-from tests.aarch64.serving import Answer, ServeError, answer, refusal
+from tests.aarch64.serving import Answer, ServeError, answer, refusal, session
 
 # By target of `bake`, the CPU that it is for, as QEMU calls it.
 CPUS = {"aarch64": "cortex-a76", "aarch64-v8": "cortex-a72"}
@@ -55,9 +55,13 @@ def main() -> None:
     cache = parser.parse_args().cache.resolve()
     cache.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.default_int_handler)
     try:
         with tempfile.TemporaryDirectory(prefix="run-", dir=cache) as folder:
             run(Path(folder), cache)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except (CannotEmulate, ServeError, subprocess.CalledProcessError) as error:
         sys.exit(f"run_aarch64: {error}")
     _say(f"all as it must be, after {time.monotonic() - began:.0f} s")
@@ -113,9 +117,10 @@ def _bake(folder: Path, target: str, precision: str) -> Path:
     bundle = folder / f"{target}-{precision}"
     code = "from baker.cli import main; main()"
     options = ("--target", target, "--precision", precision, "--slots", "1", "--out", str(bundle))
-    subprocess.run(
-        [sys.executable, "-c", code, "gemma3", *options], check=True, stdout=subprocess.DEVNULL
-    )
+    command = (sys.executable, "-c", code, "gemma3", *options)
+    with session(command, stdout=subprocess.DEVNULL) as process:
+        if process.wait():
+            raise ServeError(f"bake gemma3 {' '.join(options)}: {process.returncode}")
     return bundle
 
 

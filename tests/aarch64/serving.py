@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import socket
 import subprocess
 import tempfile
@@ -14,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,20 +51,38 @@ class Answer:
         )
 
 
+@contextlib.contextmanager
+def session(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process, with all that it starts: what is left of them at the block's end is killed."""
+    with subprocess.Popen(command, text=True, start_new_session=True, **options) as process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 def answer(command: Sequence[str]) -> Answer:
     """Start a server by a command, ask it, and end it; raises ServeError."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
-    with _running([*command, "--port", str(port)]) as (process, words):
+    with (
+        tempfile.TemporaryFile("w+") as words,
+        session([*command, "--port", str(port)], stdout=words, stderr=words) as process,
+    ):
         until = time.monotonic() + _PATIENCE
         while not _ready(address):
             if process.poll() is not None or time.monotonic() > until:
                 words.seek(0)
                 raise ServeError(f"the server was not ready: {words.read()[-2000:]}")
             time.sleep(1)
-        return Answer.of(_json(f"{address}/generate", REQUEST), _json(f"{address}/health"))
+        got = Answer.of(_json(f"{address}/generate", REQUEST), _json(f"{address}/health"))
+        process.terminate()
+        if process.wait(120):
+            raise ServeError(f"the server ended with {process.returncode}")
+        return got
 
 
 def refusal(command: Sequence[str]) -> str:
@@ -72,21 +92,6 @@ def refusal(command: Sequence[str]) -> str:
     if done.returncode != 1 or done.stdout or len(lines) != 1 or not lines[0].startswith("serve: "):
         raise ServeError(f"wanted one line and exit 1, got {done}")
     return lines[0]
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """A process and what it says; its end is the block's end."""
-    with (
-        tempfile.TemporaryFile("w+") as words,
-        subprocess.Popen(command, stdout=words, stderr=words, text=True) as process,
-    ):
-        try:
-            yield process, words
-            process.terminate()
-            process.wait(120)
-        finally:
-            process.kill()
 
 
 def _ready(address: str) -> bool:

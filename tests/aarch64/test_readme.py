@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import time
 
 import pytest
 
 from tests.aarch64.readme import BUNDLE, SERVE, block, objects, packages
-from tests.aarch64.serving import REQUEST, Answer, ServeError, refusal
+from tests.aarch64.serving import REQUEST, Answer, ServeError, refusal, session
 
 HEALTH = {"self_test": {"passed": True, "largest_difference": 0.5, "message": "fine"}}
 
@@ -57,3 +60,23 @@ def test_a_refusal_is_one_line(code: str, refuses: bool) -> None:
     else:
         with pytest.raises(ServeError, match="wanted one line"):
             refusal(command)
+
+
+def test_nothing_that_a_session_started_outlives_it() -> None:
+    with session(["bash", "-c", "sleep 60 & echo $!; exit"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        started = int(process.stdout.readline())
+        assert process.wait() == 0
+        assert alive(started)
+    until = time.monotonic() + 10
+    while alive(started) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not alive(started)
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
