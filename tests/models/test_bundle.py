@@ -119,7 +119,7 @@ def of_kind(kind: Any) -> st.SearchStrategy[Any]:
     if origin is typing.Literal:
         return st.sampled_from(arguments)
     if origin is dict:
-        return st.dictionaries(st.text(max_size=4), st.integers(), max_size=2)
+        return st.dictionaries(st.text(max_size=4), st.integers(-(2**63), 2**63 - 1), max_size=2)
     if origin is types.UnionType:
         return st.none() | of_kind(arguments[0])
     return _NUMBERS[kind]

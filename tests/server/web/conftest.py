@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from selenium import webdriver
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     """The browser, or a skip with what is missing."""
     if CHROMIUM is None or DRIVER is None:
