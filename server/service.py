@@ -10,15 +10,18 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.bundle import PREFIX, TOKENIZER, digest
+from models.bundle import PREFIX, TOKENIZER, LanguageManifest, digest, read_manifest_of
 from server.engine.engine import Engine
 from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest
+from server.heap import give_back
 from server.logs import current_note
 from server.metrics import LanguageMetrics
 from server.runtime.blocks import read_blocks
-from server.runtime.load import open_bundle
+from server.runtime.device import start_threads
+from server.runtime.iree import IreeRuntime
+from server.runtime.load import checked
 from server.runtime.selftest import self_test
 from server.served import Served
 from server.text.chat import ChatTemplate
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from models.bundle import LanguageManifest
     from server.engine.state import EngineState
     from server.runtime.base import Rows, Runtime
     from server.runtime.selftest import Verdict
@@ -172,8 +174,16 @@ def open_service(
 
     `threads` None takes one per physical core.
     """
-    manifest, runtime = open_bundle(bundle, threads=threads)
-    tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
+    manifest = read_manifest_of(bundle, LanguageManifest)
+
+    def load() -> tuple[Tokenizer, IreeRuntime]:
+        start_threads(threads)
+        # Before the weights: while a tokenizer is read it takes three times what it keeps.
+        tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
+        give_back()
+        return tokenizer, IreeRuntime(bundle, manifest, threads=threads)
+
+    tokenizer, runtime = checked(bundle, manifest, load)
     template = ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
     has_prefix = PREFIX in {record.name for record in manifest.files}
     return Service(

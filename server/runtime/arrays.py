@@ -37,7 +37,7 @@ class ArraysRuntime:
     """A bundle of functions, loaded on this machine's CPU."""
 
     def __init__(self, bundle: Path, manifest: ArraysManifest, *, threads: int | None) -> None:
-        """Load a bundle; `threads` as in Device. Raises CannotLoad."""
+        """Load a bundle; `threads` as in start_threads. Raises CannotLoad."""
         self._device = Device(bundle, threads=threads)
         self._specs = {spec.name: spec for spec in manifest.functions}
         self._compiled = {name: self._device.function(name) for name in self._specs}

@@ -1,12 +1,17 @@
 """A compiled program with its weights on this machine's CPU: what every runtime stands on.
 
 It knows model.vmfb, params.irpa, device buffers and how a function is called; what goes in and
-comes out is the runtimes' business. There is no compiler here. Weights are mapped, not read.
+comes out is the runtimes' business. There is no compiler here.
+
+Weights are mapped, not read. Most of them the program lays out anew while it is loaded; the pages
+that this read are then given back, so that they count no longer. Whatever is still looked up in
+them (a table of embeddings) comes back page by page.
 """
 
 from __future__ import annotations
 
 import atexit
+import mmap
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -38,20 +43,26 @@ class CannotLoad(BundleError):
     """IREE refuses the program or the weights of a bundle."""
 
 
+def start_threads(threads: int | None) -> rt.HalDevice:
+    """IREE's threads, which a process has once: later calls give the same, whatever they ask.
+
+    `threads` None takes one per physical core. IREE reserves 64 MB here, and touches them if malloc
+    has so much that was freed: call it before anything large is freed.
+    """
+    if threads is not None:
+        rt.flags.parse_flags(f"--task_topology_group_count={threads}")
+    return rt.get_device("local-task")
+
+
 class Device:
     """The program of a bundle, loaded."""
 
     def __init__(self, bundle: Path, *, threads: int | None) -> None:
-        """Load model.vmfb and params.irpa; raises CannotLoad.
-
-        `threads` None lets IREE take one per physical core. IREE reads it once per process.
-        """
-        if threads is not None:
-            rt.flags.parse_flags(f"--task_topology_group_count={threads}")
-        self._device = rt.get_device("local-task")
+        """Load model.vmfb and params.irpa; `threads` as in start_threads. Raises CannotLoad."""
+        self._device = start_threads(threads)
         try:
             self._load(bundle)
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, OSError) as error:
             reason = str(error).partition("\n")[0]
             raise CannotLoad(f"IREE cannot load {bundle}: {reason}: bake it again") from error
 
@@ -97,8 +108,12 @@ class Device:
 
     def _load(self, bundle: Path) -> None:
         instance = rt.VmInstance()
+        with (bundle / PARAMETERS).open("rb") as file:
+            self._weights = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         parameters = rt.ParameterIndex()
-        parameters.load(str(bundle / PARAMETERS), format="irpa")
+        parameters.load_from_file_handle(
+            rt.FileHandle.wrap_memory(self._weights, readable=True, writable=False), format="irpa"
+        )
         provider = parameters.create_provider(scope=PARAMETER_SCOPE)
         # Its `mmap` opens the file for writing too, and a bundle may lie on a read-only disk.
         self._module = rt.VmModule.copy_buffer(instance, (bundle / VMFB).read_bytes())
@@ -108,6 +123,7 @@ class Device:
             self._module,
         ]
         self._context = rt.VmContext(instance, modules)
+        self._weights.madvise(mmap.MADV_DONTNEED)
 
 
 def result(results: rt.VmVariantList, place: int, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -38,7 +38,7 @@ class IreeRuntime:
     """A bundle loaded on this machine's CPU. See server/runtime/base.py for the contract."""
 
     def __init__(self, bundle: Path, manifest: LanguageManifest, *, threads: int | None) -> None:
-        """Load a bundle; `threads` as in Device. Raises CannotLoad."""
+        """Load a bundle; `threads` as in start_threads. Raises CannotLoad."""
         self._device = Device(bundle, threads=threads)
         self._manifest = manifest
         self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}

@@ -28,13 +28,13 @@ R = TypeVar("R")
 
 
 def open_bundle(bundle: Path, *, threads: int | None) -> tuple[LanguageManifest, IreeRuntime]:
-    """Check and load the bundle of a language model; `threads` as in Device.
+    """Check and load the bundle of a language model; `threads` as in start_threads.
 
     Raises NotABundle, WrongFormat, WrongKind, UnsupportedCpu, Corrupt or CannotLoad, in this order,
     all of them BundleErrors whose message says what to do.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
-    return manifest, _checked(
+    return manifest, checked(
         bundle, manifest, lambda: IreeRuntime(bundle, manifest, threads=threads)
     )
 
@@ -42,13 +42,16 @@ def open_bundle(bundle: Path, *, threads: int | None) -> tuple[LanguageManifest,
 def open_arrays(bundle: Path, *, threads: int | None) -> tuple[ArraysManifest, ArraysRuntime]:
     """Check and load a bundle of functions on arrays; as open_bundle."""
     manifest = read_manifest_of(bundle, ArraysManifest)
-    return manifest, _checked(
+    return manifest, checked(
         bundle, manifest, lambda: ArraysRuntime(bundle, manifest, threads=threads)
     )
 
 
-def _checked(bundle: Path, manifest: Manifest, load: Callable[[], R]) -> R:
-    """What `load` gives, if the bundle's CPU and files are what its manifest says."""
+def checked(bundle: Path, manifest: Manifest, load: Callable[[], R]) -> R:
+    """What `load` gives, if the bundle's CPU and files are what its manifest says.
+
+    Raises UnsupportedCpu, Corrupt, or what `load` does.
+    """
     check_target(manifest.target)
     weights = tuple(record for record in manifest.files if record.name == PARAMETERS)
     others = tuple(record for record in manifest.files if record.name != PARAMETERS)
