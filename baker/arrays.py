@@ -13,14 +13,14 @@ import numpy as np
 
 from baker.reference import stored_parameters
 from baker.stages import (
-    BakeError,
     Place,
     compiling,
-    folder_beside,
     records,
     statistics,
+    weights_bytes,
     write_weights,
 )
+from baker.staging import BakeError, folder_beside
 from baker.targets import runs_here
 from models.bundle import (
     FORMAT,
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 # The largest difference between NumPy and a compiled program in f32 that rounding explains.
 TOLERANCE = 1e-4
 _SEED = 0
+# The program and the manifest.
+_BESIDE_WEIGHTS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,8 @@ def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progres
     """
     program = model.program
     functions = function_specs(program)
-    with folder_beside(out) as folder:
+    size = weights_bytes(program.parameters) + _BESIDE_WEIGHTS
+    with folder_beside(out, size=size) as folder:
         place = Place(folder=folder, target=target, progress=progress)
         with compiling(place, program.graphs) as compiler:
             stored = {name: StoredTensor(name) for name in program.parameters}

@@ -21,7 +21,7 @@ from baker.pipeline import bake
 from baker.prefix import PrefixError
 from baker.quantize import NotFiniteError
 from baker.recipe import Order, RecipeError, recipes
-from baker.stages import BakeError
+from baker.staging import BakeError
 from baker.targets import TARGET_NAMES, TargetError
 from baker.weights.source import WeightsError
 from models.bundle import BundleError

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 import subprocess
+import sys
 import tempfile
 from importlib.metadata import version
 from typing import IO, TYPE_CHECKING
@@ -34,6 +38,11 @@ _FLAGS = (
 )
 
 
+# Of prctl(2): the signal that a process gets when the thread that started it ends.
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
 class CompileError(Exception):
     """The compiler refused a program, which is Hearth's fault; the message is the compiler's."""
 
@@ -48,7 +57,10 @@ def compiler_for(target: Target) -> Compiler:
 
 
 class Compilation:
-    """A compiler at work on a file of MLIR text. A context manager: leaving it ends the work."""
+    """A compiler at work on a file of MLIR text. A context manager: leaving it ends the work.
+
+    So does, on Linux, the end of this process, even by SIGKILL, and of the thread that started it.
+    """
 
     def __init__(self, source: Path, output: Path, target: Target, *, until: str = "vmfb") -> None:
         """Start compiling; `until` is `vmfb`, or a phase such as `stream` that leaves text."""
@@ -57,8 +69,14 @@ class Compilation:
         command = [find_tool("iree-compile"), *self.compiler.flags, *phase, str(source)]
         # Diagnostics may be large, and a full pipe would stop the compiler.
         self._diagnostics: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        parent = os.getpid()
         self._process = subprocess.Popen(
-            [*command, "-o", str(output)], stdin=subprocess.DEVNULL, stderr=self._diagnostics
+            [*command, "-o", str(output)],
+            stdin=subprocess.DEVNULL,
+            stderr=self._diagnostics,
+            # What it leaves when it is killed lies where the output is made, and goes with it.
+            env={**os.environ, "TMPDIR": str(output.parent)},
+            preexec_fn=lambda: _end_with(parent),
         )
 
     def __enter__(self) -> Self:
@@ -84,3 +102,11 @@ class Compilation:
             self._diagnostics.seek(0)
             text = self._diagnostics.read().decode(errors="replace")
             raise CompileError(f"iree-compile failed: {text[:2000]}")
+
+
+def _end_with(parent: int) -> None:
+    """Runs in the compiler's process before it begins: have it killed when its parent ends."""
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before the call
+            os._exit(1)

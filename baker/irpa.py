@@ -14,12 +14,13 @@ The file ends at a multiple of the page size. Entries are raw bytes: no dtype, n
 from __future__ import annotations
 
 import struct
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -73,10 +74,12 @@ class ArchiveWriter:
         # Name -> where the next byte goes, and where the entry ends.
         self._next = offsets
         self._end = {name: offsets[name] + length for name, length in entries.items()}
-        self._file: IO[bytes] = path.open("wb")
+        # Not buffered: blocks are large, and what is written late fails late.
+        self._file: IO[bytes] = path.open("wb", buffering=0)
         try:
-            self._file.write(head)
-            self._file.truncate(size)
+            self._put(0, head)
+            with self._naming():
+                self._file.truncate(size)
         except OSError:
             self._file.close()
             raise
@@ -106,10 +109,23 @@ class ArchiveWriter:
             raise WrongLength(
                 f"{self._path}: {data.nbytes} more bytes for {name!r}, wanted {end - start} at most"
             )
-        self._file.seek(start)
         # A view as bytes, since bfloat16 arrays have no buffer protocol.
-        self._file.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
+        self._put(start, np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
         self._next[name] = start + data.nbytes
+
+    def _put(self, position: int, data: bytes | memoryview) -> None:
+        with self._naming():
+            self._file.seek(position)
+            while data:
+                data = data[self._file.write(data) :]
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Name the file in an error, which the system calls do not."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     def _require_filled(self) -> None:
         for name, end in self._end.items():

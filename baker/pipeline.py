@@ -15,14 +15,14 @@ from baker.parameters import locate
 from baker.prefix import prefix_ids, write_prefix
 from baker.reference import NumpyRuntime, stored_parameters
 from baker.stages import (
-    BakeError,
     Place,
     compiling,
-    folder_beside,
     records,
     statistics,
+    weights_bytes,
     write_weights,
 )
+from baker.staging import BakeError, folder_beside
 from baker.tokenizer import chat_template, special_tokens, tokenizer_json
 from baker.weights.open import open_weights
 from baker.weights.source import BadFile
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from models.bundle import Compiler, Golden, Target
     from models.config import ModelConfig
     from models.program import Program
+
+# Program, tokenizer and manifest: 16 MB with a vocabulary of 262144.
+_BESIDE_WEIGHTS = 24 << 20
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ def bake(order: Order, progress: Progress) -> Path:
         )
         program = architecture.program(config, options)
     out = order.out or Path(_name(order, config, defaults, target))
-    with folder_beside(out) as folder:
+    size = weights_bytes(program.parameters) + _BESIDE_WEIGHTS
+    with folder_beside(out, size=size) as folder:
         place = Place(folder=folder, target=target, progress=progress)
         _make(_Work(source, architecture, config, defaults, program, prefix, place))
     return out

@@ -1,15 +1,9 @@
-"""What baking has in common, whatever is baked: places, the compiler at work, weights.
-
-A bundle is made in a folder beside its place, its manifest last, and renamed when it is whole:
-whatever goes wrong before leaves nothing there.
-"""
+"""What baking has in common, whatever is baked: the compiler at work, weights, records of files."""
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from baker.compile import Compilation
@@ -19,9 +13,6 @@ from models.bundle import (
     PARAMETER_SCOPE,
     PARAMETERS,
     VMFB,
-    BundleError,
-    WrongFormat,
-    read_manifest,
     record_file,
 )
 from models.dsl.stablehlo import module_text
@@ -29,6 +20,7 @@ from models.dsl.stablehlo import module_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from baker.weights.source import WeightSource
     from models.bundle import Compiler, FileRecord, Target
@@ -37,10 +29,6 @@ if TYPE_CHECKING:
     from models.program import StoredTensor
 
 _MODULE = "hearth"
-
-
-class BakeError(Exception):
-    """A bundle cannot be made or put in place; the message says why."""
 
 
 class Progress(Protocol):
@@ -57,25 +45,6 @@ class Place:
     folder: Path
     target: Target
     progress: Progress
-
-
-@contextmanager
-def folder_beside(out: Path) -> Iterator[Path]:
-    """A folder on the same disk as `out`, which is gone afterwards. Refuses a place in use.
-
-    When the block ends without an error, what it made is renamed to `out`; an older bundle there
-    steps aside first.
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.exists() and not _is_bundle(out):
-        raise BakeError(f"{out} exists and is not a bundle: choose another --out")
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
-        made = Path(folder) / "bundle"
-        made.mkdir()
-        yield made
-        if out.exists():
-            out.rename(made.parent / "replaced")
-        made.rename(out)
 
 
 @contextmanager
@@ -102,29 +71,23 @@ def write_weights(
     parameters: Mapping[str, TensorType],
 ) -> None:
     """Write params.irpa, block by block; raises a WeightsError."""
-    size = sum(kind.nbytes for kind in parameters.values())
-    with place.progress.stage("write the weights", size) as advance:
+    with place.progress.stage("write the weights", weights_bytes(parameters)) as advance:
         write_parameters(source, stored, parameters, place.folder / PARAMETERS, advance)
+
+
+def weights_bytes(parameters: Mapping[str, TensorType]) -> int:
+    """What the weights take in memory and, but for a few bytes, on disk."""
+    return sum(kind.nbytes for kind in parameters.values())
 
 
 def statistics(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) -> dict[str, int]:
     """How large a program is."""
     return {
         "parameters": len(parameters),
-        "weights_bytes": sum(kind.nbytes for kind in parameters.values()),
+        "weights_bytes": weights_bytes(parameters),
     } | {f"ops.{graph.name}": len(graph.nodes) for graph in graphs}
 
 
 def records(paths: Iterable[Path]) -> tuple[FileRecord, ...]:
     """What the manifest says of some files."""
     return tuple(record_file(path) for path in paths)
-
-
-def _is_bundle(path: Path) -> bool:
-    try:
-        read_manifest(path)
-    except WrongFormat:
-        return True  # of another version, whose readers are told to bake it again
-    except BundleError:
-        return False
-    return True

@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 
 from baker.pipeline import bake
 from baker.recipe import RecipeError
-from baker.stages import BakeError
+from baker.staging import BakeError
 from baker.targets import embedded_elfs
 from baker.tokenizer import tokenizer_json
 from models.bundle import MANIFEST, VMFB, LanguageManifest, read_manifest_of, verify_files
@@ -229,7 +229,11 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("bake: [Errno")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "bake: params.irpa cannot be written (File too large): a bundle of about"
+    )
+    assert f"is to lie in {tmp_path}, which has " in last
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 

@@ -22,7 +22,7 @@ from baker import inspect
 from baker.arrays import TOLERANCE
 from baker.cli import app
 from baker.gru import GruOrder, bake_gru
-from baker.stages import BakeError
+from baker.staging import BakeError
 from baker.targets import embedded_elfs
 from baker.weights.source import BadFile, NoWeights, UnsupportedType
 from models.bundle import (

@@ -9,7 +9,7 @@ import pytest
 
 from baker.pipeline import bake
 from baker.prefix import PrefixError, prefix_ids, write_prefix
-from baker.stages import BakeError
+from baker.staging import BakeError
 from models.bundle import PREFIX, read_manifest, verify_files
 from server.engine.sampler import SamplingOptions
 from server.runtime.blocks import block_keys, read_blocks
