@@ -50,11 +50,12 @@ class Decoder(Protocol):
     def __call__(
         self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]], keys: int
     ) -> tuple[Tensor, list[list[KVCache]]]:
-        """Read new tokens: i32 (N,), the same number T of each sequence, one after the other.
+        """Read new tokens: i32 (N,), the same number T of each span, one after the other.
 
-        `starts` holds the position of each sequence's first new token, i32 (1,); `caches` are
-        indexed by layer, then by sequence; all positions lie below `keys`. Returns the hidden
-        state (N, E), not yet normalised, and the caches with the new tokens in them.
+        `starts` holds the position of each span's first token, i32 (1,); `caches` are indexed by
+        layer, then by sequence; all positions lie below `keys`. A sequence has one span, or as many
+        as every other one. Returns the hidden state (N, E), not yet normalised, and the caches with
+        the new tokens in them.
         """
 
     def norm(self, x: Tensor) -> Tensor:
@@ -69,7 +70,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Span:
-    """What one layer sees of one sequence in this step; the same for all layers of a kind.
+    """New tokens of one sequence, and what a layer shows them; the same for all layers of a kind.
 
     rows  i32 (T,): where the new tokens go in the cache
     seen  bool (T, S): which of the cache's first S rows each new token attends to
@@ -113,7 +114,8 @@ def span(
     positions = count_up(start, tokens)
     looked_at = (min(keys, rows),)  # with fewer keys than rows, position p lies in row p
     newest = f.trailing(start + (tokens - 1), looked_at)
-    # Row r holds the newest position p <= newest with p mod R == r; if negative, none yet.
+    # Row r holds the newest position p <= newest with p mod R == r; if negative, none yet. One that
+    # holds a later position, of a span behind this one, counts as p - R: too old to be seen.
     age = _modulo(newest - ops.iota(shape=looked_at, axis=0, dtype=DType.I32) + rows, rows)
     return Span(rows=_modulo(positions, rows), seen=f.visible(positions, newest - age, window))
 
@@ -146,23 +148,28 @@ def attend(
     *,
     scale: float,
 ) -> tuple[Tensor, list[KVCache]]:
-    """Attention of each sequence over its own cache, into which the new tokens go first.
+    """Attention of each span over its sequence's cache, into which all new tokens go first.
 
     query (N, H, D), key (N, G, D), value (N, G * D) -> (N, H * D), and the updated caches.
     """
     key = ops.reshape(key, shape=value.shape)
     mixed, updated = [], []
-    tokens = query.shape[0] // len(caches)
-    for i, (seen, cache) in enumerate(zip(spans, caches, strict=True)):
-        own = (i * tokens, (i + 1) * tokens)
-        cache = cache.update(f.narrow(key, 0, *own), f.narrow(value, 0, *own), seen.rows)
-        mixed.append(_attend_one(f.narrow(query, 0, *own), cache, seen, scale))
+    tokens, each = query.shape[0] // len(spans), len(spans) // len(caches)
+    for i, cache in enumerate(caches):
+        own = range(i * each, (i + 1) * each)
+        new = (own.start * tokens, own.stop * tokens)
+        rows = ops.concatenate(*(spans[j].rows for j in own), axis=0)
+        cache = cache.update(f.narrow(key, 0, *new), f.narrow(value, 0, *new), rows)
+        mixed += [
+            _attend_one(f.narrow(query, 0, j * tokens, (j + 1) * tokens), cache, spans[j], scale)
+            for j in own
+        ]
         updated.append(cache)
     return ops.concatenate(*mixed, axis=0), updated
 
 
 def _attend_one(query: Tensor, cache: KVCache, span: Span, scale: float) -> Tensor:
-    """Attention of one sequence: query (T, H, D) -> (T, H * D)."""
+    """Attention of one span: query (T, H, D) -> (T, H * D)."""
     tokens, heads, width = query.shape
     looked_at = (f.narrow(rows, 0, 0, span.seen.shape[1]) for rows in (cache.key, cache.value))
     batch = (query, *(split_heads(rows, width) for rows in looked_at))
@@ -218,11 +225,18 @@ def _trace(
         h, updated = model(tokens, starts, _by_layer(buffers, point.batch), point.keys)
         return (model.logits(h), *_by_slot(updated, point.batch))
 
+    def verify(tokens: Tensor, start: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+        # A span for each token: it is computed as a decode would, and has a decode's bits.
+        starts = [start + ahead for ahead in range(point.tokens)]
+        h, updated = model(tokens, starts, _by_layer(buffers, point.batch), point.keys)
+        return (model.logits(h), *_by_slot(updated, point.batch))
+
     # The function, the names of its i32 arguments behind the tokens, its results before the caches.
     forms: dict[str, tuple[Callable[..., tuple[Tensor, ...]], tuple[str, ...], int]] = {
         "prefill": (prefill, ("start",), 0),
         "embed": (embed, ("start", "count"), 1),
         "decode": (decode, ("positions",), 1),
+        "verify": (verify, ("start",), 1),
     }
     step, numbers, results = forms[point.kind]
     inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.bundle import EntryPoint
+from models.dsl.functions import DECODE_ROWS
 from models.dsl.types import DslError, DType, TensorType
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ class ProgramOptions:
     precision       f32, bf16 or int8: how matrices are stored
     prefill_tokens  sizes of the prefill entry points, rising
     decode_batches  sizes of the decode entry points, rising, from 1
+    verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
     """
 
     context: int
     precision: str
     prefill_tokens: tuple[int, ...]
     decode_batches: tuple[int, ...]
+    verify_tokens: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for what, sizes in (
@@ -43,6 +46,10 @@ class ProgramOptions:
                 raise DslError(f"{what}: wanted rising sizes from 1, got {sizes}")
         if self.decode_batches[0] != 1:
             raise DslError(f"decode_batches: wanted 1 among them, got {self.decode_batches}")
+        sizes = self.verify_tokens
+        most = min(DECODE_ROWS, self.chunk)  # so many rows round alike; so many a ring has room for
+        if sizes != tuple(sorted(set(sizes))) or any(not 2 <= size <= most for size in sizes):
+            raise DslError(f"verify_tokens: wanted rising sizes from 2 to {most}, got {sizes}")
         if self.context < 1:
             raise DslError(f"context: wanted at least 1 token, got {self.context}")
         if self.precision not in STORAGE:
@@ -77,7 +84,13 @@ class ProgramOptions:
             )
             for batch in self.decode_batches
         ]
-        return (*prefills, embed, *decodes)
+        verifies = [
+            EntryPoint(
+                name=f"verify_{tokens}", kind="verify", batch=1, tokens=tokens, keys=self.context
+            )
+            for tokens in self.verify_tokens
+        ]
+        return (*prefills, embed, *decodes, *verifies)
 
 
 @dataclass(frozen=True, kw_only=True)

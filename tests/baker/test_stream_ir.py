@@ -19,8 +19,14 @@ if TYPE_CHECKING:
     from models.program import Program
 
 OPTIONS = ProgramOptions(
-    context=2048, precision="f32", prefill_tokens=(16, 128), decode_batches=(1, 2)
+    context=2048,
+    precision="f32",
+    prefill_tokens=(16, 128),
+    decode_batches=(1, 2),
+    verify_tokens=(2,),
 )
+# Those that read a few tokens and give logits.
+KINDS = ("decode", "verify")
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +36,9 @@ def program() -> Program:
 
 @pytest.fixture(scope="module")
 def decode_ir(program: Program, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The stream dialect of the decode entry points: every copy, fill and allocation by size."""
+    """The stream dialect of the entry points of KINDS: every copy, fill, allocation by size."""
     folder = tmp_path_factory.mktemp("stream")
-    graphs = [graph for point, graph in program.entry_points if point.kind == "decode"]
+    graphs = [graph for point, graph in program.entry_points if point.kind in KINDS]
     (folder / "in.mlir").write_text(module_text("hearth", graphs, "model"), encoding="utf-8")
     target = find_target("host")
     with Compilation(folder / "in.mlir", folder / "out.mlir", target, until="stream") as compiler:
@@ -66,7 +72,7 @@ def test_decode_moves_no_cache_by_a_dispatch(program: Program, decode_ir: str) -
 
 def test_every_cache_is_consumed_and_written_in_place(program: Program, decode_ir: str) -> None:
     caches = len(program.caches)
-    each = sum(point.batch for point, _ in program.entry_points if point.kind == "decode")
+    each = sum(point.batch for point, _ in program.entry_points if point.kind in KINDS)
     assert len(re.findall(r"stream\.tensor\.import [^\n]*\bconsume\b", decode_ir)) == each * caches
     calls = re.findall(r"stream\.cmd\.dispatch @(\w+)::@\w*scatter\w*", decode_ir)
     assert len(calls) == each * caches

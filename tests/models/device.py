@@ -80,6 +80,13 @@ class Device:
         each = len(self.program.caches)
         return logits, [updated[i * each : (i + 1) * each] for i in range(len(slots))]
 
+    def verify(
+        self, caches: list[Array], tokens: Sequence[int], start: int
+    ) -> tuple[Array, list[Array]]:
+        """Logits (T, V) after each token, and the caches: there is an entry point of this size."""
+        logits, *updated = self.call(f"verify_{len(tokens)}", [tokens, [start]], caches)
+        return logits, updated
+
     def logits_after(
         self, tokens: Sequence[int], sizes: Sequence[int] = (8,), caches: list[Array] | None = None
     ) -> Array:

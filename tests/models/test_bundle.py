@@ -206,7 +206,7 @@ def test_a_field_of_a_wrong_type_is_named(kind: str, where: str, name: str, valu
     ("where", "name", "value"),
     [
         (f"{MANIFEST}.caches[0]", "dtype", "f64"),
-        (f"{MANIFEST}.entry_points[1]", "kind", "verify"),
+        (f"{MANIFEST}.entry_points[1]", "kind", "guess"),
         (MANIFEST, "context", 2048.0),
         (MANIFEST, "context", "2048"),
         (MANIFEST, "precision", 16),

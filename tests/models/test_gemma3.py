@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from models import gemma3
 from models.dsl.functions import DECODE_ROWS
-from models.dsl.types import DType
+from models.dsl.types import DslError, DType
 from models.gemma3_config import PRESETS, Config
 from models.program import ProgramOptions, StoredTensor
 from tests.models.device import Device
@@ -36,7 +36,11 @@ TINY = Config(
     global_rope_base=1000.0, local_rope_base=100.0,
 )  # fmt: skip
 OPTIONS = ProgramOptions(
-    context=CONTEXT, precision="f32", prefill_tokens=(3, 8), decode_batches=(1, 2)
+    context=CONTEXT,
+    precision="f32",
+    prefill_tokens=(3, 8),
+    decode_batches=(1, 2),
+    verify_tokens=(2, 8),
 )
 TOKENS = np.random.default_rng(0).integers(0, TINY.vocab_size, 40).tolist()
 SOME = list(range(0, 40, 6))
@@ -274,6 +278,30 @@ def test_a_batch_of_two_equals_two_decodes(device: Device) -> None:
     assert np.abs(both[0] - both[1]).max() > 0.1
 
 
+def test_a_verify_is_as_many_decodes_whatever_was_guessed_before(
+    device: Device, decoded: Array
+) -> None:
+    """Every size, with so many right guesses, over rings of 12 rows that wrap three times."""
+    caches, at, turn = device.slot(), 0, 0
+    while at + 8 <= len(TOKENS):
+        size, right = (2, 8, 8)[turn % 3], (1, 3, 8)[turn % 3]
+        wrong = [(token + 1) % TINY.vocab_size for token in TOKENS[at + right : at + size]]
+        logits, caches = device.verify(caches, [*TOKENS[at : at + right], *wrong][:size], at)
+        np.testing.assert_allclose(logits[:right], decoded[at : at + right], atol=TOLERANCE)
+        at, turn = at + right, turn + 1
+    assert at > 30
+    logits, _ = device.decode([caches], [TOKENS[at]], [at])
+    np.testing.assert_allclose(logits[0], decoded[at], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (4, 2), (2, 2), (9,), (2, 4)], ids=str)
+def test_sizes_of_a_verify_that_cannot_be(sizes: tuple[int, ...]) -> None:
+    """No more than the ring has room for, nor than round alike."""
+    chunk = 3 if max(sizes) == 4 else 16
+    with pytest.raises(DslError, match="verify_tokens: wanted rising sizes from 2 to"):
+        replace(OPTIONS, prefill_tokens=(chunk,), verify_tokens=sizes)
+
+
 # --- what a program is made of
 
 
@@ -287,7 +315,7 @@ def test_the_270m_has_its_236_tensors_and_one_head() -> None:
     assert large == ["embed_tokens.weight"]
     for point, graph in program.entry_points:
         logits = [tensor for tensor in graph.outputs if 262153 in tensor.shape]
-        assert len(logits) == (point.kind == "decode")
+        assert len(logits) == (point.kind in ("decode", "verify"))
 
 
 @pytest.mark.parametrize(("precision", "tensors"), [("f32", 236), ("bf16", 236), ("int8", 363)])
