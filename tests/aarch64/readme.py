@@ -44,15 +44,21 @@ def packages() -> list[str]:
     return [name for line in _ASKS_FOR_PACKAGES.findall(block("pi")) for name in line.split()]
 
 
-def follow_here(checkout: Path, root: Root) -> None:
-    """Do on this machine what the section says, in a copy of the checkout that is made there.
+def tracked(*paths: str) -> list[str]:
+    """The checkout's files, or those below some paths in it; each relative to it."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *paths], capture_output=True, text=True, check=True, cwd=CHECKOUT
+    )
+    return listed.stdout.split("\0")[:-1]
+
+
+def follow_here(root: Root) -> None:
+    """Do on this machine what the section says, in a copy of the checkout beside the root.
 
     Raises ServeError.
     """
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], capture_output=True, text=True, check=True, cwd=CHECKOUT
-    )
-    for name in listed.stdout.split("\0")[:-1]:
+    checkout = root.folder.with_name("checkout")
+    for name in tracked():
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(CHECKOUT / name, checkout / name)
     environment = {

@@ -73,25 +73,27 @@ class Root:
         return ["unshare", "-Urm", "bash", "-euc", _ENTER, "enter", *places, *command]
 
 
-def make_root(folder: Path, cache: Path, packages: Sequence[str]) -> Root:
-    """Make an arm64 root in a new folder with packages besides BASE; downloads stay in the cache.
+def make_root(root: Root, downloads: Path, packages: Sequence[str]) -> None:
+    """Make an arm64 root with packages besides BASE; what is fetched stays among the downloads.
 
-    Raises CannotEmulate.
+    A root that was half made is made anew. Raises CannotEmulate.
     """
     _check_machine()
-    apt = _Apt(cache / "apt")
+    apt = _Apt(downloads)
     apt.run("update")
-    folder.mkdir(parents=True)
+    if root.folder.exists():
+        shutil.rmtree(root.folder)
+    root.folder.mkdir(parents=True)
     for package in apt.fetch("arm64", (*BASE, *packages)):
-        _unpack(package, folder)
+        _unpack(package, root.folder)
     (emulator,) = apt.fetch(_debian_name(), ("qemu-user-static",))
-    _unpack(emulator, folder, f".{QEMU}")
-    root = Root(folder=folder, pip_cache=cache / "pip")
-    for path in (root.pip_cache, root.home / ".cache/pip", folder / "etc/ssl/certs"):
+    _unpack(emulator, root.folder, f".{QEMU}")
+    certificates = root.folder / "etc/ssl/certs"
+    for path in (root.pip_cache, root.home / ".cache/pip", certificates):
         path.mkdir(parents=True, exist_ok=True)
-    (folder / "etc/resolv.conf").touch()
+    (root.folder / "etc/resolv.conf").touch()
     # A maintainer script would have collected them.
-    shutil.copy(CERTIFICATES, folder / "etc/ssl/certs")
+    shutil.copy(CERTIFICATES, certificates)
     entered = subprocess.run(
         root.command("max", "uname", "-m"), capture_output=True, text=True, check=False
     )
@@ -100,7 +102,6 @@ def make_root(folder: Path, cache: Path, packages: Sequence[str]) -> Root:
             "no ARM program runs in a user namespace here (wanted: Linux 6.7 or newer, and the "
             f"right to make one): {entered.stderr.strip()}"
         )
-    return root
 
 
 class _Apt:

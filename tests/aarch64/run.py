@@ -6,33 +6,46 @@ Knows which target belongs on which CPU, and what must hold. See `--help`.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import hashlib
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tests.aarch64 import readme
+from tests.aarch64.journal import Journal
 from tests.aarch64.root import HOME, CannotEmulate, Root, make_root
 from tests.aarch64.serving import Answer, ServeError, answer, refusal, session
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 # By target of `bake`, the CPU that it is for, as QEMU calls it.
 CPUS = {"aarch64": "cortex-a76", "aarch64-v8": "cortex-a72"}
+# What is run if the command line names nothing else. A precision of `bake` needs no more than this.
 PRECISIONS = ("int8", "f32")
+# What the README's section bakes and asks.
+_FOLLOWED = ("aarch64", "int8")
+# What a bundle, and what the board has of Hearth, is made of.
+_SOURCES = ("baker", "configs", "models", "server", "pyproject.toml", "README.md")
 
 _ABOUT = """\
 Run ARM bundles of Gemma 3 270M on emulated CPUs, and compare with this machine:
 
   - follow the README's "Run it on a Raspberry Pi" in an arm64 root made of Debian's packages;
-  - serve bundles in int8 and f32, for a Raspberry Pi 5 on a Cortex-A76 and for a 4 on a Cortex-A72:
-    the self-test passes, and the greedy tokens are those that this machine answers;
+  - serve bundles, for a Raspberry Pi 5 on a Cortex-A76 and for a 4 on a Cortex-A72: the self-test
+    passes, and the greedy tokens are those that this machine answers;
   - serve bundles on CPUs that they are not for: one line says so, and without that check the
     program is killed by an illegal instruction.
 
-Takes half an hour and more, 6 GB of disk and 4 GB of memory. Needs Debian's apt and
-keyring, Linux 6.7 or newer, '.[bake,demo]', and the network. Needs no root, installs nothing, and
-leaves nothing behind but its downloads (250 MB) in the folder CACHE.
+Needs Debian's apt and keyring, Linux 6.7 or newer, '.[bake,demo]', the network, 6 GB of disk and
+4 GB of memory. Needs no root, installs nothing. What is interrupted goes on where it was, as long
+as the sources stay the same; what is finished leaves only its downloads (250 MB) in CACHE.
 """
 # `serve` without its look at the CPU.
 _UNCHECKED = """\
@@ -52,14 +65,24 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("cache", type=Path, metavar="CACHE", help="keeps what is downloaded")
-    cache = parser.parse_args().cache.resolve()
-    cache.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
+    parser.add_argument(
+        "--precision",
+        action="append",
+        metavar="P",
+        help=f"only this one of `bake`, may be repeated (default: {', '.join(PRECISIONS)})",
+    )
+    asked = parser.parse_args()
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.default_int_handler)
+    began = time.monotonic()
     try:
-        with tempfile.TemporaryDirectory(prefix="run-", dir=cache) as folder:
-            run(Path(folder), cache)
+        cache = asked.cache.resolve()
+        folder = _folder(cache)
+        root = Root(folder=folder / "root", pip_cache=cache / "pip")
+        Run(root=root, journal=Journal(file=folder / "done.json")).all(
+            cache, asked.precision or PRECISIONS
+        )
+        shutil.rmtree(folder)
     except KeyboardInterrupt:
         sys.exit(130)
     except (CannotEmulate, ServeError, subprocess.CalledProcessError) as error:
@@ -67,72 +90,97 @@ def main() -> None:
     _say(f"all as it must be, after {time.monotonic() - began:.0f} s")
 
 
-def run(folder: Path, cache: Path) -> None:
-    """Everything, in a folder for what is made; raises ServeError at the first thing amiss."""
-    _say("making an arm64 root")
-    root = make_root(folder / "root", cache, readme.packages())
-    _say("following the README")
-    readme.follow_here(folder / "checkout", root)
-    followed = readme.follow_on_the_board(root, CPUS["aarch64"])
-    for precision in PRECISIONS:
-        here = _bake(folder, "host", precision)
-        wanted = answer([*_HERE, str(here)])
-        _show(precision, "this machine", wanted)
-        if precision == "int8":
-            _compare(f"{precision} aarch64 (README)", followed, wanted)
-        for target, cpu in CPUS.items():
-            bundle = _bake(root.home, target, precision)
-            got = answer(_serve(root, cpu, bundle.name))
-            _compare(f"{precision} {target} on {cpu}", got, wanted)
-    _wrong_cpus(root, folder)
+def _folder(cache: Path) -> Path:
+    """Where a run of these sources keeps what it made; what was made of others goes."""
+    digest = hashlib.sha256()
+    for name in readme.tracked(*_SOURCES):
+        digest.update(name.encode() + b"\0" + (readme.CHECKOUT / name).read_bytes())
+    folder = cache / f"run-{digest.hexdigest()[:12]}"
+    for other in cache.glob("run-*"):
+        if other != folder:
+            shutil.rmtree(other)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
-def _compare(label: str, got: Answer, wanted: Answer) -> None:
-    _show(label, "emulated", got)
-    if got.token_ids != wanted.token_ids:
-        raise ServeError(f"{label}: other tokens than this machine's: {wanted.token_ids}")
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A board, and what was seen on it. All raise ServeError at the first thing amiss."""
+
+    root: Root
+    journal: Journal
+
+    def all(self, cache: Path, precisions: Sequence[str]) -> None:
+        """Everything that the command line's help says."""
+        self._part("make a root", lambda: make_root(self.root, cache / "apt", readme.packages()))
+        self._part("follow the README here", lambda: readme.follow_here(self.root))
+        followed = self._answer(
+            "follow the README on the board",
+            lambda: readme.follow_on_the_board(self.root, CPUS[_FOLLOWED[0]]),
+        )
+        for precision in precisions:
+            wanted = self._served(precision, "host", here=True)
+            for target, cpu in CPUS.items():
+                got = followed
+                if (target, precision) != _FOLLOWED:
+                    got = self._served(precision, target)
+                if got.token_ids != wanted.token_ids:
+                    raise ServeError(f"{precision} for {target}: other tokens than this machine's")
+                _say(f"{precision} for {target} on {cpu}: this machine's tokens")
+        self._wrong_cpus(self.root.home / f"host-{precisions[0]}")
+
+    def _part(self, name: str, work: Callable[[], object]) -> Any:
+        _say(name)
+        return self.journal.once(name, work)
+
+    def _answer(self, name: str, work: Callable[[], Answer]) -> Answer:
+        got = Answer(**self._part(name, lambda: dataclasses.asdict(work())))
+        _say(
+            f"  {got.text!r} {got.token_ids}, "
+            f"self-test within {got.largest_difference:.2g} of NumPy"
+        )
+        return got
+
+    def _served(self, precision: str, target: str, *, here: bool = False) -> Answer:
+        """What a bundle answers, here or on the CPU that it is for."""
+        bundle = self.root.home / f"{target}-{precision}"
+        self._part(f"bake {bundle.name}", lambda: _bake(bundle, target, precision))
+        where = "this machine" if here else CPUS[target]
+        command = [*_HERE, str(bundle)] if here else self._serve(CPUS[target], bundle.name)
+        return self._answer(f"serve {bundle.name} on {where}", lambda: answer(command))
+
+    def _serve(self, cpu: str, bundle: str) -> list[str]:
+        return self.root.command(cpu, f"{HOME}/{readme.SERVE}", bundle)
+
+    def _wrong_cpus(self, of_this_machine: Path) -> None:
+        """Bundles where they cannot run."""
+        wrong = {
+            "a Pi 5's bundle on cortex-a72": self._serve("cortex-a72", readme.BUNDLE),
+            "a Pi 5's bundle on cortex-a53": self._serve("cortex-a53", readme.BUNDLE),
+            "this machine's on cortex-a76": self._serve("cortex-a76", of_this_machine.name),
+            "a Pi 5's on this machine": [*_HERE, str(self.root.home / readme.BUNDLE)],
+        }
+        for label, command in wrong.items():
+            _say(label)
+            _say(f"  {refusal(command)}")
+        label = "a Pi 5's bundle on cortex-a72, were it not checked"
+        _say(label)
+        python = f"{HOME}/{Path(readme.SERVE).parent}/python"
+        unchecked = self.root.command("cortex-a72", python, "-c", _UNCHECKED, readme.BUNDLE)
+        ended = subprocess.run(unchecked, capture_output=True, check=False).returncode
+        if ended != -signal.SIGILL:
+            raise ServeError(f"{label}: wanted SIGILL, got {ended}")
+        _say("  killed by SIGILL")
 
 
-def _wrong_cpus(root: Root, folder: Path) -> None:
-    """Bundles where they cannot run."""
-    other = _bake(root.home, "x86_64-v3", "int8")
-    wrong = {
-        "aarch64 on cortex-a72": _serve(root, "cortex-a72", readme.BUNDLE),
-        "aarch64 on cortex-a53": _serve(root, "cortex-a53", readme.BUNDLE),
-        "x86_64-v3 on cortex-a76": _serve(root, "cortex-a76", other.name),
-        "aarch64 on this machine": [*_HERE, str(root.home / readme.BUNDLE)],
-    }
-    for label, command in wrong.items():
-        _say(f"{label}: {refusal(command)}")
-    python = f"{HOME}/{Path(readme.SERVE).parent}/python"
-    unchecked = root.command("cortex-a72", python, "-c", _UNCHECKED, readme.BUNDLE)
-    ended = subprocess.run(unchecked, capture_output=True, check=False, cwd=folder).returncode
-    if ended != -signal.SIGILL:
-        raise ServeError(f"aarch64 on cortex-a72, unchecked: wanted SIGILL, got {ended}")
-    _say("aarch64 on cortex-a72, were it not checked: killed by SIGILL")
-
-
-def _bake(folder: Path, target: str, precision: str) -> Path:
+def _bake(bundle: Path, target: str, precision: str) -> None:
     """Bake a bundle of one slot."""
-    bundle = folder / f"{target}-{precision}"
     code = "from baker.cli import main; main()"
     options = ("--target", target, "--precision", precision, "--slots", "1", "--out", str(bundle))
     command = (sys.executable, "-c", code, "gemma3", *options)
     with session(command, stdout=subprocess.DEVNULL) as process:
         if process.wait():
             raise ServeError(f"bake gemma3 {' '.join(options)}: {process.returncode}")
-    return bundle
-
-
-def _serve(root: Root, cpu: str, bundle: str) -> list[str]:
-    return root.command(cpu, f"{HOME}/{readme.SERVE}", bundle)
-
-
-def _show(label: str, where: str, answer: Answer) -> None:
-    _say(
-        f"{label}, {where}: {answer.text!r} {list(answer.token_ids)}, "
-        f"self-test within {answer.largest_difference:.2g} of NumPy"
-    )
 
 
 def _say(line: str) -> None:

@@ -35,7 +35,7 @@ class ServeError(Exception):
 class Answer:
     """The tokens of an answer, and how far the self-test's logits were from NumPy's."""
 
-    token_ids: tuple[int, ...]
+    token_ids: list[int]
     text: str
     largest_difference: float
 
@@ -45,7 +45,7 @@ class Answer:
         if not health["self_test"]["passed"]:
             raise ServeError(health["self_test"]["message"])
         return Answer(
-            token_ids=tuple(generated["token_ids"]),
+            token_ids=generated["token_ids"],
             text=generated["text"],
             largest_difference=health["self_test"]["largest_difference"],
         )

@@ -35,7 +35,7 @@ def test_objects_between_other_words() -> None:
 def test_an_answer_counts_only_if_the_self_test_passed() -> None:
     generated = {"text": " the", "token_ids": [506]}
     assert Answer.of(generated, HEALTH) == Answer(
-        token_ids=(506,), text=" the", largest_difference=0.5
+        token_ids=[506], text=" the", largest_difference=0.5
     )
     failed = {"self_test": {**HEALTH["self_test"], "passed": False, "message": "a logit differs"}}
     with pytest.raises(ServeError, match="a logit differs"):
