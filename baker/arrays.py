@@ -6,15 +6,16 @@ It knows no model: who calls brings the traced functions (`models.program.Arrays
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from baker.reference import stored_parameters
 from baker.stages import (
     Place,
     compiling,
+    provenance,
     records,
     statistics,
     weights_bytes,
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.stages import Progress
+    from baker.stages import Asked, Compiled, Progress
     from baker.weights.source import WeightSource
-    from models.bundle import Compiler, Target
+    from models.bundle import Target
     from models.dsl.graph import Graph
     from models.program import ArraysProgram
 
@@ -63,6 +64,7 @@ _BESIDE_WEIGHTS = 1 << 20
 class ArraysModel:
     """What is baked: a program, and the weights, whose tensors have its parameters' names."""
 
+    asked: Asked
     architecture: str
     config: Mapping[str, Any]
     program: ArraysProgram
@@ -80,13 +82,13 @@ def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progres
     size = weights_bytes(program.parameters) + _BESIDE_WEIGHTS
     with folder_beside(out, size=size) as folder:
         place = Place(folder=folder, target=target, progress=progress)
-        with compiling(place, program.graphs) as compiler:
+        with compiling(place, program.graphs) as compiled:
             stored = {name: StoredTensor(name) for name in program.parameters}
             write_weights(place, model.source, stored, program.parameters)
-        with progress.stage("compute golden values with NumPy"):
+        with progress.stage("compute golden values with NumPy"), threadpool_limits(1):
             examples = _examples(program, folder / PARAMETERS)
             write_examples(folder / GOLDEN, examples)
-        manifest = _manifest(model, place, functions, compiler)
+        manifest = _manifest(model, place, functions, compiled)
         write_manifest(folder, manifest)
         if runs_here(target):
             with progress.stage("compare with NumPy"):
@@ -153,20 +155,18 @@ def _examples(program: ArraysProgram, archive: Path) -> list[Example]:
 
 
 def _manifest(
-    model: ArraysModel, place: Place, functions: tuple[FunctionSpec, ...], compiler: Compiler
+    model: ArraysModel, place: Place, functions: tuple[FunctionSpec, ...], compiled: Compiled
 ) -> ArraysManifest:
     program = model.program
     return ArraysManifest(
         format=FORMAT,
-        hearth=version("hearth"),
         architecture=model.architecture,
         config=dict(model.config),
         precision="f32",
         tolerance=TOLERANCE,
         target=place.target,
-        compiler=compiler,
         statistics=statistics(program.graphs, program.parameters),
-        sources=records(model.source.files()),
+        provenance=provenance(model.asked, model.source, compiled),
         files=records(sorted(place.folder.iterdir())),
         functions=functions,
     )

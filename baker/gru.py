@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from baker.arrays import ArraysModel, bake_arrays
+from baker.stages import Asked
 from baker.targets import find_target
 from baker.weights.safetensors import SafetensorsFile
 from models.gru import config_from_shapes, program
@@ -60,7 +61,9 @@ def bake_gru(order: GruOrder, progress: Progress) -> Path:
         )
         target = find_target(order.target)
     with progress.stage(f"trace the model, {_form(config)}"):
+        options = {**dataclasses.asdict(chosen), "batch_first": order.batch_first}
         model = ArraysModel(
+            asked=Asked(model="gru", options={**options, "target": target.name}, package=None),
             architecture="gru",
             config=dataclasses.asdict(config),
             program=program(config),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -14,12 +14,20 @@ from server.runtime.load import open_arrays, open_bundle
 from server.runtime.selftest import self_test, self_test_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from rich.console import Console
 
-    from models.bundle import AnyManifest, ArraySpec, FileRecord, LanguageManifest, Manifest
+    from models.bundle import (
+        AnyManifest,
+        ArraySpec,
+        FileRecord,
+        LanguageManifest,
+        Manifest,
+        Provenance,
+        SourceRecord,
+    )
     from server.runtime.selftest import Verdict
 
 
@@ -32,13 +40,14 @@ def show(bundle: Path, console: Console) -> None:
     else:
         program = ("entry points", _entry_point_rows(manifest))
         facts = _language_rows(manifest)
-    compiler = manifest.compiler
+    origin = manifest.provenance
     for title, rows in (
-        ("model", [*_model_rows(manifest), *facts, ("baked by", f"hearth {manifest.hearth}")]),
+        ("model", [*_model_rows(manifest), *facts]),
         ("files", _file_rows(manifest.files)),
         program,
-        ("made from", _file_rows(manifest.sources)),
-        ("compiler", [(compiler.name, compiler.version), *((flag,) for flag in compiler.flags)]),
+        ("made by", list(_maker_rows(origin))),
+        ("made from", [*_source_rows(origin.sources), ("graph", "", origin.graph[:16])]),
+        ("compiler's flags", [(flag,) for flag in origin.compiler.flags]),
     ):
         table = Table(
             *[""] * max(map(len, rows), default=0),
@@ -92,8 +101,28 @@ def _arrays_rows(manifest: ArraysManifest) -> list[tuple[str, ...]]:
     return [("golden", f"an example of each function, tolerance {manifest.tolerance}")]
 
 
-def _file_rows(files: tuple[FileRecord, ...]) -> list[tuple[str, ...]]:
+def _file_rows(files: Sequence[FileRecord]) -> list[tuple[str, ...]]:
     return [(file.name, f"{file.bytes:,} bytes", file.sha256[:16]) for file in files]
+
+
+def _source_rows(sources: tuple[SourceRecord, ...]) -> Iterator[tuple[str, ...]]:
+    for source, row in zip(sources, _file_rows(sources), strict=True):
+        yield (*row, f"{source.package} {source.version}" if source.package else "")
+
+
+def _maker_rows(origin: Provenance) -> Iterator[tuple[str, ...]]:
+    flags = "".join(f" {_flag(name, value)}" for name, value in origin.options.items() if value)
+    yield "command", f"bake {origin.model}{flags}"
+    hearth = origin.hearth
+    revision = f"git {hearth.revision[:12]}" if hearth.revision else "no git revision"
+    yield "hearth", f"{hearth.version}, {revision}{', modified' if hearth.modified else ''}"
+    yield origin.compiler.name, origin.compiler.version
+    yield from origin.tools.items()
+
+
+def _flag(name: str, value: Any) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    return flag if value is True else f"{flag} {value}"
 
 
 def _entry_point_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:

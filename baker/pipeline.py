@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer
 
 from baker import recipe, targets
@@ -15,8 +15,10 @@ from baker.parameters import locate
 from baker.prefix import prefix_ids, write_prefix
 from baker.reference import NumpyRuntime, stored_parameters
 from baker.stages import (
+    Asked,
     Place,
     compiling,
+    provenance,
     records,
     statistics,
     weights_bytes,
@@ -24,7 +26,7 @@ from baker.stages import (
 )
 from baker.staging import BakeError, folder_beside
 from baker.tokenizer import chat_template, special_tokens, tokenizer_json
-from baker.weights.open import open_weights
+from baker.weights.open import PackagedWeights, open_weights
 from baker.weights.source import BadFile
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file, write_manifest
@@ -34,10 +36,10 @@ from server.runtime.selftest import self_test
 
 if TYPE_CHECKING:
     from baker.recipe import Defaults, Order
-    from baker.stages import Progress
+    from baker.stages import Compiled, Progress
     from baker.weights.source import WeightSource
     from models.architecture import Architecture
-    from models.bundle import Compiler, Golden, Target
+    from models.bundle import Golden, Target
     from models.config import ModelConfig
     from models.program import Program
 
@@ -49,6 +51,7 @@ _BESIDE_WEIGHTS = 24 << 20
 class _Work:
     """What the stages share."""
 
+    asked: Asked
     source: WeightSource
     architecture: Architecture[Any]
     config: ModelConfig
@@ -66,7 +69,8 @@ def bake(order: Order, progress: Progress) -> Path:
     """
     with progress.stage("open the weights"):
         architecture = recipe.architecture_of(order)
-        source = open_weights(order.weights or recipe.packaged_weights(order))
+        weights = order.weights or recipe.packaged_weights(order)
+        source = open_weights(weights)
         config = _config(source, architecture)
         defaults = recipe.defaults_for(order, config)
         target = targets.find_target(order.target)
@@ -79,11 +83,16 @@ def bake(order: Order, progress: Progress) -> Path:
             decode_batches=recipe.decode_batches(defaults.slots),
         )
         program = architecture.program(config, options)
+    asked = Asked(
+        model=order.model,
+        options=_options(defaults, target, prefix),
+        package=weights.package if isinstance(weights, PackagedWeights) else None,
+    )
     out = order.out or Path(_name(order, config, defaults, target))
     size = weights_bytes(program.parameters) + _BESIDE_WEIGHTS
     with folder_beside(out, size=size) as folder:
         place = Place(folder=folder, target=target, progress=progress)
-        _make(_Work(source, architecture, config, defaults, program, prefix, place))
+        _make(_Work(asked, source, architecture, config, defaults, program, prefix, place))
     return out
 
 
@@ -91,14 +100,14 @@ def _make(work: _Work) -> None:
     """Write every file of the bundle. The compiler works while the weights are written."""
     place, program = work.place, work.program
     stored = locate(work.source, work.architecture, work.config, program)
-    with compiling(place, program.graphs) as compiler:
+    with compiling(place, program.graphs) as compiled:
         write_weights(place, work.source, stored, program.parameters)
         with place.progress.stage("write the tokenizer"):
             tokenizer = _write_tokenizer(work)
     # Not beside the compiler: its threads and NumPy's would take each other's time.
     golden = _golden(work, tokenizer)
     with place.progress.stage("write the manifest"):
-        manifest = _manifest(work, compiler, golden)
+        manifest = _manifest(work, compiled, golden)
         write_manifest(place.folder, manifest)
     if targets.runs_here(place.target):
         with place.progress.stage("compare with NumPy"):
@@ -118,10 +127,22 @@ def _write_prefix(
     bos = manifest.special_tokens.bos
     with work.place.progress.stage("read the prefix"):
         ids = prefix_ids(work.prefix, tokenizer, bos, chunk=runtime.chunk, context=manifest.context)
-        path = work.place.folder / layout.PREFIX
-        write_prefix(runtime, ids, path)
-        files = (*manifest.files, record_file(path))
+        rows, text = (work.place.folder / name for name in (layout.PREFIX, layout.PREFIX_TEXT))
+        write_prefix(runtime, ids, rows)
+        text.write_bytes(work.prefix.encode())
+        files = (*manifest.files, record_file(rows), record_file(text))
         write_manifest(work.place.folder, replace(manifest, files=files))
+
+
+def _options(defaults: Defaults, target: Target, prefix: str | None) -> dict[str, str | int]:
+    """The options of a bake by their flags' names; the prefix is a file of the bundle."""
+    options: dict[str, str | int] = {
+        "precision": defaults.precision,
+        "context": defaults.context,
+        "slots": defaults.slots,
+        "target": target.name,
+    }
+    return options if prefix is None else {**options, "prefix": layout.PREFIX_TEXT}
 
 
 def _prefix_text(path: Path | None, target: Target) -> str | None:
@@ -172,16 +193,16 @@ def _golden(work: _Work, tokenizer: Tokenizer) -> tuple[Golden, ...]:
     parameters = stored_parameters(work.program.parameters, work.place.folder / layout.PARAMETERS)
     context, slots = work.defaults.context, work.defaults.slots
     runtime = NumpyRuntime(work.program, parameters, context=context, slots=slots)
-    with work.place.progress.stage("compute golden values with NumPy"):
+    # A sum's last bits depend on how many threads share it, and a bundle's bytes must not.
+    with work.place.progress.stage("compute golden values with NumPy"), threadpool_limits(1):
         return tuple(golden_values(runtime, tokenizer))
 
 
-def _manifest(work: _Work, compiler: Compiler, golden: tuple[Golden, ...]) -> LanguageManifest:
+def _manifest(work: _Work, compiled: Compiled, golden: tuple[Golden, ...]) -> LanguageManifest:
     program = work.program
     cache_bytes = sum(spec.bytes for spec in program.caches)
     return LanguageManifest(
         format=layout.FORMAT,
-        hearth=version("hearth"),
         architecture=work.architecture.name,
         config=work.architecture.to_manifest(work.config),
         precision=work.defaults.precision,
@@ -193,10 +214,9 @@ def _manifest(work: _Work, compiler: Compiler, golden: tuple[Golden, ...]) -> La
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
         target=work.place.target,
-        compiler=compiler,
         statistics=statistics(program.graphs, program.parameters)
         | {"cache_bytes_per_slot": cache_bytes},
         golden=golden,
-        sources=records(work.source.files()),
+        provenance=provenance(work.asked, work.source, compiled),
         files=records(sorted(work.place.folder.iterdir())),
     )

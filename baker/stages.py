@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from baker.compile import Compilation
 from baker.parameters import write_parameters
+from baker.provenance import hearth, source_records, tools
 from baker.targets import check_program
 from models.bundle import (
     PARAMETER_SCOPE,
     PARAMETERS,
     VMFB,
+    Provenance,
     record_file,
 )
 from models.dsl.stablehlo import module_text
@@ -47,17 +50,38 @@ class Place:
     progress: Progress
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What `bake` was asked for, as a provenance has it: see models/bundle/provenance.py.
+
+    `package` is the import name of the package that holds the weights, None for given files.
+    """
+
+    model: str
+    options: Mapping[str, Any]
+    package: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """What a program was compiled by, and the sha256 of its StableHLO text."""
+
+    compiler: Compiler
+    graph: str
+
+
 @contextmanager
-def compiling(place: Place, graphs: Sequence[Graph]) -> Iterator[Compiler]:
+def compiling(place: Place, graphs: Sequence[Graph]) -> Iterator[Compiled]:
     """Compile graphs while the block runs; when it ends, model.vmfb is there, for the target.
 
     Raises CompileError or TargetError.
     """
     vmfb, text = place.folder / VMFB, place.folder / "model.mlir"
     with place.progress.stage("lower to StableHLO"):
-        text.write_text(module_text(_MODULE, graphs, PARAMETER_SCOPE), encoding="utf-8")
+        program = module_text(_MODULE, graphs, PARAMETER_SCOPE).encode()
+        text.write_bytes(program)
     with Compilation(text, vmfb, place.target) as compilation:
-        yield compilation.compiler
+        yield Compiled(compiler=compilation.compiler, graph=hashlib.sha256(program).hexdigest())
         with place.progress.stage("compile"):
             compilation.wait()
     text.unlink()
@@ -86,6 +110,19 @@ def statistics(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) ->
         "parameters": len(parameters),
         "weights_bytes": weights_bytes(parameters),
     } | {f"ops.{graph.name}": len(graph.nodes) for graph in graphs}
+
+
+def provenance(asked: Asked, source: WeightSource, compiled: Compiled) -> Provenance:
+    """Where the bundle comes from that is being made; reads the weights' files once more."""
+    return Provenance(
+        model=asked.model,
+        options=dict(asked.options),
+        hearth=hearth(),
+        sources=source_records(source.files(), asked.package),
+        graph=compiled.graph,
+        compiler=compiled.compiler,
+        tools=tools(),
+    )
 
 
 def records(paths: Iterable[Path]) -> tuple[FileRecord, ...]:

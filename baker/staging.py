@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.bundle import BundleError, WrongFormat, read_manifest
+from models.bundle import BundleError, Corrupt, WrongFormat, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -157,8 +157,8 @@ def _exchange(one: Path, other: Path) -> None:
 def _is_bundle(path: Path) -> bool:
     try:
         read_manifest(path)
-    except WrongFormat:
-        return True  # of another version, whose readers are told to bake it again
+    except (Corrupt, WrongFormat):
+        return True  # damaged, or of another version: whoever reads it is told to bake it again
     except BundleError:
         return False
     return True

@@ -7,7 +7,7 @@ A bundle is a directory::
     params.irpa      the weights
 
 and what its kind of program needs besides: language.py, arrays.py. common.py has what the kinds
-share, reading.py tells them apart.
+share, reading.py tells them apart; files.py has digests, provenance.py where a bundle came from.
 
 This package knows the standard library only: no arrays, no runtime, no compiler. The names that a
 file has in its `__all__` are the names of this package.
@@ -15,5 +15,8 @@ file has in its `__all__` are the names of this package.
 
 from models.bundle.arrays import *
 from models.bundle.common import *
+from models.bundle.errors import *
+from models.bundle.files import *
 from models.bundle.language import *
+from models.bundle.provenance import *
 from models.bundle.reading import *

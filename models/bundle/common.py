@@ -1,4 +1,4 @@
-"""What the manifests of all bundles share: files, digests, the machine, and the JSON form.
+"""What the manifests of all bundles share: the machine, the origin, and the JSON form.
 
 It knows no kind of program: language.py and arrays.py do.
 """
@@ -12,67 +12,35 @@ import os
 import types
 import typing
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from models.bundle.errors import NotABundle
+from models.bundle.files import MANIFEST, FileRecord, verify_file
+from models.bundle.provenance import Provenance  # noqa: TC001  the manifest's types are read
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "FORMAT",
-    "MANIFEST",
-    "PARAMETERS",
     "PARAMETER_SCOPE",
-    "VMFB",
-    "BundleError",
-    "Compiler",
-    "Corrupt",
-    "FileRecord",
+    "SEAL",
     "Manifest",
-    "NotABundle",
     "Target",
-    "WrongFormat",
-    "WrongKind",
     "digest",
-    "record_file",
     "verify_files",
     "write_manifest",
 ]
 
-FORMAT = 3
-MANIFEST = "manifest.json"
-VMFB = "model.vmfb"
-PARAMETERS = "params.irpa"
+FORMAT = 4
 # The scope under which the compiled program looks its parameters up.
 PARAMETER_SCOPE = "model"
-
-_LONGEST_NAME = 63  # bytes at most 252: file systems end at 255
+# The last field of manifest.json: the sha256 of the text without it.
+SEAL = "sha256"
 
 T = TypeVar("T")
 
-
-class BundleError(Exception):
-    """A bundle cannot be used. The message says what is wrong with it and what to do.
-
-    BundleError
-     +- NotABundle        no readable manifest there
-     +- WrongFormat       written by another version of Hearth
-     +- WrongKind         a bundle of the other kind than what was wanted
-     +- Corrupt           a file is missing, or its size or digest is not the manifest's
-    """
-
-
-class NotABundle(BundleError):
-    """The path holds no readable manifest."""
-
-
-class WrongFormat(BundleError):
-    """The manifest is of a format that this version does not read."""
-
-
-class WrongKind(BundleError):
-    """The bundle holds another kind of program than was wanted."""
-
-
-class Corrupt(BundleError):
-    """A file of the bundle is missing or differs from what the manifest says."""
+_END = "\n}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,24 +57,6 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileRecord:
-    """A file of the bundle, or a file that the bundle was made from."""
-
-    name: str
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compiler:
-    """What made model.vmfb."""
-
-    name: str
-    version: str
-    flags: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """What every bundle says of itself, and where it came from.
 
@@ -116,50 +66,29 @@ class Manifest:
 
     format: int
     kind: str
-    hearth: str
     architecture: str
     config: dict[str, Any]
     precision: str
     tolerance: float
     target: Target
-    compiler: Compiler
     statistics: dict[str, int]
-    sources: tuple[FileRecord, ...]
+    provenance: Provenance
     files: tuple[FileRecord, ...]
 
     def to_json(self) -> str:
-        """The text of manifest.json."""
-        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
+        """The text of manifest.json: the fields, and behind them their digest."""
+        return f'{_fields(self).removesuffix(_END)},\n "{SEAL}": "{digest(self)}"{_END}\n'
+
+
+def digest(manifest: Manifest) -> str:
+    """What a bundle is, in 64 hex digits: its manifest, which has the digest of every file."""
+    return hashlib.sha256(_fields(manifest).encode()).hexdigest()
 
 
 def verify_files(bundle: Path, manifest: Manifest) -> None:
     """Compare every file's size and sha256 with the manifest; raises Corrupt."""
     for record in manifest.files:
-        path = bundle / record.name
-        inside = Path(record.name).name == record.name and len(record.name) <= _LONGEST_NAME
-        if not inside or path.is_symlink():
-            raise Corrupt(f"{MANIFEST} names {record.name!r:.80}, a file outside the bundle")
-        if not path.is_file():
-            raise Corrupt(f"{path} is missing: copy the whole bundle again")
-        if path.stat().st_size != record.bytes:
-            raise Corrupt(
-                f"{path} has {path.stat().st_size} bytes, the manifest says {record.bytes}: "
-                "copy the bundle again"
-            )
-        if record_file(path).sha256 != record.sha256:
-            raise Corrupt(f"{path} differs from what was baked (sha256): copy the bundle again")
-
-
-def digest(manifest: Manifest) -> str:
-    """What a bundle is, in 64 hex digits: its manifest, which has the digest of every file."""
-    return hashlib.sha256(manifest.to_json().encode()).hexdigest()
-
-
-def record_file(path: Path) -> FileRecord:
-    """Name, size and sha256 of a file."""
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return FileRecord(name=path.name, bytes=path.stat().st_size, sha256=sha256)
+        verify_file(bundle, record)
 
 
 def write_manifest(bundle: Path, manifest: Manifest) -> None:
@@ -170,6 +99,10 @@ def write_manifest(bundle: Path, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(bundle / MANIFEST)
+
+
+def _fields(manifest: Manifest) -> str:
+    return json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False)
 
 
 def typed(kind: type[T], value: Any, where: str) -> T:
@@ -193,7 +126,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         return value
     if kind is float and type(value) in (int, float):
         return float(value)
-    if kind in (int, str) and type(value) is kind:
+    if kind in (int, str, bool) and type(value) is kind:
         return value
     raise NotABundle(f"{where}: expected {getattr(kind, '__name__', kind)}, got {value!r:.80}")
 

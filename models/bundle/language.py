@@ -4,7 +4,8 @@ Besides model.vmfb and params.irpa its bundle holds
 
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   only when the weights came with one
-    prefix.kv             only when asked for: KV rows of a prompt, for server/runtime/blocks.py
+    prefix.txt            only when asked for: the text that prompts begin with
+    prefix.kv             and the KV rows of it, for server/runtime/blocks.py
 
 Its entry points all have one of four forms. `CACHES` stands for the KV cache buffers of one slot,
 in the order of `LanguageManifest.caches`; they are updated in place and returned again.
@@ -32,7 +33,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from models.bundle.common import MANIFEST, Manifest, NotABundle
+from models.bundle.common import Manifest
+from models.bundle.errors import NotABundle
+from models.bundle.files import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHAT_TEMPLATE",
     "PREFIX",
+    "PREFIX_TEXT",
     "TOKENIZER",
     "CacheSpec",
     "EntryPoint",
@@ -52,6 +56,7 @@ __all__ = [
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 PREFIX = "prefix.kv"
+PREFIX_TEXT = "prefix.txt"
 _LARGEST = 2**31 - 1
 _MOST_SLOTS = 2**16
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from models import strict_json
 from models.bundle.arrays import ArraysManifest
-from models.bundle.common import FORMAT, MANIFEST, NotABundle, WrongFormat, WrongKind, typed
+from models.bundle.common import FORMAT, SEAL, typed
+from models.bundle.errors import Corrupt, NotABundle, WrongFormat, WrongKind
+from models.bundle.files import MANIFEST
 from models.bundle.language import LanguageManifest
 
 if TYPE_CHECKING:
@@ -30,14 +32,23 @@ _WORDS = {LanguageManifest: "a language model", ArraysManifest: "functions on ar
 
 
 def read_manifest(bundle: Path) -> AnyManifest:
-    """Read a bundle's manifest without looking at the other files; raises as parse_manifest."""
+    """Read a bundle's manifest without looking at the other files.
+
+    Raises as parse_manifest, and Corrupt unless it is to the byte what was written.
+    """
     try:
         if (bundle / MANIFEST).exists() and not (bundle / MANIFEST).is_file():
             raise OSError("it is no file")
         text = (bundle / MANIFEST).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise NotABundle(f"{bundle} is not a bundle: cannot read {MANIFEST}: {error}") from error
-    return parse_manifest(text)
+    manifest = parse_manifest(text)
+    if text != manifest.to_json():
+        raise Corrupt(
+            f"{bundle / MANIFEST} differs from what was baked (its own sha256): copy the bundle "
+            "again"
+        )
+    return manifest
 
 
 def read_manifest_of(bundle: Path, kind: type[M]) -> M:
@@ -49,7 +60,10 @@ def read_manifest_of(bundle: Path, kind: type[M]) -> M:
 
 
 def parse_manifest(text: str) -> AnyManifest:
-    """Read manifest.json's text; raises NotABundle or WrongFormat, naming the field."""
+    """Read manifest.json's text, but for its digest; raises NotABundle or WrongFormat.
+
+    Messages name the field.
+    """
     try:
         data = strict_json.parse(text)
     except ValueError as error:
@@ -57,12 +71,14 @@ def parse_manifest(text: str) -> AnyManifest:
     found = data.get("format") if isinstance(data, dict) else None
     if found != FORMAT:
         raise WrongFormat(
-            f"the bundle has format {found!r:.80}, this version of Hearth reads {FORMAT}: "
-            "bake it again"
+            f"{MANIFEST} has format {found!r:.80}, this version of Hearth reads {FORMAT}: "
+            "bake the bundle again"
         )
     if "kind" not in data:
         raise NotABundle(f"{MANIFEST}.kind: missing field")
     kind = data["kind"]
     if not isinstance(kind, str) or kind not in _KINDS:
         raise NotABundle(f"{MANIFEST}.kind: expected {' or '.join(_KINDS)}, got {kind!r:.80}")
+    if not isinstance(data.pop(SEAL, None), str):
+        raise NotABundle(f"{MANIFEST}.{SEAL}: missing field, or no digest")
     return typed(_KINDS[kind], data, MANIFEST)

@@ -23,7 +23,14 @@ from baker.recipe import RecipeError
 from baker.staging import BakeError
 from baker.targets import embedded_elfs
 from baker.tokenizer import tokenizer_json
-from models.bundle import MANIFEST, VMFB, LanguageManifest, read_manifest_of, verify_files
+from models.bundle import (
+    MANIFEST,
+    VMFB,
+    LanguageManifest,
+    read_manifest_of,
+    verify_files,
+    write_manifest,
+)
 from models.config import ConfigError
 from models.gemma3 import stored_tensor
 from models.gemma3_config import PRESETS
@@ -257,10 +264,12 @@ def test_inspect_and_verify(bundles: Bundles, tmp_path: Path) -> None:
     for file in bundle.iterdir():
         if file.name != MANIFEST:
             (broken / file.name).hardlink_to(file)
-    text = (bundle / MANIFEST).read_text(encoding="utf-8")
     manifest = read_manifest_of(bundle, LanguageManifest)
-    first = manifest.golden[0].steps[0].logits[0]
-    (broken / MANIFEST).write_text(text.replace(repr(first), repr(first + 0.1)), encoding="utf-8")
+    first, *others = manifest.golden
+    step = first.steps[0]
+    wrong = replace(step, logits=(step.logits[0] + 0.1, *step.logits[1:]))
+    golden = (replace(first, steps=(wrong, *first.steps[1:])), *others)
+    write_manifest(broken, replace(manifest, golden=golden))
     refused = run("verify", str(broken))
     assert refused.returncode == 1
     assert "the self-test failed" in refused.stdout

@@ -22,6 +22,7 @@ from baker import inspect
 from baker.arrays import TOLERANCE
 from baker.cli import app
 from baker.gru import GruOrder, bake_gru
+from baker.provenance import source_records
 from baker.staging import BakeError
 from baker.targets import embedded_elfs
 from baker.weights.source import BadFile, NoWeights, UnsupportedType
@@ -135,7 +136,11 @@ def test_what_is_in_it(bundle: Path, file: Path) -> None:
     verify_files(bundle, manifest)
     names = ["golden.bin", "manifest.json", "model.vmfb", "params.irpa"]
     assert sorted(path.name for path in bundle.iterdir()) == names
-    assert manifest.sources == (record_file(file),)
+    origin = manifest.provenance
+    assert origin.sources == source_records([file], package=None)
+    assert origin.options == {
+        "steps": S, "batch": B, "form": "fused", "batch_first": False, "target": "host"
+    }  # fmt: skip
     assert (manifest.config["hidden"], manifest.config["layers"]) == (H, LAYERS)
     run, step = manifest.functions
     assert [(spec.name, spec.shape, spec.default) for spec in run.inputs] == [

@@ -14,7 +14,17 @@ from rich.console import Console
 from baker import inspect as inspection
 from baker.ab.recording import RecordingError, read_recording, write_recording
 from baker.irpa import ArchiveWriter, BadArchive, open_archive
-from models.bundle import BundleError, FileRecord, digest, read_manifest, verify_files
+from models.bundle import (
+    MANIFEST,
+    BundleError,
+    Corrupt,
+    FileRecord,
+    digest,
+    parse_manifest,
+    read_manifest,
+    verify_files,
+    write_manifest,
+)
 from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest
 from server.runtime.blocks import read_blocks, write_blocks
@@ -52,7 +62,12 @@ log_level = "info"
 
 
 def _read_manifest(folder: Path) -> None:
-    manifest = read_manifest(folder)
+    """As it is, or as it is when whoever damaged it has sealed it again."""
+    try:
+        manifest = read_manifest(folder)
+    except Corrupt:
+        manifest = parse_manifest((folder / MANIFEST).read_text(encoding="utf-8"))
+        write_manifest(folder, manifest)
     digest(manifest)
     inspection.show(folder, Console(file=io.StringIO()))
     verify_files(folder, manifest)

@@ -17,7 +17,9 @@ from models.bundle import (
     Compiler,
     Golden,
     GoldenStep,
+    Hearth,
     LanguageManifest,
+    Provenance,
     SpecialTokens,
     Target,
 )
@@ -38,6 +40,16 @@ if TYPE_CHECKING:
 
     from server.served import Served
 
+# Where the bundles come from that no weights were baked into.
+NOWHERE = Provenance(
+    model="none",
+    options={},
+    hearth=Hearth(version="0", revision=None, modified=False),
+    sources=(),
+    graph="",
+    compiler=Compiler(name="none", version="0", flags=()),
+    tools={},
+)
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 PAD, EOS, BOS, UNK = range(4)
 _CORPUS = [
@@ -93,7 +105,6 @@ def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> LanguageM
     """The manifest of a fake runtime, whose golden values are the runtime's own."""
     return LanguageManifest(
         format=FORMAT,
-        hearth="test",
         architecture="fake",
         config={},
         precision="f32",
@@ -105,10 +116,9 @@ def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> LanguageM
         caches=(),
         entry_points=(),
         target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
-        compiler=Compiler(name="none", version="0", flags=()),
         statistics={},
+        provenance=NOWHERE,
         golden=golden_of(runtime),
-        sources=(),
         files=(),
     )
 

@@ -11,7 +11,6 @@ import numpy as np
 from models.bundle import (
     FORMAT,
     ArraysManifest,
-    Compiler,
     FunctionSpec,
     InputSpec,
     OutputSpec,
@@ -19,6 +18,7 @@ from models.bundle import (
 )
 from server.array_service import ArraysService
 from server.runtime.examples import Example
+from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,15 +93,13 @@ def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> Ar
     ]
     manifest = ArraysManifest(
         format=FORMAT,
-        hearth="test",
         architecture="fake",
         config={},
         precision="f32",
         tolerance=1e-4,
         target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
-        compiler=Compiler(name="none", version="0", flags=()),
         statistics={},
-        sources=(),
+        provenance=NOWHERE,
         files=(),
         functions=(STEP, ROOT),
     )

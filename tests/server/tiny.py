@@ -22,7 +22,6 @@ from models.bundle import (
     PARAMETERS,
     VMFB,
     CacheSpec,
-    Compiler,
     EntryPoint,
     LanguageManifest,
     SpecialTokens,
@@ -31,6 +30,7 @@ from models.bundle import (
     write_manifest,
 )
 from server.runtime.cpu import this_machine
+from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,6 @@ def write_bundle(bundle: Path) -> LanguageManifest:
     rt.save_archive_file({"w": WEIGHTS}, bundle / PARAMETERS)
     manifest = LanguageManifest(
         format=FORMAT,
-        hearth="test",
         architecture="tiny",
         config={"hidden": WIDTH},
         precision="f32",
@@ -90,10 +89,9 @@ def write_bundle(bundle: Path) -> LanguageManifest:
         target=Target(
             name="host", triple=f"{this_machine()}-linux-gnu", cpu="generic", features=()
         ),
-        compiler=Compiler(name="iree", version="test", flags=()),
         statistics={},
+        provenance=NOWHERE,
         golden=(),
-        sources=(),
         files=(record_file(bundle / VMFB), record_file(bundle / PARAMETERS)),
     )
     write_manifest(bundle, manifest)

@@ -1,0 +1,69 @@
+"""Where a bundle came from: what it takes to bake the same bytes again.
+
+It knows what is recorded, and not how it is found out: baker/provenance.py does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from models.bundle.files import FileRecord
+
+__all__ = [
+    "Compiler",
+    "Hearth",
+    "Provenance",
+    "SourceRecord",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRecord(FileRecord):
+    """A file that the bundle was made from, and the package that it was installed by, if any."""
+
+    package: str | None
+    version: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiler:
+    """What made model.vmfb."""
+
+    name: str
+    version: str
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hearth:
+    """The Hearth that baked.
+
+    `revision` is its git commit, None where there was no checkout; `modified` says that the files
+    were not those of the commit.
+    """
+
+    version: str
+    revision: str | None
+    modified: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where a bundle came from.
+
+    model     what `bake` was told to bake
+    options   its other options by their flags' names, defaults filled in
+    sources   the files of weights, configuration and vocabulary
+    graph     sha256 of the program's StableHLO, as text
+    compiler  what made the program of it
+    tools     versions, by name, of what else has a say in the bytes
+    """
+
+    model: str
+    options: dict[str, Any]
+    hearth: Hearth
+    sources: tuple[SourceRecord, ...]
+    graph: str
+    compiler: Compiler
+    tools: dict[str, str]
