@@ -120,6 +120,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
         create_app(service, on_verdict=announce, guards=guards),
         service,
         shutdown_timeout=settings.shutdown_timeout,
+        client_timeout=settings.client_timeout,
         tls=tls,
     )
     # What is loaded stays to the end. A garbage collection that looked through it would stop every

@@ -9,7 +9,10 @@ is left. A second signal does not wait.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import math
+import resource
 import socket
 import ssl
 import time
@@ -17,6 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import uvicorn
+
+from server.connection import Connection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +34,12 @@ if TYPE_CHECKING:
 
 # Seconds in which those who are cancelled are told so.
 _FAREWELL = 1
+_TICKS_A_SECOND = 10  # of uvicorn
+_BACKLOG = 2048  # connections that may wait
+# It takes four turns of the event loop until one that is too many is closed.
+_ACCEPTED_AT_ONCE = 4
+_MOST_FILES = 2**16
+_OTHER_FILES = 64  # of a process that are not connections, at most
 
 
 class CannotListen(Exception):
@@ -76,6 +87,18 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+def most_connections() -> int:
+    """How many connections there may be, by the limit on open files, which is raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # a sandbox may forbid it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    files = _MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    return max(files // 2, files - _OTHER_FILES)
+
+
 def url(bound: socket.socket, tls: Tls | None = None) -> str:
     """The address of a bound socket as http://host:port, or https:// with a certificate."""
     host, port = bound.getsockname()[:2]
@@ -86,7 +109,8 @@ def url(bound: socket.socket, tls: Tls | None = None) -> str:
 class DrainingServer(uvicorn.Server):
     """A uvicorn server whose first signal drains the service and whose second one ends it.
 
-    What runs `shutdown_timeout` seconds after the first signal is cancelled.
+    What runs `shutdown_timeout` seconds after the first signal is cancelled. A client that takes
+    more than `client_timeout` seconds over something is cut off: see connection.py.
     """
 
     def __init__(
@@ -95,11 +119,15 @@ class DrainingServer(uvicorn.Server):
         service: Served,
         *,
         shutdown_timeout: float = 30,
+        client_timeout: float = 30,
         tls: Tls | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
+                http=functools.partial(Connection, most=most_connections()),  # type: ignore[arg-type]
+                # For uvicorn this is how many may wait, too: see `startup`.
+                backlog=_ACCEPTED_AT_ONCE,
                 log_config=None,
                 access_log=False,  # the application writes its own
                 server_header=False,
@@ -109,13 +137,20 @@ class DrainingServer(uvicorn.Server):
         )
         self._service = service
         self._shutdown_timeout = shutdown_timeout
+        self._client_timeout = client_timeout
         self._deadline: float | None = None  # of time.monotonic, from the first signal on
 
     def serve_on(self, bound: socket.socket) -> None:
         """Serve until a signal comes, and return when everything accepted is answered."""
         # Connections wait from here on, so that an address that is announced can be connected to.
-        bound.listen(self.config.backlog)
+        bound.listen(_BACKLOG)
         self.run(sockets=[bound])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn; afterwards connections are accepted."""
+        await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(_BACKLOG)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Called by the signal handler."""
@@ -135,6 +170,10 @@ class DrainingServer(uvicorn.Server):
                 # From here on uvicorn waits for answers to be sent, and then for nobody.
                 self.config.timeout_graceful_shutdown = max(_FAREWELL, math.ceil(left))
                 self.should_exit = True
+        if counter % _TICKS_A_SECOND == 0:
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, Connection), "the configuration names the class"
+                connection.close_if_late(self._client_timeout)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

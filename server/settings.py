@@ -91,6 +91,13 @@ class Settings(BaseSettings):
         ByteSize(10 * 2**20),
         "The largest body of a request; more is refused by 413.",
     )
+    client_timeout: float = _setting(
+        "Network",
+        30.0,
+        "Seconds that a client has to send a request (and more for a large one), or to read on.",
+        gt=0,
+        allow_inf_nan=False,
+    )
     shutdown_timeout: float = _setting(
         "Network",
         30.0,

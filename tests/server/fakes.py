@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -146,17 +147,22 @@ def running(
     wait: bool = True,
     guards: Guards | None = None,
     before: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    client_timeout: float = 30,
+    send_buffer: int | None = None,
 ) -> Iterator[httpx.Client]:
     """A client of a real server in a thread, which drains when the block is left.
 
-    `before` may put a middleware before the application.
+    `before` may put a middleware before the application. The kernel keeps about `send_buffer`
+    bytes of an answer that is not read, else some megabytes.
     """
     ready = threading.Event()
     bound = bind("127.0.0.1", 0)
+    if send_buffer is not None:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     address = url(bound)
     app = create_app(service, on_verdict=lambda _verdict: ready.set(), guards=guards or Guards())
     app.add_middleware(before)
-    server = DrainingServer(app, service)
+    server = DrainingServer(app, service, client_timeout=client_timeout)
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
     try:

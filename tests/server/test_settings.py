@@ -22,6 +22,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "tls_cert": ("c.pem", "c.pem"),
     "tls_key": ("k.pem", "k.pem"),
     "max_body_bytes": ("1KiB", 1024),
+    "client_timeout": ("2.5", 2.5),
     "shutdown_timeout": ("1.5", 1.5),
     "api_key_file": ("keys", "keys"),
     "cors_origins": ("https://a", ["https://a"]),
