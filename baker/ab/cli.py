@@ -1,152 +1,171 @@
-"""`ab`: the command line. Knows options, progress on the terminal and exit codes; no work.
+"""`ab`: the command line. Knows options and exit codes; no work.
 
-Exit codes, as of `diff`: 0 within the tolerance, 1 outside, 2 nothing could be compared.
+Exit codes, as of `diff`: 0 within the limits, 1 outside, 2 nothing could be compared.
 """
 
 from __future__ import annotations
 
-import contextlib
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table as RichTable
 
-from baker.ab.compare import TOLERANCES, failures
+from baker.ab.comparison import Order, compare_sides, record_side
+from baker.ab.limits import Limits, failures
 from baker.ab.llama import LlamaError
-from baker.ab.recording import Recording, RecordingError, read_recording, write_recording
-from baker.ab.report import Report
-from baker.ab.trial import STEPS, default_prompts, record_llama, run
+from baker.ab.passages import STEPS, UnreadableText
+from baker.ab.publish import publish
+from baker.ab.recording import RecordingError, write_recording
+from baker.ab.sides import SideError
+from baker.ab.tables import Table, passages_table, summary_table, verdict
+from baker.cli import TerminalProgress
 from baker.irpa import BadArchive
-from baker.reference import open_reference
-from models.bundle import BundleError, LanguageManifest, read_manifest_of
+from models.bundle import BundleError
 from models.config import ConfigError
 from models.dsl.types import DslError
-from server.runtime.load import open_bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Sequence
+
+    from baker.ab.report import Report
 
 # DslError: the bundle was baked from another version of the model, so NumPy cannot follow it.
 _REFUSALS = (
-    BadArchive, BundleError, ConfigError, DslError, LlamaError, OSError, RecordingError,
+    BadArchive, BundleError, ConfigError, DslError, LlamaError, OSError, RecordingError, SideError,
+    UnreadableText,
 )  # fmt: skip
 _DIFFERENT, _TROUBLE, _INTERRUPTED = 1, 2, 130
+
+_HELP = """Compare two models, position by position, and write a report.
+
+A and B are each one of
+
+\b
+  a bundle's folder            gemma3-270m-int8
+  the same, computed by NumPy  numpy:gemma3-270m-int8 (slow)
+  a model for llama.cpp        model-f32.gguf (needs the extra `ab`)
+  a recording of answers       tests/golden/gemma3_270m_llamacpp_f32.json
+  a server's OpenAI routes     http://127.0.0.1:8080/v1#MODEL
+
+Both read the same texts, and A's greedy answers to ten prompts. At each
+position the report has the divergence KL(A || B), in nats, and whether the
+most probable token is the same. Where a side tells only its best tokens, the
+KL is a lower bound, and the report says of what.
+
+A server gets prompts of token ids at POST /completions, with max_tokens 1,
+temperature 0 and logprobs: a request for each position. Its key is in
+OPENAI_API_KEY, or in OPENAI_API_KEY_A and OPENAI_API_KEY_B.
+
+Exit codes: 0, 1 if a limit is not kept, 2 if nothing could be compared.
+"""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 _stderr = Console(stderr=True)
 
 
-@app.command()
+_Out = Annotated[Path, typer.Option(help="The folder for report.html, report.md and report.json.")]
+_Texts = Annotated[
+    list[Path] | None,
+    typer.Option(help="A file to read instead of the shipped prose and code; repeatable."),
+]
+_Tokenizer = Annotated[
+    Path | None,
+    typer.Option(metavar="BUNDLE", help="Whose vocabulary it is, where no side can tell."),
+]
+_Record = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.json", help="Keep A's answers in a file; there is no B then."),
+]
+
+
+@app.command(help=_HELP)
 def ab(
     *,
-    bundle: Annotated[Path, typer.Argument(help="The bundle's folder.")],
-    reference: Annotated[
-        Path | None,
-        typer.Option(help="A recording to compare with. With --llama-cpp: only its prompts."),
+    a: Annotated[str, typer.Argument(metavar="A", help="What B is measured against.")],
+    b: Annotated[str | None, typer.Argument(metavar="B", help="What is measured.")] = None,
+    out: _Out = Path("ab-report"),
+    text: _Texts = None,
+    positions: Annotated[
+        int | None, typer.Option(min=2, help="Read at most so many tokens of each text.")
     ] = None,
-    llama_cpp: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL.gguf",
-            help="Record llama.cpp's answers on this model now and compare with them. An F32 GGUF "
-            "of the same weights is the exact one. Needs the extra `ab`.",
-        ),
+    answers: Annotated[
+        int, typer.Option(min=0, help="Tokens of A's answer to each of ten prompts; 0: no answers.")
+    ] = STEPS,
+    top: Annotated[
+        int, typer.Option(min=1, help="Candidates that an endpoint is asked for at each position.")
+    ] = 20,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of a model in this process; default: all.")
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Keep what --llama-cpp recorded in this file.")
+    tokenizer: _Tokenizer = None,
+    record: _Record = None,
+    max_kl: Annotated[
+        float | None, typer.Option(min=0, help="Exit with 1 if the mean KL is larger.")
     ] = None,
-    blame: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=STEPS,
-            help="Steps of each case that NumPy computes too, to tell the model's differences from "
-            "the compiler's. NumPy is slow: on two cores the ten prompts of the 270M take it about "
-            "a minute, each further step 2 to 6 s in all. 0 leaves it out.",
-        ),
-    ] = 4,
-    json_to: Annotated[
-        Path | None,
-        typer.Option("--json", help="Write the results as JSON; - is the standard output."),
+    max_difference: Annotated[
+        float | None,
+        typer.Option(min=0, help="... if any log-probability of A's best five differs by more."),
+    ] = None,
+    min_agreement: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="... if the best token is the same less often, 0 to 1."),
     ] = None,
 ) -> None:
-    """Compare a bundle's answers with llama.cpp's, token by token.
-
-    Each recorded answer is read teacher-forced: the recorded token follows whatever the bundle
-    says. Exit code 1: a difference is larger than the tolerance of the bundle's precision.
-    """
-    if reference is None and llama_cpp is None:
-        raise typer.BadParameter("wanted --reference FILE.json, --llama-cpp MODEL.gguf or both")
-    if save is not None and llama_cpp is None:
-        raise typer.BadParameter("--save keeps what --llama-cpp recorded: wanted --llama-cpp")
-    manifest = read_manifest_of(bundle, LanguageManifest)
-    recording = _expectations(reference, llama_cpp, manifest.context)
-    if save is not None:
-        write_recording(save, recording)
-    report = _compare(bundle, recording, blame)
-    to_stdout = json_to is not None and str(json_to) == "-"
-    report.show(_stderr if to_stdout else Console())
-    if to_stdout:
-        sys.stdout.write(report.to_json())
-    elif json_to is not None:
-        json_to.write_text(report.to_json(), encoding="utf-8")
+    """Compare, or record: see _HELP."""
+    order = Order(
+        texts=tuple(text or ()),
+        positions=positions,
+        answers=answers,
+        tokenizer=tokenizer,
+        top=top,
+        threads=threads,
+    )
+    progress = TerminalProgress(_stderr)
+    if record is not None:
+        if b is not None:
+            raise typer.BadParameter("--record keeps A's answers: there is no B")
+        write_recording(record, record_side(a, order, progress))
+        return
+    if b is None:
+        raise typer.BadParameter("wanted B, or --record FILE.json")
+    limits = Limits(max_kl=max_kl, max_difference=max_difference, min_agreement=min_agreement)
+    report = compare_sides(a, b, order, progress)
+    report = report.model_copy(update={"failures": failures(report, limits)})
+    files = publish(report, out)
+    _show(report, files)
     if report.failures:
         raise typer.Exit(_DIFFERENT)
 
 
-def _expectations(reference: Path | None, model: Path | None, context: int) -> Recording:
-    recorded = None if reference is None else read_recording(reference)
-    if model is None:
-        assert recorded is not None, "neither a recording nor a model"
-        return recorded
-    prompts = (
-        default_prompts()
-        if recorded is None
-        else {case.name: case.prompt for case in recorded.cases}
-    )
-    with _progress(len(prompts)) as announce:
-        return record_llama(model, prompts, context, announce)
+def _show(report: Report, files: Sequence[Path]) -> None:
+    console = Console()
+    for table in (summary_table(report), passages_table(report)):
+        console.print(_rich(table), "")
+    plain = (report.computed, *report.notes, *map(str, files))
+    console.print(*plain, sep="\n", markup=False, highlight=False)
+    for sentence in report.failures:
+        console.print(sentence, style="red", highlight=False, markup=False)
+    console.print(verdict(report), style="red" if report.failures else "green", highlight=False)
 
 
-def _compare(bundle: Path, recording: Recording, blame_steps: int) -> Report:
-    manifest, runtime = open_bundle(bundle, threads=None)
-    numpy = open_reference(bundle, manifest) if blame_steps else None
-    phases = 2 if blame_steps else 1
-    with _progress(len(recording.cases) * phases) as announce:
-        results = tuple(run(runtime, numpy, recording, blame_steps, announce))
-    tolerance = TOLERANCES[manifest.precision]
-    return Report(
-        bundle=str(bundle),
-        precision=manifest.precision,
-        recording=recording.meta,
-        tolerance=tolerance,
-        cases=results,
-        failures=failures(results, tolerance),
-    )
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar of `total` parts, and a function that names the part that begins."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    silent = not _stderr.is_terminal  # else a blank line is left in a log
-    with Progress(*columns, console=_stderr, transient=True, disable=silent) as bar:
-        task = bar.add_task("", total=total)
-        begun = False
-
-        def announce(what: str) -> None:
-            nonlocal begun
-            bar.update(task, description=what, advance=int(begun))
-            begun = True
-
-        yield announce
+def _rich(table: Table) -> RichTable:
+    first, *others = table.headings
+    shown = RichTable(first, title=table.title, title_justify="left", box=None, padding=(0, 1))
+    for heading in others:
+        shown.add_column(heading, justify="right")
+    for row in table.rows:
+        shown.add_row(*row)
+    return shown
 
 
 def main() -> None:
     """The entry point: every refusal is one line on stderr and exit code 2."""
+    # A service manager's stop is a Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except _REFUSALS as error:

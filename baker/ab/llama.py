@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 INSTALL = "pip install 'hearth[ab]' (llama-cpp-python, which is built from source: a few minutes)"
 # Tokens per call. A longer batch would also enlarge the cache of the sliding-window layers.
 _CHUNK = 512
-_SEQUENCE = 0
+# Tokens per call that gives logits after each of them: a megabyte a token, for Gemma.
+_ROWS = 64
 
 
 class LlamaError(Exception):
@@ -135,13 +136,34 @@ class LlamaCpp:
             self.prefill(slots[0], (), 0)
         self._submit([*self._waiting, *tokens])
         self._waiting = []
-        logits = self._api.llama_get_logits_ith(self._context, -1)
-        return np.array(np.ctypeslib.as_array(logits, (1, self.vocab_size)))
+        return self._logits(-1)[None]
 
-    def _submit(self, tokens: Sequence[int]) -> None:
-        """Read up to a chunk of tokens at the next positions; logits after the last of them."""
+    def logits_after_each(self, tokens: Sequence[int], first: int) -> Iterator[NDArray[np.float32]]:
+        """The logits (V,) after each of tokens[first - 1:], read from position 0 on.
+
+        The same as a decode for each, many times as fast.
+        """
+        self.prefill(0, (), 0)
+        silent = first - 1
+        for start in range(0, silent, _CHUNK):
+            self._submit(tokens[start : min(start + _CHUNK, silent)])
+        for start in range(silent, len(tokens), _ROWS):
+            part = tokens[start : start + _ROWS]
+            self._submit(part, every=True)
+            for row in range(len(part)):
+                yield self._logits(row)
+
+    def _logits(self, row: int) -> NDArray[np.float32]:
+        """The logits (V,) after a token of the last batch, -1 being its last."""
+        logits = self._api.llama_get_logits_ith(self._context, row)
+        return np.array(np.ctypeslib.as_array(logits, (self.vocab_size,)))
+
+    def _submit(self, tokens: Sequence[int], *, every: bool = False) -> None:
+        """Read up to a chunk of tokens at the next positions; logits after the last or `every`."""
         ids = (self._api.llama_token * len(tokens))(*tokens)  # a batch only points at it
         batch = self._api.llama_batch_get_one(ids, len(tokens))
+        if every:
+            batch.logits = (ctypes.c_int8 * len(tokens))(*[1] * len(tokens))
         if self._api.llama_decode(self._context, batch) != 0:
             reason = self._last_message()
             raise LlamaError(

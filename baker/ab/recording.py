@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from baker.ab.files import write_whole
 from baker.weights.source import read_text
 from models import strict_json
 
@@ -35,11 +36,6 @@ class Best:
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
 
-    @property
-    def gap(self) -> float:
-        """By how much the best token leads the second, in nats."""
-        return self.logprobs[0] - self.logprobs[1]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -51,11 +47,6 @@ class Case:
     greedy_ids: tuple[int, ...]
     text: str
     best: tuple[Best, ...]
-
-    @property
-    def positions(self) -> int:
-        """How many positions it takes to read the prompt and all but the last token after it."""
-        return len(self.prompt_ids) + len(self.greedy_ids) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +74,10 @@ def read_recording(path: Path) -> Recording:
 
 
 def write_recording(path: Path, recording: Recording) -> None:
-    """Write a recording in the format of this module's docstring."""
+    """Write a recording in the format of this module's docstring, whole."""
     cases = {case.name: _case_json(case) for case in recording.cases}
     text = json.dumps({"meta": dict(recording.meta), "cases": cases}, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    write_whole(path.parent, {path.name: text + "\n"})
 
 
 def _case_json(case: Case) -> dict[str, Any]:

@@ -1,103 +1,109 @@
-"""A trial: a bundle's runtime, its NumPy reference and a recording, brought together.
+"""A trial: both sides read the same passages, place by place.
 
-Knows runtimes and recordings, and who is asked what in which order; it prints nothing and judges
-nothing.
+Knows who is asked what in which order; it prints nothing and judges nothing.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import bisect
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from baker.ab.compare import blame, case_result, observe
-from baker.ab.llama import EXACT, LlamaCpp
-from baker.ab.recording import Recording, RecordingError
-from baker.ab.replay import record, teacher_forced
+from baker.ab.metrics import BEST, measure
+from baker.ab.prediction import NotANumber
+from baker.ab.sides import SideError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Sequence
 
-    from baker.ab.compare import CaseResult, Step
-    from baker.ab.recording import Case
-    from server.runtime.base import Reader
+    from baker.ab.metrics import Measured
+    from baker.ab.passages import Passage
+    from baker.ab.prediction import Prediction
+    from baker.ab.sides import Side
 
-# Tokens that are recorded of each answer.
-STEPS = 64
-# Name and text of the prompts to take when there is no recording to take them from.
-PROMPTS = Path(__file__).with_name("prompts.json")
-
-
-def default_prompts() -> dict[str, str]:
-    """Ten prompts by name, stories, code, tables, three languages, up to 1355 Gemma tokens."""
-    prompts: dict[str, str] = json.loads(PROMPTS.read_text(encoding="utf-8"))
-    return prompts
+# How many of the places that differ most are kept with their candidates.
+WORST = 20
 
 
-def record_llama(
-    model: Path, prompts: Mapping[str, str], context: int, announce: Callable[[str], None]
-) -> Recording:
-    """Let llama.cpp answer the prompts, as exactly as it can; raises LlamaError.
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """A place that differs much, or first: tokens that either side thinks best.
 
-    `context` is in positions; `announce` is called with the name of each prompt as it begins.
+    place   index into the passage's tokens of the token that follows
+    rows    token id, log-probability of A and of B, None where a side does not say
     """
-    llama = LlamaCpp(model, context=context, threads=None, profile=EXACT)
-    cases = []
-    for name, prompt in prompts.items():
-        announce(f"llama.cpp answers {name}")
-        cases.append(record(llama, llama, name, prompt, STEPS))
-    engine = f"llama-cpp-python {llama.version}, CPU, KV cache in f32, flash attention off"
-    llama.close()
-    return Recording(
-        meta={
-            "model": model.name,
-            "engine": engine,
-            "sampling": f"greedy, {STEPS} tokens, end-of-sequence ignored",
-            "top5": "per generated token: [token id, natural-log probability], best first",
-        },
-        cases=tuple(cases),
-    )
+
+    passage: Passage
+    place: int
+    kl: float
+    rows: tuple[tuple[int, float | None, float | None], ...]
 
 
-def check_fits(recording: Recording, runtime: Reader) -> None:
-    """Raise RecordingError, naming the case, if a runtime cannot read a recorded case."""
-    for case in recording.cases:
-        if case.positions > runtime.context:
-            raise RecordingError(
-                f"{case.name} takes {case.positions} positions and the bundle has "
-                f"{runtime.context}: bake it with `--context {case.positions}` or more"
-            )
-        largest = max(*case.prompt_ids, *(token for best in case.best for token in best.token_ids))
-        if largest >= runtime.vocab_size:
-            raise RecordingError(
-                f"{case.name} has token {largest} and the bundle knows {runtime.vocab_size}: "
-                "it was recorded with another model"
-            )
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What was found in one passage: `measured` has one for each place that counts."""
+
+    passage: Passage
+    measured: tuple[Measured, ...]
+    first_difference: Candidates | None
 
 
-def run(
-    runtime: Reader,
-    reference: Reader | None,
-    recording: Recording,
-    blame_steps: int,
-    announce: Callable[[str], None],
-) -> Iterator[CaseResult]:
-    """Compare case by case; with a `reference`, split the blame over `blame_steps` steps of each.
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Everything that was found. `worst` are the places of the largest KL, the largest first."""
 
-    Raises RecordingError, before anything is run, if a case does not fit the runtime.
+    readings: tuple[Reading, ...]
+    worst: tuple[Candidates, ...]
+
+
+def compare(a: Side, b: Side, passages: Sequence[Passage], announce: Callable[[], None]) -> Trial:
+    """Let both sides read all passages; `announce` is called after each place.
+
+    Raises SideError if a side gives what is no prediction.
     """
-    check_fits(recording, runtime)
-    for case in recording.cases:
-        announce(f"the bundle reads {case.name}")
-        compiled = _observed(runtime, case, len(case.greedy_ids))
-        split = None
-        if reference is not None:
-            announce(f"NumPy reads {case.name}")
-            split = blame(case, compiled, _observed(reference, case, blame_steps))
-        yield case_result(case, compiled, split)
+    worst: list[Candidates] = []
+    readings = tuple(_read(a, b, passage, worst, announce) for passage in passages)
+    return Trial(readings=readings, worst=tuple(worst))
 
 
-def _observed(runtime: Reader, case: Case, steps: int) -> tuple[Step, ...]:
-    """Teacher-forced, what is kept of each of the first `steps` steps."""
-    logits = teacher_forced(runtime, case, steps)
-    return tuple(observe(row, best) for row, best in zip(logits, case.best, strict=False))
+def _read(
+    a: Side, b: Side, passage: Passage, worst: list[Candidates], announce: Callable[[], None]
+) -> Reading:
+    """Read one passage; `worst` is kept up to date, the largest divergence first."""
+    measured: list[Measured] = []
+    first: Candidates | None = None
+    for place, (p, q) in enumerate(_in_step(a, b, passage), start=passage.start):
+        found = measure(p, q, passage.token_ids[place])
+        measured.append(found)
+        is_first = first is None and not found.agree
+        is_worst = len(worst) < WORST or found.kl > worst[-1].kl
+        if is_first or is_worst:
+            kept = Candidates(passage=passage, place=place, kl=found.kl, rows=_candidates(p, q))
+            first = kept if is_first else first
+            if is_worst:
+                bisect.insort(worst, kept, key=lambda candidates: -candidates.kl)
+                del worst[WORST:]
+        announce()
+    return Reading(passage=passage, measured=tuple(measured), first_difference=first)
+
+
+def _in_step(a: Side, b: Side, passage: Passage) -> Iterator[tuple[Prediction, Prediction]]:
+    """Both sides' predictions of each place that counts."""
+    sides = (("A", a), ("B", b))
+    readers = [side.read(passage.token_ids, passage.start) for _, side in sides]
+    for place in range(passage.start, len(passage.token_ids)):
+        found = []
+        for (letter, side), reader in zip(sides, readers, strict=True):
+            try:
+                found.append(next(reader))
+            except NotANumber as error:
+                raise SideError(
+                    f"{letter}, {side.about.name}: after {place} tokens of {passage.name} {error}"
+                ) from error
+        yield found[0], found[1]
+
+
+def _candidates(a: Prediction, b: Prediction) -> tuple[tuple[int, float | None, float | None], ...]:
+    """The best tokens of both sides, A's first, with what either thinks of them."""
+    tokens = dict.fromkeys((*a.best(BEST), *b.best(BEST)))
+    return tuple((token, a.logprob(token), b.logprob(token)) for token in tokens)

@@ -1,4 +1,4 @@
-"""The real bundles against what llama.cpp recorded on the same weights in F32."""
+"""The real bundles against what llama.cpp recorded on the same weights in F32, and each other."""
 
 from __future__ import annotations
 
@@ -7,40 +7,77 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.ab.compare import TOLERANCES, failures
+from baker.ab.comparison import Order, compare_sides
+from baker.ab.passages import recorded_passages
 from baker.ab.recording import read_recording
-from baker.ab.trial import run
+from baker.ab.report import summarize
+from baker.ab.sides import ALL, About, ReaderSide, RecordedSide
+from baker.ab.trial import compare
 from server.runtime.load import open_bundle
+from tests.conftest import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from baker.ab.compare import CaseResult
+    from baker.ab.recording import Recording
+    from baker.ab.trial import Reading
+    from server.runtime.base import Reader
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "gemma3_270m_llamacpp_f32.json"
 
 
-def compare(bundle: Path) -> tuple[CaseResult, ...]:
-    recording = read_recording(GOLDEN)
-    _, runtime = open_bundle(bundle, threads=None)
-    return tuple(run(runtime, None, recording, 0, lambda _: None))
+def against(recording: Recording, runtime: Reader) -> tuple[Reading, ...]:
+    """A runtime reading a recording's answers."""
+    recorded = About(kind="recording", name="golden", gives="the best", details={})
+    about = About(kind="bundle", name="bundle", gives=ALL, details={})
+    sides = RecordedSide(recording, recorded), ReaderSide(runtime, about, None)
+    return compare(*sides, recorded_passages(recording), lambda: None).readings
+
+
+def golden(bundle: Path) -> tuple[Reading, ...]:
+    readings = against(read_recording(GOLDEN), open_bundle(bundle, threads=None)[1])
+    assert len(readings) == 10
+    assert max(reading.passage.start for reading in readings) == 1355
+    return readings
 
 
 @pytest.mark.slow
 def test_f32_gives_every_token_and_its_log_probability(bundles: Mapping[str, Path]) -> None:
-    results = compare(bundles["f32"])
-    assert len(results) == 10
-    assert max(result.prompt_tokens for result in results) == 1355
-    for result in results:
-        assert result.equal == result.common_prefix == 64, result
-        assert result.spread.largest <= 0.02, result
-        assert result.spread.mean < 0.002, result
-    assert failures(results, TOLERANCES["f32"]) == ()
+    for reading in golden(bundles["f32"]):
+        assert reading.first_difference is None, reading.passage.name
+        summary = summarize(reading.measured)
+        assert summary.positions == 64
+        assert summary.largest_difference <= 0.02, reading.passage.name
+        assert summary.mean_difference < 0.002, reading.passage.name
+        assert summary.kl_max < 1e-3
 
 
 @pytest.mark.slow
 def test_bf16_is_close_and_mostly_gives_the_same_answers(bundles: Mapping[str, Path]) -> None:
-    results = compare(bundles["bf16"])
-    assert max(result.spread.largest for result in results) <= 0.15
-    assert sum(result.common_prefix == 64 for result in results) >= 7
-    assert failures(results, TOLERANCES["bf16"]) == ()
+    readings = golden(bundles["bf16"])
+    assert max(summarize(reading.measured).largest_difference for reading in readings) <= 0.15
+    assert sum(reading.first_difference is None for reading in readings) >= 7
+
+
+@pytest.mark.slow
+def test_int8_loses_what_it_is_known_to_lose(bundles: Mapping[str, Path]) -> None:
+    order = Order(texts=(), positions=60, answers=0, tokenizer=None, top=20, threads=None)
+    report = compare_sides(str(bundles["f32"]), str(bundles["int8"]), order, Silent())
+    assert report.exact
+    assert report.texts is not None
+    assert report.texts.positions == 118
+    assert 0.01 < report.texts.kl_mean < 0.1
+    assert 0.75 < report.texts.agreement < 1
+    assert report.texts.perplexity_a is not None
+    assert 10 < report.texts.perplexity_a < 1000
+
+
+@pytest.mark.slow
+def test_numpy_computes_what_the_compiled_program_does(bundles: Mapping[str, Path]) -> None:
+    order = Order(texts=(), positions=3, answers=0, tokenizer=None, top=20, threads=None)
+    bundle = str(bundles["f32"])
+    report = compare_sides(f"numpy:{bundle}", bundle, order, Silent())
+    assert report.texts is not None
+    assert report.texts.positions == report.texts.agree == 4
+    assert report.texts.kl_max < 1e-8
+    assert report.texts.largest_difference < 1e-3

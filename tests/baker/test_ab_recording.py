@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from baker.ab.passages import STEPS, default_prompts, recorded_passages
 from baker.ab.recording import RecordingError, read_recording, write_recording
-from baker.ab.trial import STEPS, default_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,6 @@ def test_what_llama_cpp_recorded_is_read() -> None:
         for best in case.best:
             assert len(best.token_ids) == 5
             assert sum(math.exp(logprob) for logprob in best.logprobs) <= 1 + 1e-4
-            assert best.gap >= 0
 
 
 def test_what_was_read_is_written_again(tmp_path: Path) -> None:
@@ -58,12 +57,12 @@ def test_the_default_prompts_are_those_of_the_golden_recording() -> None:
     assert default_prompts() == recorded
 
 
-def test_positions_leave_the_last_token_out(tmp_path: Path) -> None:
+def test_the_places_of_an_answer_count(tmp_path: Path) -> None:
     path = tmp_path / "small.json"
     path.write_text(json.dumps(small()), encoding="utf-8")
-    (case,) = read_recording(path).cases
-    assert case.positions == 3
-    assert case.best[0].gap == pytest.approx(2.4)
+    (passage,) = recorded_passages(read_recording(path))
+    assert passage.token_ids == (2, 5, 7, 8)
+    assert (passage.start, passage.places) == (2, 2)
 
 
 def change(path: str, value: object) -> Callable[[dict[str, Any]], None]:

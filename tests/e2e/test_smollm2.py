@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from baker.ab.compare import TOLERANCES, failures
 from baker.ab.recording import read_recording
-from baker.ab.trial import run
+from baker.ab.report import summarize
 from baker.reference import open_reference
 from models.bundle import CHAT_TEMPLATE, TOKENIZER, LanguageManifest, read_manifest_of
 from server.runtime.base import read_prompt
 from server.runtime.load import open_bundle
 from server.service import open_service
+from tests.baker.test_ab_real_model import against
 from tests.server.openai_servers import client_of
 
 if TYPE_CHECKING:
@@ -46,12 +46,11 @@ def runtime(bundle: Path) -> IreeRuntime:
 def test_f32_gives_every_token_and_its_log_probability(runtime: IreeRuntime) -> None:
     cases = tuple(case for case in RECORDING.cases if case.name in CASES)
     assert len(cases) == len(CASES)
-    some = dataclasses.replace(RECORDING, cases=cases)
-    results = tuple(run(runtime, None, some, 0, lambda _: None))
-    for result in results:
-        assert result.equal == result.common_prefix == 64, result
-        assert result.spread.largest <= 0.002, result
-    assert failures(results, TOLERANCES["f32"]) == ()
+    for reading in against(dataclasses.replace(RECORDING, cases=cases), runtime):
+        assert reading.first_difference is None, reading.passage.name
+        summary = summarize(reading.measured)
+        assert summary.positions == 64
+        assert summary.largest_difference <= 0.002, reading.passage.name
 
 
 def test_an_embedding_is_numpys_in_any_chunks(bundle: Path, runtime: IreeRuntime) -> None:
