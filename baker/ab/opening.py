@@ -101,7 +101,7 @@ def _details(manifest: LanguageManifest) -> dict[str, str]:
         "precision": manifest.precision,
         "target": manifest.target.name,
         "digest": digest(manifest)[:_DIGEST],
-        "weights": ", ".join(source.name for source in manifest.sources),
+        "weights": ", ".join(source.name for source in manifest.provenance.sources),
     }
 
 
