@@ -23,6 +23,7 @@ from server.api import (
     generate,
     models,
     operations,
+    reload,
     responses,
     run,
     status,
@@ -31,12 +32,14 @@ from server.api import (
 from server.api.array_bodies import FUNCTION, OUTPUTS
 from server.api.keys import ApiKeys
 from server.api.limits import BodyLimit
+from server.api.service import OneBundle
 from server.array_service import ArraysService
-from server.served import Served, version
+from server.served import version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from server.deployment import Deployment
     from server.runtime.selftest import Verdict
 
 
@@ -62,16 +65,16 @@ class Guards:
 
 
 def create_app(
-    service: Served, *, on_verdict: Callable[[Verdict], None], guards: Guards = Guards()
+    deployment: Deployment, *, on_verdict: Callable[[Verdict], None], guards: Guards = Guards()
 ) -> FastAPI:
-    """The ASGI application that serves a service.
+    """The ASGI application that serves a deployment.
 
-    Its lifespan starts and stops the service. The self-test runs while the application already
+    Its lifespan starts and stops it. The self-test runs while the application already
     answers (with 503); `on_verdict` is called with its result.
     """
 
     async def start() -> None:
-        on_verdict(await service.start())
+        on_verdict(await deployment.current.start())
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -80,22 +83,24 @@ def create_app(
             yield
             await starting
         finally:
-            await service.stop()
+            await deployment.stop()
 
     app = FastAPI(title="Hearth", version=version(), lifespan=lifespan)
-    app.state.service = service
+    app.state.deployment = deployment
+    app.state.has_keys = bool(guards.api_keys)
     errors.install(app)
-    arrays = isinstance(service, ArraysService)
-    for surface in (*(_ARRAYS if arrays else _LANGUAGE), status):
+    arrays = isinstance(deployment.current, ArraysService)
+    for surface in (*(_ARRAYS if arrays else _LANGUAGE), status, reload):
         app.include_router(surface.router)
     if not arrays:
         app.include_router(web.router())
-    _guard(app, service, guards)
+    _guard(app, deployment, guards)
     return app
 
 
-def _guard(app: FastAPI, service: Served, guards: Guards) -> None:
+def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
     """Put the middleware around the routes, the innermost first."""
+    app.add_middleware(OneBundle, deployment=deployment)
     app.add_middleware(BodyLimit, most=guards.max_body_bytes)
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)
@@ -108,4 +113,4 @@ def _guard(app: FastAPI, service: Served, guards: Guards) -> None:
             allow_headers=["*"],
             expose_headers=[access.HEADER, "Retry-After", FUNCTION, OUTPUTS],
         )
-    app.add_middleware(access.Access, count=service.metrics.answered)
+    app.add_middleware(access.Access, count=deployment.current.metrics.answered)

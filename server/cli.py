@@ -12,6 +12,7 @@ from models.bundle import ArraysManifest, BundleError, read_manifest
 from server import flags, logs
 from server.app import Guards, create_app
 from server.array_service import open_array_service
+from server.deployment import Deployment
 from server.engine.prefix_store import CannotStore
 from server.runtime.selftest import Verdict
 from server.served import Served, version
@@ -63,7 +64,8 @@ def _serve(
     --config, port = 8080. Flags win over the environment, and that over the file. Sizes are bytes,
     or have a unit: 512MiB.
 
-    SIGTERM and Ctrl-C finish the accepted requests and exit; a second one exits at once.
+    SIGTERM and Ctrl-C finish the accepted requests and exit; a second one exits at once. SIGHUP
+    loads the bundle anew, beside the one that is served, and serves it if its self-test passes.
     """
     typed = flags.given(Settings, {"bundle": bundle, **options})
     try:
@@ -98,8 +100,8 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     if settings.tls_cert and settings.tls_key:
         tls = Tls(certificate=settings.tls_cert, key=settings.tls_key)
     bound = bind(settings.host, settings.port)
-    service = _open(loaded)
-    manifest = service.manifest
+    deployment = Deployment(_open(loaded), lambda: _open(loaded), settings.bundle)
+    manifest = deployment.current.manifest
 
     def announce(verdict: Verdict) -> None:
         if verdict.passed:
@@ -117,8 +119,8 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
         max_body_bytes=settings.max_body_bytes,
     )
     server = DrainingServer(
-        create_app(service, on_verdict=announce, guards=guards),
-        service,
+        create_app(deployment, on_verdict=announce, guards=guards),
+        deployment,
         shutdown_timeout=settings.shutdown_timeout,
         client_timeout=settings.client_timeout,
         tls=tls,

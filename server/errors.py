@@ -10,6 +10,7 @@ ServerError
  |   +- NoSlotFree         every slot is busy, and it was asked to say so
  +- QueueFull              as many requests wait as may
  +- GenerationFailed       a step of the model failed while this request was being answered
+ +- NotReloaded            a new bundle was not taken: the one before goes on being served
  +- RulesFailed            the request's own rules left no token on the way
  +- ClientDisconnected     nobody is there to read the answer
 """
@@ -90,6 +91,10 @@ class QueueFull(ServerError):
 
 class GenerationFailed(ServerError):
     """A step of the model failed while this request was being answered."""
+
+
+class NotReloaded(ServerError):
+    """A new bundle was not taken: the one before goes on being served."""
 
 
 class RulesFailed(ServerError):

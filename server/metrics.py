@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import Self
 
     from server.engine.state import CacheState, CallsState, EngineState
     from server.runtime.selftest import Verdict
@@ -37,8 +38,9 @@ class Metrics:
 
     def __init__(self, *, verdict: Callable[[], Verdict | None], info: Mapping[str, str]) -> None:
         self._registry = registry = CollectorRegistry(auto_describe=False)
+        self._verdict, self._info = verdict, info
         ProcessCollector(registry=registry)
-        registry.register(_Server(verdict, info))
+        registry.register(_Server(lambda: self._verdict(), lambda: self._info))
         self._requests = Counter(
             "hearth_http_requests",
             "Requests answered.",
@@ -51,6 +53,10 @@ class Metrics:
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
+
+    def follow(self, newer: Self) -> None:
+        """Ask whom `newer` asks from now on, and count on."""
+        self._verdict, self._info = newer._verdict, newer._info
 
     def answered(self, route: str, status: int) -> None:
         """Count a request that was answered, or refused, by its route."""
@@ -73,7 +79,8 @@ class LanguageMetrics(Metrics):
     ) -> None:
         super().__init__(verdict=verdict, info=info)
         registry = self._registry
-        registry.register(_Engine(state))
+        self._state = state
+        registry.register(_Engine(lambda: self._state()))
         self._completions = Counter(
             "hearth_completions",
             "Accepted completions by how they ended; cancelled: the client went away.",
@@ -102,6 +109,11 @@ class LanguageMetrics(Metrics):
             registry=registry,
         )
 
+    def follow(self, newer: Self) -> None:
+        """As Metrics.follow."""
+        super().follow(newer)
+        self._state = newer._state
+
     def completed(self, ended: Ended) -> None:
         """Count a completion that has ended, in whatever way."""
         self._completions.labels(outcome=ended.outcome).inc()
@@ -128,7 +140,8 @@ class ArraysMetrics(Metrics):
         info: Mapping[str, str],
     ) -> None:
         super().__init__(verdict=verdict, info=info)
-        self._registry.register(_Calls(state))
+        self._state = state
+        self._registry.register(_Calls(lambda: self._state()))
         self._runs = Counter(
             "hearth_runs",
             "Accepted calls by how they ended; cancelled: the client went away.",
@@ -143,6 +156,11 @@ class ArraysMetrics(Metrics):
             registry=self._registry,
         )
 
+    def follow(self, newer: Self) -> None:
+        """As Metrics.follow."""
+        super().follow(newer)
+        self._state = newer._state
+
     def ended(self, function: str, outcome: str) -> None:
         """Count an accepted call that has ended: done, failed or cancelled."""
         self._runs.labels(function=function, outcome=outcome).inc()
@@ -156,14 +174,17 @@ class ArraysMetrics(Metrics):
 class _Server:
     """The figures of every server that are read off when they are asked for."""
 
-    def __init__(self, verdict: Callable[[], Verdict | None], info: Mapping[str, str]) -> None:
+    def __init__(
+        self, verdict: Callable[[], Verdict | None], info: Callable[[], Mapping[str, str]]
+    ) -> None:
         self._verdict = verdict
         self._info = info
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry."""
-        info = GaugeMetricFamily("hearth_info", "What is served.", labels=tuple(self._info))
-        info.add_metric(tuple(self._info.values()), 1)
+        facts = self._info()
+        info = GaugeMetricFamily("hearth_info", "What is served.", labels=tuple(facts))
+        info.add_metric(tuple(facts.values()), 1)
         yield info
         if verdict := self._verdict():
             passed = float(verdict.passed)

@@ -3,7 +3,7 @@
 Uvicorn's own shutdown closes the port at once and sse-starlette then cuts every stream, so here the
 signal only starts the draining: new requests get 503, and uvicorn shuts down when the last accepted
 one is answered. When that takes too long, what runs is cancelled, and a client that does not read
-is left. A second signal does not wait.
+is left. A second signal does not wait. SIGHUP loads the bundle anew: see deployment.py.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import asyncio
 import contextlib
 import functools
 import math
+import os
 import resource
+import signal
 import socket
 import ssl
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from server.connection import Connection
+from server.errors import NotReloaded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from server.served import Served
+    from server.deployment import Deployment
 
 
 # Seconds in which those who are cancelled are told so.
@@ -106,8 +110,17 @@ def url(bound: socket.socket, tls: Tls | None = None) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
+def _terminal() -> bool:
+    """Whether the process has a terminal, by which it was started."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
 class DrainingServer(uvicorn.Server):
-    """A uvicorn server whose first signal drains the service and whose second one ends it.
+    """A uvicorn server whose first signal drains the deployment and whose second one ends it.
 
     What runs `shutdown_timeout` seconds after the first signal is cancelled. A client that takes
     more than `client_timeout` seconds over something is cut off: see connection.py.
@@ -116,7 +129,7 @@ class DrainingServer(uvicorn.Server):
     def __init__(
         self,
         app: FastAPI,
-        service: Served,
+        deployment: Deployment,
         *,
         shutdown_timeout: float = 30,
         client_timeout: float = 30,
@@ -135,7 +148,8 @@ class DrainingServer(uvicorn.Server):
                 ssl_keyfile=None if tls is None else tls.key,
             )
         )
-        self._service = service
+        self._deployment = deployment
+        self._reloads: set[asyncio.Task[None]] = set()
         self._shutdown_timeout = shutdown_timeout
         self._client_timeout = client_timeout
         self._deadline: float | None = None  # of time.monotonic, from the first signal on
@@ -151,6 +165,22 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
         for bound in sockets or ():
             bound.listen(_BACKLOG)
+        if threading.current_thread() is threading.main_thread():  # others take no signals
+            self._had_terminal = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN and _terminal()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """SIGHUP: load the bundle anew, or end if what has gone is the terminal."""
+        if self._had_terminal and not _terminal():
+            self.handle_exit(signal.SIGHUP, None)
+            return
+        reload = asyncio.create_task(self._reload())
+        self._reloads.add(reload)
+        reload.add_done_callback(self._reloads.discard)
+
+    async def _reload(self) -> None:
+        with contextlib.suppress(NotReloaded):  # it stands in the log and in /health
+            await self._deployment.reload()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Called by the signal handler."""
@@ -158,19 +188,20 @@ class DrainingServer(uvicorn.Server):
             self.force_exit = self.should_exit = True
             return
         self._deadline = time.monotonic() + self._shutdown_timeout
-        self._service.drain()
+        self._deployment.drain()
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
         if self._deadline is not None:
             left = self._deadline - time.monotonic()
             if left <= 0:
-                self._service.cancel()
-            if left <= 0 or self._service.idle:
+                self._deployment.cancel()
+            if left <= 0 or self._deployment.idle:
                 # From here on uvicorn waits for answers to be sent, and then for nobody.
                 self.config.timeout_graceful_shutdown = max(_FAREWELL, math.ceil(left))
                 self.should_exit = True
         if counter % _TICKS_A_SECOND == 0:
+            self._deployment.look()
             for connection in list(self.server_state.connections):
                 assert isinstance(connection, Connection), "the configuration names the class"
                 connection.close_if_late(self._client_timeout)

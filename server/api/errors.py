@@ -24,6 +24,7 @@ from server.errors import (
     ClientDisconnected,
     GenerationFailed,
     InvalidRequest,
+    NotReloaded,
     QueueFull,
     RulesFailed,
     Scalar,
@@ -44,6 +45,7 @@ STATUS: tuple[tuple[type[ServerError], int], ...] = (
     (QueueFull, 429),
     (ClientDisconnected, 499),  # nginx's number; nobody is there to read it
     (GenerationFailed, 500),
+    (NotReloaded, 500),
     (Unavailable, 503),
 )
 _TYPES = {

@@ -14,7 +14,9 @@ from pydantic import BaseModel, Field
 
 from models.bundle import ArraysManifest, LanguageManifest, Manifest
 from server.api.errors import ERRORS
-from server.api.service import ServingAny
+from server.api.reload import Reloaded, shown
+from server.api.service import Deployed, ServingAny
+from server.deployment import Deployment
 from server.metrics import CONTENT_TYPE
 from server.runtime.selftest import Verdict
 from server.served import Served, version
@@ -64,20 +66,22 @@ class Health(BaseModel):
     version: str
     model: LanguageModel | ArraysModel
     self_test: SelfTest | None = Field(description="null while it runs.")
+    bundle: str = Field(description="What is served, as system_fingerprint of the answers says it.")
+    last_reload: Reloaded | None = Field(description="null until there was one.")
 
 
 @router.get("/health")
-async def health(service: ServingAny) -> Health:
+async def health(service: ServingAny, deployment: Deployed) -> Health:
     """200 while the process lives; `status` says whether requests are accepted."""
-    return _health(service)
+    return _health(service, deployment)
 
 
 @router.get("/health/ready", responses={503: {"model": Health}})
-async def ready(service: ServingAny, response: Response) -> Health:
+async def ready(service: ServingAny, deployment: Deployed, response: Response) -> Health:
     """200 when requests are accepted, else 503 with the reason."""
     if service.unavailable():
         response.status_code = 503
-    return _health(service)
+    return _health(service, deployment)
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
@@ -93,15 +97,17 @@ async def bundle(service: ServingAny) -> dict[str, Any]:
     return manifest
 
 
-def _health(service: Served) -> Health:
+def _health(service: Served, deployment: Deployment) -> Health:
     problem = service.unavailable()
     verdict = service.verdict
     return Health(
         status=problem.status if problem else "ok",
-        message=str(problem) if problem else "requests are accepted",
+        message=str(problem or deployment.damage or "requests are accepted"),
         version=version(),
         model=_model(service.manifest),
         self_test=_self_test(verdict) if verdict else None,
+        bundle=service.fingerprint,
+        last_reload=shown(latest) if (latest := deployment.last_reload) else None,
     )
 
 

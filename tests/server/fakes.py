@@ -25,6 +25,7 @@ from models.bundle import (
     Target,
 )
 from server.app import Guards, create_app
+from server.deployment import Deployment
 from server.runtime.base import read_prompt
 from server.runtime.fake import FakeRuntime
 from server.service import Service
@@ -140,6 +141,19 @@ def golden_of(
     return (Golden(prompt="", prompt_ids=prompt, steps=tuple(found)),)
 
 
+def deployed(service: Served, *later: Served | Exception) -> Deployment:
+    """A deployment whose reloads find one after the other of what comes `later`, or raise it."""
+    rest = iter(later)
+
+    def open_again() -> Served:
+        found = next(rest, LookupError("there is no other bundle"))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return Deployment(service, open_again)
+
+
 @contextlib.contextmanager
 def running(
     service: Served,
@@ -149,9 +163,11 @@ def running(
     before: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     client_timeout: float = 30,
     send_buffer: int | None = None,
+    later: Sequence[Served | Exception] = (),
 ) -> Iterator[httpx.Client]:
     """A client of a real server in a thread, which drains when the block is left.
 
+    Reloads find what is `later` at the bundle's place, one after the other.
     `before` may put a middleware before the application. The kernel keeps about `send_buffer`
     bytes of an answer that is not read, else some megabytes.
     """
@@ -160,9 +176,10 @@ def running(
     if send_buffer is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     address = url(bound)
-    app = create_app(service, on_verdict=lambda _verdict: ready.set(), guards=guards or Guards())
+    deployment = deployed(service, *later)
+    app = create_app(deployment, on_verdict=lambda _verdict: ready.set(), guards=guards or Guards())
     app.add_middleware(before)
-    server = DrainingServer(app, service, client_timeout=client_timeout)
+    server = DrainingServer(app, deployment, client_timeout=client_timeout)
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
     try:

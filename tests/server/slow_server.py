@@ -1,5 +1,6 @@
 """A server process whose steps take 50 ms, for the tests of signals.
 
+A SIGHUP has it serve another bundle; for a second one there is none.
 Run as `python -m tests.server.slow_server`; prints its address when it is ready.
 """
 
@@ -25,7 +26,8 @@ def main() -> None:
         sys.stdout.write(url(bound) + "\n")
         sys.stdout.flush()
 
-    DrainingServer(create_app(service, on_verdict=announce), service).serve_on(bound)
+    deployment = fakes.deployed(service, fakes.fake_service(fakes.gemma_like(), spread=2.0))
+    DrainingServer(create_app(deployment, on_verdict=announce), deployment).serve_on(bound)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def service() -> Service:
 
 
 schema = schemathesis.openapi.from_dict(
-    create_app(service(), on_verdict=lambda _verdict: None).openapi()
+    create_app(fakes.deployed(service()), on_verdict=lambda _verdict: None).openapi()
 )
 
 

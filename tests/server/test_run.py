@@ -349,7 +349,7 @@ def test_a_wrong_program_answers_nothing() -> None:
 
 
 schema = schemathesis.openapi.from_dict(
-    create_app(functions.service(), on_verdict=lambda _verdict: None).openapi()
+    create_app(fakes.deployed(functions.service()), on_verdict=lambda _verdict: None).openapi()
 )
 schema.config.phases.coverage.enabled = False
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -106,3 +109,60 @@ def test_under_load_every_accepted_request_is_answered(
             assert data["usage"]["completion_tokens"] == 15
             assert data["seed"] == number
     assert process.wait(10) == 0
+
+
+def test_sighup_serves_a_new_bundle_and_what_runs_ends_on_the_old_one(
+    server: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    process, client = server
+    before = client.get("/health").json()["bundle"]
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(stream, client, max_tokens=40, seed=1)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGHUP)
+        health = wait_for_reload(client, None)
+        assert health["last_reload"]["succeeded"] is True
+        assert health["bundle"] != before
+        assert running.result()[-1][1]["finish_reason"] == "length"
+    process.send_signal(signal.SIGHUP)
+    again = wait_for_reload(client, health["last_reload"])
+    assert again["last_reload"]["succeeded"] is False
+    assert again["bundle"] == health["bundle"]
+    assert answer(client, max_tokens=1)["usage"]["completion_tokens"] == 1
+
+
+def wait_for_reload(client: httpx.Client, latest: object) -> dict[str, Any]:
+    """What /health says once there is another latest reload than this."""
+    deadline = time.monotonic() + 10
+    while True:
+        health: dict[str, Any] = client.get("/health").json()
+        if health["last_reload"] != latest:
+            return health
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_server_ends_with_its_terminal() -> None:
+    master, slave = os.openpty()
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.server.slow_server"],
+        stdout=subprocess.PIPE,
+        preexec_fn=take_terminal,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"http://")
+        process.send_signal(signal.SIGHUP)  # the terminal is still there
+        time.sleep(0.5)
+        assert process.poll() is None
+        os.close(slave)
+        os.close(master)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.communicate()
