@@ -292,7 +292,7 @@ def test_the_routes_of_an_arrays_bundle(client: httpx.Client) -> None:
     for path in ("/", "/generate", "/v1/chat/completions", "/v1/models", "/props", "/slots"):
         assert client.get(path).status_code == 404, path
     assert set(client.get("/openapi.json").json()["paths"]) == {
-        "/run", "/health", "/health/ready", "/metrics", "/v1/bundle",
+        "/run", "/health", "/health/ready", "/metrics", "/v1/bundle", "/v1/bundle/reload",
     }  # fmt: skip
 
 
