@@ -9,14 +9,16 @@ import subprocess
 import sys
 import tempfile
 from importlib.metadata import version
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from iree.compiler.tools.binaries import find_tool
 
+from baker.kernels import build
 from models.bundle import Compiler
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
 
@@ -62,11 +64,25 @@ class Compilation:
     So does, on Linux, the end of this process, even by SIGKILL, and of the thread that started it.
     """
 
-    def __init__(self, source: Path, output: Path, target: Target, *, until: str = "vmfb") -> None:
-        """Start compiling; `until` is `vmfb`, or a phase such as `stream` that leaves text."""
+    def __init__(
+        self,
+        source: Path,
+        output: Path,
+        target: Target,
+        *,
+        kernels: Iterable[str] = (),
+        until: str = "vmfb",
+    ) -> None:
+        """Start compiling; `kernels` are those that the text calls (models/dsl/stablehlo.py).
+
+        `until` is `vmfb`, or a phase such as `stream` that leaves text. Raises KernelError.
+        """
         self.compiler = compiler_for(target)
+        self._objects = tempfile.TemporaryDirectory(prefix="kernels.")
+        build(kernels, target, Path(self._objects.name))
+        where = f"--iree-hal-executable-object-search-path={self._objects.name}"
         phase = () if until == "vmfb" else (f"--compile-to={until}",)
-        command = [find_tool("iree-compile"), *self.compiler.flags, *phase, str(source)]
+        command = [find_tool("iree-compile"), *self.compiler.flags, where, *phase, str(source)]
         # Diagnostics may be large, and a full pipe would stop the compiler.
         self._diagnostics: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         parent = os.getpid()
@@ -91,6 +107,7 @@ class Compilation:
         self._process.kill()
         self._process.wait()
         self._diagnostics.close()
+        self._objects.cleanup()
 
     def wait(self, *, seconds: float | None = None) -> None:
         """Return when the output is written; raises CompileError, also after so many seconds."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from baker.irpa import ArchiveWriter
-from baker.quantize import int8_rows, to_bf16
+from baker.quantize import int8_groups, int8_rows, to_bf16
 from baker.weights.source import BadFile
+from models.dsl.grouped import matrix_shape
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def locate(
         if not name.endswith(_SCALE)
     }
     for name, tensor in stored.items():
-        wanted, found = program.parameters[name].shape, source.shape(tensor.name)
+        wanted, found = _matrix_shape(program.parameters[name]), source.shape(tensor.name)
         if wanted != found:
             raise BadFile(
                 f"tensor {tensor.name} has shape {found}, the configuration says {wanted}"
@@ -77,6 +78,15 @@ def write_parameters(
                     advance(data.nbytes)
 
 
+def _matrix_shape(kind: TensorType) -> tuple[int, ...]:
+    """The shape that a parameter has in a file."""
+    return matrix_shape(kind.shape) if _in_groups(kind) else kind.shape
+
+
+def _in_groups(kind: TensorType) -> bool:
+    return kind.dtype is DType.I8 and kind.rank == 4
+
+
 def _blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
     if tensor.interleaved:
         yield half_after_half(source.read(tensor.name), tensor.interleaved)
@@ -97,6 +107,6 @@ def _stored_form(
     if offset:
         block = block + np.float32(offset)
     if kind.dtype is DType.I8:
-        quantised, scale = int8_rows(block)
+        quantised, scale = int8_groups(block) if _in_groups(kind) else int8_rows(block)
         return {name: quantised, name.removesuffix(_WEIGHT) + _SCALE: scale}
     return {name: to_bf16(block) if kind.dtype is DType.BF16 else block}

@@ -21,7 +21,7 @@ _ROOT = Path(__file__).parent.parent
 # What of a checkout has a say in a bundle's bytes.
 _CODE = ("baker", "configs", "models", "server")
 # Packages that read weights, write files or compute golden values.
-_TOOLS = ("gguf", "iree-base-runtime", "ml_dtypes", "numpy", "safetensors", "tokenizers")
+_TOOLS = ("gguf", "iree-base-runtime", "ml_dtypes", "numpy", "safetensors", "tokenizers", "ziglang")
 
 
 def hearth() -> Hearth:

@@ -18,7 +18,7 @@ from models.bundle import (
     Provenance,
     record_file,
 )
-from models.dsl.stablehlo import module_text
+from models.dsl.stablehlo import kernels, module_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def compiling(place: Place, graphs: Sequence[Graph]) -> Iterator[Compiled]:
     with place.progress.stage("lower to StableHLO"):
         program = module_text(_MODULE, graphs, PARAMETER_SCOPE).encode()
         text.write_bytes(program)
-    with Compilation(text, vmfb, place.target) as compilation:
+    with Compilation(text, vmfb, place.target, kernels=kernels(graphs)) as compilation:
         yield Compiled(compiler=compilation.compiler, graph=hashlib.sha256(program).hexdigest())
         with place.progress.stage("compile"):
             compilation.wait()

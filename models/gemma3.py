@@ -18,14 +18,13 @@ from models.program import STORAGE, Program, ProgramOptions, StoredTensor, gguf_
 if TYPE_CHECKING:
     from models.decoder import KVCache, RopeTable, Span
     from models.dsl.graph import Tensor
-    from models.dsl.types import DType
     from models.gemma3_config import Config
 
 
 class Attention(nn.Module):
     """Grouped-query attention with normalised queries and keys, rotary positions and a cache."""
 
-    def __init__(self, config: Config, layer: int, storage: DType) -> None:
+    def __init__(self, config: Config, layer: int, storage: nn.Storage) -> None:
         self.config = config
         self.is_global = config.is_global(layer)
         heads, groups, width = config.heads, config.kv_heads, config.head_dim
@@ -56,7 +55,7 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """down(gelu(gate(x)) * up(x))."""
 
-    def __init__(self, config: Config, storage: DType) -> None:
+    def __init__(self, config: Config, storage: nn.Storage) -> None:
         self.gate_proj = nn.Linear(config.hidden, config.ffn, storage)
         self.up_proj = nn.Linear(config.hidden, config.ffn, storage)
         self.down_proj = nn.Linear(config.ffn, config.hidden, storage)
@@ -69,7 +68,7 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """One layer: attention and MLP, each normalised before and after."""
 
-    def __init__(self, config: Config, layer: int, storage: DType) -> None:
+    def __init__(self, config: Config, layer: int, storage: nn.Storage) -> None:
         self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
         self.self_attn = Attention(config, layer, storage)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)

@@ -18,14 +18,13 @@ from models.program import STORAGE, Program, ProgramOptions, StoredTensor, gguf_
 if TYPE_CHECKING:
     from models.decoder import KVCache, RopeTable, Span
     from models.dsl.graph import Tensor
-    from models.dsl.types import DType
     from models.llama_config import Config
 
 
 class Attention(nn.Module):
     """Grouped-query attention with rotary positions and a cache."""
 
-    def __init__(self, config: Config, storage: DType) -> None:
+    def __init__(self, config: Config, storage: nn.Storage) -> None:
         self.config = config
         heads, groups, width = config.heads, config.kv_heads, config.head_dim
         self.q_proj = nn.Linear(config.hidden, heads * width, storage)
@@ -48,7 +47,7 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """down(silu(gate(x)) * up(x)): SwiGLU (Shazeer, 2020)."""
 
-    def __init__(self, config: Config, storage: DType) -> None:
+    def __init__(self, config: Config, storage: nn.Storage) -> None:
         self.gate_proj = nn.Linear(config.hidden, config.ffn, storage)
         self.up_proj = nn.Linear(config.hidden, config.ffn, storage)
         self.down_proj = nn.Linear(config.ffn, config.hidden, storage)
@@ -61,7 +60,7 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """One layer: attention and MLP, each normalised before."""
 
-    def __init__(self, config: Config, storage: DType) -> None:
+    def __init__(self, config: Config, storage: nn.Storage) -> None:
         self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
         self.self_attn = Attention(config, storage)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.bundle import EntryPoint
+<<<<<<< HEAD
 from models.dsl.functions import DECODE_ROWS
+=======
+from models.dsl.grouped import Grouping
+>>>>>>> 06a5b82 (int8-g32: matrices of int8 in groups of 32 columns, multiplied by a kernel of our own)
 from models.dsl.types import DslError, DType, TensorType
 
 if TYPE_CHECKING:
@@ -15,9 +19,15 @@ if TYPE_CHECKING:
 
     from models.bundle import CacheSpec
     from models.dsl.graph import Graph
+    from models.dsl.nn import Storage
 
 # How a precision keeps the weights of matrices.
-STORAGE = {"f32": DType.F32, "bf16": DType.BF16, "int8": DType.I8}
+STORAGE: Mapping[str, Storage] = {
+    "f32": DType.F32,
+    "bf16": DType.BF16,
+    "int8": DType.I8,
+    "int8-g32": Grouping.INT8_G32,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +35,7 @@ class ProgramOptions:
     """What is fixed while baking.
 
     context         positions of a slot, in tokens
-    precision       f32, bf16 or int8: how matrices are stored
+    precision       a name of STORAGE: how matrices are stored
     prefill_tokens  sizes of the prefill entry points, rising
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed

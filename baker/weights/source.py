@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The most f32 bytes that one block holds, unless a single row is larger.
 BLOCK_BYTES = 16 << 20
+# A block that is not a tensor's last has a multiple of so many rows: they may be stored together.
+TOGETHER = 16
 # Axes of a tensor: no known weight has more than four, and NumPy ends at 64.
 MOST_AXES = 8
 
@@ -114,6 +116,6 @@ def block_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield shape
         return
     row_bytes = 4 * math.prod(shape[1:])
-    rows = max(1, BLOCK_BYTES // max(1, row_bytes))
+    rows = max(1, BLOCK_BYTES // max(1, row_bytes) // TOGETHER) * TOGETHER
     for start in range(0, shape[0], rows):
         yield min(rows, shape[0] - start), *shape[1:]

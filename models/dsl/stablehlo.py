@@ -13,7 +13,7 @@ from models.dsl.graph import Apply, Graph, Tensor
 from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal
 from models.dsl.ops.indexing import scatter
-from models.dsl.ops.record import Loop, Lowering, Op, integers
+from models.dsl.ops.record import Kernel, Loop, Lowering, Op, integers
 from models.dsl.types import COMPILED, DslError, DType, TensorType
 
 if TYPE_CHECKING:
@@ -50,6 +50,18 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
     return "\n".join([*lines, "}", ""])
 
 
+def kernels(graphs: Sequence[Graph]) -> tuple[str, ...]:
+    """The C functions that the module of these graphs calls, by their files' names, sorted."""
+    found = set()
+    for graph in graphs:
+        for lowering in map(_lowering, graph.nodes):
+            if isinstance(lowering, Kernel):
+                found.add(lowering.function)
+            if isinstance(lowering, Loop):
+                found.update(kernels([lowering.body]))
+    return tuple(sorted(found))
+
+
 def _refuse_overwriting(graph: Graph) -> None:
     """Refuse updates in place beside a loop: their storage may be what the loop still reads.
 
@@ -71,7 +83,7 @@ def _op(tensor: Tensor) -> Op | None:
     return tensor.origin.op if isinstance(tensor.origin, Apply) else None
 
 
-def _lowering(node: Tensor) -> Lowering | Loop:
+def _lowering(node: Tensor) -> Lowering | Loop | Kernel:
     assert isinstance(node.origin, Apply)
     types = tuple(source.type for source in node.inputs)
     return node.origin.op.lower(types, node.type, node.origin.attrs)
@@ -107,6 +119,9 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
         if isinstance(lowering, Loop):
             ids[id(node)] = f"{own}#{2 if lowering.stacked else 1}"
             yield from _loop(own, lowering, operands, node.type)
+        elif isinstance(lowering, Kernel):
+            ids[id(node)] = own
+            yield from _kernel(own, lowering, operands, node.type)
         else:
             ids[id(node)] = own
             yield from _node(own, lowering, operands, node.type)
@@ -146,6 +161,40 @@ def _node(
     hints = f" {{{lowering.hints}}}" if lowering.hints else ""
     inside = f"{attributes}{region}{hints}"
     yield _operation((own, result), lowering.operation, operands, inside)
+
+
+def _kernel(own: str, kernel: Kernel, operands: list[_Typed], result: TensorType) -> Iterator[str]:
+    """A dispatch of its own. Tensors are flat in it: the compiler has no axes of extent 1 there."""
+    flat = [(f"{own}in{i}", kind.with_shape(kind.size)) for i, (_, kind) in enumerate(operands)]
+    for given, taken in zip(operands, flat, strict=True):
+        yield _operation(taken, "stablehlo.reshape", [given])
+    names, types = _listed(flat)
+    out = result.with_shape(result.size).mlir
+    sizes = [f"{own}size{i}" for i in range(len(kernel.sizes))]
+    numbers = ", ".join([f"{own}id", *sizes])
+    objects = f'[#hal.executable.object<{{path = "{kernel.function}.o"}}>]'
+    yield f"    {own}flat = flow.dispatch.region -> ({out}) {{"
+    yield f"      {own}id = flow.dispatch.workgroup.id[0] : index"
+    for name, size in zip(sizes, kernel.sizes, strict=True):
+        yield f"      {name} = arith.constant {size} : index"
+    yield f"      {own}empty = tensor.empty() : {out}"
+    yield (
+        f"      {own}called = iree_codegen.ukernel.generic"
+        f" {{hal.executable.objects = {objects}}}"
+        f' "hearth_{kernel.function}" ins({names} : {types}) outs({own}empty : {out})'
+        f" ({numbers} : {', '.join(['index'] * (1 + len(sizes)))})"
+        " fn_def_attrs {hal.import.static, llvm.bareptr = true}"
+        f" strided_dims([{', '.join(['[]'] * (len(flat) + 1))}]) -> {out}"
+    )
+    yield f"      flow.return {own}called : {out}"
+    yield "    } count() -> (index, index, index) {"
+    yield f"      {own}groups = arith.constant {kernel.workgroups} : index"
+    yield f"      {own}single = arith.constant 1 : index"
+    yield f"      flow.return {own}groups, {own}single, {own}single : index, index, index"
+    yield "    }"
+    yield _operation(
+        (own, result), "stablehlo.reshape", [(f"{own}flat", result.with_shape(result.size))]
+    )
 
 
 def _loop(own: str, loop: Loop, operands: list[_Typed], result: TensorType) -> Iterator[str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from baker.compile import Compilation
 from baker.targets import find_target
-from models.dsl.stablehlo import module_text
+from models.dsl.stablehlo import kernels, module_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,8 @@ class Compiled:
     def __init__(self, graphs: Sequence[Graph], folder: Path) -> None:
         source, program = folder / "module.mlir", folder / "module.vmfb"
         source.write_text(module_text("module", graphs, "model"), encoding="utf-8")
-        with Compilation(source, program, find_target("host")) as compiler:
+        called = kernels(graphs)
+        with Compilation(source, program, find_target("host"), kernels=called) as compiler:
             compiler.wait()
         instance = rt.VmInstance()
         self._device = rt.get_device("local-task")

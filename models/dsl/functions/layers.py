@@ -36,10 +36,13 @@ def linear(
     """x W^T + b for x (..., K), W (N, K) and b (N,): (..., N), in the dtype of x.
 
     An f32 x may have weights of f32, bf16, or i8 with a scale (N,): see `linear_bf16` and
-    `linear_int8` for what they round. Otherwise W is of x's dtype; f16 and bf16 are summed in f32.
+    `linear_int8` for what they round. W may also be stored in groups, with an f16 scale for each:
+    see `ops.linear_grouped`. Otherwise W is of x's dtype; f16 and bf16 are summed in f32.
     """
     rows = flatten_rows(x)
-    if scale is not None:
+    if scale is not None and scale.dtype is DType.F16:
+        product = ops.linear_grouped(rows, weight, scale)
+    elif scale is not None:
         product = linear_int8(rows, weight, scale)
     elif x.dtype is DType.F32 and weight.dtype is DType.BF16:
         product = linear_bf16(rows, weight)
@@ -50,7 +53,7 @@ def linear(
     if bias is not None:
         wide = bias if bias.dtype is x.dtype else ops.convert(bias, dtype=x.dtype)
         product = product + along_last(wide, product)
-    return ops.reshape(product, shape=(*x.shape[:-1], weight.shape[0]))
+    return ops.reshape(product, shape=(*x.shape[:-1], product.shape[1]))
 
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:
@@ -127,8 +130,12 @@ def linear_int8(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 def embedding(ids: Tensor, table: Tensor, scale: Tensor | None = None) -> Tensor:
     """Rows of a table (V, E) in f32, bf16 or i8 (times their scale (V,)): f32 (..., E).
 
-    Of an f64 table they are f64. A row that is read twice adds both gradients.
+    Of an f64 table they are f64. A row that is read twice adds both gradients. A table in groups
+    has an f16 scale for each: see `ops.embedding_grouped`.
     """
+    if scale is not None and scale.dtype is DType.F16:
+        rows = ops.embedding_grouped(ops.reshape(ids, shape=(ids.type.size,)), table, scale)
+        return ops.reshape(rows, shape=(*ids.shape, rows.shape[1]))
     rows = ops.gather(table, ids, axis=0)
     if table.dtype not in (DType.F32, DType.F64):
         rows = ops.convert(rows, dtype=DType.F32)

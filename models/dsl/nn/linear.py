@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from models.dsl import functions as f
+from models.dsl import grouped
 from models.dsl.nn.module import Module, parameter
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
-__all__ = ["Embedding", "Linear", "Matrix"]
+__all__ = ["Embedding", "Linear", "Matrix", "Storage"]
+
+
+# How a matrix is stored: plainly, or in groups.
+Storage: TypeAlias = DType | grouped.Grouping
 
 
 class Matrix(Module):
-    """A weight of `rows` x `columns`, kept as `storage`: f32, bf16, or i8 with a scale a row.
+    """A weight of `rows` x `columns`, kept as `storage` says.
 
-    weight  (rows, columns)
+    weight  (rows, columns), of f32, bf16 or i8
     scale   (rows,) f32, only for i8: the real weight is weight * scale
+
+    In groups both have the shapes of models/dsl/grouped.py.
     """
 
-    def __init__(self, rows: int, columns: int, storage: DType) -> None:
-        self.weight = parameter(rows, columns, dtype=storage)
-        self.scale = parameter(rows, dtype=DType.F32) if storage is DType.I8 else None
+    def __init__(self, rows: int, columns: int, storage: Storage) -> None:
+        self.scale = None
+        if isinstance(storage, DType):
+            self.weight = parameter(rows, columns, dtype=storage)
+            if storage is DType.I8:
+                self.scale = parameter(rows, dtype=DType.F32)
+        else:
+            shape = grouped.weight_shape(rows, columns)
+            self.weight = parameter(*shape, dtype=DType.I8)
+            self.scale = parameter(*shape[:2], grouped.ROWS, dtype=DType.F16)
 
 
 class Linear(Matrix):
     """y = x W^T, or x W^T + b.
 
-    bias  (outputs,), of the weight's dtype; beside a weight of i8, f32
+    bias  (outputs,), of the weight's dtype; beside integers, f32
     """
 
-    def __init__(self, inputs: int, outputs: int, storage: DType, *, bias: bool = False) -> None:
+    def __init__(self, inputs: int, outputs: int, storage: Storage, *, bias: bool = False) -> None:
         super().__init__(outputs, inputs, storage)
-        kept = DType.F32 if storage is DType.I8 else storage
+        kept = storage if storage in (DType.F32, DType.BF16) else DType.F32
         self.bias = parameter(outputs, dtype=kept) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from models.dsl.graph import Apply, Graph, Tensor
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 
-__all__ = ["REGISTRY", "Loop", "Lowering", "NoGradient", "Op", "Sample"]
+__all__ = ["REGISTRY", "Kernel", "Loop", "Lowering", "NoGradient", "Op", "Sample"]
 
 Array: TypeAlias = NDArray[Any]
 Types: TypeAlias = tuple[TensorType, ...]
@@ -62,6 +62,23 @@ class Loop:
     stacked: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """A C function of ours (models/dsl/kernels/), called by every workgroup of one dispatch.
+
+    It is given each input and the result as a pointer and an offset in elements, then the number
+    of the workgroup, then `sizes`; every workgroup writes its own part of the result.
+
+    function    its file's name; in C it has `hearth_` in front
+    sizes       numbers that it is told
+    workgroups  how often it is called
+    """
+
+    function: str
+    sizes: tuple[int, ...]
+    workgroups: int
+
+
 @dataclass(frozen=True)
 class NoGradient:
     """In the place of a vjp: why the op has no gradient."""
@@ -89,7 +106,7 @@ class Op:
     doc       one sentence: what the op computes
     infer     (input types, attrs) -> result type; raises TypeRuleError; the only shape rule
     evaluate  (arrays, attrs) -> array, in NumPy
-    lower     (input types, result type, attrs) -> Lowering, or Loop
+    lower     (input types, result type, attrs) -> Lowering, Loop or Kernel
     vjp       the gradient in terms of ops, or NoGradient with the reason
     samples   (generator) -> 1 to 4 small examples, distinct sizes, rank up to 4; they also say
               which attributes there are, and those that all of them have are required
@@ -99,7 +116,7 @@ class Op:
     doc: str
     infer: Callable[[Types, Attrs], TensorType]
     evaluate: Callable[[tuple[Array, ...], Attrs], Array]
-    lower: Callable[[Types, TensorType, Attrs], Lowering | Loop]
+    lower: Callable[[Types, TensorType, Attrs], Lowering | Loop | Kernel]
     vjp: Vjp | NoGradient
     samples: Callable[[np.random.Generator], list[Sample]]
 

@@ -1,0 +1,87 @@
+"""Matrices of int8 in groups of 32 columns, as the kernels read them. Knows no files and no graphs.
+
+A matrix (N, K) is stored in the order in which a product reads it, so nothing is laid out again
+when a bundle is loaded: sixteen rows at a time, a group of columns at a time, and in a group its
+eight quads of columns, each of all sixteen rows.
+
+    weight  i8  (N / 16, K / 32, 8, 64)
+    scale   f16 (N / 16, K / 32, 16): the real weight is weight * scale
+
+`ROWS`, `GROUP` and `QUAD` also stand in kernels/dot.h.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from models.dsl.types import TypeRuleError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Grouping(enum.Enum):
+    """The ways to store a matrix in groups, beside the dtypes in which it is stored plainly."""
+
+    INT8_G32 = "int8-g32"
+
+
+ROWS = 16
+GROUP = 32
+QUAD = 4
+_INNER = (GROUP // QUAD, ROWS * QUAD)
+
+
+def weight_shape(rows: int, columns: int) -> tuple[int, ...]:
+    """The shape in which the integers of a matrix are stored; raises TypeRuleError for odd sizes."""
+    if rows % ROWS or columns % GROUP:
+        raise TypeRuleError(
+            f"a matrix in groups has a multiple of {ROWS} rows and of {GROUP} columns, "
+            f"this one is {rows} x {columns}"
+        )
+    return (rows // ROWS, columns // GROUP, *_INNER)
+
+
+def matrix_shape(weight: tuple[int, ...]) -> tuple[int, int]:
+    """(N, K) of a weight's shape; raises TypeRuleError for another."""
+    if len(weight) != 4 or weight[2:] != _INNER:
+        raise TypeRuleError(
+            f"wanted (N / {ROWS}, K / {GROUP}, {_INNER[0]}, {_INNER[1]}), got {weight}"
+        )
+    return weight[0] * ROWS, weight[1] * GROUP
+
+
+def pack(
+    integers: NDArray[np.int8], scales: NDArray[np.float16]
+) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    """Integers (N, K) and scales (N, K / 32) in their stored order."""
+    shape = weight_shape(*integers.shape)
+    blocks, groups = shape[:2]
+    quads = integers.reshape(blocks, ROWS, groups, GROUP // QUAD, QUAD)
+    scale = scales.reshape(blocks, ROWS, groups).transpose(0, 2, 1)
+    return quads.transpose(0, 2, 3, 1, 4).reshape(shape), np.ascontiguousarray(scale)
+
+
+def unpack(weight: NDArray[np.int8], scale: NDArray[np.float16]) -> NDArray[np.float32]:
+    """The real weights, f32 (N, K)."""
+    values = _quads(weight).transpose(0, 3, 1, 2, 4).astype(np.float32)
+    values *= scale.transpose(0, 2, 1)[:, :, :, np.newaxis, np.newaxis]
+    return values.reshape(matrix_shape(weight.shape))
+
+
+def unpack_rows(
+    ids: NDArray[Any], weight: NDArray[np.int8], scale: NDArray[np.float16]
+) -> NDArray[np.float32]:
+    """The real weights of some rows, f32 (..., K)."""
+    block, row = ids // ROWS, ids % ROWS
+    integers = _quads(weight)[block, :, :, row].astype(np.float32)
+    values = integers.reshape(*ids.shape, -1, GROUP) * scale[block, :, row][..., np.newaxis]
+    return np.asarray(values.reshape(*ids.shape, -1), np.float32)
+
+
+def _quads(weight: NDArray[np.int8]) -> NDArray[np.int8]:
+    """A view, (N / 16, K / 32, 8, 16, 4)."""
+    return weight.reshape(*weight.shape[:3], ROWS, QUAD)

@@ -1,0 +1,79 @@
+// Sixteen lanes, whatever the target's vectors are: the compiler splits or joins them.
+#ifndef HEARTH_VECTOR_H
+#define HEARTH_VECTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LANES = 16 };
+
+typedef int32_t i32x16 __attribute__((vector_size(64)));
+typedef float f32x16 __attribute__((vector_size(64)));
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef float f32x4 __attribute__((vector_size(16)));
+typedef _Float16 f16x16 __attribute__((vector_size(32)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE f32x16 load(const float *from) {
+    f32x16 lanes;
+    __builtin_memcpy(&lanes, from, sizeof lanes);
+    return lanes;
+}
+
+INLINE void store(float *to, f32x16 lanes) { __builtin_memcpy(to, &lanes, sizeof lanes); }
+
+// Sixteen f16 as f32.
+INLINE f32x16 widen(const _Float16 *from) {
+    f16x16 lanes;
+    __builtin_memcpy(&lanes, from, sizeof lanes);
+    return __builtin_convertvector(lanes, f32x16);
+}
+
+// a * b + c, rounded once.
+INLINE f32x16 fma16(f32x16 a, f32x16 b, f32x16 c) { return __builtin_elementwise_fma(a, b, c); }
+
+// The sums of the lanes of four vectors.
+INLINE f32x4 sums4(const f32x16 v[4]) {
+#define EVEN 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
+#define ODD 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
+    f32x16 a = __builtin_shufflevector(v[0], v[1], EVEN) + __builtin_shufflevector(v[0], v[1], ODD);
+    f32x16 b = __builtin_shufflevector(v[2], v[3], EVEN) + __builtin_shufflevector(v[2], v[3], ODD);
+#undef EVEN
+#undef ODD
+    // Two lanes of each of v[0] and v[1] at a time, beside those of v[2] and v[3].
+    f32x16 c = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+               __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    f32x8 d = __builtin_shufflevector(c, c, 0, 1, 2, 3, 4, 5, 6, 7) +
+              __builtin_shufflevector(c, c, 8, 9, 10, 11, 12, 13, 14, 15);
+    return __builtin_shufflevector(d, d, 0, 1, 2, 3) + __builtin_shufflevector(d, d, 4, 5, 6, 7);
+}
+
+// The sum of sixteen lanes.
+INLINE float sum(f32x16 lanes) {
+    f32x16 four[4] = {lanes};
+    return sums4(four)[0];
+}
+
+// exp(x) for x <= 0, to 2 units in the last place; 0x1p-126 for all below -87.
+// Cephes' expf: x = n ln 2 + r, and a polynomial for exp(r).
+INLINE f32x16 exp16(f32x16 x) {
+    const f32x16 zero = {};
+    x = __builtin_elementwise_max(x, zero - 87.0f);
+    f32x16 n = __builtin_elementwise_roundeven(x * 1.44269504f);
+    f32x16 r = fma16(n, zero - 0.693359375f, x);
+    r = fma16(n, zero + 2.12194440e-4f, r);
+    f32x16 p = zero + 1.9875691500e-4f;
+    p = fma16(p, r, zero + 1.3981999507e-3f);
+    p = fma16(p, r, zero + 8.3334519073e-3f);
+    p = fma16(p, r, zero + 4.1665795894e-2f);
+    p = fma16(p, r, zero + 1.6666665459e-1f);
+    p = fma16(p, r, zero + 5.0000001201e-1f);
+    p = fma16(p, r * r, r) + 1.0f;
+    i32x16 exponent = (__builtin_convertvector(n, i32x16) + 127) << 23;
+    f32x16 power;
+    __builtin_memcpy(&power, &exponent, sizeof power);
+    return p * power;
+}
+
+#endif
