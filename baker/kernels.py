@@ -31,6 +31,7 @@ _FLAGS = (
     "-fno-math-errno",
     "-g0",
     "-ffreestanding",
+    "-fno-builtin",
     "-fPIC",
     "-fvisibility=hidden",
     "-fno-stack-protector",

@@ -51,7 +51,7 @@ def int8_rows(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.
 
 
 def int8_groups(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
-    """Quantise f32 (N, K) to int8 with one f16 scale per 32 columns, as models/dsl/grouped.py has it.
+    """Quantise f32 (N, K) to int8 with one f16 scale per 32 columns, for models/dsl/grouped.py.
 
     A group's scale is max |w| / 127, or max |w| / 16 if all its values are whole multiples of that:
     so what was stored as Q8_0 or Q5_0 keeps its integers, and what was not is rounded to nearest.

@@ -72,12 +72,17 @@ class Decoder(Protocol):
 class Span:
     """New tokens of one sequence, and what a layer shows them; the same for all layers of a kind.
 
-    rows  i32 (T,): where the new tokens go in the cache
-    seen  bool (T, S): which of the cache's first S rows each new token attends to
+    start   i32 (1,): the position of the first
+    window  keys that each sees, itself included
+    rows    i32 (T,): where the new tokens go in the cache
+    seen    bool (T, S): which of the cache's first S rows each attends to; None where a kernel of
+            ours attends, which knows it from the position
     """
 
+    start: Tensor
+    window: int
     rows: Tensor
-    seen: Tensor
+    seen: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -112,12 +117,25 @@ def span(
     """The span of the new tokens at positions start, start + 1, ... < keys: start is i32 (1,)."""
     rows = cache_rows(window, options)
     positions = count_up(start, tokens)
-    looked_at = (min(keys, rows),)  # with fewer keys than rows, position p lies in row p
-    newest = f.trailing(start + (tokens - 1), looked_at)
+    return Span(
+        start=start,
+        window=window or options.context,
+        rows=_modulo(positions, rows),
+        seen=None if options.kernels else _seen(positions, start, window, rows, min(keys, rows)),
+    )
+
+
+def _seen(
+    positions: Tensor, start: Tensor, window: int | None, rows: int, looked_at: int
+) -> Tensor:
+    """Which of a cache's first rows each token attends to: bool (T, looked_at)."""
+    # With fewer keys than rows, position p lies in row p.
+    newest = f.trailing(start + (positions.shape[0] - 1), (looked_at,))
     # Row r holds the newest position p <= newest with p mod R == r; if negative, none yet. One that
     # holds a later position, of a span behind this one, counts as p - R: too old to be seen.
-    age = _modulo(newest - ops.iota(shape=looked_at, axis=0, dtype=DType.I32) + rows, rows)
-    return Span(rows=_modulo(positions, rows), seen=f.visible(positions, newest - age, window))
+    row = ops.iota(shape=(looked_at,), axis=0, dtype=DType.I32)
+    age = _modulo(newest - row + rows, rows)
+    return f.visible(positions, newest - age, window)
 
 
 def count_up(start: Tensor, tokens: int) -> Tensor:
@@ -171,6 +189,11 @@ def attend(
 def _attend_one(query: Tensor, cache: KVCache, span: Span, scale: float) -> Tensor:
     """Attention of one span: query (T, H, D) -> (T, H * D)."""
     tokens, heads, width = query.shape
+    if span.seen is None:
+        mixed = ops.attention_cached(
+            query * scale, cache.key, cache.value, span.start, window=span.window
+        )
+        return ops.reshape(mixed, shape=(tokens, heads * width))
     looked_at = (f.narrow(rows, 0, 0, span.seen.shape[1]) for rows in (cache.key, cache.value))
     batch = (query, *(split_heads(rows, width) for rows in looked_at))
     query, key, value = (ops.reshape(x, shape=(1, *x.shape)) for x in batch)

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.bundle import EntryPoint
-<<<<<<< HEAD
 from models.dsl.functions import DECODE_ROWS
-=======
 from models.dsl.grouped import Grouping
->>>>>>> 06a5b82 (int8-g32: matrices of int8 in groups of 32 columns, multiplied by a kernel of our own)
 from models.dsl.types import DslError, DType, TensorType
 
 if TYPE_CHECKING:
@@ -64,6 +61,11 @@ class ProgramOptions:
             raise DslError(f"context: wanted at least 1 token, got {self.context}")
         if self.precision not in STORAGE:
             raise DslError(f"precision: wanted {', '.join(STORAGE)}, got {self.precision!r}")
+
+    @property
+    def kernels(self) -> bool:
+        """Whether attention is a kernel of ours too, as the products are, or the compiler's."""
+        return isinstance(STORAGE[self.precision], Grouping)
 
     @property
     def chunk(self) -> int:

@@ -36,7 +36,7 @@ _INNER = (GROUP // QUAD, ROWS * QUAD)
 
 
 def weight_shape(rows: int, columns: int) -> tuple[int, ...]:
-    """The shape in which the integers of a matrix are stored; raises TypeRuleError for odd sizes."""
+    """The shape of a matrix's stored integers; raises TypeRuleError for odd sizes."""
     if rows % ROWS or columns % GROUP:
         raise TypeRuleError(
             f"a matrix in groups has a multiple of {ROWS} rows and of {GROUP} columns, "

@@ -22,14 +22,13 @@ typedef struct {
     float largest[QUERIES], total[QUERIES];
 } State;
 
-INLINE Block block_at(size_t begin, size_t newest, const Cache *cache) {
-    Block block = {.keys = newest - begin + 1 < KEYS ? newest - begin + 1 : KEYS};
+INLINE void find_block(Block *block, size_t begin, size_t newest, const Cache *cache) {
+    block->keys = newest - begin + 1 < KEYS ? newest - begin + 1 : KEYS;
     size_t row = begin % cache->rows;
     for (int k = 0; k < KEYS; k++) {
-        block.row[k] = row * cache->stride;
+        block->row[k] = row * cache->stride;
         row = row + 1 == cache->rows ? 0 : row + 1;
     }
-    return block;
 }
 
 // scores[i][k] = query i times key k of the block.
@@ -104,13 +103,20 @@ INLINE void mix(State *state, int queries, const float kept[QUERIES], const Cach
 // `queries` tokens from `position` on, of one head.
 INLINE void attend(const float *query, int queries, size_t stride, const Cache *cache,
                    size_t position, size_t window, float *out) {
-    State state = {};
-    for (int j = 0; j < queries; j++) state.largest[j] = -0x1p126f;
+    State state;
+    for (int j = 0; j < queries; j++) {
+        for (size_t d = 0; d < cache->width; d += LANES) store(state.mixed[j] + d, (f32x16){});
+        state.largest[j] = -0x1p126f;
+        state.total[j] = 0.0f;
+    }
     size_t newest = position + queries - 1;
     size_t oldest = position + 1 > window ? position + 1 - window : 0;
     for (size_t begin = oldest / KEYS * KEYS; begin <= newest; begin += KEYS) {
-        float weights[QUERIES][KEYS] = {}, kept[QUERIES];
-        Block block = block_at(begin, newest, cache);
+        float weights[QUERIES][KEYS], kept[QUERIES];
+        for (int j = 0; j < queries; j++)
+            for (int k = 0; k < KEYS; k += LANES) store(weights[j] + k, (f32x16){});
+        Block block;
+        find_block(&block, begin, newest, cache);
         score(query, stride, queries, cache, &block, weights);
         for (int j = 0; j < queries; j++) {
             long last = (long)(position + j) - (long)begin, first = last - (long)window + 1;

@@ -5,6 +5,7 @@ promotion: `broadcast` and `convert` are ops, so most shape rules read "all the 
 The names that a file has in its `__all__` are the names of this package.
 """
 
+from models.dsl.ops.attention import *
 from models.dsl.ops.control import *
 from models.dsl.ops.convolution import *
 from models.dsl.ops.creation import *

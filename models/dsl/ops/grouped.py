@@ -122,7 +122,7 @@ embedding_grouped: Op = Op(
     name="embedding_grouped",
     doc="Rows of a matrix (V, E) in groups, by their ids: f32 (M, E).",
     infer=_infer_embedding,
-    evaluate=lambda arrays, _: grouped.unpack_rows(*arrays),
+    evaluate=lambda arrays, _attrs: grouped.unpack_rows(*arrays),
     lower=lambda types, result, _: Kernel(
         function="embedding_grouped", sizes=(result.shape[1],), workgroups=types[0].size
     ),

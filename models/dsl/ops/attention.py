@@ -1,0 +1,94 @@
+"""Attention over a KV cache, by a kernel of our own (models/dsl/kernels/attention_cached.c).
+
+Out of primitives it is a function: functions/attention.py. That one computes on every row of a
+cache and masks what a token does not see; the kernel reads what it sees.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.dsl.ops.record import Array, Attrs, Kernel, NoGradient, Op, Sample, operands, wanted
+from models.dsl.ops.samples import normal
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from models.dsl.ops.record import Types
+
+__all__ = ["attention_cached"]
+
+# As the kernel has them.
+_QUERIES = 4
+_LANES, _MOST_WIDTH = 64, 256
+
+
+def _infer(types: Types, attrs: Attrs) -> TensorType:
+    query, key, value, start = operands(types, 4)
+    floats = query.dtype in (DType.F32, DType.F64)
+    wanted(floats and query.rank == 3 and key.rank == 2, "a query (T, H, D), a cache (R, G * D)")
+    width, columns = query.shape[2], key.shape[1]
+    wanted(key == value and key.dtype is query.dtype, "keys and values of one type, the query's")
+    wanted(start == TensorType((1,), DType.I32), "a start i32 (1,)")
+    wanted(
+        width % _LANES == 0
+        and width <= _MOST_WIDTH
+        and columns % width == 0
+        and query.shape[1] % (columns // width) == 0,
+        f"heads of a multiple of {_LANES} and {_MOST_WIDTH} at most, H a multiple of G",
+    )
+    wanted(attrs["window"] >= 1, f"a window of at least 1 key, got {attrs['window']}")
+    return query
+
+
+def _evaluate(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    query, key, value, start = arrays
+    width = query.shape[2]
+    shared = query.shape[1] // (key.shape[1] // width)
+    keys, values = (
+        np.repeat(cache.reshape(len(cache), -1, width), shared, axis=1) for cache in (key, value)
+    )
+    window = attrs["window"]
+    result = np.empty_like(query)
+    for i, own in enumerate(query):
+        position = int(start[0]) + i
+        rows = np.arange(max(0, position - window + 1), position + 1) % len(key)
+        scores = np.einsum("hd,rhd->hr", own, keys[rows])
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        mixed = np.einsum("hr,rhd->hd", weights, values[rows])
+        result[i] = mixed / weights.sum(axis=1, keepdims=True)
+    return result
+
+
+def _lower(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
+    (tokens, heads, width), (rows, columns) = types[0].shape, types[1].shape
+    return Kernel(
+        function="attention_cached",
+        sizes=(tokens, heads, columns // width, width, rows, attrs["window"]),
+        workgroups=heads * -(-tokens // _QUERIES),
+    )
+
+
+def _sample(rng: np.random.Generator, tokens: int, start: int, window: int) -> Sample:
+    cache = (normal(rng, 7, 64), normal(rng, 7, 64))
+    query = normal(rng, tokens, 2, 64) * np.float32(0.2)
+    return Sample((query, *cache, np.array([start], np.int32)), {"window": window})
+
+
+attention_cached: Op = Op(
+    name="attention_cached",
+    doc=(
+        "softmax(q k^T) v of tokens (T, H, D) at positions start, start + 1, ... over the keys that"
+        " they see in a ring cache (R, G * D): position p in row p mod R, the tokens' own included."
+    ),
+    infer=_infer,
+    evaluate=_evaluate,
+    lower=_lower,
+    vjp=NoGradient("its cache is written in place: train without one"),
+    samples=lambda rng: [
+        _sample(rng, 1, 4, 7),
+        _sample(rng, 2, 20, 3),
+        _sample(rng, 7, 0, 7),
+    ],
+)
