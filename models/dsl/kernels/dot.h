@@ -7,7 +7,8 @@
 
 #include "vector.h"
 
-// As models/dsl/grouped.py has them: sixteen rows, which are LANES, groups of columns, quads of a group.
+// As models/dsl/grouped.py has them: sixteen rows, which are LANES, groups of columns, quads of a
+// group.
 enum { ROWS = 16, GROUP = 32, QUAD = 4 };
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
@@ -61,8 +62,7 @@ INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
 #define DOT_START(sum) 0
 INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
     for (int row = 0; row < 16; row++)
-        for (int column = 0; column < 4; column++)
-            sums[row] += quads[4 * row + column] * x[column];
+        for (int column = 0; column < 4; column++) sums[row] += quads[4 * row + column] * x[column];
     return sums;
 }
 #endif

@@ -16,32 +16,31 @@ typedef struct {
 } Activations;
 
 INLINE void quantise(Activations *to, size_t group, size_t row, const float *x) {
-    float largest = 0x1p-100f;
-    for (int i = 0; i < GROUP; i++) {
-        float magnitude = __builtin_fabsf(x[i]);
-        largest = magnitude > largest ? magnitude : largest;
+    typedef int8_t i8x16 __attribute__((vector_size(16)));
+    f32x16 halves[2] = {load(x), load(x + LANES)}, sums[PARTS] = {};
+    float top = largest(__builtin_elementwise_max(__builtin_elementwise_abs(halves[0]),
+                                                  __builtin_elementwise_abs(halves[1])));
+    if (top < 0x1p-100f) top = 0x1p-100f;
+    for (int i = 0; i < 2; i++) {
+        f32x16 scaled = halves[i] * (127.0f / top);
+        f32x16 parts[PARTS] = {__builtin_elementwise_roundeven(scaled)};
+        parts[1] = __builtin_elementwise_roundeven((scaled - parts[0]) * 254.0f);
+        for (int part = 0; part < PARTS; part++) {
+            i8x16 integers = __builtin_convertvector(parts[part], i8x16);
+            __builtin_memcpy(&to->q[group][row][part][i * LANES], &integers, sizeof integers);
+            sums[part] += parts[part];
+        }
     }
-    float inverse = 127.0f / largest;
-    int32_t sums[PARTS] = {0, 0};
-    for (int i = 0; i < GROUP; i++) {
-        float scaled = x[i] * inverse;
-        float coarse = __builtin_rintf(scaled), fine = __builtin_rintf((scaled - coarse) * 254.0f);
-        to->q[group][row][0][i] = (int8_t)coarse;
-        to->q[group][row][1][i] = (int8_t)fine;
-        sums[0] += (int32_t)coarse;
-        sums[1] += (int32_t)fine;
-    }
-    for (int part = 0; part < PARTS; part++) to->start[group][row][part] = DOT_START(sums[part]);
-    to->scale[group][row] = largest * (1.0f / 127.0f);
+    for (int part = 0; part < PARTS; part++)
+        to->start[group][row][part] = DOT_START((int32_t)sum(sums[part]));
+    to->scale[group][row] = top * (1.0f / 127.0f);
 }
 
 // Sixteen outputs of each of `rows` rows; they are added to, unless the panel is the first.
-INLINE void multiply(
-    const Activations *x, int rows, size_t groups, const int8_t *weight, const _Float16 *scale,
-    float *out, size_t stride, int first) {
+INLINE void multiply(const Activations *x, int rows, size_t groups, const int8_t *weight,
+                     const _Float16 *scale, float *out, size_t stride, int first) {
     f32x16 sums[AT_ONCE] = {};
-    for (int row = 0; row < rows && !first; row++)
-        sums[row] = load(out + row * stride);
+    for (int row = 0; row < rows && !first; row++) sums[row] = load(out + row * stride);
     for (size_t group = 0; group < groups; group++) {
         f32x16 scales = widen(scale + group * ROWS);
         const int8_t *quads = weight + group * GROUP * ROWS;

@@ -42,8 +42,9 @@ INLINE f32x4 sums4(const f32x16 v[4]) {
 #undef EVEN
 #undef ODD
     // Two lanes of each of v[0] and v[1] at a time, beside those of v[2] and v[3].
-    f32x16 c = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
-               __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    f32x16 c =
+        __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+        __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
     f32x8 d = __builtin_shufflevector(c, c, 0, 1, 2, 3, 4, 5, 6, 7) +
               __builtin_shufflevector(c, c, 8, 9, 10, 11, 12, 13, 14, 15);
     return __builtin_shufflevector(d, d, 0, 1, 2, 3) + __builtin_shufflevector(d, d, 4, 5, 6, 7);
@@ -53,6 +54,27 @@ INLINE f32x4 sums4(const f32x16 v[4]) {
 INLINE float sum(f32x16 lanes) {
     f32x16 four[4] = {lanes};
     return sums4(four)[0];
+}
+
+// The largest of sixteen lanes.
+INLINE float largest(f32x16 lanes) {
+    f32x8 a = __builtin_elementwise_max(
+        __builtin_shufflevector(lanes, lanes, 0, 1, 2, 3, 4, 5, 6, 7),
+        __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15));
+    f32x4 b = __builtin_elementwise_max(__builtin_shufflevector(a, a, 0, 1, 2, 3),
+                                        __builtin_shufflevector(a, a, 4, 5, 6, 7));
+    float c = b[0] > b[1] ? b[0] : b[1], d = b[2] > b[3] ? b[2] : b[3];
+    return c > d ? c : d;
+}
+
+// Lanes of `a` where a mask of all ones or zeros has ones, of `b` elsewhere.
+INLINE f32x16 choose(i32x16 mask, f32x16 a, f32x16 b) {
+    i32x16 x, y;
+    __builtin_memcpy(&x, &a, sizeof x);
+    __builtin_memcpy(&y, &b, sizeof y);
+    x = (x & mask) | (y & ~mask);
+    __builtin_memcpy(&a, &x, sizeof a);
+    return a;
 }
 
 // exp(x) for x <= 0, to 2 units in the last place; 0x1p-126 for all below -87.

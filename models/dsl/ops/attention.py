@@ -63,11 +63,22 @@ def _evaluate(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
 
 def _lower(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     (tokens, heads, width), (rows, columns) = types[0].shape, types[1].shape
+    groups = columns // width
+    together = _together(heads // groups, alone=tokens * groups == 1)
     return Kernel(
         function="attention_cached",
-        sizes=(tokens, heads, columns // width, width, rows, attrs["window"]),
-        workgroups=heads * -(-tokens // _QUERIES),
+        sizes=(tokens, heads, groups, width, rows, attrs["window"], together),
+        workgroups=heads // together * -(-tokens * together // _QUERIES),
     )
+
+
+def _together(shared: int, *, alone: bool) -> int:
+    """Heads of a workgroup, which read keys together, of so many that share them.
+
+    A single token's heads of a single group are shared out: else one thread would have all.
+    """
+    most = min(_QUERIES, shared // 2 if alone and shared > 1 else shared)
+    return max(heads for heads in range(1, most + 1) if shared % heads == 0)
 
 
 def _sample(rng: np.random.Generator, tokens: int, start: int, window: int) -> Sample:

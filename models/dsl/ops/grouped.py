@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["embedding_grouped", "linear_grouped"]
 
-# Blocks of sixteen outputs that a workgroup computes.
-_BLOCKS = 16
+# A workgroup computes so many blocks of sixteen outputs at most, and there are so many at least.
+_MOST_BLOCKS, _LEAST_WORKGROUPS = 64, 8
 # Blocks that are unpacked at a time, so that evaluating a large matrix never holds it in f32.
 _EVALUATED = 1024
 # The smallest scale of a group of activations: 127 divided by it is finite.
@@ -81,10 +81,11 @@ def _lower_linear(types: Types, result: TensorType, _: Attrs) -> Kernel:
     rows, columns = types[0].shape
     outputs = result.shape[1]
     blocks = outputs // grouped.ROWS
+    own = min(_MOST_BLOCKS, -(-blocks // _LEAST_WORKGROUPS))
     return Kernel(
         function="linear_grouped",
-        sizes=(_BLOCKS, rows, outputs, columns),
-        workgroups=-(-blocks // _BLOCKS),
+        sizes=(own, rows, outputs, columns),
+        workgroups=-(-blocks // own),
     )
 
 
@@ -113,7 +114,7 @@ linear_grouped: Op = Op(
 
 def _infer_embedding(types: Types, _: Attrs) -> TensorType:
     ids, weight, scale = operands(types, 3)
-    _, columns = _matrix(weight, scale)
+    columns = _matrix(weight, scale)[1]
     wanted(ids.dtype is DType.I32 and ids.rank == 1, "ids i32 (M,)")
     return TensorType((*ids.shape, columns), DType.F32)
 
