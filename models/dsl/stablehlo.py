@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from models.dsl.executables import Executable, flat
 from models.dsl.graph import Apply, Graph, Tensor
 from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal
@@ -17,7 +18,7 @@ from models.dsl.ops.record import Kernel, Loop, Lowering, Op, integers
 from models.dsl.types import COMPILED, DslError, DType, TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _INDEX = TensorType((), DType.I32)
 
@@ -43,6 +44,8 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
         f'#flow.parameter.named<"{parameter_scope}"::"{key}"> : {kind.mlir}'
         for key, kind in sorted(parameters.items())
     ]
+    for called in dict.fromkeys(_executables(graphs)):
+        lines += called.text()
     for graph in graphs:
         if any(_op(node) is scan for node in graph.nodes):
             _refuse_overwriting(graph)
@@ -52,14 +55,17 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
 
 def kernels(graphs: Sequence[Graph]) -> tuple[str, ...]:
     """The C functions that the module of these graphs calls, by their files' names, sorted."""
-    found = set()
+    return tuple(sorted({called.kernel.function for called in _executables(graphs)}))
+
+
+def _executables(graphs: Sequence[Graph]) -> Iterator[Executable]:
     for graph in graphs:
-        for lowering in map(_lowering, graph.nodes):
-            if isinstance(lowering, Kernel):
-                found.add(lowering.function)
-            if isinstance(lowering, Loop):
-                found.update(kernels([lowering.body]))
-    return tuple(sorted(found))
+        for node in graph.nodes:
+            match _lowering(node):
+                case Kernel() as kernel:
+                    yield _executable(kernel, [x.type for x in node.inputs], node.type)
+                case Loop() as loop:
+                    yield from _executables([loop.body])
 
 
 def _refuse_overwriting(graph: Graph) -> None:
@@ -164,37 +170,22 @@ def _node(
 
 
 def _kernel(own: str, kernel: Kernel, operands: list[_Typed], result: TensorType) -> Iterator[str]:
-    """A dispatch of its own. Tensors are flat in it: the compiler has no axes of extent 1 there."""
-    flat = [(f"{own}in{i}", kind.with_shape(kind.size)) for i, (_, kind) in enumerate(operands)]
-    for given, taken in zip(operands, flat, strict=True):
-        yield _operation(taken, "stablehlo.reshape", [given])
-    names, types = _listed(flat)
-    out = result.with_shape(result.size).mlir
-    sizes = [f"{own}size{i}" for i in range(len(kernel.sizes))]
-    numbers = ", ".join([f"{own}id", *sizes])
-    objects = f'[#hal.executable.object<{{path = "{kernel.function}.o"}}>]'
-    yield f"    {own}flat = flow.dispatch.region -> ({out}) {{"
-    yield f"      {own}id = flow.dispatch.workgroup.id[0] : index"
-    for name, size in zip(sizes, kernel.sizes, strict=True):
-        yield f"      {name} = arith.constant {size} : index"
-    yield f"      {own}empty = tensor.empty() : {out}"
-    yield (
-        f"      {own}called = iree_codegen.ukernel.generic"
-        f" {{hal.executable.objects = {objects}}}"
-        f' "hearth_{kernel.function}" ins({names} : {types}) outs({own}empty : {out})'
-        f" ({numbers} : {', '.join(['index'] * (1 + len(sizes)))})"
-        " fn_def_attrs {hal.import.static, llvm.bareptr = true}"
-        f" strided_dims([{', '.join(['[]'] * (len(flat) + 1))}]) -> {out}"
-    )
-    yield f"      flow.return {own}called : {out}"
-    yield "    } count() -> (index, index, index) {"
-    yield f"      {own}groups = arith.constant {kernel.workgroups} : index"
-    yield f"      {own}single = arith.constant 1 : index"
-    yield f"      flow.return {own}groups, {own}single, {own}single : index, index, index"
-    yield "    }"
-    yield _operation(
-        (own, result), "stablehlo.reshape", [(f"{own}flat", result.with_shape(result.size))]
-    )
+    called = _executable(kernel, [kind for _, kind in operands], result)
+    names = []
+    for i, ((name, kind), taken) in enumerate(zip(operands, called.inputs, strict=True)):
+        if taken != kind:
+            yield _operation((f"{own}in{i}", taken), "stablehlo.reshape", [(name, kind)])
+            name = f"{own}in{i}"
+        names.append(name)
+    if called.result == result:
+        yield f"    {own} = {called.dispatch(names)}"
+    else:
+        yield f"    {own}flat = {called.dispatch(names)}"
+        yield _operation((own, result), "stablehlo.reshape", [(f"{own}flat", called.result)])
+
+
+def _executable(kernel: Kernel, inputs: Iterable[TensorType], result: TensorType) -> Executable:
+    return Executable(kernel=kernel, inputs=tuple(map(flat, inputs)), result=flat(result))
 
 
 def _loop(own: str, loop: Loop, operands: list[_Typed], result: TensorType) -> Iterator[str]:
