@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PACKAGE = "ziglang"
 # Plain code that calls nothing: no libc, no guards, and no fused operations but those that are
 # written down, so that every target rounds alike.
-_FLAGS = (
+FLAGS = (
     "-O3",
     "-std=c17",
     "-Wall",
@@ -55,7 +55,7 @@ def build(names: Iterable[str], target: Target, folder: Path) -> None:
     command = [sys.executable, "-m", PACKAGE, "cc", "-target", f"{machine}-linux-gnu"]
     with as_file(files("models.dsl") / "kernels") as sources:
         for name in names:
-            arguments = [f"-mcpu={cpu}", *_FLAGS, "-c", str(sources / f"{name}.c")]
+            arguments = [f"-mcpu={cpu}", *FLAGS, "-c", str(sources / f"{name}.c")]
             done = subprocess.run(
                 [*command, *arguments, "-o", str(folder / f"{name}.o")],
                 capture_output=True,

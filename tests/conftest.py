@@ -61,7 +61,7 @@ def packaged(model: str) -> WeightSource:
 SHARED = {
     "f32": ("gemma3", "--precision", "f32", "--slots", "2"),
     "bf16": ("gemma3", "--precision", "bf16", "--slots", "8"),
-    "int8": ("gemma3", "--precision", "int8", "--slots", "2"),
+    "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8"),
     "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
 _BAKE = ("nice", "-n", "10", sys.executable, "-c", "from baker.cli import main; main()")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,9 +30,11 @@ OPTIONS = ProgramOptions(
 KINDS = ("decode", "verify")
 
 
-@pytest.fixture(scope="module")
-def program() -> Program:
-    return gemma3.program(PRESETS["gemma3-270m"], OPTIONS)
+@pytest.fixture(scope="module", params=["f32", "int8-g32"])
+def program(request: pytest.FixtureRequest) -> Program:
+    """With the compiler's attention, and with our kernel's."""
+    options = replace(OPTIONS, precision=request.param)
+    return gemma3.program(PRESETS["gemma3-270m"], options)
 
 
 @pytest.fixture(scope="module")

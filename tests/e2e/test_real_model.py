@@ -181,7 +181,7 @@ def test_a_batch_of_two_is_two_sequences(
 
 
 @pytest.mark.parametrize(
-    ("precision", "batches"), [("bf16", (2, 4, 8)), ("f32", (2,)), ("int8", (2,))]
+    ("precision", "batches"), [("bf16", (2, 4, 8)), ("f32", (2,)), ("int8-g32", (2, 4, 8))]
 )
 def test_batch_mates_change_no_bit(
     bundles: Bundles, tokens: list[int], precision: str, batches: tuple[int, ...]

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import gemma3
+from models.dsl import grouped
 from models.dsl.functions import DECODE_ROWS
 from models.dsl.types import DslError, DType
 from models.gemma3_config import PRESETS, Config
@@ -182,6 +183,36 @@ def test_int8_weights() -> None:
     assert np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 0.1
 
 
+# The kernels of int8-g32 have rows by sixteen, columns by 32, and heads by 64.
+GROUPED = replace(TINY, hidden=64, ffn=96, head_dim=64, vocab_size=64)
+
+
+@pytest.fixture(scope="module")
+def in_groups() -> Device:
+    return make_device(GROUPED, replace(OPTIONS, precision="int8-g32"))
+
+
+def test_int8_g32_weights(in_groups: Device) -> None:
+    """Activations keep sixteen bits in each group of 32: a thousand times the steps of int8."""
+    real = {
+        name: grouped.unpack(array, in_groups.weights[name.replace(".weight", ".scale")])
+        if array.dtype == np.int8
+        else array
+        for name, array in in_groups.weights.items()
+    }
+    wanted = forward(GROUPED, real, TOKENS)[SOME]
+    for sizes in ((3,), (3, 8)):
+        found = [in_groups.logits_after(TOKENS[: n + 1], sizes) for n in SOME]
+        assert np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 0.1 / 254
+
+
+def test_int8_g32_in_sizes_that_its_kernels_do_not_have() -> None:
+    with pytest.raises(
+        DslError, match="multiple of 16 rows and of 32 columns, this one is 61 x 32"
+    ):
+        make_device(TINY, replace(OPTIONS, precision="int8-g32"))
+
+
 # --- who can change what
 
 
@@ -318,14 +349,19 @@ def test_the_270m_has_its_236_tensors_and_one_head() -> None:
         assert len(logits) == (point.kind in ("decode", "verify"))
 
 
-@pytest.mark.parametrize(("precision", "tensors"), [("f32", 236), ("bf16", 236), ("int8", 363)])
+@pytest.mark.parametrize(
+    ("precision", "tensors"), [("f32", 236), ("bf16", 236), ("int8", 363), ("int8-g32", 363)]
+)
 def test_a_precision_changes_matrices_only(precision: str, tensors: int) -> None:
-    """int8 adds a scale for each of the 18 * 7 + 1 matrices."""
+    """Integers add a scale for each of the 18 * 7 + 1 matrices."""
     program = gemma3.program(PRESETS["gemma3-270m"], replace(OPTIONS, precision=precision))
     assert len(program.parameters) == tensors
-    storage = {"f32": DType.F32, "bf16": DType.BF16, "int8": DType.I8}[precision]
+    storage = {"f32": DType.F32, "bf16": DType.BF16}.get(precision, DType.I8)
+    scales = DType.F16 if precision == "int8-g32" else DType.F32
     for name, kind in program.parameters.items():
-        assert kind.dtype is (storage if len(kind.shape) == 2 else DType.F32), name
+        plain = scales if name.endswith(".scale") else DType.F32
+        matrix = kind.rank > 1 and not name.endswith(".scale")
+        assert kind.dtype is (storage if matrix else plain), name
 
 
 def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens(device: Device) -> None:
@@ -338,6 +374,7 @@ def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens(device: Device)
 _TRACE = """
 import sys
 from models import gemma3
+from models.dsl import grouped
 from models.gemma3_config import PRESETS
 from models.program import ProgramOptions
 options = ProgramOptions(

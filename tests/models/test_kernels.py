@@ -1,0 +1,235 @@
+"""Our own kernels under every instruction set that this machine has, against the formulas in f64.
+
+They are called directly, built by the baker's own flags; that the compiler calls them rightly is
+seen in test_ops.py. ARM's instructions are tried by scripts/run_aarch64.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from baker.kernels import FLAGS, PACKAGE
+from models import dsl
+from models.dsl import grouped
+from models.dsl.ops import attention_cached, linear_grouped
+from models.dsl.types import DType, TensorType
+from server.runtime.cpu import cpu_features
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+SOURCES = Path(dsl.__file__).parent / "kernels"
+# The branches of dot.h by the CPU that clang compiles them for, and what that CPU must have.
+INSTRUCTION_SETS = {
+    "avx512vnni": ("icelake_server", {"avx512vnni", "avx512bw"}),
+    "avx2": ("x86_64_v3", {"avx2", "f16c", "fma"}),
+    "portable": ("x86_64_v3-avx2", {"f16c", "fma"}),
+}
+
+
+class Kernels:
+    """All kernels as one shared library of an instruction set."""
+
+    def __init__(self, cpu: str, folder: Path) -> None:
+        library = folder / f"{next(_number)}.so"
+        files = [f"{SOURCES}/{name}.c" for name in ("attention_cached", "linear_grouped")]
+        flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
+        target = ["-target", "x86_64-linux-gnu", f"-mcpu={cpu}"]
+        command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, "-shared", "-nostdlib"]
+        subprocess.run([*command, "-o", str(library), *files], check=True)
+        self._library = ctypes.CDLL(str(library))
+
+    def __call__(self, name: str, inputs: tuple[Array, ...], result: Array, **attrs: Any) -> Array:
+        """Call a kernel as its op is lowered, workgroup after workgroup; the last one first."""
+        op = {"linear_grouped": linear_grouped, "attention_cached": attention_cached}[name]
+        types = tuple(TensorType(x.shape, DType.of(x.dtype)) for x in inputs)
+        kernel: Any = op.lower(types, TensorType(result.shape, DType.F32), attrs)
+        tensors: list[Any] = []
+        for array in (*inputs, result):
+            assert array.flags.c_contiguous
+            tensors += [array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(0)]
+        sizes = [ctypes.c_size_t(size) for size in kernel.sizes]
+        function = getattr(self._library, f"hearth_{kernel.function}")
+        for workgroup in reversed(range(kernel.workgroups)):
+            assert function(*tensors, ctypes.c_size_t(workgroup), *sizes) == 0
+        return result
+
+
+_number = count()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kernels]:
+    """The kernels under each instruction set that this machine has."""
+    folder = tmp_path_factory.mktemp("kernels")
+    return {
+        name: Kernels(cpu, folder)
+        for name, (cpu, features) in INSTRUCTION_SETS.items()
+        if features <= cpu_features()
+    }
+
+
+@pytest.fixture(params=INSTRUCTION_SETS)
+def kernels(request: pytest.FixtureRequest, built: dict[str, Kernels]) -> Kernels:
+    if request.param not in built:
+        pytest.skip(f"this CPU has no {request.param}")
+    return built[request.param]
+
+
+# --- linear_grouped
+
+MATRICES = {
+    "one block": (16, 32),
+    "workgroups of unequal size": (16 * 19, 64),
+    "more than a panel of columns": (32, 32 * 65),
+}
+
+
+def matrix(rows: int, columns: int) -> tuple[Array, Array, Array]:
+    """Its stored form, and its values in f64."""
+    rng = np.random.default_rng(rows)
+    integers = rng.integers(-127, 128, size=(rows, columns), dtype=np.int8)
+    integers[0] = 127
+    integers[1] = -127
+    scales = rng.uniform(1e-3, 1e-2, size=(rows, columns // 32)).astype(np.float16)
+    values = integers.astype(np.float64) * np.repeat(scales.astype(np.float64), 32, axis=1)
+    return (*grouped.pack(integers, scales), values)
+
+
+def product(kernels: Kernels, x: Array, weight: Array, scale: Array) -> Array:
+    out = np.full((len(x), weight.shape[0] * 16), np.nan, np.float32)
+    return kernels("linear_grouped", (x, weight, scale), out)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 13])
+def test_a_product_is_exact_to_sixteen_bits_of_the_activations(
+    kernels: Kernels, name: str, rows: int
+) -> None:
+    weight, scale, values = matrix(*MATRICES[name])
+    x = np.random.default_rng(0).normal(size=(rows, values.shape[1])).astype(np.float32)
+    found = product(kernels, x, weight, scale)
+    # Half a step of a group is max |x| / 127 / 254 / 2; it counts once for each weight.
+    steps = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * 254 * 2)
+    bound = np.repeat(steps, 32, axis=1) @ np.abs(values).T + 1e-5
+    assert (np.abs(found - x @ values.T) < bound).all()
+
+
+def test_a_row_has_the_same_bits_whoever_is_beside_it(kernels: Kernels) -> None:
+    weight, scale, values = matrix(48, 32 * 66)
+    x = np.random.default_rng(1).normal(size=(13, values.shape[1])).astype(np.float32)
+    alone = np.concatenate([product(kernels, row[None], weight, scale) for row in x])
+    for rows in (2, 3, 8, 13):
+        assert np.array_equal(product(kernels, x[:rows].copy(), weight, scale), alone[:rows])
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-38, 1e-30, 1.0, 1e30])
+def test_a_product_of_extreme_activations(kernels: Kernels, size: float) -> None:
+    weight, scale, values = matrix(16, 64)
+    x = np.full((2, 64), size, np.float32)
+    x[1, 5:] = 0  # a group with one large value and zeros
+    found = product(kernels, x, weight, scale)
+    np.testing.assert_allclose(found, x @ values.T, rtol=2e-5, atol=1e-29)
+
+
+# --- attention_cached
+
+
+def attended(query: Array, key: Array, value: Array, start: int, window: int) -> Array:
+    """softmax(q k^T) v (Vaswani et al., 2017) of each token over the positions that it sees."""
+    tokens, heads, width = query.shape
+    groups = key.shape[1] // width
+    result = np.empty(query.shape)
+    for token in range(tokens):
+        last = start + token
+        rows = [p % len(key) for p in range(last + 1) if last - p < window]
+        for head in range(heads):
+            own = slice(head // (heads // groups) * width, (head // (heads // groups) + 1) * width)
+            scores = key[rows, own].astype(np.float64) @ query[token, head].astype(np.float64)
+            weights = np.exp(scores - scores.max())
+            result[token, head] = weights @ value[rows, own] / weights.sum()
+    return result
+
+
+# tokens, heads, groups, width, rows, window, start
+FORMS = {
+    "a first token": (1, 4, 1, 64, 40, 32, 0),
+    "one token, one group": (1, 4, 1, 256, 96, 64, 70),
+    "a ring that has wrapped": (5, 4, 2, 64, 70, 64, 333),
+    "no sharing of keys": (6, 3, 3, 128, 200, 1000, 150),
+    "three heads share": (9, 9, 3, 64, 150, 100, 45),
+    "eight heads share": (3, 8, 1, 64, 80, 1000, 64),
+    "a window of one": (4, 2, 1, 64, 30, 1, 10),
+}
+
+
+def cache_of(name: str) -> tuple[Array, Array, Array, int, int]:
+    tokens, heads, groups, width, rows, window, start = FORMS[name]
+    rng = np.random.default_rng(3)
+    query = rng.normal(size=(tokens, heads, width)) * 0.4
+    key, value = rng.normal(size=(2, rows, groups * width)).astype(np.float32)
+    return query.astype(np.float32), key, value, start, window
+
+
+def attention(
+    kernels: Kernels, query: Array, key: Array, value: Array, start: int, window: int
+) -> Array:
+    inputs = (query, key, value, np.array([start], np.int32))
+    return kernels("attention_cached", inputs, np.full_like(query, np.nan), window=window)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_attention_is_the_softmax_over_the_keys_that_are_seen(kernels: Kernels, name: str) -> None:
+    query, key, value, start, window = cache_of(name)
+    found = attention(kernels, query, key, value, start, window)
+    np.testing.assert_allclose(found, attended(query, key, value, start, window), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_token_attends_with_the_same_bits_alone(kernels: Kernels, name: str) -> None:
+    query, key, value, start, window = cache_of(name)
+    together = attention(kernels, query, key, value, start, window)
+    for i in range(len(query)):
+        alone = attention(kernels, query[i : i + 1].copy(), key, value, start + i, window)
+        assert np.array_equal(alone[0], together[i])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
+    query, key, value, start, window = cache_of(name)
+    found = attention(kernels, query, key, value, start, window)
+    newest = start + len(query) - 1
+    seen = {p % len(key) for p in range(max(0, start - window + 1), newest + 1)}
+    for row in set(range(len(key))) - seen:
+        key[row] = value[row] = 1e30
+    assert np.array_equal(attention(kernels, query, key, value, start, window), found)
+
+
+def test_large_scores_neither_overflow_nor_vanish(kernels: Kernels) -> None:
+    query, key, value, start, window = cache_of("one token, one group")
+    query *= 300
+    found = attention(kernels, query, key, value, start, window)
+    np.testing.assert_allclose(found, attended(query, key, value, start, window), atol=2e-3)
+
+
+# --- both
+
+
+def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
+    weight, scale, _ = matrix(*MATRICES["more than a panel of columns"])
+    x = np.random.default_rng(4).normal(size=(3, 32 * 65)).astype(np.float32)
+    cache = cache_of("a ring that has wrapped")
+    products = [product(kernels, x, weight, scale) for kernels in built.values()]
+    mixed = [attention(kernels, *cache) for kernels in built.values()]
+    for first, *others in (products, mixed):
+        assert all(np.array_equal(first, other) for other in others)
