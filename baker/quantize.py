@@ -62,7 +62,8 @@ def int8_groups(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
     largest = np.max(np.abs(groups), axis=2)
     rounded, scale = _multiples(groups, largest / np.float32(INT8_MAX))
     coarse, coarse_scale = _multiples(groups, largest / np.float32(_Q5_0_MAX))
-    kept = (coarse * coarse_scale[..., np.newaxis] == groups).all(axis=2)
+    with np.errstate(invalid="ignore"):  # an infinite scale: nothing is a multiple of it
+        kept = (coarse * coarse_scale[..., np.newaxis] == groups).all(axis=2)
     scale = np.where(kept, coarse_scale, scale)
     _require_finite(largest, scale)
     integers = np.where(kept[..., np.newaxis], coarse, rounded).astype(np.int8)
