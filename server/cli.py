@@ -149,6 +149,7 @@ def _open(loaded: Loaded) -> Served:
         name=settings.alias,
         options=EngineOptions(
             queue_limit=settings.queue_limit,
+            speculation=settings.speculation,
             cache_ram=settings.cache_ram,
             cache_dir=settings.cache_dir,
             cache_disk=settings.cache_disk,

@@ -96,6 +96,14 @@ class LanguageMetrics(Metrics):
         self._generated_tokens = Counter(
             "hearth_generated_tokens", "Tokens of answers.", registry=registry
         )
+        self._drafted_tokens = Counter(
+            "hearth_drafted_tokens",
+            "Tokens that were guessed and checked by the model.",
+            registry=registry,
+        )
+        self._accepted_tokens = Counter(
+            "hearth_drafted_tokens_accepted", "Guesses that were right.", registry=registry
+        )
         self._first_token = Histogram(
             "hearth_time_to_first_token_seconds",
             "From acceptance to the first token.",
@@ -118,6 +126,8 @@ class LanguageMetrics(Metrics):
         """Count a completion that has ended, in whatever way."""
         self._completions.labels(outcome=ended.outcome).inc()
         self._generated_tokens.inc(len(ended.token_times))
+        self._drafted_tokens.inc(ended.drafted)
+        self._accepted_tokens.inc(ended.accepted)
         if ended.started is not None:
             computed = ended.prompt_tokens - ended.cached_tokens
             self._prompt_tokens.labels(source="model").inc(computed)

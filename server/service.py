@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from models.bundle import PREFIX, TOKENIZER, LanguageManifest, digest, read_manifest_of
 from server.engine.engine import Engine
+from server.engine.lookup import Costs
 from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from server.runtime.base import Rows, Runtime
     from server.runtime.selftest import Verdict
 
+Speculation: TypeAlias = Literal["lookup", "off"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
@@ -46,12 +49,14 @@ class EngineOptions:
     cache_ram    bytes of the prefix cache in memory; 0 for none
     cache_dir    where the prefix cache is kept across restarts; None for nowhere
     cache_disk   bytes of the prefix cache there
+    speculation  how tokens are guessed: lookup, in the prompt and the answer so far; or off
     """
 
     queue_limit: int = 64
     cache_ram: int = 256 * 2**20
     cache_dir: Path | None = None
     cache_disk: int = 2**30
+    speculation: Speculation = "lookup"
 
 
 class Service(Served):
@@ -81,6 +86,9 @@ class Service(Served):
             queue_limit=options.queue_limit,
             cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store, pinned=prefix)
             if options.cache_ram
+            else None,
+            costs=Costs(runtime.verify_tokens)
+            if runtime.verify_tokens and options.speculation == "lookup"
             else None,
         )
         self._completer = Completer(

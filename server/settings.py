@@ -33,7 +33,7 @@ from server.logs import LogFormat
 
 PREFIX = "HEARTH_"
 KEY_LENGTH = 8  # shorter ones are guessed
-_LANGUAGE_ONLY = ("cache_ram", "cache_dir", "cache_disk")
+_LANGUAGE_ONLY = ("speculation", "cache_ram", "cache_dir", "cache_disk")
 
 
 class BadSettings(Exception):
@@ -122,6 +122,12 @@ class Settings(BaseSettings):
     threads: int | None = _setting("Model", None, "CPU threads; else one per physical core.", ge=1)
     queue_limit: int = _setting(
         "Model", 64, "Requests that may wait for a slot; one more is refused by 429.", ge=0
+    )
+    speculation: Literal["lookup", "off"] = _setting(
+        "Model",
+        "lookup",
+        "lookup guesses tokens by the prompt and the answer so far and checks several in one step, "
+        "where that is faster; off does not. Answers are the same.",
     )
     cache_ram: Size = _setting(
         "Model", ByteSize(256 * 2**20), "Memory for prompts that were read before; 0 for none."

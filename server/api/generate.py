@@ -61,13 +61,16 @@ class Usage(BaseModel):
 class Timings(BaseModel):
     """In milliseconds; prefill ends, and decode begins, with the first token.
 
-    `tokens_per_second` counts the tokens after the first; null if there are none.
+    `tokens_per_second` counts the tokens after the first; null if there are none. `draft_n` tokens
+    were guessed and checked by the model, of which `draft_n_accepted` were right.
     """
 
     queue_ms: float
     prefill_ms: float
     decode_ms: float
     tokens_per_second: float | None
+    draft_n: int
+    draft_n_accepted: int
 
 
 class StreamEvent(BaseModel):

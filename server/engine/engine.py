@@ -31,7 +31,8 @@ from server.engine.generation import (
     Started,
     Token,
 )
-from server.engine.sampler import Sample, Sampler
+from server.engine.lookup import Lookup, worth_checking
+from server.engine.sampler import Sampler
 from server.engine.scheduler import Scheduler, Work
 from server.engine.state import CacheState, EngineState, SlotState
 from server.errors import Draining, EngineStopped, QueueFull
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from server.engine.lookup import Costs
     from server.engine.prefix_cache import PrefixCache
     from server.runtime.base import Runtime
 
@@ -70,6 +72,9 @@ class _Live:
     admitted  when it got a slot; None while it waits
     cached    tokens of the prompt that came out of the prefix cache
     total     of an embedding: the sum of the hidden states by now
+    lookup    guesses of the answer's next tokens; None if nothing is guessed
+    drafted   guesses that the model has checked
+    accepted  guesses that were right
     """
 
     request: Request | EmbedRequest
@@ -80,6 +85,9 @@ class _Live:
     cached: int = 0
     started: bool = False
     total: NDArray[np.float32] | None = None
+    lookup: Lookup | None = None
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,8 @@ class _Submit:
 class Engine:
     """Serves requests with a runtime, as many at once as it has slots.
 
-    `eos` are the ids that end an answer; `queue_limit` requests may wait for a slot. `submit` and
-    `drain` are called from one event loop.
+    `eos` are the ids that end an answer; `queue_limit` requests may wait for a slot. With `costs`,
+    of the runtime's sizes, tokens are guessed. `submit` and `drain` are called from one event loop.
     """
 
     def __init__(
@@ -102,9 +110,11 @@ class Engine:
         eos: Iterable[int],
         queue_limit: int,
         cache: PrefixCache | None = None,
+        costs: Costs | None = None,
     ) -> None:
         self._runtime = runtime
         self._cache = cache
+        self._costs = costs
         self._queue_limit = queue_limit
         self._ends = frozenset(eos)
         self._scheduler = Scheduler(
@@ -256,13 +266,16 @@ class Engine:
         """One token of every sequence that is ready, and one chunk of one prompt."""
         self._end_what_is_late()
         for id_ in self._scheduler.admit():
-            self._live[id_].admitted = time.monotonic()
+            self._admit(self._live[id_])
         for chunk in self._scheduler.reading():
             with self._failing((chunk,)):
                 self._restore(chunk)
         ready = self._scheduler.ready()
-        for first in range(0, len(ready), self._runtime.batch):
-            self._decode(ready[first : first + self._runtime.batch])
+        if guesses := self._guess(ready):
+            self._verify(ready[0], guesses)
+        else:
+            for first in range(0, len(ready), self._runtime.batch):
+                self._decode(ready[first : first + self._runtime.batch])
         for chunk in self._scheduler.reading()[:1]:
             with self._failing((chunk,)):
                 if isinstance(self._live[chunk.request].request, EmbedRequest):
@@ -270,6 +283,11 @@ class Engine:
                 else:
                     self._read(chunk)
         self._slots = self._slot_states()
+
+    def _admit(self, live: _Live) -> None:
+        live.admitted = time.monotonic()
+        if self._costs is not None and live.sampler is not None:
+            live.lookup = Lookup(live.request.prompt)
 
     def _end_what_is_late(self) -> None:
         now = time.monotonic()
@@ -314,29 +332,65 @@ class Engine:
             self._end(chunk.request, Finished("stop"))
 
     def _decode(self, batch: tuple[Work, ...]) -> None:
-        """Read a token of each sequence, sample the next ones and deliver them."""
-        samples: dict[int, Sample] = {}
+        """Read a token of each sequence, and give each its next one."""
         with self._failing(batch):
+            began = time.perf_counter()
             rows = self._runtime.decode(
                 [work.slot for work in batch],
                 [work.tokens[0] for work in batch],
                 [work.start for work in batch],
             )
+            if self._costs is not None and len(batch) == 1:
+                self._costs.add(1, time.perf_counter() - began)
             for work, row in zip(batch, rows, strict=True):
-                with self._failing((work,)):
-                    sampler = self._live[work.request].sampler
-                    assert sampler is not None, "a text that is only read is never ready"
-                    samples[work.request] = sampler.sample(row)
-        tokens = {id_: sample.token for id_, sample in samples.items()}
-        last = {id_ for id_, sample in samples.items() if sample.last}
-        for outcome in self._scheduler.commit(tokens, last):
-            live = self._live[outcome.request]
+                self._advance(work, row, None)
+
+    def _guess(self, ready: tuple[Work, ...]) -> tuple[int, ...]:
+        """What is worth checking: of a sequence alone, since in a batch tokens cost less."""
+        if self._costs is None or len(ready) != 1:
+            return ()
+        request = ready[0].request
+        lookup = self._live[request].lookup
+        assert lookup is not None, "whoever is ready has been admitted"
+        return worth_checking(lookup, self._costs, self._scheduler.room(request) - 1)
+
+    def _verify(self, work: Work, guesses: tuple[int, ...]) -> None:
+        """Read a token and the guesses behind it, and go on for as long as they come true."""
+        assert self._costs is not None, "no guesses without costs"
+        self._live[work.request].drafted += len(guesses)
+        with self._failing((work,)):
+            began = time.perf_counter()
+            rows = self._runtime.verify(work.slot, (*work.tokens, *guesses), work.start)
+            self._costs.add(1 + len(guesses), time.perf_counter() - began)
+            for row, guess in zip(rows, (*guesses, None), strict=True):
+                if not self._advance(work, row, guess):
+                    break
+
+    def _advance(self, work: Work, logits: NDArray[np.float32], guess: int | None) -> bool:
+        """Sample the next token by logits (V,) and deliver it.
+
+        Returns whether it is as guessed, and the request goes on.
+        """
+        live = self._live[work.request]
+        with self._failing((work,)):
+            assert live.sampler is not None, "a text that is only read is never ready"
+            sample = live.sampler.sample(logits)
+            last = {work.request} if sample.last else set()
+            (outcome,) = self._scheduler.commit({work.request: sample.token}, last)
+            right = sample.token == guess
+            live.accepted += right
             self._announce(live)
             if outcome.token is not None:
-                logprobs = samples[outcome.request].logprobs
-                live.generation.deliver(Token(outcome.token, logprobs, time.monotonic()))
+                counts = (live.drafted, live.accepted)
+                live.generation.deliver(
+                    Token(outcome.token, sample.logprobs, time.monotonic(), *counts)
+                )
+            if live.lookup is not None:
+                live.lookup.append(sample.token)
             if outcome.finish is not None:
-                self._end(outcome.request, Finished(outcome.finish))
+                self._end(work.request, Finished(outcome.finish))
+            return right and outcome.finish is None
+        return False
 
     @contextlib.contextmanager
     def _failing(self, works: tuple[Work, ...]) -> Iterator[None]:

@@ -64,11 +64,16 @@ class Started:
 
 @dataclass(frozen=True)
 class Token:
-    """One more token of the answer."""
+    """One more token of the answer.
+
+    By now `drafted` tokens of it have been guessed and checked, of which `accepted` were right.
+    """
 
     id: int
     logprobs: Logprobs | None
     at: float
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 Pure policy: no arrays, text, clock, thread or I/O. In a step the model reads
 
 - one token of every sequence that is `ready`: the last one of a prompt, or the newest one of an
-  answer. Each gives the next token, which `commit` takes;
+  answer. Each gives the next token, which `commit` takes. Guesses of the tokens behind it may be
+  read with it: those that come true are committed one after the other as well;
 - one chunk of the first prompt in `reading`, reported by `read`.
 
 So a long prompt delays the others by one chunk a token. Prompts take turns: whoever has read goes
@@ -131,6 +132,11 @@ class Scheduler:
             for slot, sequence in sorted(self._running.items())
             if sequence.ready
         )
+
+    def room(self, request: int) -> int:
+        """How many more tokens the answer of a running request may have."""
+        sequence = self._running[self._slot(request)]
+        return sequence.limit - len(sequence.tokens)
 
     def reading(self) -> tuple[Work, ...]:
         """The next chunk of each prompt, in the order of their turns."""

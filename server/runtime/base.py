@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 # What one `prefill` of a whole chunk wrote, as u8 (n,): for the runtime that saved it, and for the
 # same bundle on another day. To everyone else these are only bytes.
@@ -63,6 +63,18 @@ class Runtime(Reader, Protocol):
     @property
     def hidden(self) -> int:
         """The width of a hidden state."""
+
+    @property
+    def verify_tokens(self) -> tuple[int, ...]:
+        """The sizes of a `verify`, rising; none if there is no such call."""
+
+    def verify(self, slot: int, tokens: Sequence[int], start: int) -> Iterator[NDArray[np.float32]]:
+        """Read tokens, no more than the largest size, at positions start, start + 1, ... of a slot.
+
+        Gives the logits after each, f32 (vocab_size,), owned by the caller, with the same bits as
+        by decodes of one token after the other. Those that nobody asks for are not copied. Tokens
+        that turn out to be wrong are read over: the next call starts where the first of them is.
+        """
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """A copy of what the latest prefill of a slot, of positions start to stop - 1, wrote."""

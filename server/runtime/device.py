@@ -21,7 +21,7 @@ import numpy as np
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -130,3 +130,12 @@ def result(results: rt.VmVariantList, place: int, shape: tuple[int, ...]) -> NDA
     """A result of a call, f32 of a shape, copied."""
     view = results.get_as_object(place, rt.HalBufferView).map()
     return np.array(view.asarray(shape, np.dtype(np.float32)))
+
+
+def result_rows(
+    results: rt.VmVariantList, place: int, shape: tuple[int, int]
+) -> Iterator[NDArray[np.float32]]:
+    """The rows of such a result, each copied when it is asked for."""
+    view = results.get_as_object(place, rt.HalBufferView).map()
+    for row in view.asarray(shape, np.dtype(np.float32)):
+        yield np.array(row)

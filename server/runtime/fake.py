@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,7 +29,8 @@ _SAVED, _PADDING = 0x5A4ED, -1
 class FakeRuntime:
     """Logits of `vocab_size` numbers with a standard deviation of `spread`; hidden states of 1.
 
-    Each call takes `delay` seconds; a call that reads the token `poison` raises RuntimeError.
+    Each call takes `delay` seconds; a call that reads the token `poison` raises RuntimeError. With
+    more `habit` the latest token alone says more of what comes next, and text repeats itself.
     """
 
     vocab_size: int
@@ -41,6 +42,8 @@ class FakeRuntime:
     spread: float = 3.0
     delay: float = 0.0
     poison: int | None = None
+    habit: float = 0.0
+    verify_tokens: tuple[int, ...] = ()
     _prefilled: dict[int, tuple[int, int]] = field(default_factory=dict)  # the latest one, by slot
     _read: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -80,6 +83,15 @@ class FakeRuntime:
         rows = zip(slots, tokens, positions, strict=True)
         return np.stack([self._append(slot, [token], at) for slot, token, at in rows])
 
+    def verify(self, slot: int, tokens: Sequence[int], start: int) -> Iterator[NDArray[np.float32]]:
+        """As Runtime.verify."""
+        assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
+        time.sleep(self.delay)
+        self._prefilled.pop(slot, None)
+        return iter(
+            [self._append(slot, [token], start + ahead) for ahead, token in enumerate(tokens)]
+        )
+
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         """As Runtime.embed."""
         self.prefill(slot, tokens, start)
@@ -97,7 +109,8 @@ class FakeRuntime:
             raise RuntimeError(f"token {self.poison} is poison")
         read = self._read[slot]
         read[start:] = tokens
-        return _draw(read, self.vocab_size) * np.float32(self.spread)
+        logits = _draw(read, self.vocab_size) * np.float32(self.spread)
+        return logits + _draw(read[-1:], self.vocab_size) * np.float32(self.habit)
 
 
 def _draw(read: Sequence[int], count: int) -> NDArray[np.float32]:

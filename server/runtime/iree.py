@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server.runtime.device import CannotLoad, Device, result
+from server.runtime.device import CannotLoad, Device, result, result_rows
 from server.runtime.ring import restore_rows, save_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import iree.runtime as rt
@@ -52,6 +52,10 @@ class IreeRuntime:
         self._decodes = sorted(
             (call for call in calls if call.entry.kind == "decode"),
             key=lambda call: call.entry.batch,
+        )
+        self._verifies = sorted(
+            (call for call in calls if call.entry.kind == "verify"),
+            key=lambda call: call.entry.tokens,
         )
         embeds = [call for call in calls if call.entry.kind == "embed"]
         batches = [call.entry.batch for call in self._decodes]
@@ -92,6 +96,11 @@ class IreeRuntime:
         """As Runtime.batch."""
         return self._decodes[-1].entry.batch
 
+    @property
+    def verify_tokens(self) -> tuple[int, ...]:
+        """As Runtime.verify_tokens."""
+        return tuple(call.entry.tokens for call in self._verifies)
+
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
         """As Runtime.prefill, by the smallest entry point that fits."""
         assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens, of {self.chunk}"
@@ -102,8 +111,7 @@ class IreeRuntime:
             for call in self._prefills
             if call.entry.tokens >= len(tokens) and call.entry.keys >= end
         )
-        padded = [*tokens, *[0] * (call.entry.tokens - len(tokens))]
-        self._invoke(call, (padded, (start,)), (slot,))
+        self._invoke(call, (_padded(tokens, call.entry), (start,)), (slot,))
         self._ends[slot] = end
 
     def decode(
@@ -129,6 +137,16 @@ class IreeRuntime:
         results = self._invoke(call, numbers, [*slots, *fill])
         return result(results, 0, (call.entry.batch, self.vocab_size))[: len(slots)]
 
+    def verify(self, slot: int, tokens: Sequence[int], start: int) -> Iterator[NDArray[np.float32]]:
+        """As Runtime.verify, by the smallest entry point that fits."""
+        assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
+        self._check(slot, tokens, start)
+        call = next(call for call in self._verifies if call.entry.tokens >= len(tokens))
+        results = self._invoke(call, (_padded(tokens, call.entry), (start,)), (slot,))
+        self._ends[slot] = start + len(tokens)
+        rows = result_rows(results, 0, (call.entry.tokens, self.vocab_size))
+        return itertools.islice(rows, len(tokens))
+
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """As Runtime.save."""
         return save_rows(self._mapped(slot), start, stop)
@@ -142,8 +160,8 @@ class IreeRuntime:
         """As Runtime.embed."""
         assert 0 < len(tokens) <= self.chunk, f"embed of {len(tokens)} tokens, of {self.chunk}"
         self._check(slot, tokens, start)
-        padded = [*tokens, *[0] * (self._embed.entry.tokens - len(tokens))]
-        results = self._invoke(self._embed, (padded, (start,), (len(tokens),)), (slot,))
+        numbers = (_padded(tokens, self._embed.entry), (start,), (len(tokens),))
+        results = self._invoke(self._embed, numbers, (slot,))
         self._ends[slot] = start + len(tokens)
         return result(results, 0, (self.hidden,))
 
@@ -178,3 +196,7 @@ class IreeRuntime:
             view.map().asarray((spec.rows, spec.bytes // spec.rows), np.dtype(np.uint8))
             for spec, view in pairs
         ]
+
+
+def _padded(tokens: Sequence[int], entry: EntryPoint) -> list[int]:
+    return [*tokens, *[0] * (entry.tokens - len(tokens))]

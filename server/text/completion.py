@@ -119,13 +119,16 @@ class Piece:
 class Timings:
     """In milliseconds; the prefill ends, and the decode begins, with the first token.
 
-    `tokens_per_second` counts the tokens after the first one; None if there are none.
+    `tokens_per_second` counts the tokens after the first one; None if there are none. `draft_n`
+    tokens were guessed and checked, of which `draft_n_accepted` were right.
     """
 
     queue_ms: float
     prefill_ms: float
     decode_ms: float
     tokens_per_second: float | None
+    draft_n: int
+    draft_n_accepted: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +156,7 @@ class Ended:
     """A completion that was left: how it ended, and when what happened, as time.monotonic says it.
 
     `started` is None when it never left the queue. It is "cancelled" when its reader left first or
-    the server stopped.
+    the server stopped. `drafted` and `accepted` are as in the engine's Token.
     """
 
     outcome: FinishReason | Literal["cancelled", "failed"]
@@ -162,6 +165,8 @@ class Ended:
     submitted: float
     started: float | None
     token_times: tuple[float, ...]
+    drafted: int
+    accepted: int
 
 
 class Completer:
@@ -293,6 +298,7 @@ class Completion:
         self._started: float | None = None
         self._cached_tokens = 0
         self._token_times: list[float] = []
+        self._drafted = self._accepted = 0
 
     def __enter__(self) -> Completion:
         return self
@@ -314,6 +320,8 @@ class Completion:
                     submitted=self._generation.submitted,
                     started=self._started,
                     token_times=tuple(self._token_times),
+                    drafted=self._drafted,
+                    accepted=self._accepted,
                 )
             )
 
@@ -346,6 +354,7 @@ class Completion:
 
     def _piece(self, token: Token) -> Piece:
         self._token_times.append(token.at)
+        self._drafted, self._accepted = token.drafted, token.accepted
         text, calls = self._calls.push(self._filter.push(self._detokenizer.push(token.id)))
         return Piece(text=text, token_ids=(token.id,), logprobs=self._logprobs(token), calls=calls)
 
@@ -384,6 +393,8 @@ class Completion:
                 prefill_ms=1e3 * (first - started),
                 decode_ms=1e3 * (last - first),
                 tokens_per_second=(len(times) - 1) / (last - first) if last > first else None,
+                draft_n=self._drafted,
+                draft_n_accepted=self._accepted,
             ),
             seed=self._seed,
         )

@@ -28,7 +28,7 @@ from server.app import Guards, create_app
 from server.deployment import Deployment
 from server.runtime.base import read_prompt
 from server.runtime.fake import FakeRuntime
-from server.service import Service
+from server.service import EngineOptions, Service
 from server.serving import DrainingServer, bind, url
 from server.text.chat import ChatTemplate
 from server.text.tokenizer import Tokenizer
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from server.served import Served
+    from server.service import Speculation
 
 # Where the bundles come from that no weights were baked into.
 NOWHERE = Provenance(
@@ -129,7 +130,13 @@ def golden_of(
     runtime: FakeRuntime, prompt: tuple[int, ...] = (BOS, 5, 6), steps: int = 3
 ) -> tuple[Golden, ...]:
     """What a right bundle computes: the greedy continuation and the best five logits."""
-    twin = FakeRuntime(vocab_size=runtime.vocab_size, context=64, chunk=8, spread=runtime.spread)
+    twin = FakeRuntime(
+        vocab_size=runtime.vocab_size,
+        context=64,
+        chunk=8,
+        spread=runtime.spread,
+        habit=runtime.habit,
+    )
     logits = read_prompt(twin, prompt)
     found = []
     for position in range(len(prompt), len(prompt) + steps):
@@ -222,6 +229,7 @@ class ScriptedRuntime(FakeRuntime):
 def fake_service(
     tokenizer: tokenizers.Tokenizer,
     *,
+    speculation: Speculation = "lookup",
     template: str | None = None,
     script: Script | None = None,
     **runtime: Any,
@@ -234,6 +242,7 @@ def fake_service(
         fake,
         ours,
         manifest_of(fake, eos=(script.end,) if script else ()),
+        EngineOptions(speculation=speculation),
         name="fake-model",
         template=ChatTemplate(template, ours, eos=EOS) if template else None,
     )

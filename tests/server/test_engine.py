@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from server.engine.lookup import Costs
+
 
 GREEDY = SamplingOptions(temperature=0, top_k=0, top_p=1, min_p=0, repeat_penalty=1, logprobs=None)
 SAMPLED = SamplingOptions(
@@ -62,8 +64,9 @@ def with_engine(
     eos: tuple[int, ...] = (),
     queue_limit: int = 64,
     cache: PrefixCache | None = None,
+    costs: Costs | None = None,
 ) -> None:
-    engine = Engine(runtime, eos=eos, queue_limit=queue_limit, cache=cache)
+    engine = Engine(runtime, eos=eos, queue_limit=queue_limit, cache=cache, costs=costs)
     engine.start()
     try:
         asyncio.run(test(engine))

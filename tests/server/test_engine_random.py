@@ -1,4 +1,4 @@
-"""The engine under random requests: whoever else is served, however prompts are known or read.
+"""The engine under random requests: whoever else is served, whatever is known, read or guessed.
 
 Each request has one terminal event and the tokens that it would have alone, or a start of them.
 """
@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.engine.generation import Event, Failed, Finished, Generation, Request, Started
+from server.engine.lookup import Costs
 from server.engine.prefix_cache import PrefixCache
 from server.runtime.fake import FakeRuntime
 from tests.server.test_engine import GREEDY, SAMPLED, fake, tokens_in, with_engine
@@ -71,9 +72,16 @@ async def follow(generation: Generation, leaves_after: int | None) -> list[Event
     return found
 
 
-def alone(request: Request, chunk: int) -> list[int]:
-    """The tokens of a request that nobody is near, without any cache and without errors."""
-    runtime = FakeRuntime(vocab_size=VOCAB, context=CONTEXT, chunk=chunk)
+class Free(Costs):
+    """As if it cost nothing to check guesses: all of them are."""
+
+    def of(self, size: int) -> float:  # noqa: ARG002
+        return 0.5
+
+
+def alone(request: Request, chunk: int, habit: float = 0.0) -> list[int]:
+    """The tokens of a request that nobody is near, without cache, guesses and errors."""
+    runtime = FakeRuntime(vocab_size=VOCAB, context=CONTEXT, chunk=chunk, habit=habit)
     found: list[Event] = []
 
     async def test(engine: Engine) -> None:
@@ -116,9 +124,18 @@ def check(client: Client, events: list[Event], expected: list[int]) -> None:
     st.integers(1, 6),
     st.sampled_from([0, 500, 10**6]),
     st.booleans(),
+    st.sampled_from([(), (2,), (3, 8)]),
+    st.sampled_from([0.0, 6.0, 20.0]),
 )
 def test_one_end_each_and_the_tokens_of_a_request_alone(
-    clients: list[Client], slots: int, batch: int, chunk: int, cache_bytes: int, poisoned: bool
+    clients: list[Client],
+    slots: int,
+    batch: int,
+    chunk: int,
+    cache_bytes: int,
+    poisoned: bool,
+    verify_tokens: tuple[int, ...],
+    habit: float,
 ) -> None:
     runtime = FakeRuntime(
         vocab_size=VOCAB,
@@ -127,9 +144,12 @@ def test_one_end_each_and_the_tokens_of_a_request_alone(
         batch=batch,
         chunk=chunk,
         poison=POISON if poisoned else None,
+        habit=habit,
+        verify_tokens=verify_tokens,
     )
     cache = PrefixCache(limit_bytes=cache_bytes) if cache_bytes else None
-    expected = [alone(client.request, chunk) for client in clients]
+    costs = Free(verify_tokens) if verify_tokens else None
+    expected = [alone(client.request, chunk, habit) for client in clients]
 
     async def test(engine: Engine) -> None:
         generations = [
@@ -148,7 +168,7 @@ def test_one_end_each_and_the_tokens_of_a_request_alone(
         engines.append(engine)
 
     engines: list[Engine] = []
-    with_engine(runtime, test, eos=EOS, cache=cache)
+    with_engine(runtime, test, eos=EOS, cache=cache, costs=costs)
     state = engines[0].state()
     assert [slot.request for slot in state.slots] == [None] * slots
     assert state.queued == 0

@@ -66,7 +66,8 @@ def test_an_answer(client: httpx.Client) -> None:
     }
     assert data["seed"] == 5
     timings = data["timings"]
-    assert set(timings) == {"queue_ms", "prefill_ms", "decode_ms", "tokens_per_second"}
+    names = {"queue_ms", "prefill_ms", "decode_ms", "tokens_per_second"}
+    assert set(timings) == names | {"draft_n", "draft_n_accepted"}
     assert timings["tokens_per_second"] == pytest.approx(6e3 / timings["decode_ms"])
 
 

@@ -70,6 +70,32 @@ def test_the_context_can_be_filled_to_its_last_position(runtime: IreeRuntime) ->
     close(runtime.decode([0], [tokens[-1]], [tiny.CONTEXT - 1])[0], tokens)
 
 
+def test_verify_gives_the_logits_of_each_token_and_wrong_ones_are_read_over(
+    runtime: IreeRuntime,
+) -> None:
+    assert runtime.verify_tokens == (3,)
+    runtime.prefill(0, [1, 2], 0)
+    first = list(runtime.verify(0, [3, 6, 6], 2))
+    second = runtime.verify(0, [4, 5], 3)  # 3 was right, the others were not; and a place is left
+    close(next(second), [1, 2, 3, 4])
+    close(runtime.decode([0], [5], [4])[0], [1, 2, 3, 4, 5])
+    close(next(second), [1, 2, 3, 4, 5])
+    assert list(second) == []
+    # What was taken belongs to the caller: later calls leave it alone.
+    for row, tokens in zip(first, ([1, 2, 3], [1, 2, 3, 6], [1, 2, 3, 6, 6]), strict=True):
+        close(row, tokens)
+
+
+def test_verify_reads_to_the_last_position_and_no_more(runtime: IreeRuntime) -> None:
+    tokens = [i % tiny.VOCAB for i in range(tiny.CONTEXT)]
+    for start in range(0, tiny.CONTEXT - 2, 2):
+        runtime.prefill(0, tokens[start : start + 2], start)
+    close(list(runtime.verify(0, tokens[-2:], tiny.CONTEXT - 2))[-1], tokens)
+    for wrong, start in (([1, 2, 3], tiny.CONTEXT - 2), ([1, 2, 3, 4], 0), ([], 0)):
+        with pytest.raises(AssertionError):
+            runtime.verify(0, wrong, start)
+
+
 @pytest.mark.parametrize("count", [1, 3, 4])
 def test_embed_sums_the_real_tokens_and_reads_them(runtime: IreeRuntime, count: int) -> None:
     tokens = [5, 6, 2, 1][:count]

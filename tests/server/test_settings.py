@@ -29,6 +29,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "alias": ("gemma", "gemma"),
     "threads": ("3", 3),
     "queue_limit": ("0", 0),
+    "speculation": ("off", "off"),
     "cache_ram": ("1MiB", 2**20),
     "cache_dir": ("cache", "cache"),
     "cache_disk": ("5", 5),

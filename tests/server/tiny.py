@@ -47,6 +47,7 @@ ENTRY_POINTS = (
     EntryPoint(name="embed_4", kind="embed", batch=1, tokens=4, keys=CONTEXT),
     EntryPoint(name="decode_1", kind="decode", batch=1, tokens=1, keys=CONTEXT),
     EntryPoint(name="decode_3", kind="decode", batch=3, tokens=1, keys=CONTEXT),
+    EntryPoint(name="verify_3", kind="verify", batch=1, tokens=3, keys=CONTEXT),
 )
 
 _CACHE = f"tensor<{ROWS}x{WIDTH}xf32>"
@@ -99,7 +100,7 @@ def write_bundle(bundle: Path) -> LanguageManifest:
 
 
 def _module() -> str:
-    functions = [_prefill(4), _prefill(2), _decode(1), _decode(3), _embed(4)]
+    functions = [_prefill(4), _prefill(2), _decode(1), _decode(3), _verify(3), _embed(4)]
     parameter = f'#flow.parameter.named<"{PARAMETER_SCOPE}"::"w">'
     return f"""
 module @tiny {{
@@ -163,6 +164,28 @@ def _decode(batch: int) -> str:
 """
 
 
+def _verify(length: int) -> str:
+    types = f"tensor<{length}x{VOCAB}xf32>, {_CACHE}, {_CACHE}"
+    each = "".join(
+        f"""
+    %ahead{i} = stablehlo.constant dense<{i + 1}> : tensor<1xi32>
+    %end{i} = stablehlo.add %start, %ahead{i} : tensor<1xi32>
+    {_logits(str(i), f"%end{i}", 0)}"""
+        for i in range(length)
+    )
+    rows = ", ".join(f"%logits{i}" for i in range(length))
+    row_types = ", ".join([_LOGITS] * length)
+    return f"""
+  func.func public @verify_{length}(%tokens: tensor<{length}xi32>, %start: tensor<1xi32>,
+      {_cache_arguments(1, 1)}) -> ({types}) {{
+    {_write("", "%tokens", "%start", 0, length)}
+    {each}
+    %all = stablehlo.concatenate {rows}, dim = 0 : ({row_types}) -> tensor<{length}x{VOCAB}xf32>
+    return %all, %c0_0, %c1_0 : {types}
+  }}
+"""
+
+
 def _cache_arguments(batch: int, first: int) -> str:
     """The caches of the slots; the first of them is returned as result `first`."""
     return ", ".join(
@@ -174,6 +197,11 @@ def _cache_arguments(batch: int, first: int) -> str:
 
 def _read(tag: str, tokens: str, start: str, end: str, slot: int, length: int) -> str:
     """Write `length` rows into both caches of a slot and compute %logits<tag>."""
+    return _write(tag, tokens, start, slot, length) + _logits(tag, end, slot)
+
+
+def _write(tag: str, tokens: str, start: str, slot: int, length: int) -> str:
+    """Write `length` rows into both caches of a slot."""
     rows = f"tensor<{length}x{WIDTH}xf32>"
     return f"""
     %w{tag} = util.global.load @w : tensor<{VOCAB}x{WIDTH}xf32>
@@ -194,6 +222,13 @@ def _read(tag: str, tokens: str, start: str, end: str, slot: int, length: int) -
       : ({_CACHE}, {rows}, tensor<i32>, tensor<i32>) -> {_CACHE}
     %c1_{slot} = stablehlo.dynamic_update_slice %a1_{slot}, %moments{tag}, %s{tag}, %zero{tag}
       : ({_CACHE}, {rows}, tensor<i32>, tensor<i32>) -> {_CACHE}
+"""
+
+
+def _logits(tag: str, end: str, slot: int) -> str:
+    """Compute %logits<tag> of the rows before `end` in both caches of a slot."""
+    return f"""
+    %table{tag} = util.global.load @w : tensor<{VOCAB}x{WIDTH}xf32>
     %row{tag} = stablehlo.iota dim = 0 : tensor<{ROWS}x{WIDTH}xi32>
     %limit{tag} = stablehlo.broadcast_in_dim {end}, dims = [0]
       : (tensor<1xi32>) -> tensor<{ROWS}x{WIDTH}xi32>
@@ -207,6 +242,6 @@ def _read(tag: str, tokens: str, start: str, end: str, slot: int, length: int) -
     %sum{tag} = stablehlo.reduce(%visible{tag} init: %f{tag})
       applies stablehlo.add across dimensions = [0]
       : ({_CACHE}, tensor<f32>) -> tensor<{WIDTH}xf32>
-    %flat{tag} = stablehlo.dot_general %w{tag}, %sum{tag}, contracting_dims = [1] x [0]
+    %flat{tag} = stablehlo.dot_general %table{tag}, %sum{tag}, contracting_dims = [1] x [0]
       : (tensor<{VOCAB}x{WIDTH}xf32>, tensor<{WIDTH}xf32>) -> tensor<{VOCAB}xf32>
     %logits{tag} = stablehlo.reshape %flat{tag} : (tensor<{VOCAB}xf32>) -> {_LOGITS}"""
