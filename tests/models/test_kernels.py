@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.kernels import FLAGS, PACKAGE
+from baker.kernels import FLAGS, PACKAGE, build
+from baker.targets import TARGET_NAMES, find_target
 from models import dsl
 from models.dsl import grouped
 from models.dsl.ops import attention_cached, linear_grouped
@@ -37,6 +38,10 @@ INSTRUCTION_SETS = {
 }
 
 
+# Linked into a program there is nothing else: no libc, not even memset.
+ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")
+
+
 class Kernels:
     """All kernels as one shared library of an instruction set."""
 
@@ -45,7 +50,7 @@ class Kernels:
         files = [f"{SOURCES}/{name}.c" for name in ("attention_cached", "linear_grouped")]
         flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
         target = ["-target", "x86_64-linux-gnu", f"-mcpu={cpu}"]
-        command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, "-shared", "-nostdlib"]
+        command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *ALONE]
         subprocess.run([*command, "-o", str(library), *files], check=True)
         self._library = ctypes.CDLL(str(library))
 
@@ -123,6 +128,16 @@ def test_a_product_is_exact_to_sixteen_bits_of_the_activations(
     steps = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * 254 * 2)
     bound = np.repeat(steps, 32, axis=1) @ np.abs(values).T + 1e-5
     assert (np.abs(found - x @ values.T) < bound).all()
+
+
+def test_activations_are_rounded_as_numpy_rounds_them(kernels: Kernels) -> None:
+    """One large weight a row, so that a product shows its activation's sixteen bits."""
+    weight, scale = grouped.pack(
+        np.eye(32, dtype=np.int8)[:16] * np.int8(127), np.ones((16, 1), np.float16)
+    )
+    x = np.random.default_rng(2).normal(size=(5, 32)).astype(np.float32)
+    wanted = linear_grouped.evaluate((x, weight, scale), {})
+    np.testing.assert_allclose(product(kernels, x, weight, scale), wanted, rtol=1e-6, atol=2e-6)
 
 
 def test_a_row_has_the_same_bits_whoever_is_beside_it(kernels: Kernels) -> None:
@@ -223,6 +238,17 @@ def test_large_scores_neither_overflow_nor_vanish(kernels: Kernels) -> None:
 
 
 # --- both
+
+
+@pytest.mark.parametrize("name", [name for name in TARGET_NAMES if name != "host"])
+def test_for_every_target_they_need_nothing_else(name: str, tmp_path: Path) -> None:
+    target = find_target(name)
+    build((path.stem for path in SOURCES.glob("*.c")), target, tmp_path)
+    machine = target.triple.partition("-")[0]
+    command = [sys.executable, "-m", PACKAGE, "cc", "-target", f"{machine}-linux-gnu", *ALONE]
+    objects = sorted(tmp_path.glob("*.o"))
+    assert len(objects) == 3
+    subprocess.run([*command, "-o", str(tmp_path / "all.so"), *map(str, objects)], check=True)
 
 
 def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:

@@ -40,7 +40,9 @@ INLINE void find_block(Block *block, size_t begin, size_t newest, const Cache *c
 INLINE void score(const float *query, const Queries *queries, int count, const Cache *cache,
                   const Block *block, float scores[QUERIES][KEYS]) {
     for (size_t k = 0; k < block->keys; k += TOGETHER) {
-        f32x16 products[QUERIES][TOGETHER] = {};
+        f32x16 products[QUERIES][TOGETHER];
+        for (int j = 0; j < count; j++)
+            for (int i = 0; i < TOGETHER; i++) products[j][i] = (f32x16){};
         for (size_t d = 0; d < cache->width; d += LANES) {
             f32x16 key[TOGETHER];
             for (int i = 0; i < TOGETHER; i++) key[i] = load(cache->key + block->row[k + i] + d);
@@ -126,7 +128,6 @@ INLINE void attend(const float *query, const Queries *queries, int count, const 
         for (int j = 0; j < count; j++) {
             long last = (long)queries->position[j] - (long)begin, first = last - (long)window + 1;
             if (first < 0) first = 0;
-            if (last >= KEYS) last = KEYS - 1;
             kept[j] = weigh(weights[j], first, last, &state.top[j], &state.total[j]);
         }
         mix(&state, count, kept, cache, &block, weights);

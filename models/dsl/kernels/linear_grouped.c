@@ -39,8 +39,8 @@ INLINE void quantise(Activations *to, size_t group, size_t row, const float *x) 
 // Sixteen outputs of each of `rows` rows; they are added to, unless the panel is the first.
 INLINE void multiply(const Activations *x, int rows, size_t groups, const int8_t *weight,
                      const _Float16 *scale, float *out, size_t stride, int first) {
-    f32x16 sums[AT_ONCE] = {};
-    for (int row = 0; row < rows && !first; row++) sums[row] = load(out + row * stride);
+    f32x16 sums[AT_ONCE];
+    for (int row = 0; row < rows; row++) sums[row] = first ? (f32x16){} : load(out + row * stride);
     for (size_t group = 0; group < groups; group++) {
         f32x16 scales = widen(scale + group * ROWS);
         const int8_t *quads = weight + group * GROUP * ROWS;
