@@ -128,6 +128,8 @@ def ab(
     if record is not None:
         if b is not None:
             raise typer.BadParameter("--record keeps A's answers: there is no B")
+        if not answers:
+            raise typer.BadParameter("--record keeps A's answers: --answers 0 leaves none")
         write_recording(record, record_side(a, order, progress))
         return
     if b is None:

@@ -70,7 +70,7 @@ def compare_sides(a_name: str, b_name: str, order: Order, progress: Progress) ->
         with progress.stage("open both sides"):
             a, b = _open_both(a_name, b_name, order, stack)
         _check_vocabularies(a, b)
-        vocabulary = _vocabulary(a, b, order)
+        vocabulary = _given(order) or a.vocabulary or b.vocabulary
         passages, notes = _passages(a, b, order, vocabulary, progress)
         with progress.stage("compare", sum(passage.places for passage in passages)) as advance:
             trial = compare(a, b, passages, lambda: advance(1))
@@ -82,8 +82,9 @@ def record_side(name: str, order: Order, progress: Progress) -> Recording:
     """Record a side's greedy answers to the default prompts; raises as compare_sides."""
     with contextlib.ExitStack() as stack:
         with progress.stage("open"):
-            side = stack.enter_context(_opened("A", name, vocabulary_of(name), order))
-        vocabulary = _needed(_vocabulary(side, side, order))
+            known = _given(order) or vocabulary_of(name)
+            side = stack.enter_context(_opened("A", name, known, order))
+        vocabulary = _needed(known or side.vocabulary)
         prompts, notes = _prompts(vocabulary, side.context, order.answers)
         with progress.stage("record", len(prompts) * order.answers) as advance:
             cases = []
@@ -139,10 +140,7 @@ def _open_both(
     a_name: str, b_name: str, order: Order, stack: contextlib.ExitStack
 ) -> tuple[Side, Side]:
     """An endpoint is opened last, as it reads its tokens with the other side's vocabulary."""
-    if order.tokenizer is None:
-        known = vocabulary_of(a_name) or vocabulary_of(b_name)
-    else:
-        known = BundleVocabulary.of(order.tokenizer)
+    known = _given(order) or vocabulary_of(a_name) or vocabulary_of(b_name)
     a_first = not is_endpoint(a_name)
     names = [("A", a_name), ("B", b_name)]
     sides: dict[str, Side] = {}
@@ -152,9 +150,8 @@ def _open_both(
     return sides["A"], sides["B"]
 
 
-def _vocabulary(a: Side, b: Side, order: Order) -> Vocabulary | None:
-    given = None if order.tokenizer is None else BundleVocabulary.of(order.tokenizer)
-    return given or a.vocabulary or b.vocabulary
+def _given(order: Order) -> Vocabulary | None:
+    return None if order.tokenizer is None else BundleVocabulary.of(order.tokenizer)
 
 
 def _needed(vocabulary: Vocabulary | None) -> Vocabulary:

@@ -37,7 +37,7 @@ def markdown(report: Report) -> str:
         _grid(summary_table(report)),
         "## Passages",
         _grid(passages_table(report)),
-        "## Where they differ most",
+        "## Where they differ most" if report.worst else "",
     ]
     for place in report.worst:
         table = candidates_table(place)

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from baker.ab.report import PassageReport
 
 _WIDTH, _HEIGHT = 400, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 388, 30, 192
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 378, 30, 192
 _SERIES = 6
 _BINS = 24
-_ROW = 22  # of a bar chart
+_ROUND = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+_ROW, _BAR_LEFT, _BAR_RIGHT = 22, 146, 312  # of the bar chart
 _LEAST_KL = 1e-9  # what is smaller, as 0, is drawn here
 
 
@@ -115,11 +116,12 @@ def same_until(passages: Sequence[PassageReport], title: str) -> ET.Element:
     for row, passage in enumerate(passages):
         top, steps = 6 + row * _ROW, len(passage.kl)
         same = passage.same_steps
-        end = _LEFT + 72 + (_RIGHT - _LEFT - 130) * same / steps
-        _rectangle(svg, "track", (_LEFT + 72, top, _RIGHT - 58, top + _ROW - 7))
-        _rectangle(svg, "bar s0", (_LEFT + 72, top, end, top + _ROW - 7))
-        _text(svg, _LEFT + 64, top + 13, passage.name[:14], "end")
-        _text(svg, _RIGHT - 52, top + 13, "all" if same == steps else f"{same} of {steps}", "start")
+        end = _BAR_LEFT + (_BAR_RIGHT - _BAR_LEFT) * same / steps
+        _rectangle(svg, "track", (_BAR_LEFT, top, _BAR_RIGHT, top + _ROW - 7))
+        _rectangle(svg, "bar s0", (_BAR_LEFT, top, end, top + _ROW - 7))
+        _text(svg, _BAR_LEFT - 6, top + 13, passage.name[:18], "end")
+        said = "all" if same == steps else f"{same} of {steps}"
+        _text(svg, _BAR_RIGHT + 6, top + 13, said, "start")
     return svg
 
 
@@ -148,7 +150,7 @@ def _binned(positions: np.ndarray, values: np.ndarray) -> list[tuple[float, floa
 def _linear(most: int) -> Axis:
     """From 0 to a round number that is not below `most`."""
     step = 10 ** math.floor(math.log10(max(most, 1)))
-    high = next(step * factor for factor in (1, 2, 3, 4, 5, 6, 8, 10) if step * factor >= most)
+    high = next(step * factor for factor in _ROUND if step * factor >= most)
     ticks = tuple((at, f"{at:g}") for at in (0, high / 2, high))
     return Axis(low=0, high=high, ticks=ticks)
 

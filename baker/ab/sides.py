@@ -152,9 +152,17 @@ class RecordedSide:
 
 
 def greedy_answer(side: Side, prompt_ids: Sequence[int], steps: int) -> Iterator[Prediction]:
-    """What the side expects at each step of its own greedy answer, past any end of sequence."""
+    """What the side expects at each step of its own greedy answer, past any end of sequence.
+
+    Raises SideError if its best token is none that the vocabulary knows.
+    """
     read = list(prompt_ids)
     for _ in range(steps):
         prediction = side.after(read)
+        if prediction.greedy < 0:
+            raise SideError(
+                f"{side.about.name}: after {len(read)} tokens the best one has a text that is no "
+                "single token of the vocabulary, so the answer cannot be followed"
+            )
         yield prediction
         read.append(prediction.greedy)

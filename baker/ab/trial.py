@@ -76,7 +76,7 @@ def _read(
         found = measure(p, q, passage.token_ids[place])
         measured.append(found)
         is_first = first is None and not found.agree
-        is_worst = len(worst) < WORST or found.kl > worst[-1].kl
+        is_worst = found.kl > (worst[-1].kl if len(worst) == WORST else 0)
         if is_first or is_worst:
             kept = Candidates(passage=passage, place=place, kl=found.kl, rows=_candidates(p, q))
             first = kept if is_first else first

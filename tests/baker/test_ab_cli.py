@@ -178,6 +178,9 @@ def test_usage_errors_are_exit_code_2(
     assert "wanted B" in capsys.readouterr().err
     assert exit_code(monkeypatch, str(bundle), "b", "--record", str(tmp_path / "x")) == 2
     assert "there is no B" in capsys.readouterr().err
+    record = ("--record", str(tmp_path / "x"))
+    assert exit_code(monkeypatch, str(bundle), *record, "--answers", "0") == 2
+    assert "--answers 0 leaves none" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
 

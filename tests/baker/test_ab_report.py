@@ -258,8 +258,13 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(
     publish(report(), tmp_path)
     old = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def interrupted(*_: object, **__: object) -> int:
-        raise KeyboardInterrupt
+    written, write_text = [], Path.write_text
+
+    def interrupted(path: Path, text: str, encoding: str) -> int:
+        written.append(path.name)
+        if len(written) == len(old):
+            raise KeyboardInterrupt
+        return write_text(path, text, encoding)
 
     monkeypatch.setattr(Path, "write_text", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baker.ab.passages import Passage, answer_passage, recorded_passages
-from baker.ab.prediction import Full
+from baker.ab.prediction import Full, Top
 from baker.ab.recording import Best, Case, Recording
-from baker.ab.sides import ALL, About, ReaderSide, RecordedSide, SideError, greedy_answer
+from baker.ab.sides import ALL, About, LlamaSide, ReaderSide, RecordedSide, SideError, greedy_answer
 from baker.ab.trial import WORST, compare
 from server.runtime.base import read_prompt
 from server.runtime.fake import FakeRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from baker.ab.trial import Trial
 
@@ -66,7 +66,9 @@ def trial(a: ReaderSide | RecordedSide, b: ReaderSide | RecordedSide, *read: Pas
 
 @given(tokens, st.integers(1, 8))
 def test_a_side_differs_from_itself_nowhere(token_ids: tuple[int, ...], chunk: int) -> None:
-    (reading,) = trial(fake(), fake(chunk=chunk), text(token_ids)).readings
+    found = trial(fake(), fake(chunk=chunk), text(token_ids))
+    (reading,) = found.readings
+    assert found.worst == ()
     assert [found.kl for found in reading.measured] == [0] * (len(token_ids) - 1)
     assert reading.first_difference is None
 
@@ -88,11 +90,42 @@ def test_a_side_may_be_asked_for_anything_after_anything() -> None:
         np.testing.assert_array_equal(side.after(asked).logits, logits(asked))
 
 
+class InBatches(FakeRuntime):
+    """A reader that gives the logits after each token of a text at once, as llama.cpp does."""
+
+    def logits_after_each(self, read: Sequence[int], first: int) -> Iterator[np.ndarray]:
+        return (read_prompt(self, read[:end]) for end in range(first, len(read) + 1))
+
+
+@given(tokens, st.data())
+def test_llama_cpp_reads_a_text_in_batches_and_says_the_same(
+    token_ids: tuple[int, ...], data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(1, len(token_ids) - 1))
+    runtime: Any = InBatches(vocab_size=VOCAB, context=64)
+    side = LlamaSide(runtime, ABOUT)
+    for _ in range(2):
+        batches = [one.logits for one in side.read(token_ids, start)]
+        steps = [one.logits for one in fake().read(token_ids, start)]
+        np.testing.assert_array_equal(batches, steps)
+        np.testing.assert_array_equal(side.after(token_ids).logits, logits(token_ids))
+
+
 def test_each_step_of_an_answer_is_the_best_token() -> None:
     read = [2, 7]
     for prediction in greedy_answer(fake(), (2, 7), 6):
         assert prediction.greedy == int(np.argmax(logits(read)))
         read.append(prediction.greedy)
+
+
+def test_an_answer_that_nobody_can_spell_is_refused() -> None:
+    class Unknown(ReaderSide):
+        def after(self, *_: object) -> Any:
+            return Top((-1, 3), (-0.5, -1.0))
+
+    side = Unknown(FakeRuntime(vocab_size=VOCAB, context=64), ABOUT, None)
+    with pytest.raises(SideError, match="fake: after 2 tokens the best one has a text"):
+        next(greedy_answer(side, (1, 2), 3))
 
 
 @given(st.integers(0, 5), st.integers(0, VOCAB - 1))
@@ -140,6 +173,19 @@ def test_the_worst_places_are_kept_with_both_sides_candidates() -> None:
     for token, ours, _ in worst.rows:
         assert ours == pytest.approx(float(a[token]))
     assert {token for token, _, _ in worst.rows} >= set(np.argsort(-a)[:5])
+
+
+def test_of_many_differences_the_first_is_kept() -> None:
+    class Other(ReaderSide):
+        def after(self, token_ids: Sequence[int]) -> Full:
+            return super().after([(token + 1) % VOCAB for token in token_ids])
+
+    other = Other(FakeRuntime(vocab_size=VOCAB, context=64), ABOUT, None)
+    (reading,) = trial(fake(), other, text(tuple(range(20)))).readings
+    differs = [place for place, found in enumerate(reading.measured, start=1) if not found.agree]
+    assert len(differs) > 10
+    assert reading.first_difference is not None
+    assert reading.first_difference.place == differs[0]
 
 
 def test_a_side_without_numbers_is_named_with_the_place() -> None:
