@@ -81,6 +81,7 @@ def bake(order: Order, progress: Progress) -> Path:
             precision=defaults.precision,
             prefill_tokens=defaults.prefill_tokens,
             decode_batches=recipe.decode_batches(defaults.slots),
+            verify_tokens=recipe.VERIFY_TOKENS,
         )
         program = architecture.program(config, options)
     asked = Asked(

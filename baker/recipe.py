@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # The golden prompts and their continuations must fit.
 _LEAST_CONTEXT = 64
 _SUFFIX = ".toml"
+# Sizes of the verify entry points. Four tokens take little longer than one; eight would pay only in
+# a text that is copied word for word, and take the compiler as long again.
+VERIFY_TOKENS = (4,)
 
 
 class RecipeError(Exception):

@@ -208,3 +208,27 @@ def test_batch_mates_change_no_bit(
         for ahead in range(3):
             for slot, row in zip(slots, step(slots, ahead), strict=True):
                 np.testing.assert_array_equal(row, alone[slot, ahead])
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16", "int8"])
+def test_a_verify_has_the_bits_of_as_many_decodes(
+    bundles: Bundles, tokens: list[int], precision: str
+) -> None:
+    """At the start, at the window's edge and where its ring wraps; whatever was guessed before."""
+    _, runtime = open_bundle(bundles[precision], threads=None)
+    most = max(runtime.verify_tokens)
+    done = 0
+    for length in (5, 510, 636):
+        for slot in (0, 1):
+            for start in range(done, length, runtime.chunk):
+                stop = min(start + runtime.chunk, length)
+                runtime.prefill(slot, tokens[start:stop], start)
+        done = length + 2 * most
+        alone = [runtime.decode([0], [tokens[at]], [at])[0] for at in range(length, done)]
+        for at in range(length, done, most):
+            guesses = (tokens[at : at + 2] + [7] * most)[:most]
+            wrong = list(runtime.verify(1, guesses, at))
+            right = list(runtime.verify(1, tokens[at + 1 : at + most], at + 1))
+            for row, expected in zip([*wrong[:2], *right[1:]], alone[at - length :], strict=False):
+                np.testing.assert_array_equal(row, expected)
+            assert len(right) == most - 1

@@ -1,0 +1,174 @@
+"""What guessing tokens from the prompt and the answer brings, by kind of text: tokens a second.
+
+    python -m benchmarks.speculation gemma3-270m --rounds 3 --json figures.json
+
+Each answer is made with and without guesses, in turn, by one engine and the same seed; a difference
+in a token or a log-probability ends the run. A second table says how many tokens were guessed for
+each token of an answer, and how many of the guesses were right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.report import Figure, look_at_machine, physical_cores, print_table, write_json
+from models.bundle import TOKENIZER
+from server.engine.engine import Engine
+from server.engine.generation import Request, Token
+from server.engine.lookup import Costs
+from server.engine.sampler import SamplingOptions
+from server.runtime.load import open_bundle
+from server.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.report import Rounds
+
+_CODE = """def total_price(items, tax):
+    result = 0
+    for item in items:
+        if item.quantity < 1:
+            raise ValueError("quantity must be positive")
+        result = result + item.price * item.quantity
+    return result * (1 + tax)
+"""
+_TEXT = (
+    "The lighthouse on the northern cape was built in 1871, after three ships had been lost in one "
+    "winter. Its keeper, Anna Lindqvist, tended the lamp for forty-one years and wrote down the "
+    "weather every evening. Her notebooks are kept in the harbour museum, where visitors may read "
+    "them on the first Sunday of each month."
+)
+PROMPTS = {
+    "code editing": f"The function:\n\n{_CODE}\nThe same function with the parameter items renamed "
+    "to products:\n\ndef total_price(products, tax):\n",
+    "quoting": f"{_TEXT}\n\nThe same text again, word for word:\n\nThe lighthouse",
+    "summarising": f"{_TEXT}\n\nA summary of the text about the lighthouse, its keeper Anna "
+    "Lindqvist and her notebooks:\n\n",
+    "prose": "Once upon a time, in a small village by the sea, there lived",
+    "questions": "Question: Why is the sky blue?\nAnswer:",
+}
+TEMPERATURES = (0.0, 0.8)
+SEED = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What came: ids with log-probabilities; how fast; tokens that were guessed, and were right."""
+
+    tokens: tuple[object, ...]
+    rate: float
+    drafted: int
+    accepted: int
+
+
+class Bench:
+    """A bundle and two engines on it, of which one works at a time."""
+
+    def __init__(self, bundle: Path, threads: int, max_tokens: int) -> None:
+        manifest, self._runtime = open_bundle(bundle, threads=threads)
+        if not self._runtime.verify_tokens:
+            raise SystemExit(f"{bundle} has no entry point that verifies: bake it again")
+        self._tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
+        self._eos = manifest.special_tokens.eos
+        self._max_tokens = max_tokens
+        self._costs = Costs(self._runtime.verify_tokens)
+
+    def answer(self, prompt: str, temperature: float, *, guess: bool) -> Answer:
+        """One answer, with guesses or without."""
+        engine = Engine(
+            self._runtime, eos=self._eos, queue_limit=1, costs=self._costs if guess else None
+        )
+        engine.start()
+        try:
+            tokens = asyncio.run(self._tokens(engine, prompt, temperature))
+        finally:
+            engine.close()
+        seconds = tokens[-1].at - tokens[0].at
+        return Answer(
+            tokens=tuple((token.id, token.logprobs) for token in tokens),
+            rate=(len(tokens) - 1) / seconds if seconds else 0.0,
+            drafted=tokens[-1].drafted,
+            accepted=tokens[-1].accepted,
+        )
+
+    async def _tokens(self, engine: Engine, prompt: str, temperature: float) -> list[Token]:
+        request = Request(
+            prompt=self._tokenizer.encode(prompt),
+            max_tokens=self._max_tokens,
+            sampling=SamplingOptions(temperature=temperature, min_tokens=2),
+            seed=SEED,
+        )
+        with engine.submit(request) as generation:
+            return [event async for event in generation.events() if isinstance(event, Token)]
+
+
+def measure(bench: Bench, rounds: int) -> Iterator[tuple[str, Answer, Answer]]:
+    """The name of a text and its answers with guesses and without, one round after the other."""
+    for number in range(rounds):
+        for kind, prompt in PROMPTS.items():
+            for temperature in TEMPERATURES:
+                order = (True, False) if number % 2 else (False, True)
+                found = {guess: bench.answer(prompt, temperature, guess=guess) for guess in order}
+                if found[True].tokens != found[False].tokens:
+                    raise SystemExit(f"{kind} at {temperature}: the answers differ")
+                yield f"{kind}, temperature {temperature:g}", found[True], found[False]
+
+
+def main() -> None:
+    """Print the tables, and write JSON if asked to."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=physical_cores())
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    machine = look_at_machine(arguments.threads)
+    bench = Bench(arguments.bundle, arguments.threads, arguments.max_tokens)
+    bench.answer(PROMPTS["quoting"], 0.0, guess=True)  # the first calls are slow
+    found: dict[str, list[tuple[Answer, Answer]]] = {}
+    for name, guessed, plain in measure(bench, arguments.rounds):
+        found.setdefault(name, []).append((guessed, plain))
+    measured: dict[str, Rounds] = {
+        side: [
+            {name: pairs[number][place].rate for name, pairs in found.items()}
+            for number in range(arguments.rounds)
+        ]
+        for place, side in enumerate(("lookup", "off"))
+    }
+    figures = [Figure(name, f"{name}, tokens/s", more_is_better=True) for name in found]
+    print_table(f"{arguments.bundle} on {machine}", figures, measured)
+    guesses = _guesses(found)
+    if arguments.json:
+        write_json(arguments.json, machine, rounds=measured, guesses=guesses)
+
+
+def _guesses(found: dict[str, list[tuple[Answer, Answer]]]) -> dict[str, dict[str, float]]:
+    """Print, by text, guesses for a token and the share that was right; the medians."""
+    table = Table("", "tokens", "guessed for a token", "right", box=None)
+    medians: dict[str, dict[str, float]] = {}
+    for name, pairs in found.items():
+        answers = [guessed for guessed, _ in pairs]
+        tokens = len(answers[0].tokens)
+        drafted = statistics.median(answer.drafted for answer in answers)
+        accepted = statistics.median(answer.accepted for answer in answers)
+        medians[name] = {"tokens": tokens, "drafted": drafted, "accepted": accepted}
+        right = f"{accepted / drafted:.0%}" if drafted else "-"
+        table.add_row(name, str(tokens), f"{drafted / tokens:.2f}", right)
+    Console().print(table)
+    return medians
+
+
+if __name__ == "__main__":
+    main()
