@@ -79,7 +79,7 @@ class Compilation:
         """
         self.compiler = compiler_for(target)
         self._objects = tempfile.TemporaryDirectory(prefix="kernels.")
-        build(kernels, target, Path(self._objects.name))
+        self.kernels = build(kernels, target, Path(self._objects.name))
         where = f"--iree-hal-executable-object-search-path={self._objects.name}"
         phase = () if until == "vmfb" else (f"--compile-to={until}",)
         command = [find_tool("iree-compile"), *self.compiler.flags, where, *phase, str(source)]

@@ -80,6 +80,7 @@ def _model_rows(manifest: Manifest) -> list[tuple[str, ...]]:
         ("precision", manifest.precision),
         ("target", f"{manifest.target.name} ({manifest.target.triple}, {manifest.target.cpu})"),
         ("needs", " ".join(manifest.target.features)),
+        ("kernels", manifest.provenance.kernels.text),
         (
             "weights",
             f"{_statistic(manifest, 'weights_bytes'):,} bytes in "

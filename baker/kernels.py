@@ -6,11 +6,13 @@ machine without a toolchain. This is the only file that runs it.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from importlib.metadata import version
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
+
+from models.bundle import Kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,18 +40,17 @@ FLAGS = (
     "-fno-sanitize=all",
 )
 
+# What dot.h writes into an object.
+_DOT_NAME = re.compile(rb"hearth dot: ([a-z0-9]+)\0")
+
 
 class KernelError(Exception):
     """A kernel does not compile, which is Hearth's fault; the message is clang's."""
 
 
-def tool_version() -> str:
-    """The version of the package that has the C compiler."""
-    return version(PACKAGE)
-
-
-def build(names: Iterable[str], target: Target, folder: Path) -> None:
-    """Write NAME.o for each kernel into a folder; raises KernelError."""
+def build(names: Iterable[str], target: Target, folder: Path) -> Kernels:
+    """Write NAME.o for each kernel into a folder; what was built. Raises KernelError."""
+    names = tuple(names)
     machine = target.triple.partition("-")[0]
     cpu = "native" if target.cpu == "host" else target.cpu.replace("-", "_")
     command = [sys.executable, "-m", PACKAGE, "cc", "-target", f"{machine}-linux-gnu"]
@@ -64,3 +65,16 @@ def build(names: Iterable[str], target: Target, folder: Path) -> None:
             )
             if done.returncode:
                 raise KernelError(f"{name}.c does not compile: {done.stderr[:2000]}")
+    objects = (folder / f"{name}.o" for name in names)
+    return Kernels(names=names, instructions=instructions(file.read_bytes() for file in objects))
+
+
+def instructions(objects: Iterable[bytes]) -> str | None:
+    """The instruction set for which dot.h was compiled, as the objects themselves say it.
+
+    None if it is in none of them; raises KernelError if they differ.
+    """
+    found = {name.decode() for data in objects for name in _DOT_NAME.findall(data)}
+    if len(found) > 1:
+        raise KernelError(f"kernels of one program have different instructions: {sorted(found)}")
+    return next(iter(found), None)

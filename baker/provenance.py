@@ -11,17 +11,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from baker.kernels import PACKAGE
 from models.bundle import Hearth, SourceRecord, record_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from models.bundle import Kernels
 
 _PACKAGE = "hearth"
 _ROOT = Path(__file__).parent.parent
 # What of a checkout has a say in a bundle's bytes.
 _CODE = ("baker", "configs", "models", "server")
 # Packages that read weights, write files or compute golden values.
-_TOOLS = ("gguf", "iree-base-runtime", "ml_dtypes", "numpy", "safetensors", "tokenizers", "ziglang")
+_TOOLS = ("gguf", "iree-base-runtime", "ml_dtypes", "numpy", "safetensors", "tokenizers")
 
 
 def hearth() -> Hearth:
@@ -34,9 +37,10 @@ def hearth() -> Hearth:
     )
 
 
-def tools() -> dict[str, str]:
+def tools(kernels: Kernels) -> dict[str, str]:
     """Versions, by name, of what has a say in a bundle's bytes beside the compiler."""
-    return {"python": platform.python_version()} | {name: metadata.version(name) for name in _TOOLS}
+    names = (*_TOOLS, PACKAGE) if kernels.names else _TOOLS
+    return {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
 
 
 def source_records(paths: Iterable[Path], package: str | None) -> tuple[SourceRecord, ...]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from baker.weights.source import WeightSource
-    from models.bundle import Compiler, FileRecord, Target
+    from models.bundle import Compiler, FileRecord, Kernels, Target
     from models.dsl.graph import Graph
     from models.dsl.types import TensorType
     from models.program import StoredTensor
@@ -64,9 +64,10 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """What a program was compiled by, and the sha256 of its StableHLO text."""
+    """What a program was compiled by, with which kernels, and the sha256 of its StableHLO text."""
 
     compiler: Compiler
+    kernels: Kernels
     graph: str
 
 
@@ -81,7 +82,11 @@ def compiling(place: Place, graphs: Sequence[Graph]) -> Iterator[Compiled]:
         program = module_text(_MODULE, graphs, PARAMETER_SCOPE).encode()
         text.write_bytes(program)
     with Compilation(text, vmfb, place.target, kernels=kernels(graphs)) as compilation:
-        yield Compiled(compiler=compilation.compiler, graph=hashlib.sha256(program).hexdigest())
+        yield Compiled(
+            compiler=compilation.compiler,
+            kernels=compilation.kernels,
+            graph=hashlib.sha256(program).hexdigest(),
+        )
         with place.progress.stage("compile"):
             compilation.wait()
     text.unlink()
@@ -121,7 +126,8 @@ def provenance(asked: Asked, source: WeightSource, compiled: Compiled) -> Proven
         sources=source_records(source.files(), asked.package),
         graph=compiled.graph,
         compiler=compiled.compiler,
-        tools=tools(),
+        kernels=compiled.kernels,
+        tools=tools(compiled.kernels),
     )
 
 

@@ -13,6 +13,7 @@ from models.bundle.files import FileRecord
 __all__ = [
     "Compiler",
     "Hearth",
+    "Kernels",
     "Provenance",
     "SourceRecord",
 ]
@@ -33,6 +34,28 @@ class Compiler:
     name: str
     version: str
     flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernels:
+    """The C functions of ours in model.vmfb; the compiler made everything else.
+
+    `instructions` is the instruction set of their integer products: avx512vnni, avx2, dotprod, or
+    portable where the target has none of these. None if no function has such products.
+    """
+
+    names: tuple[str, ...]
+    instructions: str | None
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        if not self.names:
+            return "none of our own: all code is the compiler's"
+        names = ", ".join(self.names)
+        if self.instructions == "portable":
+            return f"{names} (portable: the target has no instructions for them, they are slow)"
+        return f"{names} ({self.instructions})" if self.instructions else names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +80,7 @@ class Provenance:
     sources   the files of weights, configuration and vocabulary
     graph     sha256 of the program's StableHLO, as text
     compiler  what made the program of it
+    kernels   what of the program it did not make
     tools     versions, by name, of what else has a say in the bytes
     """
 
@@ -66,4 +90,5 @@ class Provenance:
     sources: tuple[SourceRecord, ...]
     graph: str
     compiler: Compiler
+    kernels: Kernels
     tools: dict[str, str]

@@ -25,6 +25,15 @@ class GenerationSettings(BaseModel):
     n_ctx: int
 
 
+class Kernels(BaseModel):
+    """The functions of our own in the program; the compiler made everything else."""
+
+    names: list[str]
+    instructions: str | None = Field(
+        description="avx512vnni, avx2, dotprod, or portable: none of these. null without kernels."
+    )
+
+
 class Props(BaseModel):
     """What this server is. `bundle` is the bundle's digest, system_fingerprint of its answers."""
 
@@ -33,6 +42,7 @@ class Props(BaseModel):
     queue_limit: int
     model_alias: str
     model_ftype: str = Field(description="The precision of the weights.")
+    kernels: Kernels
     modalities: dict[str, bool]
     chat_template: str
     bos_token: str
@@ -66,6 +76,7 @@ async def props(service: Serving) -> Props:
     manifest, state = service.manifest, service.state()
     special = manifest.special_tokens
     name = service.tokenizer.name
+    kernels = manifest.provenance.kernels
     return Props(
         default_generation_settings=GenerationSettings(
             params=SamplingFields.model_validate({}).model_dump(mode="json"), n_ctx=manifest.context
@@ -74,6 +85,7 @@ async def props(service: Serving) -> Props:
         queue_limit=state.queue_limit,
         model_alias=service.name,
         model_ftype=manifest.precision,
+        kernels=Kernels(names=[*kernels.names], instructions=kernels.instructions),
         modalities={"vision": False, "audio": False},
         chat_template=service.chat_template,
         bos_token="" if special.bos is None else name(special.bos),

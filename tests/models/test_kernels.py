@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.kernels import FLAGS, PACKAGE, build
+from baker.kernels import FLAGS, PACKAGE, build, instructions
 from baker.targets import TARGET_NAMES, find_target
 from models import dsl
 from models.dsl import grouped
@@ -52,6 +52,7 @@ class Kernels:
         target = ["-target", "x86_64-linux-gnu", f"-mcpu={cpu}"]
         command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *ALONE]
         subprocess.run([*command, "-o", str(library), *files], check=True)
+        self.instructions = instructions([library.read_bytes()])
         self._library = ctypes.CDLL(str(library))
 
     def __call__(self, name: str, inputs: tuple[Array, ...], result: Array, **attrs: Any) -> Array:
@@ -89,6 +90,10 @@ def kernels(request: pytest.FixtureRequest, built: dict[str, Kernels]) -> Kernel
     if request.param not in built:
         pytest.skip(f"this CPU has no {request.param}")
     return built[request.param]
+
+
+def test_a_program_says_which_instructions_its_kernels_use(built: dict[str, Kernels]) -> None:
+    assert all(kernels.instructions == name for name, kernels in built.items())
 
 
 # --- linear_grouped

@@ -19,6 +19,7 @@ from models.bundle import (
     Golden,
     GoldenStep,
     Hearth,
+    Kernels,
     LanguageManifest,
     Provenance,
     SpecialTokens,
@@ -51,6 +52,7 @@ NOWHERE = Provenance(
     sources=(),
     graph="",
     compiler=Compiler(name="none", version="0", flags=()),
+    kernels=Kernels(names=("linear_grouped",), instructions="portable"),
     tools={},
 )
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]

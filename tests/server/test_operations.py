@@ -56,6 +56,9 @@ def test_props(client: httpx.Client) -> None:
     assert data["bos_token"] == "<bos>"
     assert data["build_info"] == f"hearth {version()}"
     assert data["chat_template"] == ""
+    # Slow kernels are said to be.
+    assert data["kernels"] == {"names": ["linear_grouped"], "instructions": "portable"}
+    assert client.get("/v1/bundle").json()["provenance"]["kernels"] == data["kernels"]
 
 
 def test_the_bundle_is_its_manifest(client: httpx.Client) -> None:

@@ -13,6 +13,7 @@ enum { ROWS = 16, GROUP = 32, QUAD = 4 };
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include <immintrin.h>
+#define DOT_NAME "avx512vnni"
 // vpdpbusd takes one side unsigned: 128 is added to the weights, so sums start at -128 * sum(x).
 #define DOT_START(sum) (-128 * (sum))
 INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
@@ -24,6 +25,7 @@ INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
 
 #elif defined(__AVX2__)
 #include <immintrin.h>
+#define DOT_NAME "avx2"
 #define DOT_START(sum) 0
 // vpmaddubsw takes one side unsigned: the weights' signs go to the activations. No value is -128,
 // so that no pair of products overflows 16 bits.
@@ -45,6 +47,7 @@ INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
 
 #elif defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>
+#define DOT_NAME "dotprod"
 #define DOT_START(sum) 0
 INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
     int32_t four;
@@ -59,6 +62,7 @@ INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
 }
 
 #else
+#define DOT_NAME "portable"
 #define DOT_START(sum) 0
 INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
     for (int row = 0; row < 16; row++)
@@ -66,5 +70,8 @@ INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
     return sums;
 }
 #endif
+
+// For the baker, which reads it in the object (baker/kernels.py).
+static const char dot_name[] __attribute__((used)) = "hearth dot: " DOT_NAME;
 
 #endif
