@@ -31,14 +31,8 @@ from baker.compile import Compilation, CompileError
 from baker.irpa import ArchiveWriter
 from baker.targets import find_target
 from benchmarks.gru_sides import ANSWER, Model, measure_apart
-from benchmarks.report import (
-    Figure,
-    Rounds,
-    look_at_machine,
-    physical_cores,
-    print_table,
-    write_json,
-)
+from benchmarks.report import look_at_machine, physical_cores, write_json
+from benchmarks.table import Figure, Rounds, print_table
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from models.dsl.evaluate import evaluate
 from models.dsl.stablehlo import module_text

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PATIENCE = 300  # seconds to load a model
+_INTERVAL = 0.02  # seconds between two requests to a server that does not answer yet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +33,11 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A server that answers."""
+    """A server that answers; `first_token` is the seconds from its start to its first token."""
 
     url: str
     pid: int
+    first_token: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ class ServerFailed(Exception):
 def running(server: Server) -> Iterator[Running]:
     """The server, once it has completed a prompt; ended with the block. Raises ServerFailed."""
     port = _free_port()
+    began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [*server.command, "--port", str(port)], stdout=log, stderr=subprocess.STDOUT
@@ -65,7 +68,7 @@ def running(server: Server) -> Iterator[Running]:
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip()[-1000:]
                 raise ServerFailed(f"{server.name} does not answer: {said or 'it said nothing'}")
-            yield Running(url=url, pid=process.pid)
+            yield Running(url=url, pid=process.pid, first_token=time.perf_counter() - began)
         finally:
             process.terminate()
             try:
@@ -111,10 +114,11 @@ def _free_port() -> int:
 def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
     """Whether it completes a prompt before it ends or patience does."""
     deadline = time.monotonic() + _PATIENCE
-    while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(httpx.TransportError):
-            body = {"prompt": "Hello", "max_tokens": 1}
-            if httpx.post(f"{url}/v1/completions", json=body, timeout=60).status_code == 200:
-                return True
-        time.sleep(0.1)
+    body = {"prompt": "Hello", "max_tokens": 1}
+    with httpx.Client(timeout=60) as client:
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(httpx.TransportError):
+                if client.post(f"{url}/v1/completions", json=body).status_code == 200:
+                    return True
+            time.sleep(_INTERVAL)
     return False

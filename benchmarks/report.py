@@ -1,6 +1,6 @@
-"""What the benchmarks write: the machine, a table of medians with ratios, a file of figures.
+"""Where and with what was measured, and the file of figures. Linux only.
 
-It knows figures by name, one dictionary a round, and not what they are figures of. Linux only.
+It knows the machine and the versions, and not what the figures are figures of: table.py shows them.
 """
 
 from __future__ import annotations
@@ -8,24 +8,18 @@ from __future__ import annotations
 import json
 import os
 import platform
-import statistics
-import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Column, Table
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from baker.provenance import hearth
 
-_WIDTH = 120  # of a table in a file or a pipe
-
-Rounds = list[dict[str, float]]
+_READ = 1 << 30  # bytes that are read to measure the bandwidth, far more than the caches hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +39,6 @@ class Machine:
         )
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A row of the table: the figure's name in a round, its label with the unit, what is better."""
-
-    name: str
-    label: str
-    more_is_better: bool = False
-
-
 def look_at_machine(threads: int) -> Machine:
     """This machine, as it is now."""
     load = os.getloadavg()[0]
@@ -61,7 +46,7 @@ def look_at_machine(threads: int) -> Machine:
         cpu=_cpu_name(),
         cores=physical_cores(),
         threads=threads,
-        read_bandwidth=_read_bandwidth(threads),
+        read_bandwidth=read_bandwidth(threads),
         load_before=load,
     )
 
@@ -86,48 +71,34 @@ def _cpu_name() -> str:
     return platform.machine()
 
 
-def _read_bandwidth(threads: int) -> float:
-    """GB/s of summing 1 GiB, far more than the caches hold, with that many threads; best of 5."""
-    parts = np.array_split(np.ones(1 << 28, np.float32), threads)
+def read_bandwidth(threads: int, size: int = _READ) -> float:
+    """GB/s at which that many threads read `size` bytes of memory, the best of 5.
+
+    Each finds the largest of its share of the words: NumPy does that with the CPU's vectors and
+    without the GIL, three times as fast in a core's cache as memory can be read.
+    """
+    parts = np.array_split(np.ones(size // 8, np.uint64), threads)
 
     def once() -> float:
         began = time.perf_counter()
-        workers = [threading.Thread(target=part.sum) for part in parts]
+        workers = [threading.Thread(target=part.max) for part in parts]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
-        return sum(part.nbytes for part in parts) / (time.perf_counter() - began) / 1e9
+        return size / (time.perf_counter() - began) / 1e9
 
     return max(once() for _ in range(5))
 
 
-def print_table(title: str, figures: Sequence[Figure], measured: Mapping[str, Rounds]) -> None:
-    """Medians with the smallest and largest of the rounds, and the first's over the second's."""
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    table = Table(Column(no_wrap=True), box=None, padding=(0, 1))
-    for name in measured:
-        table.add_column(name, justify="right")
-        table.add_column("min to max", style="dim")
-    if len(measured) == 2:
-        table.add_column("ratio", justify="right")
-    for figure in figures:
-        table.add_row(*_cells(figure, list(measured.values())))
-    console.print(title, highlight=False, soft_wrap=True)
-    console.print(table)
-    if len(measured) == 2:
-        console.print(f"ratio: {' / '.join(measured)}; * less is better", highlight=False)
-
-
-def _cells(figure: Figure, sides: list[Rounds]) -> list[str]:
-    columns = [[figures[figure.name] for figures in rounds] for rounds in sides]
-    medians = [statistics.median(column) for column in columns]
-    cells = [figure.label]
-    for median, column in zip(medians, columns, strict=True):
-        cells += [f"{median:.4g}", f"{min(column):.4g} to {max(column):.4g}"]
-    if len(medians) == 2 and medians[1]:
-        cells.append(f"{medians[0] / medians[1]:.2f}{' ' if figure.more_is_better else '*'}")
-    return cells
+def versions() -> dict[str, str]:
+    """Of Hearth, with the git revision where it is a checkout, and of IREE's runtime."""
+    ours = hearth()
+    if ours.revision is None:
+        said = ours.version
+    else:
+        said = f"{ours.version}, {ours.revision[:10]}{', modified' if ours.modified else ''}"
+    return {"hearth": said, "iree-base-runtime": metadata.version("iree-base-runtime")}
 
 
 def write_json(path: Path, machine: Machine, **data: Any) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.client import Answer, Prompts, RequestFailed, ask
-from benchmarks.report import Figure
+from benchmarks.table import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

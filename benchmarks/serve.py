@@ -1,13 +1,14 @@
 """Our server and llama-server on this machine under load, in turn: speed, latency, memory.
 
-    python -m benchmarks.serve BUNDLE --llama-cpp MODEL.gguf --llama-server PATH --json figures.json
+    python -m benchmarks.serve BUNDLE --llama-cpp MODEL.gguf --llama-server PATH \\
+        --json serve.json --markdown serve.md --plots docs/
     python -m benchmarks.serve BUNDLE --soak 30 --json soak.json
 
-Compare like with like: a bf16 bundle with a BF16 GGUF, an int8 bundle with a Q8_0 one. The servers
-get the same threads, slots, context and memory for prompts, and the same requests through the same
-route. Only one runs at a time, and each round is led by the other one. Without --llama-cpp only
-ours is measured. --soak lets ours serve a mix of requests for so many minutes and tells whether
-its memory grows. The client needs some of the processor, of both servers alike. Linux only.
+Compare like with like: a bf16 bundle with a BF16 GGUF, an int8-g32 bundle with a Q8_0 one. The
+servers get the same threads, slots, context and memory for prompts, and the same requests through
+the same route. Only one runs at a time, and each round is led by the other one. Without --llama-cpp
+only ours is measured. --soak lets ours serve a mix of requests for so many minutes and tells
+whether its memory grows. The client needs some of the processor, of both servers alike. Linux only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import argparse
 import asyncio
 import os
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import asdict
@@ -27,14 +27,7 @@ from rich.console import Console
 
 from benchmarks.client import Prompts, connect
 from benchmarks.processes import Running, Server, ServerFailed, resources, running
-from benchmarks.report import (
-    Figure,
-    Rounds,
-    look_at_machine,
-    physical_cores,
-    print_table,
-    write_json,
-)
+from benchmarks.report import look_at_machine, physical_cores, versions, write_json
 from benchmarks.scenarios import (
     HOT_FIGURES,
     LONG_FIGURES,
@@ -44,40 +37,22 @@ from benchmarks.scenarios import (
     throughput,
     throughput_figures,
 )
+from benchmarks.servers import hearth, llama_server, version_of
 from benchmarks.soak import FIGURES as SOAK_FIGURES
 from benchmarks.soak import soak
+from benchmarks.table import Figure, Rounds, markdown, medians, print_table
 from models.bundle import LanguageManifest, read_manifest_of
-from server.served import version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_CACHE_MB = 256  # for prompts that were read before, besides what is in the slots
+# What ours must reach with eight clients, of llama-server's tokens/s.
+_GOALS = {"8_rate": 1.8}
 _SERVER_FIGURES = (
     Figure("resident_before_mb", "resident before, MB"),
     Figure("resident_after_mb", "resident after, MB"),
     Figure("failed", "failed requests"),
 )
-
-
-def hearth(bundle: Path, threads: int) -> Server:
-    """Our server, of this environment."""
-    serve = str(Path(sys.executable).with_name("serve"))
-    limits = ("--threads", str(threads), "--cache-ram", f"{_CACHE_MB}MiB")
-    return Server(name="hearth", command=(serve, str(bundle), *limits))
-
-
-def llama_server(program: str, model: Path, manifest: LanguageManifest, threads: int) -> Server:
-    """llama-server with continuous batching, and the bundle's slots, each with its own context."""
-    flags = {
-        "-m": model,
-        "-np": manifest.slots,
-        "-c": manifest.slots * manifest.context,
-        "-t": threads,
-        "--cache-ram": _CACHE_MB,
-    }
-    options = [str(part) for pair in flags.items() for part in pair]
-    return Server(name="llama-server", command=(program, *options, "-cb", "-no-kvu", "--no-webui"))
 
 
 async def measure(
@@ -129,12 +104,6 @@ def run_rounds(
     return measured
 
 
-def version_of(program: str) -> str:
-    """What llama-server says of itself."""
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    return (said.stdout + said.stderr).partition("\n")[0]
-
-
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -150,6 +119,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", default="0", help="of the prompts")
     parser.add_argument("--soak", type=float, metavar="MINUTES")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table, for a document")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="needs matplotlib")
     return parser.parse_args()
 
 
@@ -157,23 +128,29 @@ def compare(arguments: argparse.Namespace) -> bool:
     """Measure, print the table, write the figures; whether no request failed."""
     manifest = read_manifest_of(arguments.bundle, LanguageManifest)
     servers = [hearth(arguments.bundle, arguments.threads)]
-    versions = {"hearth": version()}
+    used = versions()
     if arguments.llama_cpp is not None:
         program = shutil.which(arguments.llama_server) or sys.exit(
             f"serve: there is no {arguments.llama_server}: see --llama-server"
         )
-        servers.append(llama_server(program, arguments.llama_cpp, manifest, arguments.threads))
-        versions["llama-server"] = version_of(program)
+        theirs = llama_server(
+            program,
+            arguments.llama_cpp,
+            slots=manifest.slots,
+            context=manifest.context,
+            threads=arguments.threads,
+        )
+        servers.append(theirs)
+        used["llama-server"] = version_of(program)
     machine = look_at_machine(arguments.threads)
     measured = run_rounds(servers, arguments, Console(stderr=True))
-    rows = [row for number in arguments.clients for row in throughput_figures(number)]
     title = f"{machine}; {manifest.precision} bundle, medians of {arguments.rounds} rounds"
-    print_table(title, [*rows, *LONG_FIGURES, *HOT_FIGURES, *_SERVER_FIGURES], measured)
+    show(arguments, title, measured)
     if arguments.json is not None:
         write_json(
             arguments.json,
             machine,
-            versions=versions,
+            versions=used,
             commands={server.name: server.command for server in servers},
             precision=manifest.precision,
             seed=arguments.seed,
@@ -181,6 +158,28 @@ def compare(arguments: argparse.Namespace) -> bool:
             rounds=measured,
         )
     return not any(figures["failed"] for rounds in measured.values() for figures in rounds)
+
+
+def show(arguments: argparse.Namespace, title: str, measured: dict[str, Rounds]) -> None:
+    """Print the table, and write the Markdown and the plot that were asked for."""
+    throughputs = [row for number in arguments.clients for row in throughput_figures(number)]
+    figures = [*throughputs, *LONG_FIGURES, *HOT_FIGURES, *_SERVER_FIGURES]
+    print_table(title, figures, measured, _GOALS)
+    if arguments.markdown is not None:
+        text = f"{title}:\n\n{markdown(figures, measured, _GOALS)}"
+        arguments.markdown.write_text(text, encoding="utf-8")
+    if arguments.plots is not None:
+        from benchmarks.plots import Line, speed_by
+
+        lines = [
+            Line(
+                name=name,
+                ours=name == "hearth",
+                speeds={n: medians(rounds)[f"{n}_rate"] for n in arguments.clients},
+            )
+            for name, rounds in measured.items()
+        ]
+        speed_by(arguments.plots / "serve-clients.svg", lines, by="clients", what="all together")
 
 
 def run_soak(arguments: argparse.Namespace) -> bool:
@@ -199,7 +198,7 @@ def run_soak(arguments: argparse.Namespace) -> bool:
         write_json(
             arguments.json,
             machine,
-            versions={"hearth": version()},
+            versions=versions(),
             commands={server.name: server.command},
             minutes=arguments.soak,
             figures=soaked.figures(),

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.client import PATH, Prompts, RequestFailed, ask, body_of, connect
 from benchmarks.processes import resources
-from benchmarks.report import Figure
+from benchmarks.table import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

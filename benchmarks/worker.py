@@ -1,8 +1,8 @@
-"""Measure one engine in this process and print the figures as one line of JSON.
+"""Measure one engine in this process and print what was found as one line of JSON.
 
-Started by compare.py, a fresh process for every measurement, so that load time and memory are
-those of this engine alone. Both engines stand behind the Reader protocol and read the same token
-ids; nothing is sampled, and each call ends with the logits in an array of ours. Linux only.
+Started by decode.py, a fresh process for every measurement, so that load time and memory are those
+of this engine alone. Both engines stand behind the Reader protocol and read the same token ids;
+nothing is sampled, and each call ends with the logits in an array of ours. Linux only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import random
 import statistics
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,58 +25,106 @@ if TYPE_CHECKING:
     from server.runtime.base import Reader
 
 PROMPTS = (128, 512)  # tokens; measured up to the logits after the last
+DEPTHS = (128, 1024, 1900)  # tokens that have been read when decode is measured
+TOGETHER = 8  # sequences that are decoded together, at the first depth
 WARM_STEPS = 8  # decode steps before the clock starts
-STEPS = 64  # decode steps that are measured
+STEPS = 48  # decode steps that are measured
 REPETITIONS = 3  # of a prefill, of which the median counts
 _SLOT = 0
 
 
-def open_hearth(bundle: Path, context: int, threads: int) -> Reader:
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What was measured.
+
+    quantisation   the bundle's precision, or what llama.cpp calls the file's
+    weights_bytes  of all weights, each of which is read for a token: a model with tied embeddings
+                   reads the whole table as its output head
+    engine         with its version
+    """
+
+    quantisation: str
+    weights_bytes: int
+    engine: str
+
+
+def open_hearth(bundle: Path, context: int, threads: int) -> tuple[Reader, About]:
     """Our engine, with the checks that `serve` makes when it loads; the context is the bundle's."""
     from server.runtime.load import open_bundle
+    from server.served import version
 
     manifest, runtime = open_bundle(bundle, threads=threads)
     assert manifest.context == context, f"context {manifest.context}, not {context}"
-    return runtime
+    weights = manifest.statistics["weights_bytes"]
+    about = About(
+        quantisation=manifest.precision, weights_bytes=weights, engine=f"Hearth {version()}"
+    )
+    return runtime, about
 
 
-def open_llama(model: Path, context: int, threads: int) -> Reader:
+def open_llama(model: Path, context: int, threads: int) -> tuple[Reader, About]:
     """llama.cpp as it sets itself up, weights repacked for the CPU's best kernels."""
-    return LlamaCpp(model, context=context, threads=threads, profile=FASTEST)
+    runtime = LlamaCpp(model, context=context, threads=threads, profile=FASTEST)
+    about = About(
+        quantisation=runtime.quantisation,
+        weights_bytes=runtime.weights_bytes,
+        engine=f"llama-cpp-python {runtime.version}",
+    )
+    return runtime, about
 
 
-ENGINES: dict[str, Callable[[Path, int, int], Reader]] = {
+ENGINES: dict[str, Callable[[Path, int, int], tuple[Reader, About]]] = {
     "hearth": open_hearth,
     "llama.cpp": open_llama,
 }
 
 
 def measure(runtime: Reader, tokens: Sequence[int], begun: float) -> dict[str, float]:
-    """Prefill and decode; rates in tokens a second, times in seconds since `begun`."""
+    """Prefill and decode; rates in tokens a second, times in seconds since `begun`.
+
+    What the context is too short for is left out, and so is decoding together where a reader has
+    not the sequences for it.
+    """
     loaded = time.monotonic() - begun
     read_prompt(runtime, tokens[: PROMPTS[0]])
     figures = {"load_s": loaded, "first_token_s": time.monotonic() - begun}
     for size in PROMPTS:
-        seconds = statistics.median(
-            _seconds(lambda size=size: read_prompt(runtime, tokens[:size]))  # type: ignore[misc]
-            for _ in range(REPETITIONS)
-        )
-        figures[f"prefill_{size}"] = size / seconds
-    read_prompt(runtime, tokens[: PROMPTS[0]])
-    _decode(runtime, tokens, PROMPTS[0], WARM_STEPS)
-    start = PROMPTS[0] + WARM_STEPS
-    figures["decode"] = STEPS / _seconds(lambda: _decode(runtime, tokens, start, STEPS))
-    status = dict(
-        line.split(":", 1) for line in Path("/proc/self/status").read_text("utf-8").splitlines()
-    )
-    figures["resident_mb"] = int(status["VmRSS"].split()[0]) * 1024 / 1e6
-    figures["peak_mb"] = int(status["VmHWM"].split()[0]) * 1024 / 1e6
+        if size <= runtime.context:
+            figures[f"prefill_{size}"] = size / _prefill_seconds(runtime, tokens[:size])
+    for depth in DEPTHS:
+        if depth + STEPS <= runtime.context:
+            figures[f"decode_{depth}"] = _decode_rate(runtime, tokens, depth, 1)
+    figures |= _memory()  # with one slot in use
+    if min(runtime.slots, runtime.batch) >= TOGETHER:
+        figures["decode_together"] = _decode_rate(runtime, tokens, DEPTHS[0], TOGETHER)
     return figures
 
 
-def _decode(runtime: Reader, tokens: Sequence[int], start: int, steps: int) -> None:
-    for position in range(start, start + steps):
-        runtime.decode([_SLOT], [tokens[position]], [position])
+def _prefill_seconds(runtime: Reader, prompt: Sequence[int]) -> float:
+    seconds = (_seconds(lambda: read_prompt(runtime, prompt)) for _ in range(REPETITIONS))
+    return statistics.median(seconds)
+
+
+def _decode_rate(runtime: Reader, tokens: Sequence[int], depth: int, sequences: int) -> float:
+    """Tokens a second of so many sequences together, from `depth` on."""
+    slots = range(_SLOT, _SLOT + sequences)
+
+    def decode(positions: range) -> None:
+        for position in positions:
+            runtime.decode(slots, [tokens[position]] * sequences, [position] * sequences)
+
+    for slot in slots:
+        read_prompt(runtime, tokens[: depth - WARM_STEPS], slot=slot)
+    decode(range(depth - WARM_STEPS, depth))
+    return sequences * STEPS / _seconds(lambda: decode(range(depth, depth + STEPS)))
+
+
+def _memory() -> dict[str, float]:
+    status = dict(
+        line.split(":", 1) for line in Path("/proc/self/status").read_text("utf-8").splitlines()
+    )
+    sizes = {"resident_mb": "VmRSS", "peak_mb": "VmHWM"}
+    return {name: int(status[key].split()[0]) * 1024 / 1e6 for name, key in sizes.items()}
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -93,11 +142,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--begun", type=float, required=True, help="time.monotonic() at the start")
     arguments = parser.parse_args()
-    runtime = ENGINES[arguments.engine](arguments.model, arguments.context, arguments.threads)
+    opened = ENGINES[arguments.engine](arguments.model, arguments.context, arguments.threads)
+    runtime, about = opened
     numbers = random.Random(0)
-    tokens = [numbers.randrange(1000, runtime.vocab_size) for _ in range(max(PROMPTS))]
+    tokens = [numbers.randrange(1000, runtime.vocab_size) for _ in range(DEPTHS[-1] + STEPS)]
     figures = measure(runtime, tokens, arguments.begun)
-    print(json.dumps(figures))  # noqa: T201
+    print(json.dumps({"about": asdict(about), "figures": figures}))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ INSTALL = "pip install 'hearth[ab]' (llama-cpp-python, which is built from sourc
 _CHUNK = 512
 # Tokens per call that gives logits after each of them: a megabyte a token, for Gemma.
 _ROWS = 64
+_DESCRIPTION = 128  # bytes, more than a model's description has
 
 
 class LlamaError(Exception):
@@ -81,6 +82,18 @@ class LlamaCpp:
     def version(self) -> str:
         """The version of llama-cpp-python."""
         return str(self._api.__version__)
+
+    @property
+    def quantisation(self) -> str:
+        """How llama.cpp calls the format of the file's weights, as Q8_0."""
+        text = ctypes.create_string_buffer(_DESCRIPTION)
+        self._api.llama_model_desc(self._model, text, _DESCRIPTION)
+        return text.value.decode().split(" ", 2)[-1]  # behind the architecture and the size
+
+    @property
+    def weights_bytes(self) -> int:
+        """The size of all weights, as they are in the file."""
+        return int(self._api.llama_model_size(self._model))
 
     @property
     def vocab_size(self) -> int:

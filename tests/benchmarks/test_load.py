@@ -107,7 +107,7 @@ def test_what_fails_is_counted_and_ends_nothing() -> None:
 
 
 def test_a_soak_of_a_sound_server_meets_nothing_unexpected(url: str) -> None:
-    soaked = asyncio.run(soak(Running(url=url, pid=os.getpid()), 1, "test"))
+    soaked = asyncio.run(soak(Running(url=url, pid=os.getpid(), first_token=0), 1, "test"))
     assert soaked.unexpected == ()
     assert soaked.healthy
     assert len(soaked.requests) > 3
@@ -115,7 +115,9 @@ def test_a_soak_of_a_sound_server_meets_nothing_unexpected(url: str) -> None:
 
 
 def test_a_soak_sees_a_server_that_refuses_everything(url: str) -> None:
-    soaked = asyncio.run(soak(Running(url=f"{url}/nowhere", pid=os.getpid()), 0.2, "test"))
+    soaked = asyncio.run(
+        soak(Running(url=f"{url}/nowhere", pid=os.getpid(), first_token=0), 0.2, "test")
+    )
     assert soaked.unexpected
     assert not soaked.healthy
 

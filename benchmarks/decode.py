@@ -1,0 +1,279 @@
+"""Our bundles and llama.cpp's files on this machine, interleaved: speed, start, memory.
+
+    python -m benchmarks.decode --pair gemma3-270m-int8-g32=q8_0.gguf \\
+        --pair gemma3-270m-bf16=bf16.gguf --kl kl/*/report.json --llama-server PATH \\
+        --json decode.json --markdown decode.md --plots docs/
+
+A pair is a bundle and the file of the same quality that it is measured against; --alone measures
+and draws another bundle or file. Every measurement is a fresh process (worker.py), the models take
+turns, and each round goes the other way through them, so that a busy neighbour hits all. Then each
+is served: the time from the start to the first token of an answer, files in the page cache, and the
+memory after it, with one slot in use. llama.cpp's is llama-server's, with one slot.
+
+Before each round the machine's read bandwidth is measured. It bounds decoding, which reads all
+weights for a token; the caches come on top. What `ab F32.gguf MODEL` found is read by --kl.
+llama.cpp may live in another environment: --llama-python names its interpreter. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from baker.ab.report import Report
+from benchmarks.processes import ServerFailed
+from benchmarks.report import Machine, look_at_machine, physical_cores, versions, write_json
+from benchmarks.servers import version_of
+from benchmarks.table import Figure, Rounds, markdown, medians, print_table, rows
+from benchmarks.turns import DECODE, Bench, BenchmarkError, Found, Model, run_rounds
+from benchmarks.worker import DEPTHS, PROMPTS, TOGETHER
+from models.bundle import BundleError, LanguageManifest, read_manifest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FIGURES = (
+    Figure(DECODE, "decode, tokens/s", more_is_better=True),
+    Figure("weights_mb", "weights read for a token, MB"),
+    Figure("limit_percent", "of the bandwidth's limit, %", more_is_better=True),
+    *(
+        Figure(f"decode_{n}", f"decode after {n}, tokens/s", more_is_better=True)
+        for n in DEPTHS[1:]
+    ),
+    Figure("decode_together", f"{TOGETHER} sequences together, tokens/s", more_is_better=True),
+    *(Figure(f"prefill_{n}", f"prefill of {n}, tokens/s", more_is_better=True) for n in PROMPTS),
+    Figure("load_s", "loaded, s"),
+    Figure("first_token_s", "first token, s"),
+    Figure("resident_mb", "resident, MB"),
+    Figure("peak_mb", "peak, MB"),
+    Figure("served_first_s", "served: start to first token, s"),
+    Figure("served_mb", "served: resident, MB"),
+    Figure("kl", "mean KL divergence, nats"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a build must reach against llama.cpp's: at a mean KL of at most `kl`, the ratios."""
+
+    kl: float
+    ratios: Mapping[str, float]
+
+
+# By llama.cpp's name for the file: the best of its formats at that quality.
+TARGETS = {
+    "Q8_0": Target(
+        kl=0.0035,
+        ratios={DECODE: 1.5, "prefill_512": 2, "served_first_s": 0.7, "served_mb": 0.8},
+    ),
+    "BF16": Target(kl=0.0002, ratios={DECODE: 1.1}),
+}
+
+
+def read_kl(reports: Sequence[Path], models: Sequence[Model]) -> dict[str, float]:
+    """The mean KL divergence of models on texts, by name, from what `ab` wrote.
+
+    Raises BenchmarkError for a report that cannot be read, has no texts, or is of another model,
+    and if the reports have not all the same reference.
+    """
+    names = [model.name for model in models]
+    references, kl = set(), {}
+    for path in reports:
+        try:
+            report = Report.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise BenchmarkError(f"{path}: wanted a report.json of `ab`: {error}") from error
+        name = Path(report.b.name).name
+        if name not in names or report.texts is None:
+            raise BenchmarkError(
+                f"{path}: {name} on {'answers' if report.texts is None else 'texts'}, "
+                f"wanted one of {', '.join(names)} on texts"
+            )
+        references.add(Path(report.a.name).name)
+        kl[name] = report.texts.kl_mean
+    if len(references) > 1:
+        raise BenchmarkError(f"references {', '.join(sorted(references))}, wanted the same in all")
+    return kl
+
+
+def pair_of(text: str) -> tuple[Model, Model]:
+    """BUNDLE=FILE.gguf."""
+    ours, equals, theirs = text.rpartition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}, wanted BUNDLE=FILE.gguf")
+    pair = model_of(ours), model_of(theirs)
+    if not pair[0].ours or pair[1].ours:
+        raise argparse.ArgumentTypeError(f"{text}, wanted a bundle's folder and a file")
+    return pair
+
+
+def model_of(text: str) -> Model:
+    """A bundle's folder or a file."""
+    if not Path(text).exists():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such bundle or file")
+    return Model(path=Path(text))
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--pair", type=pair_of, action="append", default=[], metavar="BUNDLE=FILE.gguf"
+    )
+    parser.add_argument("--alone", type=model_of, action="append", default=[], metavar="MODEL")
+    parser.add_argument("--kl", type=Path, nargs="+", default=[], metavar="report.json")
+    parser.add_argument("--llama-python", default=sys.executable, metavar="PATH")
+    parser.add_argument("--llama-server", metavar="PATH", help="else only ours is served")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=physical_cores(), help="of all engines")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, for a document")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="needs matplotlib")
+    return parser.parse_args()
+
+
+def distinct(models: Sequence[Model]) -> list[Model]:
+    """The models, each once; raises BenchmarkError if two have one name."""
+    by_name = {model.name: model for model in models}
+    for model in models:
+        if by_name[model.name].path.resolve() != model.path.resolve():
+            raise BenchmarkError(f"{model.path}, {by_name[model.name].path}: wanted other names")
+    return list(by_name.values())
+
+
+def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> Bench:
+    """How to measure these models; raises BenchmarkError or BundleError."""
+    contexts = {
+        read_manifest_of(model.path, LanguageManifest).context for model in models if model.ours
+    }
+    if len(contexts) != 1:
+        raise BenchmarkError(f"bundles with the contexts {sorted(contexts)}, wanted one for all")
+    server = arguments.llama_server
+    if server is not None and shutil.which(server) is None:
+        raise BenchmarkError(f"there is no {server}: see --llama-server")
+    return Bench(
+        python=arguments.llama_python,
+        server=server and shutil.which(server),
+        threads=arguments.threads,
+        context=contexts.pop(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A table: a pair of models with what the first must reach, or one that stands alone."""
+
+    title: str
+    measured: dict[str, Rounds]
+    goals: Mapping[str, float]
+
+
+def section(models: Sequence[Model], found: Found, kl: Mapping[str, float]) -> Section:
+    """The table of a pair, ours first, or of a model alone."""
+    measured = {found.heading(model): found.rounds[model.name] for model in models}
+    target = TARGETS.get(found.about[models[-1].name].quantisation) if len(models) == 2 else None
+    title = " against ".join(measured)
+    if target is None:
+        return Section(title=title, measured=measured, goals={})
+    known = kl.get(models[0].name)
+    quality = "unknown: see --kl" if known is None else f"{known:.2g}"
+    title += f"; mean KL divergence {quality}, the goals are for at most {target.kl:g}"
+    return Section(title=title, measured=measured, goals=target.ratios)
+
+
+def write_plots(folder: Path, models: Sequence[Model], found: Found) -> None:
+    """decode-kl.svg, where a KL is known, and decode-context.svg, of medians."""
+    from benchmarks.plots import Line, Point, speed_against_kl, speed_by
+
+    median = {model.name: medians(found.rounds[model.name]) for model in models}
+    points = [
+        Point(
+            name=found.about[model.name].quantisation,
+            ours=model.ours,
+            kl=median[model.name]["kl"],
+            speed=median[model.name][DECODE],
+        )
+        for model in models
+        if "kl" in median[model.name]
+    ]
+    if points:
+        speed_against_kl(folder / "decode-kl.svg", points)
+    lines = [
+        Line(
+            name=found.heading(model),
+            ours=model.ours,
+            speeds={
+                depth: median[model.name][f"decode_{depth}"]
+                for depth in DEPTHS
+                if f"decode_{depth}" in median[model.name]
+            },
+        )
+        for model in models
+    ]
+    speed_by(folder / "decode-context.svg", lines, by="tokens in the context", what="decode")
+
+
+def write_files(
+    arguments: argparse.Namespace, machine: Machine, found: Found, sections: Sequence[Section]
+) -> None:
+    """What --json and --markdown ask for."""
+    if arguments.markdown is not None:
+        tables = [
+            f"{one.title}:\n\n{markdown(FIGURES, one.measured, one.goals)}" for one in sections
+        ]
+        arguments.markdown.write_text("\n".join([f"{machine}\n", *tables]), encoding="utf-8")
+    if arguments.json is not None:
+        write_json(
+            arguments.json,
+            machine,
+            versions=versions() | served_by(arguments.llama_server),
+            models={name: asdict(about) for name, about in found.about.items()},
+            ratios={
+                one.title: {
+                    row.figure.name: {"ratio": row.ratio, "goal": row.goal, "met": row.met}
+                    for row in rows(FIGURES, one.measured, one.goals)
+                    if row.ratio is not None
+                }
+                for one in sections
+            },
+            rounds=found.rounds,
+        )
+
+
+def served_by(program: str | None) -> dict[str, str]:
+    """The version of llama-server, if there is one."""
+    return {} if program is None else {"llama-server": version_of(program)}
+
+
+def main() -> None:
+    """Measure, print the tables, write what was asked for."""
+    arguments = options()
+    groups = [*arguments.pair, *((model,) for model in arguments.alone)]
+    try:
+        models = distinct([model for group in groups for model in group])
+        bench = bench_of(arguments, models)
+        kl = read_kl(arguments.kl, models)
+        machine = look_at_machine(bench.threads)
+        found = run_rounds(models, bench, arguments.rounds, kl, Console(stderr=True))
+    except (BenchmarkError, BundleError, ServerFailed) as error:
+        sys.exit(f"decode: {error}")
+    sections = [section(group, found, kl) for group in groups]
+    Console().print(f"{machine}; medians of {arguments.rounds} rounds", highlight=False)
+    for one in sections:
+        print_table(one.title, FIGURES, one.measured, one.goals)
+    write_files(arguments, machine, found, sections)
+    if arguments.plots is not None:
+        write_plots(arguments.plots, models, found)
+
+
+if __name__ == "__main__":
+    main()

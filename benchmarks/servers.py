@@ -1,0 +1,37 @@
+"""The command lines of our server and of llama-server, set up alike."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.processes import Server
+
+_CACHE_MB = 256  # for prompts that were read before, besides what is in the slots
+
+
+def hearth(bundle: Path, threads: int) -> Server:
+    """Our server, of this environment."""
+    serve = str(Path(sys.executable).with_name("serve"))
+    limits = ("--threads", str(threads), "--cache-ram", f"{_CACHE_MB}MiB")
+    return Server(name="hearth", command=(serve, str(bundle), *limits))
+
+
+def llama_server(program: str, model: Path, *, slots: int, context: int, threads: int) -> Server:
+    """llama-server with continuous batching, each slot with a context of its own."""
+    flags = {
+        "-m": model,
+        "-np": slots,
+        "-c": slots * context,
+        "-t": threads,
+        "--cache-ram": _CACHE_MB,
+    }
+    options = [str(part) for pair in flags.items() for part in pair]
+    return Server(name="llama-server", command=(program, *options, "-cb", "-no-kvu", "--no-webui"))
+
+
+def version_of(program: str) -> str:
+    """What llama-server says of itself."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return (said.stdout + said.stderr).partition("\n")[0]

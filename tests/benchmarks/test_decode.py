@@ -1,0 +1,140 @@
+"""The decode benchmark: what a worker measures, the bandwidth's limit, what `ab` found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks.decode import FIGURES, TARGETS, distinct, pair_of, read_kl, section
+from benchmarks.report import read_bandwidth
+from benchmarks.table import rows
+from benchmarks.turns import BenchmarkError, Found, Model, limit
+from benchmarks.worker import DEPTHS, PROMPTS, STEPS, TOGETHER, About, measure
+from server.runtime.fake import FakeRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TOKENS = [7] * (DEPTHS[-1] + STEPS)
+
+
+def test_a_worker_measures_all_that_a_reader_has_room_for() -> None:
+    whole = FakeRuntime(
+        vocab_size=16, context=DEPTHS[-1] + STEPS, slots=TOGETHER, chunk=512, batch=TOGETHER
+    )
+    figures = measure(whole, TOKENS, time.monotonic())
+    shown = {figure.name for figure in FIGURES}
+    assert {f"decode_{n}" for n in DEPTHS} | {f"prefill_{n}" for n in PROMPTS} < set(figures)
+    assert shown - set(figures) == {
+        "weights_mb", "limit_percent", "served_first_s", "served_mb", "kl",
+    }  # fmt: skip
+    assert all(value > 0 for value in figures.values())
+    small = measure(FakeRuntime(vocab_size=16, context=200), TOKENS, time.monotonic())
+    assert set(figures) - set(small) == {
+        "prefill_512", "decode_1024", "decode_1900", "decode_together",
+    }  # fmt: skip
+
+
+def test_sequences_together_count_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def a_second(work: Callable[[], object]) -> float:
+        work()
+        return 1.0
+
+    monkeypatch.setattr("benchmarks.worker._seconds", a_second)
+    runtime = FakeRuntime(vocab_size=16, context=200, slots=TOGETHER, chunk=512, batch=TOGETHER)
+    figures = measure(runtime, TOKENS, time.monotonic())
+    assert figures["prefill_128"] == 128
+    assert figures["decode_128"] == STEPS
+    assert figures["decode_together"] == TOGETHER * STEPS
+
+
+def test_the_limit_is_reading_all_weights_for_a_token() -> None:
+    found = limit(weights_bytes=500_000_000, decode=30, bandwidth=20)
+    assert found == {"bandwidth": 20, "weights_mb": 500, "limit_percent": pytest.approx(75)}
+
+
+def test_bandwidth_is_read_from_memory() -> None:
+    found = read_bandwidth(threads=1, size=1 << 26)
+    assert 0.01 < found < 2000
+
+
+def report(path: Path, a: str, b: str, kl: float | None) -> Path:
+    """A report.json of `ab`, as short as one can be."""
+    side = {"kind": "llama.cpp", "gives": "all", "details": {}}
+    summary: dict[str, Any] = dict.fromkeys(
+        ("kl_error", "kl_median", "kl_p90", "kl_p99", "kl_max", "mean_difference",
+         "largest_difference", "perplexity_a", "perplexity_b", "mass_a", "mass_b"), 1.0
+    )  # fmt: skip
+    path.write_text(
+        json.dumps(
+            {
+                "made": "2025-01-01T00:00:00+00:00", "hearth": "0.1.0", "exact": True,
+                "a": {**side, "name": a}, "b": {**side, "name": b}, "computed": "exact",
+                "texts": kl and {**summary, "positions": 9, "agree": 9, "kl_mean": kl},
+                "answers": None, "passages": [], "worst": [], "notes": [], "failures": [],
+            }
+        )
+    )  # fmt: skip
+    return path
+
+
+def test_the_divergences_are_those_of_the_models_by_name(tmp_path: Path) -> None:
+    models = [Model(path=tmp_path / name) for name in ("int8", "q8.gguf")]
+    ours = report(tmp_path / "1.json", "/a/f32.gguf", "bundles/int8/", 0.01)
+    theirs = report(tmp_path / "2.json", "f32.gguf", "/b/q8.gguf", 0.003)
+    assert read_kl([ours, theirs], models) == {"int8": 0.01, "q8.gguf": 0.003}
+    refused = {
+        "wanted one of int8, q8.gguf": report(tmp_path / "3.json", "f32.gguf", "int4", 1.0),
+        "int8 on answers": report(tmp_path / "4.json", "f32.gguf", "int8", None),
+        "wanted the same": report(tmp_path / "5.json", "bf16.gguf", "int8", 1.0),
+        r"wanted a report.json of `ab`": tmp_path / "none.json",
+    }
+    for message, path in refused.items():
+        with pytest.raises(BenchmarkError, match=message):
+            read_kl([theirs, path], models)
+
+
+def test_models_have_names_of_their_own(tmp_path: Path) -> None:
+    one, other = (Model(path=tmp_path / folder / "q8.gguf") for folder in "ab")
+    assert distinct([one, one]) == [one]
+    with pytest.raises(BenchmarkError, match="wanted other names"):
+        distinct([one, other])
+
+
+def test_a_pair_is_a_bundle_and_a_file(tmp_path: Path) -> None:
+    (tmp_path / "int8").mkdir()
+    (tmp_path / "q8.gguf").touch()
+    ours, theirs = pair_of(f"{tmp_path}/int8={tmp_path}/q8.gguf")
+    assert (ours.name, ours.ours, theirs.name, theirs.ours) == ("int8", True, "q8.gguf", False)
+    for wrong in ("int8", "q8.gguf=int8", "int8=int8", "int8=none"):
+        text = "=".join(f"{tmp_path}/{part}" for part in wrong.split("="))
+        with pytest.raises(argparse.ArgumentTypeError, match=r"wanted|there is no"):
+            pair_of(text)
+
+
+def test_a_pair_is_held_against_the_goals_of_its_quality(tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    ours, theirs = Model(path=tmp_path / "ours"), Model(path=tmp_path / "q8.gguf")
+    kinds = {"ours": "int8-g32", "q8.gguf": "Q8_0"}
+    found = Found(
+        about={n: About(quantisation=k, weights_bytes=1, engine="x") for n, k in kinds.items()},
+        rounds={"ours": [{"decode_128": 90.0}], "q8.gguf": [{"decode_128": 50.0}]},
+    )
+    pair = section((ours, theirs), found, {"ours": 0.0031})
+    assert list(pair.measured) == ["Hearth int8-g32", "llama.cpp Q8_0"]
+    assert "0.0031" in pair.title
+    assert pair.goals == TARGETS["Q8_0"].ratios
+    assert [row.met for row in rows(FIGURES, pair.measured, pair.goals)] == [True]
+    assert "unknown" in section((ours, theirs), found, {}).title
+    assert section((ours,), found, {}).goals == {}
+
+
+def test_every_goal_is_of_a_figure() -> None:
+    shown = {figure.name for figure in FIGURES}
+    for target in TARGETS.values():
+        assert set(target.ratios) <= shown
