@@ -187,7 +187,8 @@ def section(models: Sequence[Model], found: Found, kl: Mapping[str, float]) -> S
     known = kl.get(models[0].name)
     quality = "unknown: see --kl" if known is None else f"{known:.2g}"
     title += f"; mean KL divergence {quality}, the goals are for at most {target.kl:g}"
-    return Section(title=title, measured=measured, goals=target.ratios)
+    kept = known is None or known <= target.kl
+    return Section(title=title, measured=measured, goals=target.ratios if kept else {})
 
 
 def write_plots(folder: Path, models: Sequence[Model], found: Found) -> None:

@@ -20,6 +20,7 @@ import shutil
 import sys
 import time
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,11 +163,13 @@ def compare(arguments: argparse.Namespace) -> bool:
 
 def show(arguments: argparse.Namespace, title: str, measured: dict[str, Rounds]) -> None:
     """Print the table, and write the Markdown and the plot that were asked for."""
-    throughputs = [row for number in arguments.clients for row in throughput_figures(number)]
-    figures = [*throughputs, *LONG_FIGURES, *HOT_FIGURES, *_SERVER_FIGURES]
-    print_table(title, figures, measured, _GOALS)
+    throughputs = [throughput_figures(number) for number in arguments.clients]
+    others = [*LONG_FIGURES, *HOT_FIGURES, *_SERVER_FIGURES]
+    print_table(title, [*chain(*throughputs), *others], measured, _GOALS)
     if arguments.markdown is not None:
-        text = f"{title}:\n\n{markdown(figures, measured, _GOALS)}"
+        # Shorter: latencies with that number of clients only of which there is a goal.
+        rows = chain(*(each if each[0].name in _GOALS else each[:1] for each in throughputs))
+        text = f"{title}:\n\n{markdown([*rows, *others], measured, _GOALS)}"
         arguments.markdown.write_text(text, encoding="utf-8")
     if arguments.plots is not None:
         from benchmarks.plots import Line, speed_by

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.report import Figure, look_at_machine, physical_cores, print_table, write_json
+from benchmarks.report import look_at_machine, physical_cores, write_json
+from benchmarks.table import Figure, print_table
 from models.bundle import TOKENIZER
 from server.engine.engine import Engine
 from server.engine.generation import Request, Token
@@ -31,7 +32,7 @@ from server.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from benchmarks.report import Rounds
+    from benchmarks.table import Rounds
 
 _CODE = """def total_price(items, tax):
     result = 0

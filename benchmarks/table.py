@@ -118,7 +118,7 @@ def markdown(
         headings += ["ratio", "goal"] if goals else ["ratio"]
     lines = [headings, ["---"] * len(headings)]
     for row in rows(figures, measured, goals):
-        cells = [row.figure.label.strip()]
+        cells = [row.figure.label.replace("  ", "&emsp;")]
         cells += [f"{side.median:.4g} ({_range(side)})" if side else "" for side in row.sides]
         tail = [_ratio_cell(row).strip(), _goal_cell(row)]
         lines.append([*cells, *tail][: len(headings)])

@@ -130,6 +130,7 @@ def test_a_pair_is_held_against_the_goals_of_its_quality(tmp_path: Path) -> None
     assert "0.0031" in pair.title
     assert pair.goals == TARGETS["Q8_0"].ratios
     assert [row.met for row in rows(FIGURES, pair.measured, pair.goals)] == [True]
+    assert section((ours, theirs), found, {"ours": 0.04}).goals == {}  # another quality
     assert "unknown" in section((ours, theirs), found, {}).title
     assert section((ours,), found, {}).goals == {}
 
