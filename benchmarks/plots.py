@@ -63,7 +63,8 @@ def speed_against_kl(path: Path, points: Sequence[Point]) -> None:
     """Up and left is better."""
     with _axes(path, "mean KL divergence from the reference, nats", "decode, tokens/s") as axes:
         axes.set_xscale("log")
-        axes.margins(x=0.25, y=0.15)
+        axes.set_ylim(top=1.15 * max(point.speed for point in points))
+        axes.margins(x=0.2)
         for ours, colour, mark in ((True, _OURS, "o"), (False, _THEIRS, "s")):
             side = [point for point in points if point.ours == ours]
             x = [max(point.kl, _LEAST_KL) for point in side]
@@ -73,11 +74,12 @@ def speed_against_kl(path: Path, points: Sequence[Point]) -> None:
                 axes.annotate(
                     point.name,
                     (at, point.speed),
-                    xytext=(0, 7),
+                    xytext=(0, 7 if ours else -7),  # neighbours are often one of each
                     textcoords="offset points",
                     ha="center",
+                    va="bottom" if ours else "top",
                 )
-        axes.legend()
+        _legend(axes)
 
 
 def speed_by(path: Path, lines: Sequence[Line], *, by: str, what: str) -> None:
@@ -96,7 +98,11 @@ def speed_by(path: Path, lines: Sequence[Line], *, by: str, what: str) -> None:
                 label=line.name,
             )
         axes.set_xticks(sorted({at for line in lines for at in line.speeds}))
-        axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
+        _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
 
 
 @contextmanager
