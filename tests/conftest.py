@@ -113,6 +113,26 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundles]:
     shared.close()
 
 
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte, of which none is left but 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "hearth-test", str(disk)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {mounted.stderr}")
+    try:
+        (disk / "rest").write_bytes(b"\0" * (15 << 16))
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests come last, when the bundles that they share are baked."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)

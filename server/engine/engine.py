@@ -335,14 +335,10 @@ class Engine:
         """Read a token of each sequence, and give each its next one."""
         with self._failing(batch):
             began = time.perf_counter()
-            rows = self._runtime.decode(
-                [work.slot for work in batch],
-                [work.tokens[0] for work in batch],
-                [work.start for work in batch],
-            )
+            rows = self._rows(batch)
             if self._costs is not None and len(batch) == 1:
                 self._costs.add(1, time.perf_counter() - began)
-            for work, row in zip(batch, rows, strict=True):
+            for work, row in rows:
                 self._advance(work, row, None)
 
     def _guess(self, ready: tuple[Work, ...]) -> tuple[int, ...]:
@@ -391,6 +387,29 @@ class Engine:
                 self._end(work.request, Finished(outcome.finish))
             return right and outcome.finish is None
         return False
+
+    def _rows(self, batch: tuple[Work, ...]) -> list[tuple[Work, NDArray[np.float32]]]:
+        """Read a token of each sequence; the logits (V,) of those for which that does not fail.
+
+        When a batch cannot be read, as there is no memory for one of its slots, each is read by
+        itself: that gives the same bits, and to read a token again changes nothing.
+        """
+        try:
+            rows = self._runtime.decode(
+                [work.slot for work in batch],
+                [work.tokens[0] for work in batch],
+                [work.start for work in batch],
+            )
+            return list(zip(batch, rows, strict=True))
+        except Exception:
+            if len(batch) == 1:
+                raise
+            log.warning("a step of %d sequences failed: each is read by itself", len(batch))
+        alone: list[tuple[Work, NDArray[np.float32]]] = []
+        for work in batch:
+            with self._failing((work,)):
+                alone += self._rows((work,))
+        return alone
 
     @contextlib.contextmanager
     def _failing(self, works: tuple[Work, ...]) -> Iterator[None]:

@@ -105,7 +105,12 @@ class PrefixStore:
                 _write(self._path(key), _encode(rows, self._bundle, key), rows)
                 self._make_room()
             except OSError as error:
-                log.warning("the prefix cache cannot write to %s: %s", self._folder, error)
+                log.warning(
+                    "the prefix cache cannot write %d bytes to %s: %s",
+                    rows.nbytes,
+                    self._folder,
+                    error,
+                )
 
     def _make_room(self) -> None:
         files = []
@@ -134,12 +139,16 @@ def _read(path: Path, limit: int) -> bytes:
 
 def _write(path: Path, header: bytes, rows: Rows) -> None:
     part = path.with_suffix(f".{os.getpid()}.part")
-    with part.open("wb") as file:
-        file.write(header)
-        file.write(rows.data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with part.open("wb") as file:
+            file.write(header)
+            file.write(rows.data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)  # on a full disk it would take what is left
+        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -17,7 +17,6 @@ from baker.staging import BakeError, folder_beside
 from models.bundle import MANIFEST, NotABundle, WrongFormat, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 # A manifest of a version that is not read: enough to be a bundle that may be replaced.
@@ -27,26 +26,6 @@ _OLD, _NEW = '{"format": 1}', '{"format": 2}'
 def put(out: Path, manifest: str = _NEW) -> None:
     with folder_beside(out, size=0) as folder:
         (folder / MANIFEST).write_text(manifest)
-
-
-@pytest.fixture
-def full(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte, of which none is left but 64 KiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "hearth-test", str(disk)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"a file system cannot be mounted here: {mounted.stderr}")
-    try:
-        (disk / "rest").write_bytes(b"\0" * (15 << 16))
-        yield disk
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_a_bundle_is_put_and_replaced_with_nothing_left_beside(tmp_path: Path) -> None:
@@ -138,22 +117,22 @@ def test_what_a_killed_bake_left_goes_with_the_next_and_a_running_ones_stays(
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
-def test_a_disk_that_is_too_small_is_found_before_the_work(full: Path) -> None:
+def test_a_disk_that_is_too_small_is_found_before_the_work(full_disk: Path) -> None:
     with (
         pytest.raises(BakeError, match=r"of about 5 MB is to lie in .*, which has 0 MB free: make"),
-        folder_beside(full / "bundle", size=5_000_000),
+        folder_beside(full_disk / "bundle", size=5_000_000),
     ):
         raise AssertionError("the work began")
-    assert [path.name for path in full.iterdir()] == ["rest"]
+    assert [path.name for path in full_disk.iterdir()] == ["rest"]
 
 
-def test_a_disk_that_is_full_meanwhile_leaves_nothing(full: Path) -> None:
+def test_a_disk_that_is_full_meanwhile_leaves_nothing(full_disk: Path) -> None:
     with (
         pytest.raises(BakeError, match=r"the bundle cannot be written \(No space left on device\)"),
-        folder_beside(full / "bundle", size=1000) as folder,
+        folder_beside(full_disk / "bundle", size=1000) as folder,
     ):
         (folder / MANIFEST).write_text(" " * (1 << 20))
-    assert [path.name for path in full.iterdir()] == ["rest"]
+    assert [path.name for path in full_disk.iterdir()] == ["rest"]
 
 
 def test_another_error_is_not_said_to_be_of_the_disk(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
@@ -29,9 +30,6 @@ from models.bundle import (
 )
 from server.served import version
 from tests.server import tiny
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROMPT = (1, 2, 3, 4, 5)
 
@@ -121,6 +119,47 @@ def test_serve_answers_and_ends_on_sigterm(bundle: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_disk_too_full_for_logs_does_not_stop_it(bundle: Path) -> None:
+    """To /dev/full nothing can be written, as to a file on a full disk."""
+    port = _free_port()
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from server.cli import main; main()", str(bundle)],
+            stdout=full,
+            stderr=full,
+            env={"PATH": "", "PYTHONPATH": ".", "HEARTH_PORT": str(port)},
+        )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+            deadline = time.monotonic() + 20
+            while not _is_ready(client):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            for _ in range(3):
+                body = {"prompt": "one two three", "max_tokens": 2}
+                assert client.post("/generate", json=body).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        # 120 is Python's own, when it cannot write out what was printed.
+        assert process.wait(10) in (0, 120)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+def _is_ready(client: httpx.Client) -> bool:
+    try:
+        return client.get("/health/ready").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def test_settings_come_from_the_environment_and_flags_win(bundle: Path) -> None:

@@ -230,3 +230,17 @@ def test_a_process_killed_while_it_writes_leaves_only_whole_files(
     assert number > 10
     assert len(list(tmp_path.rglob("*.kv"))) == number
     assert not caplog.records
+
+
+def test_on_a_full_disk_nothing_is_kept_and_nothing_is_left(
+    full_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (full_disk / "rest").unlink()
+    store = PrefixStore(full_disk, bundle=bytes(32), limit_bytes=1 << 30)
+    block = np.zeros(600_000, np.uint8)  # of which one has room
+    for key in (b"a" * 32, b"b" * 32):
+        store.save(key, block)
+    store.close()
+    assert len(list(full_disk.glob("*/*"))) == 1
+    assert "cannot write 600000 bytes" in caplog.text
+    assert "No space left on device" in caplog.text

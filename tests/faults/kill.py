@@ -1,0 +1,103 @@
+"""Bakes that are killed, at each stage and at any moment, and what is there afterwards."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from models.bundle import ArraysManifest, digest, read_manifest_of, verify_files
+
+_BAKE = (sys.executable, "-u", "-c", "from baker.cli import main; main()", "gru", "--steps", "2")
+
+
+def kill_bakes(folder: Path, *, rounds: int, seed: int) -> None:
+    """Kill bakes in a folder; prints a line for each, and raises AssertionError for a bad end."""
+    bake = _Bakes(folder)
+    began = time.monotonic()
+    stages = bake.whole()
+    seconds = time.monotonic() - began
+    print(f"a bake takes {seconds:.1f} s: {', '.join(stages)}")  # noqa: T201
+    for stage in stages:
+        bake.killed(f"after {stage!r}", stage=stage)
+    rng = random.Random(seed)
+    for _ in range(rounds):
+        after = rng.uniform(0, 1.1 * seconds)
+        bake.killed(f"after {after:.2f} s", seconds=after)
+    print(f"{len(stages) + rounds} bakes killed, {bake.left} left something")  # noqa: T201
+
+
+class _Bakes:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._out = folder / "bundle"
+        self._seed = 0
+        self._digest = ""
+        self.left = 0
+
+    def whole(self) -> list[str]:
+        """Bake to the end; the stages by their names."""
+        with self._start() as process:
+            _, said = process.communicate()
+        assert process.returncode == 0, said
+        assert [path.name for path in self._folder.glob(".*")] == [], "something was left"
+        self._digest = self._look()
+        return [line.partition(" s  ")[2] for line in said.splitlines()]
+
+    def killed(self, when: str, *, stage: str = "", seconds: float = 0) -> None:
+        """Kill a bake at a moment, look at what is there, and bake again."""
+        with self._start() as process:
+            if stage:
+                assert process.stderr is not None
+                while stage not in process.stderr.readline():
+                    pass
+            time.sleep(seconds)
+            process.kill()
+            process.communicate()
+        found = self._look()
+        left = list(self._folder.glob(".bundle.bake-*"))
+        self.left += bool(left)
+        deadline = time.monotonic() + 5
+        while running := _with_folder(self._folder):
+            assert time.monotonic() < deadline, f"{running} still run"
+            time.sleep(0.01)
+        which = "the old bundle" if found == self._digest else "the new bundle"
+        print(f"killed {when}: {which}, {len(left)} folders left")  # noqa: T201
+        self.whole()
+
+    def _start(self) -> subprocess.Popen[str]:
+        """Begin a bake of weights that no bake had before."""
+        self._seed += 1
+        rng = np.random.default_rng(self._seed)
+        shapes = {"weight_ih_l0": (48, 8), "weight_hh_l0": (48, 16), "bias_ih_l0": (48,)}
+        tensors = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+        weights = self._folder / "gru.safetensors"
+        save_file({**tensors, "bias_hh_l0": tensors["bias_ih_l0"]}, weights)
+        order = (*_BAKE, "--weights", str(weights), "--out", str(self._out))
+        return subprocess.Popen(
+            order, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path.cwd()
+        )
+
+    def _look(self) -> str:
+        """The digest of the bundle that is there, which must be whole."""
+        manifest = read_manifest_of(self._out, ArraysManifest)
+        verify_files(self._out, manifest)
+        return digest(manifest)
+
+
+def _with_folder(folder: Path) -> list[int]:
+    """The processes that were given a path in a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in line:
+            found.append(int(process.name))
+    return found
