@@ -17,16 +17,17 @@ from server.runtime.fake import FakeRuntime
 from server.service import EngineOptions, open_service
 from server.text.completion import CompletionRequest, Summary
 from server.text.tokenizer import Tokenizer
-from tests.conftest import Silent, order
+from tests.conftest import OTHER_TARGET, PREFIX_TEXT, Silent, order
 from tests.server import fakes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from server.service import Service
+    from tests.conftest import Bundles
 
 LIBRARY = fakes.gemma_like(special=["<turn>"])
-SYSTEM = "You answer in one short sentence, and you never make anything up. " * 12
+SYSTEM = PREFIX_TEXT.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("text", ["the dog", "<bos>the dog", "<turn>the dog<turn>\n", " a  b"])
@@ -54,8 +55,7 @@ def test_whole_chunks_are_written(tmp_path: Path) -> None:
 
 
 def test_a_prefix_for_another_machine_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "prefix.txt").write_text(SYSTEM, encoding="utf-8")
-    wanted = order(tmp_path / "out", target="aarch64", prefix=tmp_path / "prefix.txt")
+    wanted = order(tmp_path / "out", target=OTHER_TARGET, prefix=PREFIX_TEXT)
     with pytest.raises(BakeError, match="--prefix: the program for aarch64 must run to read it"):
         bake(wanted, Silent())
 
@@ -67,16 +67,13 @@ def test_a_prefix_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_baked_prefix_is_found_and_changes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "prefix.txt").write_text(SYSTEM, encoding="utf-8")
-    bundle = bake(
-        order(tmp_path / "out", precision="int8", slots=1, prefix=tmp_path / "prefix.txt"), Silent()
-    )
+def test_a_baked_prefix_is_found_and_changes_nothing(bundles: Bundles) -> None:
+    bundle = bundles["int8"]
     verify_files(bundle, read_manifest(bundle))
     cached, answers = [], []
     for cache_ram in (2**28, 0):
         service = open_service(bundle, options=EngineOptions(cache_ram=cache_ram))
-        summary, text = asyncio.run(ask(service, SYSTEM + "What is the capital of France?"))
+        summary, text = asyncio.run(ask(service, f"{SYSTEM} What is the capital of France?"))
         cached.append(summary.cached_tokens)
         answers.append(text)
     assert cached == [128, 0]
