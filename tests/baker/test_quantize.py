@@ -112,6 +112,18 @@ def test_groups_round_to_half_a_step(magnitude: float, seed: int) -> None:
     assert (error <= largest * (0.5 / 127 + 2.0**-11)).all()
 
 
+@pytest.mark.parametrize(("kind", "left"), [("Q4_1", 0.3), ("Q4_0", 0.3)])
+def test_groups_come_near_to_what_had_four_bits(kind: str, left: float) -> None:
+    """The squared error, against that of max |w| / 127."""
+    block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
+    stored = gguf.quants.quantize(block, gguf.GGMLQuantizationType[kind])
+    values = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[kind])
+    groups = values.reshape(32, 3, 32)
+    scale = (np.abs(groups).max(axis=2, keepdims=True) / 127).astype(np.float16)
+    plain = np.rint(groups / scale) * scale - groups
+    assert ((restored_groups(values) - values) ** 2).sum() < left * (plain**2).sum()
+
+
 def test_groups_are_stored_in_the_order_of_their_kernel() -> None:
     """Row r, column c of the matrix: block r / 16, group c / 32, quad c % 32 / 4, then the row."""
     block = np.arange(32 * 64, dtype=np.float32).reshape(32, 64) % 127
