@@ -45,8 +45,8 @@ _HELP = """Compare two models, position by position, and write a report.
 A and B are each one of
 
 \b
-  a bundle's folder            gemma3-270m-int8
-  the same, computed by NumPy  numpy:gemma3-270m-int8 (slow)
+  a bundle's folder            gemma3-270m
+  the same, computed by NumPy  numpy:gemma3-270m (slow)
   a model for llama.cpp        model-f32.gguf (needs the extra `ab`)
   a recording of answers       tests/golden/gemma3_270m_llamacpp_f32.json
   a server's OpenAI routes     http://127.0.0.1:8080/v1#MODEL
