@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ByteSize, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -54,6 +55,14 @@ app = typer.Typer(
 _console = Console(stderr=True)
 
 
+def _bytes(text: str) -> int:
+    """A size as `serve` takes it: a number of bytes, or one with a unit."""
+    try:
+        return TypeAdapter(ByteSize).validate_python(text)
+    except ValidationError:
+        raise typer.BadParameter(f"{text!r} is no size: give bytes, or 400M, or 1GiB") from None
+
+
 def bake_model(
     *,
     context_: typer.Context,
@@ -81,6 +90,15 @@ def bake_model(
     slots: Annotated[
         int | None, typer.Option(help="Sequences that the server can hold at once.")
     ] = None,
+    max_memory: Annotated[
+        int | None,
+        typer.Option(
+            parser=_bytes,
+            metavar="SIZE",
+            help="Memory that serving may take, as 400M or 1GiB: refused before compiling if the "
+            "bundle needs more, and the limit of whoever serves it.",
+        ),
+    ] = None,
     prefix: Annotated[
         Path | None,
         typer.Option(
@@ -103,6 +121,7 @@ def bake_model(
         slots=slots,
         prefix=prefix,
         out=out,
+        max_memory=max_memory,
     )
     _run(lambda progress: bake(order, progress))
 

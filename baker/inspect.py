@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.table import Table
 from rich.text import Text
 
 from baker.targets import check_program, runs_here
-from models.bundle import MANIFEST, VMFB, ArraysManifest, NotABundle, read_manifest, verify_files
+from models.bundle import (
+    MANIFEST,
+    PREFIX_CACHE,
+    VMFB,
+    ArraysManifest,
+    NotABundle,
+    megabytes,
+    read_manifest,
+    verify_files,
+)
 from server.runtime.examples import read_examples
 from server.runtime.load import open_arrays, open_bundle
 from server.runtime.selftest import self_test, self_test_arrays
@@ -30,25 +39,34 @@ if TYPE_CHECKING:
     )
     from server.runtime.selftest import Verdict
 
+_Rows: TypeAlias = "Sequence[tuple[str, ...]]"
+_FIXED = {
+    "process": "Python, its libraries and IREE",
+    "text": "the tokenizer, and what grammars know of the vocabulary",
+}
+
 
 def show(bundle: Path, console: Console) -> None:
     """Print the manifest for people; raises BundleError. Reads no other file of the bundle."""
     manifest = read_manifest(bundle)
     if isinstance(manifest, ArraysManifest):
         program = ("functions", list(_function_rows(manifest)))
-        facts = _arrays_rows(manifest)
+        facts, memory = _arrays_rows(manifest), list[_Rows]()
     else:
         program = ("entry points", _entry_point_rows(manifest))
         facts = _language_rows(manifest)
+        memory = [list(_memory_rows(manifest))]
     origin = manifest.provenance
-    for title, rows in (
+    tables: tuple[tuple[str, _Rows], ...] = (
         ("model", [*_model_rows(manifest), *facts]),
+        *(("memory", rows) for rows in memory),
         ("files", _file_rows(manifest.files)),
         program,
         ("made by", list(_maker_rows(origin))),
         ("made from", [*_source_rows(origin.sources), ("graph", "", origin.graph[:16])]),
         ("compiler's flags", [(flag,) for flag in origin.compiler.flags]),
-    ):
+    )
+    for title, rows in tables:
         table = Table(
             *[""] * max(map(len, rows), default=0),
             title=title,
@@ -96,6 +114,28 @@ def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
         ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes a slot"),
         ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),
     ]
+
+
+def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
+    memory, sizes = manifest.memory, manifest.footprint
+    yield "laid out when loaded", _bytes(sizes.laid_out), "a copy, of this process alone"
+    yield "read where they lie", _bytes(sizes.read), "pages of the file, shared and always in use"
+    yield "looked up", _bytes(sizes.looked_up), "pages of the file, which the system may drop"
+    yield "a slot", _bytes(memory.slot), f"KV caches of {manifest.context:,} tokens"
+    for name, size in sizes.calls.items():
+        yield name, _bytes(size), "while it runs"
+    yield "prefix cache", _bytes(PREFIX_CACHE), "the default of serve --cache-ram"
+    for name, size in memory.parts(1)[:2]:
+        yield name, _bytes(size), _FIXED[name]
+    yield "one slot", f"{megabytes(memory.needed(1))} MB", "the least that serves"
+    most = memory.formula(manifest.slots, PREFIX_CACHE)
+    yield "peak while serving", *most.split(" = ")
+    if manifest.max_memory is not None:
+        yield "limit", _bytes(manifest.max_memory), "bake --max-memory"
+
+
+def _bytes(size: int) -> str:
+    return f"{size:,} bytes"
 
 
 def _arrays_rows(manifest: ArraysManifest) -> list[tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tokenizers import Tokenizer
 
 from baker import recipe, targets
 from baker.golden import TOLERANCE, golden_values
+from baker.memory import check_fits, footprint
 from baker.parameters import locate
 from baker.prefix import prefix_ids, write_prefix
 from baker.reference import NumpyRuntime, stored_parameters
@@ -76,17 +78,13 @@ def bake(order: Order, progress: Progress) -> Path:
         target = targets.find_target(order.target)
         prefix = _prefix_text(order.prefix, target)
     with progress.stage("trace the model"):
-        options = ProgramOptions(
-            context=defaults.context,
-            precision=defaults.precision,
-            prefill_tokens=defaults.prefill_tokens,
-            decode_batches=recipe.decode_batches(defaults.slots),
-            verify_tokens=recipe.VERIFY_TOKENS,
-        )
-        program = architecture.program(config, options)
+        program = _program(architecture, config, defaults)
+    if order.max_memory is not None:
+        with progress.stage("see whether it fits"):
+            check_fits(partial(_program, architecture, config), defaults, order.max_memory)
     asked = Asked(
         model=order.model,
-        options=_options(defaults, target, prefix),
+        options=_options(order, defaults, target),
         package=weights.package if isinstance(weights, PackagedWeights) else None,
     )
     out = order.out or Path(_name(order, config, defaults, target))
@@ -95,6 +93,17 @@ def bake(order: Order, progress: Progress) -> Path:
         place = Place(folder=folder, target=target, progress=progress)
         _make(_Work(asked, source, architecture, config, defaults, program, prefix, place))
     return out
+
+
+def _program(architecture: Architecture[Any], config: ModelConfig, defaults: Defaults) -> Program:
+    options = ProgramOptions(
+        context=defaults.context,
+        precision=defaults.precision,
+        prefill_tokens=defaults.prefill_tokens,
+        decode_batches=recipe.decode_batches(defaults.slots),
+        verify_tokens=recipe.VERIFY_TOKENS,
+    )
+    return architecture.program(config, options)
 
 
 def _make(work: _Work) -> None:
@@ -135,7 +144,7 @@ def _write_prefix(
         write_manifest(work.place.folder, replace(manifest, files=files))
 
 
-def _options(defaults: Defaults, target: Target, prefix: str | None) -> dict[str, str | int]:
+def _options(order: Order, defaults: Defaults, target: Target) -> dict[str, str | int]:
     """The options of a bake by their flags' names; the prefix is a file of the bundle."""
     options: dict[str, str | int] = {
         "precision": defaults.precision,
@@ -143,7 +152,11 @@ def _options(defaults: Defaults, target: Target, prefix: str | None) -> dict[str
         "slots": defaults.slots,
         "target": target.name,
     }
-    return options if prefix is None else {**options, "prefix": layout.PREFIX_TEXT}
+    if order.max_memory is not None:
+        options["max_memory"] = order.max_memory
+    if order.prefix is not None:
+        options["prefix"] = layout.PREFIX_TEXT
+    return options
 
 
 def _prefix_text(path: Path | None, target: Target) -> str | None:
@@ -218,6 +231,7 @@ def _manifest(work: _Work, compiled: Compiled, golden: tuple[Golden, ...]) -> La
         statistics=statistics(program.graphs, program.parameters)
         | {"cache_bytes_per_slot": cache_bytes},
         golden=golden,
+        footprint=footprint(program.graphs, program.parameters),
         provenance=provenance(work.asked, work.source, compiled),
         files=records(sorted(work.place.folder.iterdir())),
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from models.config import ModelConfig
 
 # The golden prompts and their continuations must fit.
-_LEAST_CONTEXT = 64
+LEAST_CONTEXT = 64
 _SUFFIX = ".toml"
 # Sizes of the verify entry points. Four tokens take little longer than one; eight would pay only in
 # a text that is copied word for word, and take the compiler as long again.
@@ -37,7 +37,10 @@ class RecipeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the command line asks for; None where it leaves the choice to the recipe."""
+    """What the command line asks for; None where it leaves the choice to the recipe.
+
+    `max_memory` are the bytes that serving may take; None for no limit.
+    """
 
     model: str
     weights: Path | None
@@ -48,6 +51,7 @@ class Order:
     slots: int | None
     prefix: Path | None
     out: Path | None
+    max_memory: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +133,9 @@ def defaults_for(order: Order, config: ModelConfig) -> Defaults:
     smallest, *larger = recipes()[order.model]
     recipe = next((recipe for recipe in larger if recipe.size == found), smallest)
     chosen = dataclasses.replace(recipe.defaults, **dict(_said(order)))
-    if not _LEAST_CONTEXT <= chosen.context <= config.max_context:
+    if not LEAST_CONTEXT <= chosen.context <= config.max_context:
         raise RecipeError(
-            f"--context {chosen.context}: wanted {_LEAST_CONTEXT} to {config.max_context}, "
+            f"--context {chosen.context}: wanted {LEAST_CONTEXT} to {config.max_context}, "
             "the context that the model was trained for"
         )
     if chosen.slots < 1:

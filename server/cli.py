@@ -153,6 +153,7 @@ def _open(loaded: Loaded) -> Served:
             cache_ram=settings.cache_ram,
             cache_dir=settings.cache_dir,
             cache_disk=settings.cache_disk,
+            max_memory=settings.max_memory,
         ),
     )
 

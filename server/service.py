@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from models.bundle import PREFIX, TOKENIZER, LanguageManifest, digest, read_manifest_of
+from models.bundle import (
+    PREFIX,
+    PREFIX_CACHE,
+    TOKENIZER,
+    LanguageManifest,
+    digest,
+    read_manifest_of,
+)
 from server.engine.engine import Engine
 from server.engine.lookup import Costs
 from server.engine.prefix_cache import PrefixCache
@@ -18,6 +26,7 @@ from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest
 from server.heap import give_back
 from server.logs import current_note
+from server.memory import admit
 from server.metrics import LanguageMetrics
 from server.runtime.blocks import read_blocks
 from server.runtime.device import start_threads
@@ -50,13 +59,15 @@ class EngineOptions:
     cache_dir    where the prefix cache is kept across restarts; None for nowhere
     cache_disk   bytes of the prefix cache there
     speculation  how tokens are guessed: lookup, in the prompt and the answer so far; or off
+    max_memory   bytes that serving may take; None for the bundle's limit, or the system's
     """
 
     queue_limit: int = 64
-    cache_ram: int = 256 * 2**20
+    cache_ram: int = PREFIX_CACHE
     cache_dir: Path | None = None
     cache_disk: int = 2**30
     speculation: Speculation = "lookup"
+    max_memory: int | None = None
 
 
 class Service(Served):
@@ -183,13 +194,16 @@ def open_service(
     `threads` None takes one per physical core.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
+    admitted = admit(manifest, asked=options.max_memory, prefix_cache=options.cache_ram)
+    options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
 
     def load() -> tuple[Tokenizer, IreeRuntime]:
         start_threads(threads)
         # Before the weights: while a tokenizer is read it takes three times what it keeps.
         tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
         give_back()
-        return tokenizer, IreeRuntime(bundle, manifest, threads=threads)
+        opened = manifest.with_slots(admitted.slots)
+        return tokenizer, IreeRuntime(bundle, opened, threads=threads)
 
     tokenizer, runtime = checked(bundle, manifest, load)
     template = ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)

@@ -29,11 +29,12 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from models.bundle import PREFIX_CACHE
 from server.logs import LogFormat
 
 PREFIX = "HEARTH_"
 KEY_LENGTH = 8  # shorter ones are guessed
-_LANGUAGE_ONLY = ("speculation", "cache_ram", "cache_dir", "cache_disk")
+_LANGUAGE_ONLY = ("speculation", "max_memory", "cache_ram", "cache_dir", "cache_disk")
 
 
 class BadSettings(Exception):
@@ -129,8 +130,14 @@ class Settings(BaseSettings):
         "lookup guesses tokens by the prompt and the answer so far and checks several in one step, "
         "where that is faster; off does not. Answers are the same.",
     )
+    max_memory: Size | None = _setting(
+        "Model",
+        None,
+        "Memory that serving may take: as many slots and as much --cache-ram as fit are opened. "
+        "Else what the bundle or the system allows.",
+    )
     cache_ram: Size = _setting(
-        "Model", ByteSize(256 * 2**20), "Memory for prompts that were read before; 0 for none."
+        "Model", ByteSize(PREFIX_CACHE), "Memory for prompts that were read before; 0 for none."
     )
     cache_dir: Path | None = _setting("Model", None, "Keep them there too, across restarts.")
     cache_disk: Size = _setting("Model", ByteSize(2**30), "The most that --cache-dir may hold.")

@@ -18,5 +18,6 @@ from models.bundle.common import *
 from models.bundle.errors import *
 from models.bundle.files import *
 from models.bundle.language import *
+from models.bundle.memory import *
 from models.bundle.provenance import *
 from models.bundle.reading import *

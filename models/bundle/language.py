@@ -30,12 +30,14 @@ its first `count` tokens; the others are padding. There is one, of the largest p
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from models.bundle.common import Manifest
 from models.bundle.errors import NotABundle
 from models.bundle.files import MANIFEST
+from models.bundle.memory import Footprint, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +53,7 @@ __all__ = [
     "GoldenStep",
     "LanguageManifest",
     "SpecialTokens",
+    "language_memory",
 ]
 
 TOKENIZER = "tokenizer.json"
@@ -59,6 +62,8 @@ PREFIX = "prefix.kv"
 PREFIX_TEXT = "prefix.txt"
 _LARGEST = 2**31 - 1
 _MOST_SLOTS = 2**16
+# What choosing a token takes, in rows of logits, besides a copy of every row that came.
+_SAMPLING = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +138,7 @@ class LanguageManifest(Manifest):
     special_tokens: SpecialTokens
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[EntryPoint, ...]
+    footprint: Footprint
     golden: tuple[Golden, ...]
 
     def __post_init__(self) -> None:
@@ -161,8 +167,55 @@ class LanguageManifest(Manifest):
     @property
     def block_bytes(self) -> int:
         """What reading the largest prefill's tokens leaves in the caches of a slot."""
-        chunk = max((e.tokens for e in self.entry_points if e.kind == "prefill"), default=0)
-        return chunk * sum(cache.bytes // cache.rows for cache in self.caches)
+        return block_bytes(self.caches, self.entry_points)
+
+    @property
+    def max_memory(self) -> int | None:
+        """The bytes that serving may take, if the baker was told; raises NotABundle."""
+        found = self.provenance.options.get("max_memory")
+        if found is not None and (type(found) is not int or found < 1):
+            raise NotABundle(
+                f"{MANIFEST}.provenance.options.max_memory: expected a size, got {found!r:.80}"
+            )
+        return found
+
+    @property
+    def memory(self) -> Memory:
+        """What serving the bundle takes."""
+        return language_memory(self.footprint, self.vocab_size, self.caches, self.entry_points)
+
+    def with_slots(self, slots: int) -> LanguageManifest:
+        """The same bundle, as if it had been baked for fewer slots, at least one."""
+        fitting = tuple(point for point in self.entry_points if point.batch <= slots)
+        return dataclasses.replace(self, slots=slots, entry_points=fitting)
+
+
+def language_memory(
+    footprint: Footprint,
+    vocab_size: int,
+    caches: Sequence[CacheSpec],
+    entry_points: Sequence[EntryPoint],
+) -> Memory:
+    """What serving a program takes; its entry points are those of the footprint."""
+    steps: dict[int, int] = {}
+    for point in entry_points:
+        size = footprint.calls[point.name]
+        if point.kind in ("decode", "verify"):
+            size += (point.batch * point.tokens + _SAMPLING) * 4 * vocab_size
+        steps[point.batch] = max(size, steps.get(point.batch, 0))
+    return Memory(
+        vocab_size=vocab_size,
+        weights=footprint.laid_out + footprint.read,
+        slot=sum(cache.bytes for cache in caches),
+        block=block_bytes(caches, entry_points),
+        steps=steps,
+    )
+
+
+def block_bytes(caches: Sequence[CacheSpec], entry_points: Sequence[EntryPoint]) -> int:
+    """What reading the largest prefill's tokens leaves in the caches of a slot."""
+    chunk = max((e.tokens for e in entry_points if e.kind == "prefill"), default=0)
+    return chunk * sum(cache.bytes // cache.rows for cache in caches)
 
 
 def _sizes(

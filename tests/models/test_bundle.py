@@ -27,6 +27,7 @@ from models.bundle import (
     Corrupt,
     EntryPoint,
     FileRecord,
+    Footprint,
     FunctionSpec,
     Golden,
     GoldenStep,
@@ -82,6 +83,7 @@ EXAMPLE = LanguageManifest(
             prompt="Hé", prompt_ids=(2, 7), steps=(GoldenStep(token_ids=(5,), logits=(1.5,)),)
         ),
     ),
+    footprint=Footprint(laid_out=5, read=1, looked_up=4, calls={"prefill_16": 6, "decode_1": 2}),
     files=(FileRecord(name="model.vmfb", bytes=3, sha256="cd"),),
 )  # fmt: skip
 
@@ -190,7 +192,7 @@ def test_it_is_written_whole(tmp_path: Path) -> None:
 # --- what is refused
 
 
-FREE = ("config", "options", "statistics", "tools")
+FREE = ("calls", "config", "options", "statistics", "tools")
 
 
 def objects(value: Any, where: str = MANIFEST) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -217,8 +219,8 @@ FIELDS = [
 def test_the_examples_reach_every_field() -> None:
     records = (
         LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
-        GoldenStep, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec, Provenance,
-        SourceRecord, Hearth, Kernels,
+        GoldenStep, Footprint, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
+        Provenance, SourceRecord, Hearth, Kernels,
     )  # fmt: skip
     names = {name for _, _, name in FIELDS} | {"format"}
     assert names == {field.name for record in records for field in dataclasses.fields(record)}

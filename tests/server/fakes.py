@@ -16,6 +16,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from models.bundle import (
     FORMAT,
     Compiler,
+    Footprint,
     Golden,
     GoldenStep,
     Hearth,
@@ -124,6 +125,7 @@ def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> LanguageM
         statistics={},
         provenance=NOWHERE,
         golden=golden_of(runtime),
+        footprint=Footprint(laid_out=0, read=0, looked_up=0, calls={}),
         files=(),
     )
 

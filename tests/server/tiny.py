@@ -23,6 +23,7 @@ from models.bundle import (
     VMFB,
     CacheSpec,
     EntryPoint,
+    Footprint,
     LanguageManifest,
     SpecialTokens,
     Target,
@@ -93,6 +94,12 @@ def write_bundle(bundle: Path) -> LanguageManifest:
         statistics={},
         provenance=NOWHERE,
         golden=(),
+        footprint=Footprint(
+            laid_out=WEIGHTS.nbytes,
+            read=0,
+            looked_up=WEIGHTS.nbytes,
+            calls={point.name: 4 * VOCAB for point in ENTRY_POINTS},
+        ),
         files=(record_file(bundle / VMFB), record_file(bundle / PARAMETERS)),
     )
     write_manifest(bundle, manifest)

@@ -1,0 +1,242 @@
+"""Does a server stay within the memory that its bundle promises? Predicted against measured.
+
+    python -m benchmarks.memory gemma3-270m-int8 gemma3-270m-bf16 --json memory.json
+
+Each bundle is served with one slot and with all of them, in a control group whose limit is exactly
+what models/bundle/memory.py says. Every slot reads and answers until its context is full, with a
+grammar among the requests; nothing may be killed. Then with 80 % of what one slot needs: `serve`
+must refuse in a sentence. "Measured" is the most resident memory but for pages of params.irpa,
+which the system can take back at any time. Linux, as root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import re
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.confined import CannotConfine, group
+from benchmarks.processes import Running, Server, ServerFailed, running
+from benchmarks.report import look_at_machine, physical_cores, write_json
+from models.bundle import PARAMETERS, BundleError, LanguageManifest, megabytes, read_manifest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_INTERVAL = 0.1  # seconds between two looks at the process
+_ANSWER = 16  # tokens
+_TOO_LITTLE = 0.8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What was seen of one server, in bytes.
+
+    predicted  the figure, which was the group's limit
+    measured   the most that was resident, but for pages of params.irpa
+    resident   the most that was resident at once, with them
+    group      the most that the group was charged, with pages of files that were only read
+    killed     processes of the group that were killed for lack of memory
+    slots      how many were busy at once
+    answered   requests that ended as they should
+    """
+
+    bundle: str
+    precision: str
+    slots: int
+    predicted: int
+    measured: int
+    resident: int
+    group: int
+    killed: int
+    answered: int
+    asked: int
+
+
+class Watch:
+    """Looks at a process until it is told to stop."""
+
+    def __init__(self, pid: int) -> None:
+        self.measured = self.resident = 0
+        self._pid = pid
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._stop.wait(_INTERVAL):
+            try:
+                weights, everything = resident(self._pid)
+            except OSError:
+                return
+            self.resident = max(self.resident, everything)
+            self.measured = max(self.measured, everything - weights)
+
+
+def resident(pid: int) -> tuple[int, int]:
+    """Resident bytes of a process: in the mapping of params.irpa, and in all."""
+    weights = everything = 0
+    name = ""
+    for line in Path(f"/proc/{pid}/smaps").read_text("utf-8").splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            name = line.rpartition("/")[2]
+        elif line.startswith("Rss:"):
+            size = int(line.split()[1]) * 1024
+            everything += size
+            weights += size if name == PARAMETERS else 0
+    return weights, everything
+
+
+def serve_in(
+    bundle: Path, manifest: LanguageManifest, *, slots: int, cache: int, threads: int
+) -> Served:
+    """Serve at exactly the figure of so many slots; raises ServerFailed or CannotConfine."""
+    predicted = manifest.memory.needed(slots, cache)
+    forget(bundle)
+    with group(predicted) as confined:
+        command = confined.inside(_serve(bundle, cache, threads))
+        with running(Server(name=bundle.name, command=command)) as server:
+            with Watch(server.pid) as watch:
+                answered = asyncio.run(_fill(server, manifest, slots))
+            open_slots = len(httpx.get(f"{server.url}/slots").json())
+            peak, killed = confined.peak(), confined.killed()
+    if open_slots != slots:
+        raise ServerFailed(f"{bundle.name}: {open_slots} slots were opened, wanted {slots}")
+    return Served(
+        bundle=bundle.name,
+        precision=manifest.precision,
+        slots=slots,
+        predicted=predicted,
+        measured=watch.measured,
+        resident=watch.resident,
+        group=peak,
+        killed=killed,
+        answered=answered,
+        asked=slots + 1,
+    )
+
+
+def forget(bundle: Path) -> None:
+    """Drop the bundle's pages that nobody has mapped, so that the group pays for them again."""
+    for path in bundle.iterdir():
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def refusal(bundle: Path, manifest: LanguageManifest, *, threads: int) -> str:
+    """What `serve` says in a group of 80 % of what one slot needs.
+
+    Raises ServerFailed if it says nothing of the kind.
+    """
+    with group(int(_TOO_LITTLE * manifest.memory.needed(1))) as confined:
+        try:
+            with running(
+                Server(name=bundle.name, command=confined.inside(_serve(bundle, 0, threads)))
+            ):
+                raise ServerFailed(f"{bundle.name} was served in less than one slot needs")
+        except ServerFailed as error:
+            if confined.killed() or "too little" not in str(error):
+                raise
+            return str(error)
+
+
+def _serve(bundle: Path, cache: int, threads: int) -> tuple[str, ...]:
+    program = str(Path(sys.executable).with_name("serve"))
+    limits = ("--threads", str(threads), "--cache-ram", str(cache))
+    return (program, str(bundle), *limits, "--log-level", "warning")
+
+
+async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:
+    """Fill every slot to its last position at once, and ask for JSON; how many were answered."""
+    draw = random.Random(f"{manifest.precision}-{slots}")
+    bodies: list[dict[str, Any]] = [
+        {
+            "prompt": draw.choices(range(manifest.vocab_size), k=manifest.context - _ANSWER),
+            "max_tokens": _ANSWER,
+            "ignore_eos": True,
+            "logprobs": 5,
+        }
+        for _ in range(slots)
+    ]
+    bodies.append({"prompt": "JSON:", "max_tokens": _ANSWER, "json_schema": {"type": "object"}})
+    async with httpx.AsyncClient(base_url=server.url, timeout=3600) as client:
+        answers = await asyncio.gather(
+            *(client.post("/v1/completions", json=body) for body in bodies), return_exceptions=True
+        )
+    return sum(isinstance(answer, httpx.Response) and answer.is_success for answer in answers)
+
+
+def print_served(console: Console, found: Sequence[Served]) -> None:
+    """The table, in MB."""
+    table = Table("bundle", "slots", box=None, padding=(0, 1))
+    for column in ("predicted", "measured", "error", "with file pages", "answered", "killed"):
+        table.add_column(column, justify="right")
+    for row in found:
+        table.add_row(
+            f"{row.bundle} ({row.precision})",
+            str(row.slots),
+            megabytes(row.predicted),
+            megabytes(row.measured),
+            f"{100 * (row.predicted / row.measured - 1):+.1f} %",
+            megabytes(row.resident),
+            f"{row.answered} of {row.asked}",
+            str(row.killed),
+        )
+    console.print(table)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("bundles", nargs="+", type=Path, metavar="BUNDLE")
+    parser.add_argument(
+        "--cache-ram", type=int, default=64 * 2**20, help="bytes, with all slots; default 64 MiB"
+    )
+    parser.add_argument("--threads", type=int, default=physical_cores())
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    arguments = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    machine = look_at_machine(arguments.threads)
+    found: list[Served] = []
+    try:
+        for bundle in arguments.bundles:
+            manifest = read_manifest_of(bundle, LanguageManifest)
+            for slots, cache in ((1, 0), (manifest.slots, arguments.cache_ram)):
+                began = time.monotonic()
+                found.append(
+                    serve_in(bundle, manifest, slots=slots, cache=cache, threads=arguments.threads)
+                )
+                console.print(f"{bundle.name}, {slots} slots: {time.monotonic() - began:.0f} s")
+            console.print(refusal(bundle, manifest, threads=arguments.threads), soft_wrap=True)
+    except (BundleError, CannotConfine, ServerFailed) as error:
+        sys.exit(f"memory: {error}")
+    print_served(console, found)
+    if arguments.json:
+        write_json(arguments.json, machine, served=[asdict(row) for row in found])
+    if any(row.killed or row.answered < row.asked for row in found):
+        sys.exit("memory: not every request was answered")
+
+
+if __name__ == "__main__":
+    main()
