@@ -43,6 +43,25 @@ _INTERRUPTED = 130
 _Target = Annotated[
     str, typer.Option(help=f"The machine to compile for: {', '.join(TARGET_NAMES)}.")
 ]
+
+
+def _bytes(text: str) -> int:
+    """A size as `serve` takes it: a number of bytes, or one with a unit."""
+    try:
+        return TypeAdapter(ByteSize).validate_python(text)
+    except ValidationError:
+        raise typer.BadParameter(f"{text!r} is no size: give bytes, or 400M, or 1GiB") from None
+
+
+_MaxMemory = Annotated[
+    int | None,
+    typer.Option(
+        parser=_bytes,
+        metavar="SIZE",
+        help="Memory that serving may take, as 400M or 1GiB: refused before compiling if the "
+        "bundle needs more, and the limit of whoever serves it.",
+    ),
+]
 _Out = Annotated[Path | None, typer.Option(help="The bundle's folder. A bundle there is replaced.")]
 
 app = typer.Typer(
@@ -53,14 +72,6 @@ app = typer.Typer(
     epilog="Try: bake gemma3 --out gemma && serve gemma",
 )
 _console = Console(stderr=True)
-
-
-def _bytes(text: str) -> int:
-    """A size as `serve` takes it: a number of bytes, or one with a unit."""
-    try:
-        return TypeAdapter(ByteSize).validate_python(text)
-    except ValidationError:
-        raise typer.BadParameter(f"{text!r} is no size: give bytes, or 400M, or 1GiB") from None
 
 
 def bake_model(
@@ -90,15 +101,7 @@ def bake_model(
     slots: Annotated[
         int | None, typer.Option(help="Sequences that the server can hold at once.")
     ] = None,
-    max_memory: Annotated[
-        int | None,
-        typer.Option(
-            parser=_bytes,
-            metavar="SIZE",
-            help="Memory that serving may take, as 400M or 1GiB: refused before compiling if the "
-            "bundle needs more, and the limit of whoever serves it.",
-        ),
-    ] = None,
+    max_memory: _MaxMemory = None,
     prefix: Annotated[
         Path | None,
         typer.Option(

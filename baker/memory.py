@@ -35,13 +35,15 @@ _LOOKUPS = frozenset({"gather"})
 _STORED = _PRODUCTS | {"reduce_max", "reduce_sum", "concatenate", "scatter", "scan"}
 
 
-def check_fits(trace: Callable[[Defaults], Program], chosen: Defaults, limit: int) -> None:
+def check_fits(
+    program: Program, chosen: Defaults, limit: int, trace: Callable[[Defaults], Program]
+) -> None:
     """Raise BakeError unless a program can be served with all its slots in `limit` bytes.
 
-    The message has the parts of the sum, and what would fit; `trace` makes the program of a choice.
+    The message has the parts of the sum, and what would fit; `trace` makes the program of another
+    choice.
     """
-
-    memory = program_memory(trace(chosen))
+    memory = program_memory(program)
     if memory.needed(chosen.slots) <= limit:
         return
     fewer = (n for n in range(chosen.slots - 1, 0, -1) if memory.needed(n) <= limit)

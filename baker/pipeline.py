@@ -81,7 +81,8 @@ def bake(order: Order, progress: Progress) -> Path:
         program = _program(architecture, config, defaults)
     if order.max_memory is not None:
         with progress.stage("see whether it fits"):
-            check_fits(partial(_program, architecture, config), defaults, order.max_memory)
+            trace = partial(_program, architecture, config)
+            check_fits(program, defaults, order.max_memory, trace)
     asked = Asked(
         model=order.model,
         options=_options(order, defaults, target),

@@ -155,6 +155,8 @@ class LanguageManifest(Manifest):
                 raise NotABundle(f"{MANIFEST}.{where}: expected 1 to {_LARGEST}, got {size}")
         if self.slots > _MOST_SLOTS:
             raise NotABundle(f"{MANIFEST}.slots: expected {_MOST_SLOTS} at most, got {self.slots}")
+        if missing := {point.name for point in self.entry_points} - self.footprint.calls.keys():
+            raise NotABundle(f"{MANIFEST}.footprint.calls.{min(missing)}: missing field")
 
     @property
     def hidden(self) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.bundle.errors import BundleError
+from models.bundle.errors import BundleError, NotABundle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,13 @@ class Footprint:
     read: int
     looked_up: int
     calls: dict[str, int]
+
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a size below zero."""
+        sizes = {"laid_out": self.laid_out, "read": self.read, "looked_up": self.looked_up}
+        for name, size in (*sizes.items(), *self.calls.items()):
+            if size < 0:
+                raise NotABundle(f"footprint.{name}: expected a size, got {size}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,59 @@
+"""The real model in exactly the memory that its bundle asks for, and in less."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from benchmarks.memory import resident
+from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
+
+if TYPE_CHECKING:
+    from tests.conftest import Bundles
+
+pytestmark = pytest.mark.slow
+
+_SERVE = (sys.executable, "-c", "from server.cli import main; main()")
+
+
+async def _ask_twice(url: str) -> list[httpx.Response]:
+    body = {"prompt": "Once upon a time", "max_tokens": 4}
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        return await asyncio.gather(*(client.post("/generate", json=body) for _ in range(2)))
+
+
+def test_one_slot_is_served_in_what_one_slot_needs(bundles: Bundles) -> None:
+    needed = read_manifest_of(bundles["int8"], LanguageManifest).memory.needed(1)
+    command = (*_SERVE, str(bundles["int8"]), "--port", "0", "--max-memory", str(needed))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = re.search(r"http://\S+", process.stdout.readline())
+            assert address
+            answers = asyncio.run(_ask_twice(address.group()))
+            slots = httpx.get(f"{address.group()}/slots").json()
+            weights, everything = resident(process.pid)
+        finally:
+            process.kill()
+    assert [answer.status_code for answer in answers] == [200, 200]  # the second one waited
+    assert len(slots) == 1
+    # No grammar was asked for, which takes a tenth.
+    assert 0.75 * needed < everything - weights <= needed
+    # They were laid out anew; of these pages only rows of the table are looked up.
+    assert weights < (bundles["int8"] / PARAMETERS).stat().st_size / 4
+
+
+def test_less_is_refused_in_a_sentence(bundles: Bundles) -> None:
+    needed = read_manifest_of(bundles["int8"], LanguageManifest).memory.needed(1)
+    command = (*_SERVE, str(bundles["int8"]), "--port", "0", "--max-memory", str(needed * 4 // 5))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("serve: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert "too little, one slot needs" in done.stderr
