@@ -3,9 +3,9 @@
 It knows model.vmfb, params.irpa, device buffers and how a function is called; what goes in and
 comes out is the runtimes' business. There is no compiler here.
 
-Weights are mapped, not read. Most of them the program lays out anew while it is loaded; the pages
-that this read are then given back, so that they count no longer. Whatever is still looked up in
-them (a table of embeddings) comes back page by page.
+Weights are mapped, not read. Most of them the program lays out anew, which goes on after it is
+loaded and is done when its first call ends; then the pages that this read are given back, so that
+they count no longer. What is still looked up (a table of embeddings) comes back page by page.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Device:
     def __init__(self, bundle: Path, *, threads: int | None) -> None:
         """Load model.vmfb and params.irpa; `threads` as in start_threads. Raises CannotLoad."""
         self._device = start_threads(threads)
+        self._settled = False
         try:
             self._load(bundle)
         except (RuntimeError, ValueError, OSError) as error:
@@ -82,6 +83,9 @@ class Device:
             given.push_ref(argument)
         found = rt.VmVariantList(results)
         self._context.invoke(function, given, found)
+        if not self._settled:
+            self._weights.madvise(mmap.MADV_DONTNEED)
+            self._settled = True
         return found
 
     def upload(self, array: NDArray[Any], dtype: str) -> rt.HalBufferView:
@@ -123,7 +127,6 @@ class Device:
             self._module,
         ]
         self._context = rt.VmContext(instance, modules)
-        self._weights.madvise(mmap.MADV_DONTNEED)
 
 
 def result(results: rt.VmVariantList, place: int, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from baker.compile import Compilation
+from baker.memory import footprint
 from baker.targets import find_target
 from models import gemma3
 from models.dsl.stablehlo import module_text
@@ -85,3 +87,30 @@ def test_no_dispatch_packs_a_cache(program: Program, decode_ir: str) -> None:
     """Data tiling would lay a whole cache out anew on every step."""
     for spec in program.caches:
         assert f"encode_{spec.rows}x{spec.width}x" not in decode_ir
+
+
+def allocations(ir: str) -> dict[str, int]:
+    """Bytes that each function allocates while it runs, and, under "", those of weights."""
+    sizes = constants(ir)
+    found = Counter[str]()
+    function = ""
+    pattern = (
+        r"util\.func public @(\w+)|"
+        r"stream\.resource\.alloca [^\n]*!stream\.resource<(\w+)>{(%c\w+)}"
+    )
+    for name, lifetime, size in re.findall(pattern, ir):
+        function = name or function
+        if size:
+            found["" if lifetime == "constant" else function] += sizes[size]
+    return found
+
+
+def test_no_more_is_allocated_than_the_footprint_says(program: Program, decode_ir: str) -> None:
+    graphs = {point.name: graph for point, graph in program.entry_points if point.kind in KINDS}
+    predicted = footprint(list(graphs.values()), program.parameters)
+    allocated = allocations(decode_ir)
+    weights = allocated.pop("")
+    assert abs(weights - predicted.laid_out) < predicted.laid_out / 100
+    assert allocated.keys() == graphs.keys()
+    for name, size in allocated.items():
+        assert predicted.calls[name] / 4 < size <= predicted.calls[name]
