@@ -155,8 +155,6 @@ class LanguageManifest(Manifest):
                 raise NotABundle(f"{MANIFEST}.{where}: expected 1 to {_LARGEST}, got {size}")
         if self.slots > _MOST_SLOTS:
             raise NotABundle(f"{MANIFEST}.slots: expected {_MOST_SLOTS} at most, got {self.slots}")
-        if missing := {point.name for point in self.entry_points} - self.footprint.calls.keys():
-            raise NotABundle(f"{MANIFEST}.footprint.calls.{min(missing)}: missing field")
 
     @property
     def hidden(self) -> int:
@@ -183,7 +181,9 @@ class LanguageManifest(Manifest):
 
     @property
     def memory(self) -> Memory:
-        """What serving the bundle takes."""
+        """What serving the bundle takes; raises NotABundle for an entry point of no size."""
+        if missing := {point.name for point in self.entry_points} - self.footprint.calls.keys():
+            raise NotABundle(f"{MANIFEST}.footprint.calls.{min(missing)}: missing field")
         return language_memory(self.footprint, self.vocab_size, self.caches, self.entry_points)
 
     def with_slots(self, slots: int) -> LanguageManifest:

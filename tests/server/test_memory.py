@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from models.bundle import Admitted, TooLittle
+from models.bundle import Admitted, NotABundle, TooLittle
 from server import memory
 from server.memory import Limit, admit, memory_limit
 from server.runtime.iree import IreeRuntime
@@ -122,6 +122,12 @@ def test_the_bakers_limit_counts(manifest: LanguageManifest) -> None:
     options = {"max_memory": manifest.memory.needed(3)}
     baked = replace(manifest, provenance=replace(manifest.provenance, options=options))
     assert admit(baked, asked=None, prefix_cache=0).slots == 3
+
+
+def test_an_entry_point_of_no_size_is_named(manifest: LanguageManifest) -> None:
+    bad = replace(manifest, footprint=replace(manifest.footprint, calls={}))
+    with pytest.raises(NotABundle, match=r"footprint\.calls\.decode_1: missing field"):
+        admit(bad, asked=None, prefix_cache=0)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
