@@ -30,9 +30,17 @@ if TYPE_CHECKING:
 
 # Their operands are laid out for the kernels, once if they are weights.
 _PRODUCTS = frozenset({"dot_general", "project"})
-_LOOKUPS = frozenset({"gather"})
+_LOOKUPS = frozenset({"gather", "embedding_grouped"})
 # Values that are stored: of other ops, the compiler computes a value where it is read.
-_STORED = _PRODUCTS | {"reduce_max", "reduce_sum", "concatenate", "scatter", "scan"}
+_STORED = _PRODUCTS | {
+    "attention_cached",
+    "concatenate",
+    "linear_grouped",
+    "reduce_max",
+    "reduce_sum",
+    "scan",
+    "scatter",
+}
 
 
 def check_fits(

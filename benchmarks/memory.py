@@ -5,8 +5,8 @@
 Each bundle is served with one slot and with all of them, in a control group whose limit is exactly
 what models/bundle/memory.py says. Every slot reads and answers until its context is full, with a
 grammar among the requests; nothing may be killed. Then with 80 % of what one slot needs: `serve`
-must refuse in a sentence. "Measured" is the most resident memory but for pages of params.irpa,
-which the system can take back at any time. Linux, as root.
+must refuse in a sentence. "Measured" is the most resident memory, but of pages of params.irpa only
+as many as are read in every step: the system can take the others back. Linux, as root.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Served:
     """What was seen of one server, in bytes.
 
     predicted  the figure, which was the group's limit
-    measured   the most that was resident, but for pages of params.irpa
+    measured   the most that was resident, of params.irpa only what every step reads
     resident   the most that was resident at once, with them
     group      the most that the group was charged, with pages of files that were only read
     killed     processes of the group that were killed for lack of memory
@@ -68,9 +68,11 @@ class Served:
 class Watch:
     """Looks at a process until it is told to stop."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, read: int) -> None:
+        """`read` are the bytes of params.irpa that every step reads."""
         self.measured = self.resident = 0
         self._pid = pid
+        self._read = read
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look)
 
@@ -89,7 +91,7 @@ class Watch:
             except OSError:
                 return
             self.resident = max(self.resident, everything)
-            self.measured = max(self.measured, everything - weights)
+            self.measured = max(self.measured, everything - max(0, weights - self._read))
 
 
 def resident(pid: int) -> tuple[int, int]:
@@ -115,7 +117,7 @@ def serve_in(
     with group(predicted) as confined:
         command = confined.inside(_serve(bundle, cache, threads))
         with running(Server(name=bundle.name, command=command)) as server:
-            with Watch(server.pid) as watch:
+            with Watch(server.pid, manifest.footprint.read) as watch:
                 answered = asyncio.run(_fill(server, manifest, slots))
             open_slots = len(httpx.get(f"{server.url}/slots").json())
             peak, killed = confined.peak(), confined.killed()

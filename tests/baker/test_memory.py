@@ -56,6 +56,14 @@ def test_every_weight_counts_where_it_is_used(precision: str) -> None:
     assert found.calls.keys() == {graph.name for graph in program.graphs}
 
 
+def test_weights_of_our_own_kernels_are_read_where_they_lie() -> None:
+    choice = Defaults(context=64, slots=1, precision="int8-g32", prefill_tokens=(8,))
+    program = made(choice, replace(PRESETS["gemma3-270m"], layers=1))
+    found = footprint(program.graphs, program.parameters)
+    assert (found.laid_out, found.looked_up) == (0, 0)
+    assert found.read == sum(kind.nbytes for kind in program.parameters.values())
+
+
 def test_a_slot_is_its_caches_and_a_step_holds_the_logits() -> None:
     program = made(CHOICE)
     memory = program_memory(program)
