@@ -17,6 +17,7 @@ from baker.recipe import LEAST_CONTEXT
 from baker.staging import BakeError
 from models.bundle import Footprint, language_memory, megabytes
 from models.dsl.graph import Apply
+from models.dsl.types import TypeRuleError
 from models.program import STORAGE
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ def check_fits(
 
 
 def _fits(trace: Callable[[Defaults], Program], choice: Defaults, limit: int) -> bool:
-    return program_memory(trace(choice)).needed(choice.slots) <= limit
+    try:
+        return program_memory(trace(choice)).needed(choice.slots) <= limit
+    except TypeRuleError:  # not every model's matrices can be stored in groups
+        return False
 
 
 def program_memory(program: Program) -> Memory:
