@@ -33,7 +33,7 @@ from benchmarks.report import Machine, look_at_machine, physical_cores, versions
 from benchmarks.servers import version_of
 from benchmarks.table import Figure, Rounds, markdown, medians, print_table, rows
 from benchmarks.turns import DECODE, Bench, BenchmarkError, Found, Model, run_rounds
-from benchmarks.worker import DEPTHS, PROMPTS, TOGETHER
+from benchmarks.worker import DEPTHS, PROMPTS, STEPS, TOGETHER
 from models.bundle import BundleError, LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
@@ -138,7 +138,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, for a document")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="needs matplotlib")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if not arguments.pair and not any(model.ours for model in arguments.alone):
+        parser.error("wanted a bundle, by --pair or --alone")
+    return arguments
 
 
 def distinct(models: Sequence[Model]) -> list[Model]:
@@ -155,8 +158,11 @@ def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> Bench:
     contexts = {
         read_manifest_of(model.path, LanguageManifest).context for model in models if model.ours
     }
-    if len(contexts) != 1:
-        raise BenchmarkError(f"bundles with the contexts {sorted(contexts)}, wanted one for all")
+    if len(contexts) != 1 or min(contexts) < DEPTHS[0] + STEPS:
+        raise BenchmarkError(
+            f"bundles with the contexts {sorted(contexts)}, "
+            f"wanted one for all, of at least {DEPTHS[0] + STEPS}"
+        )
     server = arguments.llama_server
     if server is not None and shutil.which(server) is None:
         raise BenchmarkError(f"there is no {server}: see --llama-server")

@@ -38,6 +38,8 @@ def test_a_worker_measures_all_that_a_reader_has_room_for() -> None:
     assert set(figures) - set(small) == {
         "prefill_512", "decode_1024", "decode_1900", "decode_together",
     }  # fmt: skip
+    too_small = FakeRuntime(vocab_size=16, context=DEPTHS[0] + STEPS - 1)
+    assert set(small) - set(measure(too_small, TOKENS, time.monotonic())) == {"decode_128"}
 
 
 def test_sequences_together_count_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
