@@ -442,12 +442,11 @@ def test_after_a_failed_self_test(spread: float) -> None:
 def test_while_draining_accepted_requests_are_answered() -> None:
     service = fakes.fake_service(LIBRARY, delay=0.02)
     with fakes.running(service) as client, ThreadPoolExecutor(3) as pool:
-        accepted = [pool.submit(answer, client, max_tokens=10, seed=n) for n in range(3)]
-        wait_until(lambda: not service.idle)
-        time.sleep(0.1)
+        accepted = [pool.submit(answer, client, max_tokens=30, seed=n) for n in range(3)]
+        wait_until(lambda: accepted_by(service) == 3)
         service.drain()
         assert refused(client)[0] == "draining"
-        assert [f.result()["usage"]["completion_tokens"] for f in accepted] == [10] * 3
+        assert [f.result()["usage"]["completion_tokens"] for f in accepted] == [30] * 3
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -481,6 +480,11 @@ def test_many_impatient_clients_then_a_patient_one() -> None:
         began = time.monotonic()
         answer(client, max_tokens=2)
         assert time.monotonic() - began < 5
+
+
+def accepted_by(service: Service) -> int:
+    state = service.state()
+    return state.queued + sum(slot.busy for slot in state.slots)
 
 
 def wait_until(condition: Any) -> None:
