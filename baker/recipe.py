@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # The golden prompts and their continuations must fit.
 LEAST_CONTEXT = 64
 _SUFFIX = ".toml"
-# Sizes of the verify entry points. Four tokens take little longer than one; eight pay only in a text
-# that is copied word for word.
+# Sizes of the verify entry points. Four tokens take little longer than one; eight pay only in a
+# text that is copied word for word.
 VERIFY_TOKENS = (4,)
 
 
