@@ -333,13 +333,14 @@ class Engine:
 
     def _decode(self, batch: tuple[Work, ...]) -> None:
         """Read a token of each sequence, and give each its next one."""
+        rows: list[tuple[Work, NDArray[np.float32]]] = []
         with self._failing(batch):
             began = time.perf_counter()
             rows = self._rows(batch)
             if self._costs is not None and len(batch) == 1:
                 self._costs.add(1, time.perf_counter() - began)
-            for work, row in rows:
-                self._advance(work, row, None)
+        for work, row in rows:
+            self._advance(work, row, None)
 
     def _guess(self, ready: tuple[Work, ...]) -> tuple[int, ...]:
         """What is worth checking: of a sequence alone, since in a batch tokens cost less."""
@@ -358,9 +359,11 @@ class Engine:
             began = time.perf_counter()
             rows = self._runtime.verify(work.slot, (*work.tokens, *guesses), work.start)
             self._costs.add(1 + len(guesses), time.perf_counter() - began)
-            for row, guess in zip(rows, (*guesses, None), strict=True):
-                if not self._advance(work, row, guess):
-                    break
+        if work.request not in self._live:
+            return
+        for row, guess in zip(rows, (*guesses, None), strict=True):
+            if not self._advance(work, row, guess):
+                break
 
     def _advance(self, work: Work, logits: NDArray[np.float32], guess: int | None) -> bool:
         """Sample the next token by logits (V,) and deliver it.
@@ -368,25 +371,26 @@ class Engine:
         Returns whether it is as guessed, and the request goes on.
         """
         live = self._live[work.request]
+        assert live.sampler is not None, "a text that is only read is never ready"
         with self._failing((work,)):
-            assert live.sampler is not None, "a text that is only read is never ready"
             sample = live.sampler.sample(logits)
-            last = {work.request} if sample.last else set()
-            (outcome,) = self._scheduler.commit({work.request: sample.token}, last)
-            right = sample.token == guess
-            live.accepted += right
-            self._announce(live)
-            if outcome.token is not None:
-                counts = (live.drafted, live.accepted)
-                live.generation.deliver(
-                    Token(outcome.token, sample.logprobs, time.monotonic(), *counts)
-                )
-            if live.lookup is not None:
-                live.lookup.append(sample.token)
-            if outcome.finish is not None:
-                self._end(work.request, Finished(outcome.finish))
-            return right and outcome.finish is None
-        return False
+        if work.request not in self._live:
+            return False
+        last = {work.request} if sample.last else set()
+        (outcome,) = self._scheduler.commit({work.request: sample.token}, last)
+        right = sample.token == guess
+        live.accepted += right
+        self._announce(live)
+        if outcome.token is not None:
+            counts = (live.drafted, live.accepted)
+            live.generation.deliver(
+                Token(outcome.token, sample.logprobs, time.monotonic(), *counts)
+            )
+        if live.lookup is not None:
+            live.lookup.append(sample.token)
+        if outcome.finish is not None:
+            self._end(work.request, Finished(outcome.finish))
+        return right and outcome.finish is None
 
     def _rows(self, batch: tuple[Work, ...]) -> list[tuple[Work, NDArray[np.float32]]]:
         """Read a token of each sequence; the logits (V,) of those for which that does not fail.
