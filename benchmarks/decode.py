@@ -29,7 +29,14 @@ from rich.console import Console
 
 from baker.ab.report import Report
 from benchmarks.processes import ServerFailed
-from benchmarks.report import Machine, look_at_machine, physical_cores, versions, write_json
+from benchmarks.report import (
+    Machine,
+    look_at_machine,
+    physical_cores,
+    spelled,
+    versions,
+    write_json,
+)
 from benchmarks.servers import version_of
 from benchmarks.table import Figure, Rounds, markdown, medians, print_table, rows
 from benchmarks.turns import DECODE, Bench, BenchmarkError, Found, Model, run_rounds
@@ -230,22 +237,28 @@ def write_plots(folder: Path, models: Sequence[Model], found: Found) -> None:
 
 
 def write_files(
-    arguments: argparse.Namespace, machine: Machine, found: Found, sections: Sequence[Section]
+    arguments: argparse.Namespace,
+    machine: Machine,
+    used: Mapping[str, str],
+    found: Found,
+    sections: Sequence[Section],
 ) -> None:
     """What --json and --markdown ask for."""
     if arguments.markdown is not None:
         tables = [
             f"{one.title}:\n\n{markdown(FIGURES, one.measured, one.goals)}" for one in sections
         ]
-        arguments.markdown.write_text("\n".join([f"{machine}\n", *tables]), encoding="utf-8")
+        arguments.markdown.write_text(
+            "\n".join([f"{machine}\n{spelled(used)}\n", *tables]), encoding="utf-8"
+        )
     if arguments.json is not None:
         write_json(
             arguments.json,
             machine,
-            versions=versions() | served_by(arguments.llama_server),
+            versions=used,
             models={name: asdict(about) for name, about in found.about.items()},
             ratios={
-                one.title: {
+                " against ".join(one.measured): {
                     row.figure.name: {"ratio": row.ratio, "goal": row.goal, "met": row.met}
                     for row in rows(FIGURES, one.measured, one.goals)
                     if row.ratio is not None
@@ -256,9 +269,10 @@ def write_files(
         )
 
 
-def served_by(program: str | None) -> dict[str, str]:
-    """The version of llama-server, if there is one."""
-    return {} if program is None else {"llama-server": version_of(program)}
+def versions_of(found: Found, server: str | None) -> dict[str, str]:
+    """Of all that was measured; `server` is llama-server's path."""
+    used = {k: v for about in found.about.values() for k, v in about.versions.items()} | versions()
+    return used if server is None else used | {"llama-server": version_of(server)}
 
 
 def main() -> None:
@@ -274,10 +288,12 @@ def main() -> None:
     except (BenchmarkError, BundleError, ServerFailed) as error:
         sys.exit(f"decode: {error}")
     sections = [section(group, found, kl) for group in groups]
-    Console().print(f"{machine}; medians of {arguments.rounds} rounds", highlight=False)
+    used = versions_of(found, bench.server)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"{machine}; medians of {arguments.rounds} rounds", spelled(used), sep="\n")
     for one in sections:
         print_table(one.title, FIGURES, one.measured, one.goals)
-    write_files(arguments, machine, found, sections)
+    write_files(arguments, machine, used, found, sections)
     if arguments.plots is not None:
         write_plots(arguments.plots, models, found)
 

@@ -13,11 +13,14 @@ import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from baker.provenance import hearth
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _READ = 1 << 30  # bytes that are read to measure the bandwidth, far more than the caches hold
 
@@ -99,6 +102,11 @@ def versions() -> dict[str, str]:
     else:
         said = f"{ours.version}, {ours.revision[:10]}{', modified' if ours.modified else ''}"
     return {"hearth": said, "iree-base-runtime": metadata.version("iree-base-runtime")}
+
+
+def spelled(versions: Mapping[str, str]) -> str:
+    """Versions as a line of text."""
+    return "; ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def write_json(path: Path, machine: Machine, **data: Any) -> None:

@@ -28,7 +28,7 @@ from rich.console import Console
 
 from benchmarks.client import Prompts, connect
 from benchmarks.processes import Running, Server, ServerFailed, resources, running
-from benchmarks.report import look_at_machine, physical_cores, versions, write_json
+from benchmarks.report import look_at_machine, physical_cores, spelled, versions, write_json
 from benchmarks.scenarios import (
     HOT_FIGURES,
     LONG_FIGURES,
@@ -146,6 +146,7 @@ def compare(arguments: argparse.Namespace) -> bool:
     machine = look_at_machine(arguments.threads)
     measured = run_rounds(servers, arguments, Console(stderr=True))
     title = f"{machine}; {manifest.precision} bundle, medians of {arguments.rounds} rounds"
+    title += f"\n{spelled(used)}"
     show(arguments, title, measured)
     if arguments.json is not None:
         write_json(

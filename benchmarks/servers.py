@@ -34,4 +34,4 @@ def llama_server(program: str, model: Path, *, slots: int, context: int, threads
 def version_of(program: str) -> str:
     """What llama-server says of itself."""
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    return (said.stdout + said.stderr).partition("\n")[0]
+    return (said.stdout + said.stderr).partition("\n")[0].removeprefix("version: ")

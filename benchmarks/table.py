@@ -40,6 +40,11 @@ class Spread:
     low: float
     high: float
 
+    @property
+    def range(self) -> str:
+        """The smallest to the largest, in words; nothing if all are the same."""
+        return f"{self.low:.4g} to {self.high:.4g}" if self.low < self.high else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -99,7 +104,7 @@ def print_table(
     for row in rows(figures, measured, goals):
         cells = [row.figure.label]
         for side in row.sides:
-            cells += [f"{side.median:.4g}", _range(side)] if side else ["", ""]
+            cells += [f"{side.median:.4g}", side.range] if side else ["", ""]
         if compared:
             cells += [_ratio_cell(row), _goal_cell(row)] if goals else [_ratio_cell(row)]
         table.add_row(*cells, style=None if row.met is not False else "red")
@@ -119,7 +124,7 @@ def markdown(
     lines = [headings, ["---"] * len(headings)]
     for row in rows(figures, measured, goals):
         cells = [row.figure.label.replace("  ", "&emsp;")]
-        cells += [f"{side.median:.4g} ({_range(side)})" if side else "" for side in row.sides]
+        cells += [_whole_cell(side) if side else "" for side in row.sides]
         tail = [_ratio_cell(row).strip(), _goal_cell(row)]
         lines.append([*cells, *tail][: len(headings)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
@@ -138,8 +143,8 @@ def _ratio(sides: Sequence[Spread | None]) -> float | None:
     return sides[0].median / sides[1].median
 
 
-def _range(side: Spread) -> str:
-    return f"{side.low:.4g} to {side.high:.4g}"
+def _whole_cell(side: Spread) -> str:
+    return f"{side.median:.4g} ({side.range})" if side.range else f"{side.median:.4g}"
 
 
 def _ratio_cell(row: Row) -> str:

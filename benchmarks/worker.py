@@ -40,12 +40,12 @@ class About:
     quantisation   the bundle's precision, or what llama.cpp calls the file's
     weights_bytes  of all weights, each of which is read for a token: a model with tied embeddings
                    reads the whole table as its output head
-    engine         with its version
+    versions       of the engine
     """
 
     quantisation: str
     weights_bytes: int
-    engine: str
+    versions: dict[str, str]
 
 
 def open_hearth(bundle: Path, context: int, threads: int) -> tuple[Reader, About]:
@@ -57,7 +57,7 @@ def open_hearth(bundle: Path, context: int, threads: int) -> tuple[Reader, About
     assert manifest.context == context, f"context {manifest.context}, not {context}"
     weights = manifest.statistics["weights_bytes"]
     about = About(
-        quantisation=manifest.precision, weights_bytes=weights, engine=f"Hearth {version()}"
+        quantisation=manifest.precision, weights_bytes=weights, versions={"hearth": version()}
     )
     return runtime, about
 
@@ -68,7 +68,7 @@ def open_llama(model: Path, context: int, threads: int) -> tuple[Reader, About]:
     about = About(
         quantisation=runtime.quantisation,
         weights_bytes=runtime.weights_bytes,
-        engine=f"llama-cpp-python {runtime.version}",
+        versions={"llama-cpp-python": runtime.version},
     )
     return runtime, about
 

@@ -124,7 +124,7 @@ def test_a_pair_is_held_against_the_goals_of_its_quality(tmp_path: Path) -> None
     ours, theirs = Model(path=tmp_path / "ours"), Model(path=tmp_path / "q8.gguf")
     kinds = {"ours": "int8-g32", "q8.gguf": "Q8_0"}
     found = Found(
-        about={n: About(quantisation=k, weights_bytes=1, engine="x") for n, k in kinds.items()},
+        about={n: About(quantisation=k, weights_bytes=1, versions={}) for n, k in kinds.items()},
         rounds={"ours": [{"decode_128": 90.0}], "q8.gguf": [{"decode_128": 50.0}]},
     )
     pair = section((ours, theirs), found, {"ours": 0.0031})
