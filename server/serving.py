@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from server.deployment import Deployment
 
 
-# Seconds in which those who are cancelled are told so.
-_FAREWELL = 1
+# Seconds in which those who are cancelled are told so: more than a step takes on a slow device.
+_FAREWELL = 5
 _TICKS_A_SECOND = 10  # of uvicorn
 _BACKLOG = 2048  # connections that may wait
 # It takes four turns of the event loop until one that is too many is closed.

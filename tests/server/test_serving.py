@@ -7,10 +7,12 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import httpx
 
+from server import serving
 from server.app import create_app
 from server.connection import Connection
 from server.serving import DrainingServer, bind, url
@@ -18,6 +20,8 @@ from tests.server import fakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pytest
 
     from server.service import Service
 
@@ -65,7 +69,26 @@ def test_what_takes_longer_than_the_shutdown_may_is_cancelled_and_told_so() -> N
         assert "before the answer was complete" in error["message"]
 
 
-def test_a_client_that_never_reads_cannot_hold_the_server() -> None:
+def test_who_is_cancelled_is_told_so_after_a_slow_step_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = fakes.fake_service(LIBRARY, context=5000)
+    body = {"prompt": "the dog", "max_tokens": 4000}
+    with (
+        shutting_down(service, after=0) as (server, address),
+        ThreadPoolExecutor() as pool,
+    ):
+        monkeypatch.setattr(service._runtime, "delay", 1.2)
+        asked = pool.submit(httpx.post, f"{address}/generate", json=body, timeout=9)
+        until = time.monotonic() + 5
+        while service.idle and time.monotonic() < until:
+            time.sleep(0.01)
+        server.handle_exit(15, None)
+        answer = asked.result()
+    assert answer.status_code == 503
+    assert "before the answer was complete" in answer.json()["error"]["message"]
+
+
+def test_a_client_that_never_reads_cannot_hold_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_FAREWELL", 1)
     service = fakes.fake_service(LIBRARY, context=3000)
     body = json.dumps({"prompt": "x", "max_tokens": 2500, "logprobs": 20, "stream": True})
     head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
