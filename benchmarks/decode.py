@@ -33,6 +33,7 @@ from benchmarks.report import (
     Machine,
     look_at_machine,
     physical_cores,
+    plots_folder,
     spelled,
     versions,
     write_json,
@@ -144,7 +145,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=physical_cores(), help="of all engines")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, for a document")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="needs matplotlib")
+    parser.add_argument("--plots", type=plots_folder, metavar="FOLDER", help="needs matplotlib")
     arguments = parser.parse_args()
     if not arguments.pair and not any(model.ours for model in arguments.alone):
         parser.error("wanted a bundle, by --pair or --alone")

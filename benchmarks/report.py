@@ -5,6 +5,7 @@ It knows the machine and the versions, and not what the figures are figures of: 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -12,6 +13,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +109,13 @@ def versions() -> dict[str, str]:
 def spelled(versions: Mapping[str, str]) -> str:
     """Versions as a line of text."""
     return "; ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def plots_folder(text: str) -> Path:
+    """A folder for plots, as an option's type: what draws them is asked for before the work."""
+    if find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("matplotlib is not installed: pip install matplotlib")
+    return Path(text)
 
 
 def write_json(path: Path, machine: Machine, **data: Any) -> None:

@@ -28,7 +28,14 @@ from rich.console import Console
 
 from benchmarks.client import Prompts, connect
 from benchmarks.processes import Running, Server, ServerFailed, resources, running
-from benchmarks.report import look_at_machine, physical_cores, spelled, versions, write_json
+from benchmarks.report import (
+    look_at_machine,
+    physical_cores,
+    plots_folder,
+    spelled,
+    versions,
+    write_json,
+)
 from benchmarks.scenarios import (
     HOT_FIGURES,
     LONG_FIGURES,
@@ -121,7 +128,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--soak", type=float, metavar="MINUTES")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table, for a document")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="needs matplotlib")
+    parser.add_argument("--plots", type=plots_folder, metavar="FOLDER", help="needs matplotlib")
     return parser.parse_args()
 
 
