@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from baker import inspect as inspection
 from baker import stages
+from baker.choice import AUTO, MAX_KL
 from baker.compile import CompileError
 from baker.gru import GruOrder, bake_gru
 from baker.pipeline import bake
@@ -25,7 +26,7 @@ from baker.recipe import Order, RecipeError, recipes
 from baker.staging import BakeError
 from baker.targets import TARGET_NAMES, TargetError
 from baker.weights.source import WeightsError
-from models.bundle import BundleError
+from models.bundle import BundleError, read_manifest
 from models.config import ConfigError
 from models.dsl.types import DslError
 from models.gru import FORMS
@@ -91,8 +92,9 @@ def bake_model(
     precision: Annotated[
         str | None,
         typer.Option(
-            help=f"How matrices are stored: {', '.join(STORAGE)}. f32 is exact, bf16 close to it "
-            "in half the memory, int8-g32 as close, in a quarter, and fastest."
+            help=f"How matrices are stored: {', '.join(STORAGE)}, or {AUTO}. f32 is exact, bf16 "
+            "close to it in half the memory, int8-g32 as close, in a quarter, and fastest. "
+            f"{AUTO} takes the fastest that keeps to --max-kl and --max-memory."
         ),
     ] = None,
     context: Annotated[
@@ -102,6 +104,15 @@ def bake_model(
         int | None, typer.Option(help="Sequences that the server can hold at once.")
     ] = None,
     max_memory: _MaxMemory = None,
+    max_kl: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help=f"With --precision {AUTO}: how far next-token probabilities may be from those of "
+            f"F32, as the mean KL divergence in nats; measured on two short texts. "
+            f"[default: {MAX_KL}]",
+        ),
+    ] = None,
     prefix: Annotated[
         Path | None,
         typer.Option(
@@ -125,6 +136,7 @@ def bake_model(
         prefix=prefix,
         out=out,
         max_memory=max_memory,
+        max_kl=max_kl,
     )
     _run(lambda progress: bake(order, progress))
 
@@ -137,6 +149,10 @@ def _run(work: Callable[[stages.Progress], Path]) -> None:
     except KeyboardInterrupt:
         _console.print("bake: interrupted, nothing was left behind")
         raise typer.Exit(_INTERRUPTED) from None
+    origin = read_manifest(path).provenance
+    for tried in origin.tried:
+        print(tried.text)  # noqa: T201
+    print(f"kernels: {origin.kernels.text}")  # noqa: T201
     bytes_ = sum(file.stat().st_size for file in path.iterdir())
     print(f"{path}: {bytes_ / 1e6:.1f} MB in {time.perf_counter() - began:.0f} s")  # noqa: T201
     print(f"next: serve {path}")  # noqa: T201

@@ -154,6 +154,7 @@ def _source_rows(sources: tuple[SourceRecord, ...]) -> Iterator[tuple[str, ...]]
 def _maker_rows(origin: Provenance) -> Iterator[tuple[str, ...]]:
     flags = "".join(f" {_flag(name, value)}" for name, value in origin.options.items() if value)
     yield "command", f"bake {origin.model}{flags}"
+    yield from (("tried", each.text) for each in origin.tried)
     hearth = origin.hearth
     revision = f"git {hearth.revision[:12]}" if hearth.revision else "no git revision"
     yield "hearth", f"{hearth.version}, {revision}{', modified' if hearth.modified else ''}"

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tempfile
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.bundle import Kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from models.bundle import Target
 
@@ -67,6 +68,12 @@ def build(names: Iterable[str], target: Target, folder: Path) -> Kernels:
                 raise KernelError(f"{name}.c does not compile: {done.stderr[:2000]}")
     objects = (folder / f"{name}.o" for name in names)
     return Kernels(names=names, instructions=instructions(file.read_bytes() for file in objects))
+
+
+def instructions_for(target: Target) -> str | None:
+    """The instruction set that integer products have on a target; raises KernelError."""
+    with tempfile.TemporaryDirectory(prefix="kernels.") as folder:
+        return build(["linear_grouped"], target, Path(folder)).instructions
 
 
 def instructions(objects: Iterable[bytes]) -> str | None:

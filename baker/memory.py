@@ -69,6 +69,14 @@ def check_fits(
     )
 
 
+def too_large(program: Program, chosen: Defaults, limit: int | None) -> str | None:
+    """Why a program cannot be served with all its slots in `limit` bytes, if so."""
+    memory = program_memory(program)
+    if limit is None or memory.needed(chosen.slots) <= limit:
+        return None
+    return f"needs {memory.formula(chosen.slots)}, more than --max-memory {megabytes(limit)} MB"
+
+
 def _fits(trace: Callable[[Defaults], Program], choice: Defaults, limit: int) -> bool:
     try:
         return program_memory(trace(choice)).needed(choice.slots) <= limit

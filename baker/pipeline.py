@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,14 @@ from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer
 
 from baker import recipe, targets
+from baker.choice import AUTO, MAX_KL, by_speed, choose
+from baker.divergence import Meter, beginnings
 from baker.golden import TOLERANCE, golden_values
-from baker.memory import check_fits, footprint
+from baker.kernels import instructions_for
+from baker.memory import check_fits, footprint, too_large
 from baker.parameters import locate
 from baker.prefix import prefix_ids, write_prefix
+from baker.recipe import RecipeError
 from baker.reference import NumpyRuntime, stored_parameters
 from baker.stages import (
     Asked,
@@ -32,16 +36,18 @@ from baker.weights.open import PackagedWeights, open_weights
 from baker.weights.source import BadFile
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file, write_manifest
+from models.dsl.types import TypeRuleError
 from models.program import ProgramOptions
 from server.runtime.iree import IreeRuntime
 from server.runtime.selftest import self_test
 
 if TYPE_CHECKING:
+    from baker.divergence import Divergence
     from baker.recipe import Defaults, Order
     from baker.stages import Compiled, Progress
     from baker.weights.source import WeightSource
     from models.architecture import Architecture
-    from models.bundle import Golden, Target
+    from models.bundle import Golden, Target, Tried
     from models.config import ModelConfig
     from models.program import Program
 
@@ -77,23 +83,66 @@ def bake(order: Order, progress: Progress) -> Path:
         defaults = recipe.defaults_for(order, config)
         target = targets.find_target(order.target)
         prefix = _prefix_text(order.prefix, target)
+    asked = Asked(
+        model=order.model,
+        options=_options(order, defaults, target),
+        tried=_tried(order, source, config, defaults, progress),
+        package=weights.package if isinstance(weights, PackagedWeights) else None,
+    )
+    if asked.tried:
+        defaults = replace(defaults, precision=asked.tried[-1].precision)
     with progress.stage("trace the model"):
-        program = _program(architecture, config, defaults)
+        try:
+            program = _program(architecture, config, defaults)
+        except TypeRuleError as error:
+            raise BakeError(
+                f"--precision {defaults.precision} is not for this model: {error}"
+            ) from error
     if order.max_memory is not None:
         with progress.stage("see whether it fits"):
             trace = partial(_program, architecture, config)
             check_fits(program, defaults, order.max_memory, trace)
-    asked = Asked(
-        model=order.model,
-        options=_options(order, defaults, target),
-        package=weights.package if isinstance(weights, PackagedWeights) else None,
-    )
     out = order.out or Path(_name(order, config, defaults, target))
     size = weights_bytes(program.parameters) + _BESIDE_WEIGHTS
     with folder_beside(out, size=size) as folder:
         place = Place(folder=folder, target=target, progress=progress)
         _make(_Work(asked, source, architecture, config, defaults, program, prefix, place))
     return out
+
+
+def _tried(
+    order: Order, source: WeightSource, config: ModelConfig, defaults: Defaults, progress: Progress
+) -> tuple[Tried, ...]:
+    """The precisions that were tried for `auto`, the one to bake last; none for another order."""
+    if defaults.precision != AUTO:
+        if order.max_kl is not None:
+            raise RecipeError(f"--max-kl is for --precision {AUTO}")
+        return ()
+
+    architecture, target = recipe.architecture_of(order), targets.find_target(order.target)
+
+    @cache
+    def meter() -> Meter:  # only once something is to be measured
+        return Meter(source, architecture, config, beginnings(source))
+
+    def obstacle(precision: str) -> str | None:
+        wanted = replace(defaults, precision=precision)
+        try:
+            program = _program(architecture, config, wanted)
+        except TypeRuleError as error:
+            return f"not for this model, {error}"
+        return too_large(program, wanted, order.max_memory)
+
+    def divergence(precision: str) -> Divergence:
+        with progress.stage(f"compare {precision} with F32"):
+            return meter().measure(precision)
+
+    return choose(
+        by_speed(instructions_for(target)),
+        max_kl=MAX_KL if order.max_kl is None else order.max_kl,
+        obstacle=obstacle,
+        divergence=divergence,
+    )
 
 
 def _program(architecture: Architecture[Any], config: ModelConfig, defaults: Defaults) -> Program:
@@ -145,14 +194,16 @@ def _write_prefix(
         write_manifest(work.place.folder, replace(manifest, files=files))
 
 
-def _options(order: Order, defaults: Defaults, target: Target) -> dict[str, str | int]:
+def _options(order: Order, defaults: Defaults, target: Target) -> dict[str, str | int | float]:
     """The options of a bake by their flags' names; the prefix is a file of the bundle."""
-    options: dict[str, str | int] = {
+    options: dict[str, str | int | float] = {
         "precision": defaults.precision,
         "context": defaults.context,
         "slots": defaults.slots,
         "target": target.name,
     }
+    if defaults.precision == AUTO:
+        options["max_kl"] = MAX_KL if order.max_kl is None else order.max_kl
     if order.max_memory is not None:
         options["max_memory"] = order.max_memory
     if order.prefix is not None:

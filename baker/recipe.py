@@ -39,7 +39,8 @@ class RecipeError(Exception):
 class Order:
     """What the command line asks for; None where it leaves the choice to the recipe.
 
-    `max_memory` are the bytes that serving may take; None for no limit.
+    `max_memory` are the bytes that serving may take; None for no limit. `max_kl` is the divergence
+    from F32 that the precision `auto` may have, in nats.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Order:
     prefix: Path | None
     out: Path | None
     max_memory: int | None = None
+    max_kl: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,6 +89,12 @@ class NumpyRuntime:
         total: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
         return total
 
+    def verify(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        """Read tokens as so many decodes do; the logits after each, f32 (len(tokens), V)."""
+        ((point, graph),) = self._points("verify")
+        logits: NDArray[np.float32] = self._run(graph, (_padded(tokens, point), [start]), slot)[0]
+        return logits[: len(tokens)]
+
     def decode(
         self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
     ) -> NDArray[np.float32]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from baker.weights.source import WeightSource
-    from models.bundle import Compiler, FileRecord, Kernels, Target
+    from models.bundle import Compiler, FileRecord, Kernels, Target, Tried
     from models.dsl.graph import Graph
     from models.dsl.types import TensorType
     from models.program import StoredTensor
@@ -59,6 +59,7 @@ class Asked:
 
     model: str
     options: Mapping[str, Any]
+    tried: tuple[Tried, ...] = ()
     package: str | None
 
 
@@ -122,6 +123,7 @@ def provenance(asked: Asked, source: WeightSource, compiled: Compiled) -> Proven
     return Provenance(
         model=asked.model,
         options=dict(asked.options),
+        tried=asked.tried,
         hearth=hearth(),
         sources=source_records(source.files(), asked.package),
         graph=compiled.graph,

@@ -16,6 +16,7 @@ __all__ = [
     "Kernels",
     "Provenance",
     "SourceRecord",
+    "Tried",
 ]
 
 
@@ -72,11 +73,36 @@ class Hearth:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A precision that `bake --precision auto` tried.
+
+    kl         the mean of its divergence from F32, in nats; None where it was not measured
+    positions  how many positions that is the mean of; 0 for F32 itself
+    refused    why it was not taken; None of the one that was
+    """
+
+    precision: str
+    kl: float | None
+    positions: int
+    refused: str | None
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        verdict = "taken" if self.refused is None else self.refused
+        if self.kl is None:
+            return f"{self.precision}: {verdict}"
+        measured = f"mean KL from F32 {self.kl:.2g} over {self.positions} positions"
+        return f"{self.precision}: {measured if self.positions else 'F32 itself'}, {verdict}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Provenance:
     """Where a bundle came from.
 
     model     what `bake` was told to bake
     options   its other options by their flags' names, defaults filled in
+    tried     for --precision auto, the precisions that were tried in order; the last one was taken
     sources   the files of weights, configuration and vocabulary
     graph     sha256 of the program's StableHLO, as text
     compiler  what made the program of it
@@ -86,6 +112,7 @@ class Provenance:
 
     model: str
     options: dict[str, Any]
+    tried: tuple[Tried, ...]
     hearth: Hearth
     sources: tuple[SourceRecord, ...]
     graph: str

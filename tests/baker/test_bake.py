@@ -191,6 +191,21 @@ def test_an_unknown_config_key_is_refused_by_name(tmp_path: Path) -> None:
         bake(order(tmp_path / "bundle", weights=folder), Silent())
 
 
+def test_a_vocabulary_that_our_kernels_cannot_have(tmp_path: Path) -> None:
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 262145}))
+    save_file({str(i): np.zeros(1, np.float32) for i in range(18)}, folder / "model.safetensors")
+    asked = order(tmp_path / "bundle", weights=folder, precision="int8-g32")
+    refused = r"--precision int8-g32 is not for this model: .* 16 rows .* is 262145 x 640"
+    with pytest.raises(BakeError, match=refused):
+        bake(asked, Silent())
+    # `auto` goes on to the next ones, and says of each what is wrong with it.
+    refused = r"none will do: int8-g32: not for this model.*; int8: needs .*; f32: needs .*0.1 MB"
+    with pytest.raises(BakeError, match=refused):
+        bake(replace(asked, precision="auto", max_memory=1000), Silent())
+
+
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*_COMMAND, "gemma3", "--out", str(folder / "bundle"), *options],

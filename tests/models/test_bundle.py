@@ -41,6 +41,7 @@ from models.bundle import (
     SourceRecord,
     SpecialTokens,
     Target,
+    Tried,
     WrongFormat,
     WrongKind,
     parse_manifest,
@@ -56,7 +57,11 @@ if TYPE_CHECKING:
 
 ORIGIN = Provenance(
     model="gemma3",
-    options={"precision": "bf16", "slots": 2},
+    options={"precision": "auto", "slots": 2},
+    tried=(
+        Tried(precision="int8-g32", kl=0.5, positions=64, refused="too much"),
+        Tried(precision="bf16", kl=1e-4, positions=64, refused=None),
+    ),
     hearth=Hearth(version="0.1.0", revision="ef", modified=False),
     sources=(
         SourceRecord(name="model.gguf", bytes=9, sha256="ab", package="weights", version="1.0"),
@@ -220,7 +225,7 @@ def test_the_examples_reach_every_field() -> None:
     records = (
         LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
         GoldenStep, Footprint, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
-        Provenance, SourceRecord, Hearth, Kernels,
+        Provenance, SourceRecord, Hearth, Kernels, Tried,
     )  # fmt: skip
     names = {name for _, _, name in FIELDS} | {"format"}
     assert names == {field.name for record in records for field in dataclasses.fields(record)}

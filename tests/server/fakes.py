@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 NOWHERE = Provenance(
     model="none",
     options={},
+    tried=(),
     hearth=Hearth(version="0", revision=None, modified=False),
     sources=(),
     graph="",
