@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -21,6 +20,8 @@ _Q5_0_MAX = 16
 # be left for it to be worth its time: of values that had no lattice 0.8 is left, of Q6_K's 0.6.
 _SAMPLE = 16
 _WORTH = 0.7
+# So near to a whole number is one: quotients are below 2^7, and f32 has 24 bits.
+_EXACT = 2.0**-15
 # A row whose largest value is smaller than this is stored as zero: its scale would be subnormal.
 _SMALLEST_ROW = np.float32(INT8_MAX) * np.finfo(np.float32).tiny
 
@@ -65,56 +66,58 @@ def int8_groups(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
     """
     _require_finite(block, block)
     groups = block.reshape(len(block), -1, GROUP)
-    kept = _multiples(groups, _Q5_0_MAX)
-    rounded = _multiples(groups, INT8_MAX)
-    if (np.minimum(kept.error, rounded.error) > 0).any():
-        rounded = _best_multiples(groups, rounded)
-    exact = kept.error == 0
-    scale = np.where(exact, kept.scale, rounded.scale)
-    _require_finite(np.max(np.abs(groups), axis=2), scale)
-    integers = np.where(exact[..., np.newaxis], kept.integers, rounded.integers).astype(np.int8)
+    largest = np.max(np.abs(groups), axis=2)
+    with np.errstate(over="ignore", invalid="ignore"):  # of a scale that is refused below
+        scale = _f16(largest / np.float32(_Q5_0_MAX))
+        exact = _error(groups, scale) == 0
+        if not exact.all():
+            scale = np.where(exact, scale, _f16(largest / _best_steps(groups, largest)))
+    _require_finite(largest, scale)
+    divisor = np.where(scale > 0, scale, np.float32(np.inf))[..., np.newaxis]
+    integers = np.clip(np.rint(groups / divisor), -INT8_MAX, INT8_MAX).astype(np.int8)
     return pack(integers.reshape(block.shape), scale.astype(np.float16))
 
 
-@dataclass(frozen=True)
-class _Multiples:
-    """Groups (N, G, 32) as whole numbers times a scale (N, G), and the sums of squares missed."""
+def _best_steps(groups: NDArray[np.float32], largest: NDArray[np.float32]) -> NDArray[np.float32]:
+    """How many steps to take from 0 to the largest magnitude of each group: 127, or better fewer.
 
-    integers: NDArray[np.float32]
-    scale: NDArray[np.float32]
-    error: NDArray[np.float32]
-
-
-def _multiples(groups: NDArray[np.float32], steps: int) -> _Multiples:
-    """With so many steps from 0 to a group's largest magnitude; the scale is rounded to f16."""
-    with np.errstate(over="ignore", invalid="ignore"):  # an infinite scale has no finite error
-        scale = np.max(np.abs(groups), axis=2) / np.float32(steps)
-        scale = scale.astype(np.float16).astype(np.float32)
-        divisor = np.where(scale > 0, scale, np.float32(np.inf))[..., np.newaxis]
-        integers = np.clip(np.rint(groups / divisor), -INT8_MAX, INT8_MAX)
-        error = ((integers * scale[..., np.newaxis] - groups) ** 2).sum(axis=2)
-    return _Multiples(integers, scale, error)
-
-
-def _best_multiples(groups: NDArray[np.float32], plain: _Multiples) -> _Multiples:
-    """The best number of steps of each group, if the first rows show that the search pays."""
-    few = groups[:_SAMPLE]
-    tried = _searched(few, _multiples(few, INT8_MAX))
-    if tried.error.sum() > _WORTH * plain.error[:_SAMPLE].sum():
+    The search pays only for what had a lattice: its first rows tell.
+    """
+    plain = np.full(largest.shape, INT8_MAX, np.float32)
+    few, tops = groups[:_SAMPLE], largest[:_SAMPLE]
+    _, left = _search(few, tops)
+    if left.sum() > _WORTH * _error(few, _f16(tops / plain[:_SAMPLE])).sum():
         return plain
-    return _searched(groups, plain)
+    return _search(groups, largest)[0]
 
 
-def _searched(groups: NDArray[np.float32], best: _Multiples) -> _Multiples:
+def _search(
+    groups: NDArray[np.float32], largest: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The number of steps, from 127 to 64, with the least squared error; and that error."""
+    best = np.full(largest.shape, INT8_MAX, np.float32)
+    least = _error(groups, _f16(largest / best))
     for steps in range(INT8_MAX - 1, INT8_MAX // 2, -1):
-        other = _multiples(groups, steps)
-        better = other.error < best.error
-        best = _Multiples(
-            np.where(better[..., np.newaxis], other.integers, best.integers),
-            np.where(better, other.scale, best.scale),
-            np.where(better, other.error, best.error),
-        )
-    return best
+        error = _error(groups, _f16(largest / np.float32(steps)))
+        better = error < least
+        best[better] = steps
+        least[better] = error[better]
+    return best, least
+
+
+def _error(groups: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The squares of what multiples of the scales miss, summed over each group: f32 (N, G)."""
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+    missed = groups * inverse[..., np.newaxis]
+    missed -= np.rint(missed)
+    # Of an exact multiple the division leaves a few units in the last place.
+    missed[np.abs(missed) < _EXACT] = 0
+    return np.asarray(np.einsum("ngk,ngk->ng", missed, missed) * scale * scale)
+
+
+def _f16(scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rounded to what is stored."""
+    return scale.astype(np.float16).astype(np.float32)
 
 
 def _require_finite(block: NDArray[np.float32], stored: NDArray[Any]) -> None:
