@@ -1,4 +1,4 @@
-"""Looking at a finished bundle: what is in it, and whether it still is what was baked."""
+"""Looking at a finished bundle: what is in it, and where it came from."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from baker.targets import check_program, runs_here
 from models.bundle import (
     MANIFEST,
     PREFIX_CACHE,
-    VMFB,
     ArraysManifest,
     NotABundle,
     megabytes,
     read_manifest,
-    verify_files,
 )
-from server.runtime.examples import read_examples
-from server.runtime.load import open_arrays, open_bundle
-from server.runtime.selftest import self_test, self_test_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +23,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from models.bundle import (
-        AnyManifest,
         ArraySpec,
         FileRecord,
         LanguageManifest,
@@ -37,7 +30,6 @@ if TYPE_CHECKING:
         Provenance,
         SourceRecord,
     )
-    from server.runtime.selftest import Verdict
 
 _Rows: TypeAlias = "Sequence[tuple[str, ...]]"
 _FIXED = {
@@ -155,9 +147,7 @@ def _maker_rows(origin: Provenance) -> Iterator[tuple[str, ...]]:
     flags = "".join(f" {_flag(name, value)}" for name, value in origin.options.items() if value)
     yield "command", f"bake {origin.model}{flags}"
     yield from (("tried", each.text) for each in origin.tried)
-    hearth = origin.hearth
-    revision = f"git {hearth.revision[:12]}" if hearth.revision else "no git revision"
-    yield "hearth", f"{hearth.version}, {revision}{', modified' if hearth.modified else ''}"
+    yield "hearth", origin.hearth.text
     yield origin.compiler.name, origin.compiler.version
     yield from origin.tools.items()
 
@@ -194,30 +184,3 @@ def _function_rows(manifest: ArraysManifest) -> Iterator[tuple[str, ...]]:
 
 def _array(spec: ArraySpec) -> str:
     return f"{spec.name} {spec.dtype}{list(spec.shape)}"
-
-
-def verify(bundle: Path, console: Console) -> bool:
-    """Check digests, the program's machine and, where it can run, golden values.
-
-    Prints what was checked; whether all is well. Raises BundleError or TargetError.
-    """
-    manifest = read_manifest(bundle)
-    verify_files(bundle, manifest)
-    console.print(f"digests: {len(manifest.files)} files are what was baked")
-    check_program((bundle / VMFB).read_bytes(), manifest.target)
-    console.print(f"program: for {manifest.target.triple}")
-    if not runs_here(manifest.target):
-        console.print("golden values: not checked, this machine cannot run the program")
-        return True
-    verdict = _self_test(bundle, manifest)
-    console.print(f"golden values: {verdict.message}")
-    return verdict.passed
-
-
-def _self_test(bundle: Path, manifest: AnyManifest) -> Verdict:
-    if isinstance(manifest, ArraysManifest):
-        _, functions = open_arrays(bundle, threads=None)
-        examples = read_examples(bundle, manifest)
-        return self_test_arrays(functions, examples, manifest.tolerance)
-    _, runtime = open_bundle(bundle, threads=None)
-    return self_test(runtime, manifest.golden, manifest.tolerance)

@@ -11,7 +11,7 @@ import numpy as np
 
 from baker.irpa import BadArchive, open_archive
 from models.architecture import ARCHITECTURES
-from models.bundle import PARAMETERS, NotABundle
+from models.bundle import MANIFEST, PARAMETERS, NotABundle
 from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
 from models.program import ProgramOptions
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from models.bundle import EntryPoint, LanguageManifest
+    from models.config import ModelConfig
     from models.dsl.graph import Graph
     from models.dsl.types import TensorType
     from models.program import Program
@@ -152,17 +153,22 @@ def open_reference(bundle: Path, manifest: LanguageManifest) -> NumpyRuntime:
 
     Raises NotABundle, ConfigError, DslError or BadArchive for a bundle of another program.
     """
-    if manifest.architecture not in ARCHITECTURES:
-        raise NotABundle(f"{bundle} is of the architecture {manifest.architecture!r:.80}, unknown")
-    architecture = ARCHITECTURES[manifest.architecture]
-    config = architecture.from_manifest(manifest.config)
-    program = architecture.program(config, program_options(manifest))
+    program = traced(manifest)
     return NumpyRuntime(
         program,
         stored_parameters(program.parameters, bundle / PARAMETERS),
         context=manifest.context,
         slots=manifest.slots,
     )
+
+
+def traced(manifest: LanguageManifest) -> Program:
+    """The program of a baked bundle, traced again; raises NotABundle, ConfigError or DslError."""
+    if manifest.architecture not in ARCHITECTURES:
+        raise NotABundle(f"{MANIFEST} has the architecture {manifest.architecture!r:.80}, unknown")
+    architecture = ARCHITECTURES[manifest.architecture]
+    config: ModelConfig = architecture.from_manifest(manifest.config)
+    return architecture.program(config, program_options(manifest))
 
 
 def program_options(manifest: LanguageManifest) -> ProgramOptions:

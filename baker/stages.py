@@ -80,7 +80,7 @@ def compiling(place: Place, graphs: Sequence[Graph]) -> Iterator[Compiled]:
     """
     vmfb, text = place.folder / VMFB, place.folder / "model.mlir"
     with place.progress.stage("lower to StableHLO"):
-        program = module_text(_MODULE, graphs, PARAMETER_SCOPE).encode()
+        program = program_text(graphs)
         text.write_bytes(program)
     with Compilation(text, vmfb, place.target, kernels=kernels(graphs)) as compilation:
         yield Compiled(
@@ -92,6 +92,11 @@ def compiling(place: Place, graphs: Sequence[Graph]) -> Iterator[Compiled]:
             compilation.wait()
     text.unlink()
     check_program(vmfb.read_bytes(), place.target)
+
+
+def program_text(graphs: Sequence[Graph]) -> bytes:
+    """What the compiler is given: a program's StableHLO as UTF-8."""
+    return module_text(_MODULE, graphs, PARAMETER_SCOPE).encode()
 
 
 def write_weights(

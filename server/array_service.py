@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from models.bundle import ArraysManifest
     from server.runtime.arrays import Arrays, Functions
     from server.runtime.examples import Example
-    from server.runtime.selftest import Verdict
+    from server.runtime.selftest import Level, Verdict
 
 QUEUE_LIMIT = 64
 
@@ -38,11 +38,12 @@ class ArraysService(Served):
         *,
         queue_limit: int = QUEUE_LIMIT,
         name: str | None = None,
+        level: Level = "quick",
     ) -> None:
         self._runtime = runtime
         self._examples = examples
         self._calls = Calls(runtime, queue_limit=queue_limit)
-        super().__init__(manifest, self._calls, name)
+        super().__init__(manifest, self._calls, name, level)
         self.functions = {function.name: function for function in manifest.functions}
         self.metrics = ArraysMetrics(
             state=self._calls.state, verdict=lambda: self.verdict, info=self.facts
@@ -70,21 +71,28 @@ class ArraysService(Served):
         return called.outputs
 
     def _self_test(self) -> Verdict:
-        return self_test_arrays(self._runtime, self._examples, self.manifest.tolerance)
+        tolerance = self.manifest.tolerance
+        return self_test_arrays(self._runtime, self._examples, tolerance, level=self.level)
 
 
 def open_array_service(
-    bundle: Path, *, threads: int | None, queue_limit: int, name: str | None
+    bundle: Path,
+    *,
+    threads: int | None,
+    queue_limit: int,
+    name: str | None,
+    level: Level = "quick",
 ) -> ArraysService:
     """A service on a bundle, called by its folder unless it gets a name; raises BundleError.
 
     `threads` None takes one per physical core.
     """
-    manifest, runtime = open_arrays(bundle, threads=threads)
+    manifest, runtime = open_arrays(bundle, threads=threads, level=level)
     return ArraysService(
         runtime,
         manifest,
         read_examples(bundle, manifest),
         queue_limit=queue_limit,
         name=name or bundle.resolve().name,
+        level=level,
     )

@@ -142,11 +142,13 @@ def _open(loaded: Loaded) -> Served:
             threads=settings.threads,
             queue_limit=settings.queue_limit,
             name=settings.alias,
+            level=settings.self_test,
         )
     return open_service(
         settings.bundle,
         threads=settings.threads,
         name=settings.alias,
+        level=settings.self_test,
         options=EngineOptions(
             queue_limit=settings.queue_limit,
             speculation=settings.speculation,

@@ -196,7 +196,7 @@ class _Server:
         info = GaugeMetricFamily("hearth_info", "What is served.", labels=tuple(facts))
         info.add_metric(tuple(facts.values()), 1)
         yield info
-        if verdict := self._verdict():
+        if (verdict := self._verdict()) and verdict.level != "off":
             passed = float(verdict.passed)
             yield GaugeMetricFamily("hearth_self_test_passed", "1 or 0.", value=passed)
 

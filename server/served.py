@@ -12,17 +12,19 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Protocol
 
-from models.bundle import digest
+from models.bundle import MANIFEST, digest
 from server.errors import SelfTestFailed, Starting
+from server.runtime.load import digested
 
 if TYPE_CHECKING:
     from models.bundle import Manifest
     from server.errors import Unavailable
     from server.metrics import Metrics
-    from server.runtime.selftest import Verdict
+    from server.runtime.selftest import Level, Verdict
 
 
 def version() -> str:
@@ -65,8 +67,9 @@ class Served(ABC):
     manifest: Manifest
     metrics: Metrics
 
-    def __init__(self, manifest: Manifest, worker: Worker, name: str | None) -> None:
+    def __init__(self, manifest: Manifest, worker: Worker, name: str | None, level: Level) -> None:
         self.manifest = manifest
+        self.level = level
         self.name = name or manifest.architecture
         self.started = time.time()
         self.fingerprint = f"hearth-{digest(manifest)[:16]}"
@@ -102,6 +105,8 @@ class Served(ABC):
     async def start(self) -> Verdict:
         """Run the self-test and, unless it fails, take requests."""
         verdict = await asyncio.to_thread(self._self_test)
+        files = (MANIFEST, *(file.name for file in digested(self.manifest, self.level)))
+        verdict = replace(verdict, files=files)
         if verdict.passed:
             self._worker.start()
         self.verdict = verdict
@@ -121,4 +126,4 @@ class Served(ABC):
 
     @abstractmethod
     def _self_test(self) -> Verdict:
-        """Compare with the bundle's golden values."""
+        """Compare with the bundle's golden values, at the level that was asked for."""

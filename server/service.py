@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from models.bundle import (
+    CHAT_TEMPLATE,
     PREFIX,
     PREFIX_CACHE,
     TOKENIZER,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from server.engine.state import EngineState
     from server.runtime.base import Rows, Runtime
-    from server.runtime.selftest import Verdict
+    from server.runtime.selftest import Level, Verdict
 
 Speculation: TypeAlias = Literal["lookup", "off"]
 
@@ -86,6 +87,7 @@ class Service(Served):
         name: str | None = None,
         template: ChatTemplate | None = None,
         prefix: Mapping[bytes, Rows] | None = None,
+        level: Level = "quick",
     ) -> None:
         self.tokenizer = tokenizer
         self._template = template
@@ -109,7 +111,7 @@ class Service(Served):
             context=runtime.context,
             eos=manifest.special_tokens.eos,
         )
-        super().__init__(manifest, self._engine, name)
+        super().__init__(manifest, self._engine, name, level)
         self.metrics = LanguageMetrics(
             state=self.state, verdict=lambda: self.verdict, info=self.facts
         )
@@ -177,7 +179,8 @@ class Service(Served):
             await asyncio.to_thread(self._store.close)
 
     def _self_test(self) -> Verdict:
-        return self_test(self._runtime, self.manifest.golden, self.manifest.tolerance)
+        manifest = self.manifest
+        return self_test(self._runtime, manifest.golden, manifest.tolerance, level=self.level)
 
 
 def open_service(
@@ -186,8 +189,9 @@ def open_service(
     threads: int | None = None,
     name: str | None = None,
     options: EngineOptions = EngineOptions(),
+    level: Level = "quick",
 ) -> Service:
-    """A service on a bundle, called by its folder unless it gets a name.
+    """A service on a bundle, called by its folder unless it gets a name; `level` of its self-test.
 
     Raises BundleError or CannotStore.
 
@@ -205,9 +209,11 @@ def open_service(
         opened = manifest.with_slots(admitted.slots)
         return tokenizer, IreeRuntime(bundle, opened, threads=threads)
 
-    tokenizer, runtime = checked(bundle, manifest, load)
-    template = ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
-    has_prefix = PREFIX in {record.name for record in manifest.files}
+    tokenizer, runtime = checked(bundle, manifest, load, level=level)
+    files = {record.name for record in manifest.files}
+    template = None
+    if CHAT_TEMPLATE in files:  # one that was put there later is none of the bundle's
+        template = ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
     return Service(
         runtime,
         tokenizer,
@@ -215,7 +221,8 @@ def open_service(
         options,
         name=name or bundle.resolve().name,
         template=template,
-        prefix=read_blocks(bundle / PREFIX, manifest.block_bytes) if has_prefix else None,
+        prefix=read_blocks(bundle / PREFIX, manifest.block_bytes) if PREFIX in files else None,
+        level=level,
     )
 
 

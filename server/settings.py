@@ -31,6 +31,7 @@ from pydantic_settings import (
 
 from models.bundle import PREFIX_CACHE
 from server.logs import LogFormat
+from server.runtime.selftest import Level
 
 PREFIX = "HEARTH_"
 KEY_LENGTH = 8  # shorter ones are guessed
@@ -135,6 +136,14 @@ class Settings(BaseSettings):
         None,
         "Memory that serving may take: as many slots and as much --cache-ram as fit are opened. "
         "Else what the bundle or the system allows.",
+    )
+    self_test: Level = _setting(
+        "Model",
+        "quick",
+        "What is checked at the start, before a request is taken. quick: the size of every file, "
+        "the digest of each but the weights and the prefix, and the golden values of one prompt; "
+        "it misses a flipped bit in the weights unless those values change. full: every digest, "
+        "and every golden value by every entry point. off: sizes alone.",
     )
     cache_ram: Size = _setting(
         "Model", ByteSize(PREFIX_CACHE), "Memory for prompts that were read before; 0 for none."

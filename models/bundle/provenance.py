@@ -71,6 +71,12 @@ class Hearth:
     revision: str | None
     modified: bool
 
+    @property
+    def text(self) -> str:
+        """Version and revision, for people."""
+        revision = f"git {self.revision[:12]}" if self.revision else "no git revision"
+        return f"{self.version}, {revision}{', modified' if self.modified else ''}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:

@@ -18,7 +18,7 @@ from server.api.reload import Reloaded, shown
 from server.api.service import Deployed, ServingAny
 from server.deployment import Deployment
 from server.metrics import CONTENT_TYPE
-from server.runtime.selftest import Verdict
+from server.runtime.selftest import Level, Verdict
 from server.served import Served, version
 
 router = APIRouter(responses=ERRORS, tags=["operation"])
@@ -46,15 +46,21 @@ class ArraysModel(Model):
 
 
 class SelfTest(BaseModel):
-    """The verdict of the comparison with the golden values in the bundle."""
+    """The verdict of the self-test: the files' digests and the golden values in the bundle.
 
-    passed: bool
+    One that fails leaves the process running, so that the reason can be read here.
+    """
+
+    level: Level
+    passed: bool | None = Field(description="null if the self-test is off.")
+    files: list[str] = Field(description="Those whose digests were compared.")
     largest_difference: float | None = Field(
         description="Of a value from its golden value; null if one was not a number."
     )
     tolerance: float
-    steps: int
-    seconds: float
+    where: str = Field(description="The place of the largest difference.")
+    steps: int = Field(description="Positions, or outputs of functions, that were compared.")
+    seconds: float = Field(description="What the comparison of values took.")
     message: str
 
 
@@ -92,9 +98,13 @@ async def metrics(service: ServingAny) -> Response:
 
 @router.get("/v1/bundle")
 async def bundle(service: ServingAny) -> dict[str, Any]:
-    """The manifest of the bundle: what was baked, from what, by which compiler, for which CPU."""
+    """The manifest of the bundle: what was baked, from what, by which compiler, for which CPU.
+
+    And the verdict of its self-test on this machine, null while it runs.
+    """
+    verdict = service.verdict
     manifest: dict[str, Any] = json.loads(service.manifest.to_json())
-    return manifest
+    return {**manifest, "self_test": _self_test(verdict).model_dump() if verdict else None}
 
 
 def _health(service: Served, deployment: Deployment) -> Health:
@@ -126,9 +136,12 @@ def _model(manifest: Manifest) -> LanguageModel | ArraysModel:
 def _self_test(verdict: Verdict) -> SelfTest:
     difference = verdict.largest_difference
     return SelfTest(
-        passed=verdict.passed,
+        level=verdict.level,
+        passed=verdict.passed if verdict.level != "off" else None,
+        files=list(verdict.files),
         largest_difference=difference if math.isfinite(difference) else None,
         tolerance=verdict.tolerance,
+        where=verdict.where,
         steps=verdict.steps,
         seconds=verdict.seconds,
         message=verdict.message,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 # What one `prefill` of a whole chunk wrote, as u8 (n,): for the runtime that saved it, and for the
 # same bundle on another day. To everyone else these are only bytes.
@@ -90,6 +90,12 @@ class Runtime(Reader, Protocol):
 
         Returns the sum of their hidden states after the last norm, f32 (hidden,), owned by the
         caller: the sums of the chunks of a text, divided by its tokens, are its mean.
+        """
+
+    def ways(self) -> Mapping[str, Reader]:
+        """This runtime by a prefill and a decode of all that it has, whatever fits best, by name.
+
+        Together they have all of them. They share the slots.
         """
 
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from server.runtime.base import Rows
+    from server.runtime.base import Reader, Rows
 
 _SAVED, _PADDING = 0x5A4ED, -1
 
@@ -99,6 +99,10 @@ class FakeRuntime:
         states = [_draw(read[:end], self.hidden) for end in range(start + 1, len(read) + 1)]
         total: NDArray[np.float32] = np.sum(states, axis=0)
         return total
+
+    def ways(self) -> Mapping[str, Reader]:
+        """As Runtime.ways: there is one."""
+        return {"fake": self}
 
     def _append(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         assert 0 <= slot < self.slots, f"slot {slot} of {self.slots}"

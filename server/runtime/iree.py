@@ -6,6 +6,7 @@ of a slot are allocated when the slot is first used, and every call updates them
 
 from __future__ import annotations
 
+import copy
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -164,6 +165,21 @@ class IreeRuntime:
         results = self._invoke(self._embed, numbers, (slot,))
         self._ends[slot] = start + len(tokens)
         return result(results, 0, (self.hidden,))
+
+    def ways(self) -> dict[str, IreeRuntime]:
+        """As Runtime.ways, by the names of the entry points."""
+        most = max(len(self._prefills), len(self._decodes))
+        pairs = zip(itertools.cycle(self._prefills), itertools.cycle(self._decodes), strict=False)
+        return {
+            f"{prefill.entry.name}, {decode.entry.name}": self._by(prefill, decode)
+            for prefill, decode in itertools.islice(pairs, most)
+        }
+
+    def _by(self, prefill: _Call, decode: _Call) -> IreeRuntime:
+        """This runtime, on the same caches, with these entry points alone."""
+        way = copy.copy(self)
+        way._prefills, way._decodes = [prefill], [decode]
+        return way
 
     def _check(self, slot: int, tokens: Sequence[int], start: int) -> None:
         """A compiled program clamps what is out of range and computes nonsense: refuse it."""

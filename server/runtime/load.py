@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from models.bundle import (
     PARAMETERS,
+    PREFIX,
     ArraysManifest,
     BundleError,
     LanguageManifest,
     read_manifest_of,
-    verify_files,
+    verify_file,
 )
 from server.runtime.arrays import ArraysRuntime
 from server.runtime.cpu import check_target
 from server.runtime.iree import IreeRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from models.bundle import Manifest
+    from models.bundle import FileRecord, Manifest
+    from server.runtime.selftest import Level
+
+# What takes so long to read that a quick self-test only looks at its size.
+_LARGE = (PARAMETERS, PREFIX)
 
 R = TypeVar("R")
 
@@ -39,27 +43,42 @@ def open_bundle(bundle: Path, *, threads: int | None) -> tuple[LanguageManifest,
     )
 
 
-def open_arrays(bundle: Path, *, threads: int | None) -> tuple[ArraysManifest, ArraysRuntime]:
-    """Check and load a bundle of functions on arrays; as open_bundle."""
+def open_arrays(
+    bundle: Path, *, threads: int | None, level: Level = "full"
+) -> tuple[ArraysManifest, ArraysRuntime]:
+    """Check, as a self-test of a level does, and load a bundle of functions; as open_bundle."""
     manifest = read_manifest_of(bundle, ArraysManifest)
     return manifest, checked(
-        bundle, manifest, lambda: ArraysRuntime(bundle, manifest, threads=threads)
+        bundle,
+        manifest,
+        lambda: ArraysRuntime(bundle, manifest, threads=threads),
+        level=level,
     )
 
 
-def checked(bundle: Path, manifest: Manifest, load: Callable[[], R]) -> R:
+def digested(manifest: Manifest, level: Level) -> tuple[FileRecord, ...]:
+    """The files whose digests a self-test of this level compares."""
+    if level == "off":
+        return ()
+    return tuple(file for file in manifest.files if level == "full" or file.name not in _LARGE)
+
+
+def checked(bundle: Path, manifest: Manifest, load: Callable[[], R], *, level: Level = "full") -> R:
     """What `load` gives, if the bundle's CPU and files are what its manifest says.
 
-    Raises UnsupportedCpu, Corrupt, or what `load` does.
+    Sizes are compared at every level. Raises UnsupportedCpu, Corrupt, or what `load` does.
     """
     check_target(manifest.target)
-    weights = tuple(record for record in manifest.files if record.name == PARAMETERS)
-    others = tuple(record for record in manifest.files if record.name != PARAMETERS)
+    for record in manifest.files:
+        verify_file(bundle, record, contents=False)
+    records = digested(manifest, level)
     # Code is checked before it runs; the digest of the weights takes long enough to be worth a
     # thread, and wrong weights do no harm until the check is done.
-    verify_files(bundle, dataclasses.replace(manifest, files=others))
+    _verify(bundle, [record for record in records if record.name not in _LARGE])
     with ThreadPoolExecutor(1, "digest") as pool:
-        digest = pool.submit(verify_files, bundle, dataclasses.replace(manifest, files=weights))
+        digest = pool.submit(
+            _verify, bundle, [record for record in records if record.name in _LARGE]
+        )
         try:
             runtime = load()
         except BundleError:
@@ -67,3 +86,8 @@ def checked(bundle: Path, manifest: Manifest, load: Callable[[], R]) -> R:
             raise
         digest.result()
     return runtime
+
+
+def _verify(bundle: Path, records: Iterable[FileRecord]) -> None:
+    for record in records:
+        verify_file(bundle, record)

@@ -1,6 +1,11 @@
 """Does this machine compute what was baked? Golden values, compared on the very device.
 
-It knows a runtime and the bundle's golden values. Used when a server starts and by `bake verify`.
+    quick   the first prompt, by the entry points that a request would take
+    full    every prompt, by every entry point, in every place of a batch
+    off     nothing
+
+It knows a runtime and the bundle's golden values; digests are load.py's. Used when a server starts
+and by `bake verify`.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ import logging
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -22,27 +27,32 @@ if TYPE_CHECKING:
 
     from models.bundle import Golden, GoldenStep
     from server.runtime.arrays import Functions
-    from server.runtime.base import Reader
+    from server.runtime.base import Reader, Runtime
     from server.runtime.examples import Example
 
 log = logging.getLogger(__name__)
 
-_SLOT = 0
+Level: TypeAlias = Literal["quick", "full", "off"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What the self-test found.
 
+    level               how much was asked for
+    files               the files whose digests were compared, before the program was loaded
     largest_difference  of a logit, or of an output's value, from its golden value; infinite if one
                         was not a number
     tolerance           the largest difference that passes
     where               the place of the largest difference
     steps               how many positions, or outputs of functions, were compared
+    seconds             how long the comparison of values took
     error               what the runtime raised, which ended the test
     """
 
     passed: bool
+    level: Level
+    files: tuple[str, ...]
     largest_difference: float
     tolerance: float
     where: str
@@ -53,6 +63,8 @@ class Verdict:
     @property
     def message(self) -> str:
         """The verdict as a sentence."""
+        if self.level == "off":
+            return "the self-test is off"
         if self.error is not None:
             return f"the self-test failed: the model cannot be run: {self.error}"
         if self.steps == 0:
@@ -66,26 +78,31 @@ class Verdict:
         )
 
 
-def self_test(runtime: Reader, golden: Sequence[Golden], tolerance: float) -> Verdict:
+def self_test(
+    runtime: Runtime, golden: Sequence[Golden], tolerance: float, *, level: Level = "full"
+) -> Verdict:
     """Read each golden prompt, then its continuation token by token, and compare the logits.
 
-    Uses slot 0, whose cache is overwritten.
+    The caches of the slots that are used, all of them if it is full, are overwritten.
     """
-    return _judge(_differences(runtime, golden), tolerance)
+    differences = _full if level == "full" else _quick
+    return _judge(differences(runtime, golden), tolerance, level)
 
 
-def self_test_arrays(runtime: Functions, examples: Sequence[Example], tolerance: float) -> Verdict:
-    """Run each function on its example and compare what it gives."""
-    return _judge(_array_differences(runtime, examples), tolerance)
+def self_test_arrays(
+    runtime: Functions, examples: Sequence[Example], tolerance: float, *, level: Level = "full"
+) -> Verdict:
+    """Run each function on its example and compare what it gives: `quick` is as much as `full`."""
+    return _judge(_array_differences(runtime, examples), tolerance, level)
 
 
-def _judge(differences: Iterator[tuple[str, float]], tolerance: float) -> Verdict:
+def _judge(differences: Iterator[tuple[str, float]], tolerance: float, level: Level) -> Verdict:
     """The verdict on the differences, each with its place, that come while the model runs."""
     began = time.perf_counter()
     largest, where, steps = 0.0, "", 0
     error = None
     try:
-        for place, difference in differences:
+        for place, difference in differences if level != "off" else ():
             if steps == 0 or difference > largest:
                 largest, where = difference, place
             steps += 1
@@ -93,7 +110,9 @@ def _judge(differences: Iterator[tuple[str, float]], tolerance: float) -> Verdic
         log.exception("the self-test could not run the model")
         error = f"{type(raised).__name__}: {raised}"
     return Verdict(
-        passed=error is None and steps > 0 and largest <= tolerance,
+        passed=level == "off" or (error is None and steps > 0 and largest <= tolerance),
+        level=level,
+        files=(),
         largest_difference=largest,
         tolerance=tolerance,
         where=where,
@@ -103,20 +122,59 @@ def _judge(differences: Iterator[tuple[str, float]], tolerance: float) -> Verdic
     )
 
 
-def _differences(runtime: Reader, golden: Sequence[Golden]) -> Iterator[tuple[str, float]]:
-    """Each step's place and the largest difference of its logits."""
+def _quick(runtime: Runtime, golden: Sequence[Golden]) -> Iterator[tuple[str, float]]:
+    """Each step's place and the largest difference of its logits, of the first prompt."""
+    return _differences(runtime, golden[:1], [0])
+
+
+def _full(runtime: Runtime, golden: Sequence[Golden]) -> Iterator[tuple[str, float]]:
+    """The same of every prompt by each of the runtime's ways and verifications, and an embedding.
+
+    Of an embedding it is what it leaves in the caches.
+    """
+    for name, way in runtime.ways().items():
+        for place, difference in _differences(way, golden, range(way.batch)):
+            yield f"{place} ({name})", difference
+    for number, case in enumerate(golden):
+        *before, last = case.prompt_ids
+        for start in range(0, len(before), runtime.chunk):
+            runtime.embed(0, before[start : start + runtime.chunk], start)
+        logits = runtime.decode([0], [last], [len(before)])
+        yield f"golden prompt {number}, step 0 (embed)", _difference(case.steps[0], logits)
+        for tokens in runtime.verify_tokens:
+            for index, row in enumerate(_verified(runtime, case, tokens)):
+                difference = _difference(case.steps[index], row[None])
+                yield f"golden prompt {number}, step {index} (verify {tokens})", difference
+
+
+def _differences(
+    reader: Reader, golden: Sequence[Golden], slots: Sequence[int]
+) -> Iterator[tuple[str, float]]:
+    """Each step's place, and the largest difference of its logits in any of the slots."""
     for number, case in enumerate(golden):
         for index, (step, logits) in enumerate(
-            zip(case.steps, _replay(runtime, case), strict=True)
+            zip(case.steps, _replay(reader, case, slots), strict=True)
         ):
             yield f"golden prompt {number}, step {index}", _difference(step, logits)
 
 
-def _replay(runtime: Reader, case: Golden) -> Iterator[NDArray[np.float32]]:
-    """The logits before each of the golden tokens, f32 (V,)."""
-    yield read_prompt(runtime, case.prompt_ids, slot=_SLOT)
+def _replay(reader: Reader, case: Golden, slots: Sequence[int]) -> Iterator[NDArray[np.float32]]:
+    """The logits before each golden token, f32 (B, V): the same sequence in B slots at once."""
+    yield np.stack([read_prompt(reader, case.prompt_ids, slot=slot) for slot in slots])
     for position, step in enumerate(case.steps[:-1], start=len(case.prompt_ids)):
-        yield runtime.decode([_SLOT], [step.token_ids[0]], [position])[0]
+        token = step.token_ids[0]
+        yield reader.decode(slots, [token] * len(slots), [position] * len(slots))
+
+
+def _verified(runtime: Runtime, case: Golden, tokens: int) -> Iterator[NDArray[np.float32]]:
+    """The logits before each golden token, f32 (V,), so many of them at once; the prompt is read.
+
+    The prompt lies in slot 0 already, but for its last token.
+    """
+    guesses = [case.prompt_ids[-1], *(step.token_ids[0] for step in case.steps[:-1])]
+    for first in range(0, len(guesses), tokens):
+        start = len(case.prompt_ids) - 1 + first
+        yield from runtime.verify(0, guesses[first : first + tokens], start)
 
 
 def _array_differences(
@@ -130,7 +188,7 @@ def _array_differences(
 
 
 def _difference(step: GoldenStep, logits: NDArray[np.float32]) -> float:
-    return _largest(logits[list(step.token_ids)], np.asarray(step.logits))
+    return _largest(logits[:, list(step.token_ids)], np.asarray(step.logits))
 
 
 def _largest(got: NDArray[Any], wanted: NDArray[Any]) -> float:

@@ -23,11 +23,14 @@ from baker.arrays import TOLERANCE
 from baker.cli import app
 from baker.gru import GruOrder, bake_gru
 from baker.provenance import source_records
+from baker.reproduce import changes, compare, reproduce
 from baker.staging import BakeError
 from baker.targets import embedded_elfs
+from baker.verify import verify
 from baker.weights.source import BadFile, NoWeights, UnsupportedType
 from models.bundle import (
     GOLDEN,
+    PARAMETERS,
     VMFB,
     ArraysManifest,
     Corrupt,
@@ -157,7 +160,7 @@ def test_what_is_in_it(bundle: Path, file: Path) -> None:
 def test_inspect_and_verify(bundle: Path, tmp_path: Path) -> None:
     console = Console(record=True, width=200)
     inspect.show(bundle, console)
-    assert inspect.verify(bundle, console)
+    assert verify(bundle, console)
     said = console.export_text()
     for fact in ("x f32[5, 2, 3], h0 f32[2, 2, 4] or zeros -> y", "in the place of h", "passed"):
         assert fact in said
@@ -166,15 +169,58 @@ def test_inspect_and_verify(bundle: Path, tmp_path: Path) -> None:
     golden[-1] += 10 * TOLERANCE
     golden.tofile(changed / GOLDEN)
     with pytest.raises(Corrupt, match=r"golden.bin differs"):
-        inspect.verify(changed, console)
+        verify(changed, console)
     manifest = read_manifest_of(changed, ArraysManifest)
     files = tuple(record_file(changed / record.name) for record in manifest.files)
     write_manifest(changed, replace(manifest, files=files))
-    assert not inspect.verify(changed, console)
+    assert not verify(changed, console)
     assert re.search(r"a value differs by 0.001 at step: h\b", console.export_text())
     (changed / GOLDEN).write_bytes(b"short")
     with pytest.raises(Corrupt, match=r"golden.bin has 5 bytes"):
         open_arrays(changed, threads=None)
+
+
+def test_it_is_baked_again_with_the_same_bytes(bundle: Path, file: Path, tmp_path: Path) -> None:
+    renamed = tmp_path / "renamed.safetensors"
+    renamed.write_bytes(file.read_bytes())
+    assert reproduce(bundle, renamed, Silent()) == []
+    with pytest.raises(BakeError, match=r"baked from model.safetensors .*: give --weights PATH"):
+        reproduce(bundle, None, Silent())
+    save_file(weights() | {"bias_hh_l0": np.ones(3 * H, np.float32)}, renamed)
+    with pytest.raises(BakeError, match=r"wanted model.safetensors \(sha256 \w+\), got renamed"):
+        reproduce(bundle, renamed, Silent())
+
+
+@pytest.mark.parametrize("place", [0, 100, -1])
+def test_the_first_byte_that_differs_is_named(bundle: Path, tmp_path: Path, place: int) -> None:
+    changed = copy_of(bundle, tmp_path / "changed")
+    data = bytearray((bundle / VMFB).read_bytes())
+    data[place] ^= 1
+    (changed / VMFB).write_bytes(data)
+    (changed / PARAMETERS).write_bytes((bundle / PARAMETERS).read_bytes() + b"more")
+    (changed / GOLDEN).unlink()
+    assert [difference.message for difference in compare(bundle, changed)] == [
+        "golden.bin is in one of the two alone",
+        f"model.vmfb differs, first at byte {place % len(data):,}",
+        f"params.irpa differs, first at byte {(bundle / PARAMETERS).stat().st_size:,}",
+    ]
+
+
+def test_what_has_changed_since_is_said(bundle: Path) -> None:
+    manifest = read_manifest_of(bundle, ArraysManifest)
+    assert not [line for line in changes(manifest) if "modified" not in line]
+    origin = manifest.provenance
+    older = replace(
+        origin,
+        compiler=replace(origin.compiler, version="3.12.0"),
+        tools={**origin.tools, "numpy": "1.0", "cc": "9"},
+    )
+    here = origin.compiler.version
+    assert {
+        f"iree-base-compiler: 3.12.0 when it was baked, {here} here",
+        f"numpy: 1.0 when it was baked, {np.__version__} here",
+        "cc: 9 when it was baked, absent here",
+    } == {line for line in changes(replace(manifest, provenance=older)) if "modified" not in line}
 
 
 def test_another_machine(bundle: Path, file: Path, tmp_path: Path) -> None:
@@ -183,7 +229,7 @@ def test_another_machine(bundle: Path, file: Path, tmp_path: Path) -> None:
     assert {elf.machine for elf in embedded_elfs((made / VMFB).read_bytes())} == {machine}
     assert (made / GOLDEN).read_bytes() == (bundle / GOLDEN).read_bytes()
     console = Console(record=True, width=200)
-    assert inspect.verify(made, console)
+    assert verify(made, console)
     assert "not checked, this machine cannot run the program" in console.export_text()
     with pytest.raises(UnsupportedCpu):
         open_arrays(made, threads=None)

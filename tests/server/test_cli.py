@@ -19,6 +19,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from models.bundle import (
+    MANIFEST,
     TOKENIZER,
     VMFB,
     Golden,
@@ -188,6 +189,17 @@ def test_a_failed_self_test_is_told(copy: Path) -> None:
         assert process.stderr is not None
         line = process.stderr.readline()
         assert line.startswith("serve: the self-test failed: a value differs by ")
+    finally:
+        process.kill()
+        process.communicate()
+    process = serve(copy, "--port", "0", "--self-test", "off")
+    try:
+        assert process.stdout is not None
+        with httpx.Client(base_url=address_in(process.stdout.readline())) as client:
+            assert client.get("/health/ready").status_code == 200
+            found = client.get("/v1/bundle").json()["self_test"]
+            assert (found["level"], found["passed"], found["files"]) == ("off", None, [MANIFEST])
+            assert "hearth_self_test_passed" not in client.get("/metrics").text
     finally:
         process.kill()
         process.communicate()

@@ -63,7 +63,9 @@ def test_props(client: httpx.Client) -> None:
 
 def test_the_bundle_is_its_manifest(client: httpx.Client) -> None:
     service = fakes.fake_service(LIBRARY)
-    assert client.get("/v1/bundle").json() == json.loads(service.manifest.to_json())
+    found = client.get("/v1/bundle").json()
+    assert found.pop("self_test") == client.get("/health").json()["self_test"]
+    assert found == json.loads(service.manifest.to_json())
     assert client.get("/props").json()["bundle"] == service.fingerprint
 
 

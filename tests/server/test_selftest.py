@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from server.runtime.fake import FakeRuntime
 from server.runtime.selftest import self_test
 from tests.server import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from server.runtime.base import Reader
 
 RUNTIME = FakeRuntime(vocab_size=40, context=64, chunk=8)
 CASE = fakes.golden_of(RUNTIME, prompt=(2, 5, 6, 7, 8), steps=4)[0]
@@ -20,7 +26,7 @@ def test_right_logits_pass_in_whatever_chunks() -> None:
         runtime = replace(RUNTIME, chunk=chunk)
         verdict = self_test(runtime, (CASE,), tolerance=0.0)
         assert verdict.passed
-        assert verdict.steps == 4
+        assert verdict.steps == 4 + 1  # and the embedding's caches
         assert verdict.largest_difference == 0
         assert verdict.message.startswith("the self-test passed")
 
@@ -34,7 +40,7 @@ def test_one_wrong_logit_is_found_and_named(step: int) -> None:
     wrong = replace(CASE, steps=tuple(steps))
     verdict = self_test(RUNTIME, (CASE, wrong), tolerance=0.25)
     assert not verdict.passed
-    assert verdict.where == f"golden prompt 1, step {step}"
+    assert verdict.where == f"golden prompt 1, step {step} (fake)"
     assert verdict.largest_difference == pytest.approx(0.5)
     assert "differs by 0.5 at golden prompt 1" in verdict.message
     assert self_test(RUNTIME, (wrong,), tolerance=0.51).passed
@@ -60,3 +66,41 @@ def test_a_model_that_cannot_be_run_fails(poison: int, caplog: pytest.LogCapture
         f"the self-test failed: the model cannot be run: RuntimeError: token {poison} is poison"
     )
     assert f"token {poison} is poison" in caplog.text
+
+
+def test_each_way_and_each_place_of_a_batch_is_tested() -> None:
+    """A runtime that is wrong in one place of a batch, by one of its ways."""
+
+    @dataclass(kw_only=True)
+    class Wrong(FakeRuntime):
+        def decode(self, slots: Any, tokens: Any, positions: Any) -> Any:
+            logits = super().decode(slots, tokens, positions)
+            if len(slots) == 3:
+                logits[1] += 1
+            return logits
+
+    @dataclass(kw_only=True)
+    class TwoWays(FakeRuntime):
+        def ways(self) -> Mapping[str, Reader]:
+            return {"one": self, "three": wrong}
+
+    fields = {"vocab_size": 40, "context": 64, "chunk": 8}
+    wrong = Wrong(slots=3, batch=3, **fields)  # type: ignore[arg-type]
+    runtime = TwoWays(**fields)  # type: ignore[arg-type]
+    verdict = self_test(runtime, (CASE,), tolerance=0.5)
+    assert not verdict.passed
+    assert verdict.where.endswith("(three)")
+    assert self_test(runtime, (CASE,), tolerance=0.5, level="quick").passed
+
+
+def test_quick_is_the_first_prompt() -> None:
+    poisoned = replace(CASE, prompt_ids=(2, 9))
+    verdict = self_test(replace(RUNTIME, poison=9), (CASE, poisoned), tolerance=0, level="quick")
+    assert (verdict.passed, verdict.steps, verdict.level) == (True, 4, "quick")
+
+
+def test_off_runs_nothing() -> None:
+    poisoned = replace(CASE, prompt_ids=(2, 9))
+    verdict = self_test(replace(RUNTIME, poison=9), (poisoned,), tolerance=0, level="off")
+    assert (verdict.passed, verdict.steps) == (True, 0)
+    assert verdict.message == "the self-test is off"

@@ -34,6 +34,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "cache_ram": ("1MiB", 2**20),
     "cache_dir": ("cache", "cache"),
     "cache_disk": ("5", 5),
+    "self_test": ("off", "off"),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
 }
