@@ -56,6 +56,15 @@ def _bytes(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is no size: give bytes, or 400M, or 1GiB") from None
 
 
+_MaxKl = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help=f"With --precision {AUTO}: how far next-token probabilities may be from those of "
+        f"F32, as the mean KL divergence in nats; measured on two short texts. "
+        f"[default: {MAX_KL}]",
+    ),
+]
 _MaxMemory = Annotated[
     int | None,
     typer.Option(
@@ -106,15 +115,7 @@ def bake_model(
         int | None, typer.Option(help="Sequences that the server can hold at once.")
     ] = None,
     max_memory: _MaxMemory = None,
-    max_kl: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help=f"With --precision {AUTO}: how far next-token probabilities may be from those of "
-            f"F32, as the mean KL divergence in nats; measured on two short texts. "
-            f"[default: {MAX_KL}]",
-        ),
-    ] = None,
+    max_kl: _MaxKl = None,
     prefix: Annotated[
         Path | None,
         typer.Option(
