@@ -109,8 +109,8 @@ def test_no_more_is_allocated_than_the_footprint_says(program: Program, decode_i
     graphs = {point.name: graph for point, graph in program.entry_points if point.kind in KINDS}
     predicted = footprint(list(graphs.values()), program.parameters)
     allocated = allocations(decode_ir)
-    weights = allocated.pop("")
-    assert abs(weights - predicted.laid_out) < predicted.laid_out / 100
+    weights = allocated.pop("", 0)  # what our own kernels read lies in its place already
+    assert abs(weights - predicted.laid_out) <= predicted.laid_out / 100
     assert allocated.keys() == graphs.keys()
     for name, size in allocated.items():
         assert predicted.calls[name] / 4 < size <= predicted.calls[name]

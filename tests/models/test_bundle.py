@@ -135,6 +135,10 @@ _NUMBERS = {
 def of_kind(kind: Any) -> st.SearchStrategy[Any]:
     """Any value of a manifest's field."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Footprint:
+        sizes = st.integers(0, 2**63 - 1)
+        calls = st.dictionaries(st.text(max_size=4), sizes, max_size=2)
+        return st.builds(Footprint, laid_out=sizes, read=sizes, looked_up=sizes, calls=calls)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return st.builds(

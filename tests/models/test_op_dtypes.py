@@ -28,7 +28,10 @@ def narrowed(dtype: DType) -> dict[str, tuple[Graph, Sample]]:
     found = {}
     for op in REGISTRY.values():
         samples = samples_of(op)
-        for variant in (one for own in samples for one in variants(op, own, slots(samples))):
+        every = [one for own in samples for one in variants(op, own, slots(samples))]
+        if len({variant.dtypes for variant in every}) == 1:
+            continue  # there is no choice
+        for variant in every:
             if {one for one in variant.dtypes if one and one.is_float} == {dtype}:
                 sample = variant.sample
                 name = f"{op.name}_{dtype.label}"

@@ -48,7 +48,7 @@ class Linear(Matrix):
 
     def __init__(self, inputs: int, outputs: int, storage: Storage, *, bias: bool = False) -> None:
         super().__init__(outputs, inputs, storage)
-        kept = storage if storage in (DType.F32, DType.BF16) else DType.F32
+        kept = storage if isinstance(storage, DType) and storage.is_float else DType.F32
         self.bias = parameter(outputs, dtype=kept) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
