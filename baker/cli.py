@@ -74,15 +74,6 @@ _MaxMemory = Annotated[
         "bundle needs more, and the limit of whoever serves it.",
     ),
 ]
-_MaxKl = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        help=f"With --precision {AUTO}: how far next-token probabilities may be from those of "
-        f"F32, as the mean KL divergence in nats; measured on two short texts. "
-        f"[default: {MAX_KL}]",
-    ),
-]
 _Out = Annotated[Path | None, typer.Option(help="The bundle's folder. A bundle there is replaced.")]
 
 app = typer.Typer(
