@@ -146,6 +146,7 @@ def test_a_server_ends_with_its_terminal() -> None:
     master, slave = os.openpty()
 
     def take_terminal() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup hands on that it is ignored
         os.setsid()
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
