@@ -210,7 +210,7 @@ def test_batch_mates_change_no_bit(
                 np.testing.assert_array_equal(row, alone[slot, ahead])
 
 
-@pytest.mark.parametrize("precision", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["f32", "bf16", "int8-g32"])
 def test_a_verify_has_the_bits_of_as_many_decodes(
     bundles: Bundles, tokens: list[int], precision: str
 ) -> None:

@@ -122,7 +122,7 @@ class Terminal:
     def read(self, most: int) -> bytes:
         return os.read(self.master, most) if select.select([self.master], [], [], 0.1)[0] else b""
 
-    def read_until(self, text: str, seconds: float = 20) -> str:
+    def read_until(self, text: str, seconds: float = 60) -> str:
         shown = b""
         deadline = time.monotonic() + seconds
         while text.encode() not in shown:
