@@ -20,6 +20,7 @@ from baker import verify as verification
 from baker.choice import AUTO, MAX_KL
 from baker.compile import CompileError
 from baker.gru import GruOrder, bake_gru
+from baker.kernels import KernelError
 from baker.pipeline import bake
 from baker.prefix import PrefixError
 from baker.quantize import NotFiniteError
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _REFUSALS = (
-    BakeError, BundleError, CompileError, ConfigError, DslError, NotFiniteError, OSError,
-    PrefixError, RecipeError, TargetError, WeightsError,
+    BakeError, BundleError, CompileError, ConfigError, DslError, KernelError,
+    NotFiniteError, OSError, PrefixError, RecipeError, TargetError, WeightsError,
 )  # fmt: skip
 _INTERRUPTED = 130
 

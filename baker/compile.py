@@ -78,8 +78,12 @@ class Compilation:
         `until` is `vmfb`, or a phase such as `stream` that leaves text. Raises KernelError.
         """
         self.compiler = compiler_for(target)
-        self._objects = tempfile.TemporaryDirectory(prefix="kernels.")
-        self.kernels = build(kernels, target, Path(self._objects.name))
+        self._objects = tempfile.TemporaryDirectory(prefix="kernels.", dir=output.parent)
+        try:
+            self.kernels = build(kernels, target, Path(self._objects.name))
+        except BaseException:
+            self._objects.cleanup()
+            raise
         where = f"--iree-hal-executable-object-search-path={self._objects.name}"
         phase = () if until == "vmfb" else (f"--compile-to={until}",)
         command = [find_tool("iree-compile"), *self.compiler.flags, where, *phase, str(source)]

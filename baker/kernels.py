@@ -65,9 +65,15 @@ def build(names: Iterable[str], target: Target, folder: Path) -> Kernels:
                 check=False,
             )
             if done.returncode:
-                raise KernelError(f"{name}.c does not compile: {done.stderr[:2000]}")
+                raise KernelError(f"{name}.c does not compile: {_first_error(done.stderr)}")
     objects = (folder / f"{name}.o" for name in names)
     return Kernels(names=names, instructions=instructions(file.read_bytes() for file in objects))
+
+
+def _first_error(said: str) -> str:
+    """The first error among what the compiler said, in one line."""
+    lines = said.strip().splitlines()
+    return next((line for line in lines if "error:" in line), " ".join(lines[-1:]))
 
 
 def instructions_for(target: Target) -> str | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from baker import cli
+from baker.compile import Compilation
 from baker.kernels import KernelError, build, instructions
 from baker.provenance import tools
 from baker.targets import TARGET_NAMES, find_target
@@ -59,3 +62,22 @@ def test_kernels_of_two_instruction_sets_are_no_program() -> None:
 def test_the_c_compiler_is_a_tool_only_where_there_are_kernels() -> None:
     assert "ziglang" in tools(Kernels(names=(DOT,), instructions="avx2"))
     assert "ziglang" not in tools(Kernels(names=(), instructions=None))
+
+
+def test_a_kernel_that_does_not_compile_leaves_nothing(tmp_path: Path) -> None:
+    target = replace(find_target("x86_64-v3"), cpu="nonesuch")
+    with pytest.raises(KernelError, match=r"linear_grouped\.c does not compile: .*nonesuch"):
+        Compilation(tmp_path / "in", tmp_path / "out", target, kernels=[DOT])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_kernel_that_does_not_compile_ends_a_bake_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> None:
+        raise KernelError("x.c does not compile: why")
+
+    monkeypatch.setattr("baker.cli.app", refused)
+    with pytest.raises(SystemExit, match="1"):
+        cli.main()
+    assert capsys.readouterr().err == "bake: x.c does not compile: why\n"

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import httpx
 import pytest
 
 from models.bundle import VMFB
+from tests.server.test_signals import wait_for_reload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,13 +60,7 @@ def reload(process: subprocess.Popen[str], client: httpx.Client) -> dict[str, An
     """What /health says of the reload that a SIGHUP begins."""
     before = client.get("/health").json()["last_reload"]
     process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + 120
-    while True:
-        health: dict[str, Any] = client.get("/health").json()
-        if health["last_reload"] != before:
-            return health
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    return wait_for_reload(client, before, seconds=120)
 
 
 def test_from_f32_to_bf16_and_not_to_a_broken_one(bundles: Bundles, tmp_path: Path) -> None:

@@ -131,9 +131,9 @@ def test_sighup_serves_a_new_bundle_and_what_runs_ends_on_the_old_one(
     assert answer(client, max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
-def wait_for_reload(client: httpx.Client, latest: object) -> dict[str, Any]:
+def wait_for_reload(client: httpx.Client, latest: object, *, seconds: float = 10) -> dict[str, Any]:
     """What /health says once there is another latest reload than this."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + seconds
     while True:
         health: dict[str, Any] = client.get("/health").json()
         if health["last_reload"] != latest:

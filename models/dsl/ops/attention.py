@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["attention_cached"]
 
-# As the kernel has them.
+# As the kernel has them: queries of a workgroup, and widths of a head.
 _QUERIES = 4
-_LANES, _MOST_WIDTH = 64, 256
+_WIDTH_STEP, _MOST_WIDTH = 64, 256
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
@@ -32,11 +32,11 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     wanted(key == value and key.dtype is query.dtype, "keys and values of one type, the query's")
     wanted(start == TensorType((1,), DType.I32), "a start i32 (1,)")
     wanted(
-        width % _LANES == 0
+        width % _WIDTH_STEP == 0
         and width <= _MOST_WIDTH
         and columns % width == 0
         and query.shape[1] % (columns // width) == 0,
-        f"heads of a multiple of {_LANES} and {_MOST_WIDTH} at most, H a multiple of G",
+        f"heads of a multiple of {_WIDTH_STEP} and {_MOST_WIDTH} at most, H a multiple of G",
     )
     wanted(attrs["window"] >= 1, f"a window of at least 1 key, got {attrs['window']}")
     return query
