@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 # By target of `bake`, the CPU that it is for, as QEMU calls it.
 CPUS = {"aarch64": "cortex-a76", "aarch64-v8": "cortex-a72"}
 # What is run if the command line names nothing else. A precision of `bake` needs no more than this.
-PRECISIONS = ("int8", "f32")
+PRECISIONS = ("int8-g32", "f32")
 # What the README's section bakes and asks.
-_FOLLOWED = ("aarch64", "int8")
+_FOLLOWED = ("aarch64", "int8-g32")
 # What a bundle, and what the board has of Hearth, is made of.
 _SOURCES = ("baker", "configs", "models", "server", "pyproject.toml", "README.md")
 
