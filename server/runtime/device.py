@@ -61,6 +61,7 @@ class Device:
         """Load model.vmfb and params.irpa; `threads` as in start_threads. Raises CannotLoad."""
         self._device = start_threads(threads)
         self._settled = False
+        self._reserved: list[mmap.mmap] = []  # a buffer on them does not keep them
         try:
             self._load(bundle)
         except (RuntimeError, ValueError, OSError) as error:
@@ -109,6 +110,19 @@ class Device:
         )
         buffer.fill_zero(0, size)
         return rt.HalBufferView(buffer, shape, element)
+
+    def reserve(self, shape: tuple[int, ...], dtype: str) -> rt.HalBufferView:
+        """A new array of zeros that stays for as long as this.
+
+        It has pages of its own, which take no memory until they are written.
+        """
+        size = int(np.prod(shape)) * rt.HalElementType.dense_byte_count(ELEMENT_TYPES[dtype])
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._reserved.append(pages)
+        buffer = self._device.allocator.import_host_allocation(
+            pages, memory_type=rt.MemoryType.DEVICE_LOCAL, allowed_usage=rt.BufferUsage.DEFAULT
+        )
+        return rt.HalBufferView(buffer, shape, ELEMENT_TYPES[dtype])
 
     def _load(self, bundle: Path) -> None:
         instance = rt.VmInstance()

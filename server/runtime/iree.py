@@ -200,7 +200,7 @@ class IreeRuntime:
     def _slot_caches(self, slot: int) -> tuple[rt.HalBufferView, ...]:
         if slot not in self._caches:
             self._caches[slot] = tuple(
-                self._device.zeros((spec.rows, spec.width), spec.dtype)
+                self._device.reserve((spec.rows, spec.width), spec.dtype)
                 for spec in self._manifest.caches
             )
         return self._caches[slot]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import mmap
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,14 +18,12 @@ from hypothesis import strategies as st
 from models.bundle import PARAMETERS, VMFB, Corrupt, LanguageManifest, NotABundle, write_manifest
 from server.runtime.base import read_prompt
 from server.runtime.cpu import UnsupportedCpu
-from server.runtime.device import CannotLoad
+from server.runtime.device import CannotLoad, Device
 from server.runtime.iree import IreeRuntime
 from server.runtime.load import open_bundle
 from tests.server import tiny
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 
@@ -170,6 +171,22 @@ def test_caches_are_updated_in_place(bundle: Path, manifest: LanguageManifest) -
     np.testing.assert_array_equal(before[0][:3], rows)
     np.testing.assert_allclose(before[1][:3], rows * np.arange(3)[:, None], rtol=1e-6)
     assert not np.array_equal(before[0], before[1])
+
+
+def test_what_is_reserved_is_zeros_that_take_memory_when_they_are_written(bundle: Path) -> None:
+    def resident() -> int:
+        pages = Path("/proc/self/statm").read_text("ascii").split()[1]
+        return int(pages) * mmap.PAGESIZE
+
+    device, rows, size = Device(bundle, threads=1), 4096, 64 * 2**20
+    before = resident()
+    view = device.reserve((rows, size // 4 // rows), "f32")
+    gc.collect()  # what was only the view's to keep would be gone
+    values = view.map().asarray((rows, size // 4 // rows), np.dtype(np.float32))
+    assert not values[:: rows // 8].any()
+    assert resident() - before < size // 8
+    values[: rows // 2] = 1
+    assert resident() - before > size // 4
 
 
 def test_what_is_restored_is_as_if_it_had_been_read(runtime: IreeRuntime) -> None:
