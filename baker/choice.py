@@ -20,9 +20,9 @@ AUTO = "auto"
 # The mean divergence from F32 that is taken for none, in nats: that of llama.cpp's Q8_0 and less.
 MAX_KL = 0.0035
 
-_BY_SPEED = ("int8-g32", "int8", "bf16", "f32")
+_BY_SPEED = ("int8-g32", "bf16", "f32")
 # Without instructions for them our kernels wait for arithmetic, and not for memory.
-_BY_SPEED_PORTABLE = ("int8", "bf16", "int8-g32", "f32")
+_BY_SPEED_PORTABLE = ("bf16", "int8-g32", "f32")
 
 
 def by_speed(instructions: str | None) -> tuple[str, ...]:

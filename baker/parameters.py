@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from baker.irpa import ArchiveWriter
-from baker.quantize import int8_groups, int8_rows, to_bf16
+from baker.quantize import int8_groups, to_bf16
 from baker.weights.source import BadFile
 from models.dsl.grouped import matrix_shape
 from models.dsl.types import DType
@@ -84,7 +84,7 @@ def _matrix_shape(kind: TensorType) -> tuple[int, ...]:
 
 
 def _in_groups(kind: TensorType) -> bool:
-    return kind.dtype is DType.I8 and kind.rank == 4
+    return kind.dtype is DType.I8
 
 
 def _blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
@@ -103,10 +103,10 @@ def half_after_half(rows: NDArray[np.float32], width: int) -> NDArray[np.float32
 def _stored_form(
     name: str, kind: TensorType, block: NDArray[np.float32], offset: float
 ) -> Mapping[str, NDArray[Any]]:
-    """A block as its parameter keeps it; an i8 matrix also gives the block's scales."""
+    """A block as its parameter keeps it; a matrix in groups also gives the block's scales."""
     if offset:
         block = block + np.float32(offset)
-    if kind.dtype is DType.I8:
-        quantised, scale = int8_groups(block) if _in_groups(kind) else int8_rows(block)
+    if _in_groups(kind):
+        quantised, scale = int8_groups(block)
         return {name: quantised, name.removesuffix(_WEIGHT) + _SCALE: scale}
     return {name: to_bf16(block) if kind.dtype is DType.BF16 else block}

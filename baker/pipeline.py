@@ -96,7 +96,8 @@ def bake(order: Order, progress: Progress) -> Path:
             program = _program(architecture, config, defaults)
         except TypeRuleError as error:
             raise BakeError(
-                f"--precision {defaults.precision} is not for this model: {error}"
+                f"--precision {defaults.precision} is not for this model: {error}; "
+                "--precision bf16 takes any size"
             ) from error
     if order.max_memory is not None:
         with progress.stage("see whether it fits"):

@@ -22,8 +22,6 @@ _SAMPLE = 16
 _WORTH = 0.7
 # So near to a whole number is one: quotients are below 2^7, and f32 has 24 bits.
 _EXACT = 2.0**-15
-# A row whose largest value is smaller than this is stored as zero: its scale would be subnormal.
-_SMALLEST_ROW = np.float32(INT8_MAX) * np.finfo(np.float32).tiny
 
 
 class NotFiniteError(ValueError):
@@ -40,20 +38,6 @@ def to_bf16(block: NDArray[np.float32]) -> NDArray[Any]:
         stored = block.astype(ml_dtypes.bfloat16)
     _require_finite(block, stored)
     return stored
-
-
-def int8_rows(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Quantise f32 (N, K) to int8 (N, K) and one f32 scale per row (N,): w ~= q * scale.
-
-    scale = max |w| / 127, so q is in -127..127 and |w - q * scale| <= scale / 2 up to rounding.
-    A row of zeros has q = 0 and scale 1. Raises NotFiniteError for NaN and infinity.
-    """
-    _require_finite(block, block)
-    largest = np.max(np.abs(block), axis=1, initial=0)
-    zero = largest < _SMALLEST_ROW
-    scale = np.where(zero, np.float32(1), largest / np.float32(INT8_MAX))
-    quantized = np.rint(block / scale[:, np.newaxis]).astype(np.int8)
-    return quantized, scale
 
 
 def int8_groups(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:

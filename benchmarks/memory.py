@@ -1,6 +1,6 @@
 """Does a server stay within the memory that its bundle promises? Predicted against measured.
 
-    python -m benchmarks.memory gemma3-270m-int8 gemma3-270m-bf16 --json memory.json
+    python -m benchmarks.memory gemma3-270m-int8-g32 gemma3-270m-bf16 --json memory.json
 
 Each bundle is served with one slot and with all of them, in a control group whose limit is exactly
 what models/bundle/memory.py says. Every slot reads and answers until its context is full, with a

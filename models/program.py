@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 STORAGE: Mapping[str, Storage] = {
     "f32": DType.F32,
     "bf16": DType.BF16,
-    "int8": DType.I8,
     "int8-g32": Grouping.INT8_G32,
 }
 
@@ -60,7 +59,8 @@ class ProgramOptions:
         if self.context < 1:
             raise DslError(f"context: wanted at least 1 token, got {self.context}")
         if self.precision not in STORAGE:
-            raise DslError(f"precision: wanted {', '.join(STORAGE)}, got {self.precision!r}")
+            now = ", which is int8-g32 now" if self.precision == "int8" else ""
+            raise DslError(f"precision: wanted {', '.join(STORAGE)}, got {self.precision!r}{now}")
 
     @property
     def kernels(self) -> bool:

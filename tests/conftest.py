@@ -58,15 +58,14 @@ def packaged(model: str) -> WeightSource:
     return open_weights(packaged_weights(order(Path(), model=model)))
 
 
-# A start of prompts that the shared int8 bundle has read.
-PREFIX_TEXT = Path(__file__).parent / "golden" / "prefix.txt"
+# A start of prompts that the shared int8-g32 bundle has read.
+OPENING = Path(__file__).parent / "golden" / "prefix.txt"
 OTHER_TARGET = {"x86_64": "aarch64", "aarch64": "x86_64-v3"}[platform.machine()]
 # What is baked once a session, beside the quick tests: each with its options of `bake`.
 SHARED = {
     "f32": ("gemma3", "--precision", "f32", "--slots", "2"),
     "bf16": ("gemma3", "--precision", "bf16", "--slots", "8"),
-    "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8"),
-    "int8": ("gemma3", "--precision", "int8", "--slots", "1", "--prefix", str(PREFIX_TEXT)),
+    "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8", "--prefix", str(OPENING)),
     "other": ("gemma3", "--precision", "f32", "--slots", "2", "--target", OTHER_TARGET),
     "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
 }

@@ -58,17 +58,8 @@ class DType(enum.Enum):
     @property
     def lowest(self) -> float:
         """The least finite value of a float dtype."""
-        return float(self._limits.min)
-
-    @property
-    def tiny(self) -> float:
-        """The least positive value of a float dtype that has its whole precision."""
-        return float(self._limits.tiny)
-
-    @property
-    def _limits(self) -> Any:
-        """Like np.finfo, which does not know bf16."""
-        return ml_dtypes.finfo(self.numpy)  # type: ignore[no-untyped-call]
+        # NumPy's finfo does not know bf16.
+        return float(ml_dtypes.finfo(self.numpy).min)  # type: ignore[no-untyped-call]
 
     @staticmethod
     def of(dtype: np.dtype[Any]) -> DType:

@@ -197,11 +197,11 @@ def test_a_vocabulary_that_our_kernels_cannot_have(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 262145}))
     save_file({str(i): np.zeros(1, np.float32) for i in range(18)}, folder / "model.safetensors")
     asked = order(tmp_path / "bundle", weights=folder, precision="int8-g32")
-    refused = r"--precision int8-g32 is not for this model: .* 16 rows .* is 262145 x 640"
+    refused = r"int8-g32 is not for this model: .* 16 rows .* is 262145 x 640; --precision bf16 "
     with pytest.raises(BakeError, match=refused):
         bake(asked, Silent())
     # `auto` goes on to the next ones, and says of each what is wrong with it.
-    refused = r"none will do: int8-g32: not for this model.*; int8: needs .*; f32: needs .*0.1 MB"
+    refused = r"none will do: int8-g32: not for this model.*; bf16: needs .*; f32: needs .*0.1 MB"
     with pytest.raises(BakeError, match=refused):
         bake(replace(asked, precision="auto", max_memory=1000), Silent())
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 # What was found of the 270m, about.
-KL = {"int8-g32": 4e-4, "int8": 0.05, "bf16": 7e-5, "f32": 0.0}
+KL = {"int8-g32": 4e-4, "bf16": 7e-5, "f32": 0.0}
 ODD = {"int8-g32": "a matrix in groups has a multiple of 16 rows"}
 LARGE = {"bf16": "needs 900 MB", "f32": "needs 1500 MB"}
 
@@ -57,15 +57,14 @@ def tried(
         ("avx512vnni", 0.0035, {}, ["int8-g32"], ["int8-g32"]),
         ("dotprod", 0.0035, {}, ["int8-g32"], ["int8-g32"]),
         ("avx2", 4e-4, {}, ["int8-g32"], ["int8-g32"]),
-        ("avx2", 1e-4, {}, ["int8-g32", "int8", "bf16"], ["int8-g32", "int8", "bf16"]),
+        ("avx2", 1e-4, {}, ["int8-g32", "bf16"], ["int8-g32", "bf16"]),
         ("avx2", 0.0, {}, list(by_speed("avx2")), list(by_speed("avx2"))),
         # What cannot be is not measured.
-        ("avx2", 0.0035, ODD, ["int8-g32", "int8", "bf16"], ["int8", "bf16"]),
-        ("avx2", 0.1, ODD, ["int8-g32", "int8"], ["int8"]),
+        ("avx2", 0.0035, ODD, ["int8-g32", "bf16"], ["bf16"]),
+        ("avx2", 0.0, ODD, list(by_speed("avx2")), ["bf16", "f32"]),
         # Our kernels come last where there are no instructions for them, but for F32.
-        ("portable", 0.0035, {}, ["int8", "bf16"], ["int8", "bf16"]),
-        ("portable", 0.0035, LARGE, ["int8", "bf16", "int8-g32"], ["int8", "int8-g32"]),
-        ("portable", 0.1, {}, ["int8"], ["int8"]),
+        ("portable", 0.0035, {}, ["bf16"], ["bf16"]),
+        ("portable", 0.0035, LARGE, ["bf16", "int8-g32"], ["int8-g32"]),
     ],
 )
 def test_the_fastest_that_keeps_the_limits_is_taken(
@@ -85,14 +84,14 @@ def test_the_fastest_that_keeps_the_limits_is_taken(
 
 def test_where_none_will_do_every_reason_is_said() -> None:
     with pytest.raises(BakeError) as error:
-        tried("avx2", 1e-4, {**ODD, **LARGE})
-    for said in ("multiple of 16 rows", "mean KL from F32 0.05", "0.0001", *LARGE.values()):
+        tried("avx2", 1e-5, {**ODD, "f32": LARGE["f32"]})
+    for said in ("multiple of 16 rows", "mean KL from F32 7e-05", "--max-kl 1e-05", LARGE["f32"]):
         assert said in str(error.value)
 
 
 def test_a_divergence_that_is_no_number_is_not_close() -> None:
     found, _ = tried("avx2", 1.0, {}, {**KL, "int8-g32": float("nan")})
-    assert found[-1].precision == "int8"
+    assert found[-1].precision == "bf16"
 
 
 # --- measured
@@ -161,4 +160,4 @@ def test_what_is_measured_is_the_mean_divergence_from_a_plain_forward_pass() -> 
     assert found.positions == 45
     assert found.mean == pytest.approx((each.sum() + each[:13].sum()) / 45, rel=0.1)
     assert meter.measure("f32") == Divergence(mean=0.0, positions=0)
-    assert found.mean < meter.measure("int8-g32").mean < meter.measure("int8").mean
+    assert found.mean < meter.measure("int8-g32").mean

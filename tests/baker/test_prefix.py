@@ -17,7 +17,7 @@ from server.runtime.fake import FakeRuntime
 from server.service import EngineOptions, open_service
 from server.text.completion import CompletionRequest, Summary
 from server.text.tokenizer import Tokenizer
-from tests.conftest import OTHER_TARGET, PREFIX_TEXT, Silent, order
+from tests.conftest import OPENING, OTHER_TARGET, Silent, order
 from tests.server import fakes
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.conftest import Bundles
 
 LIBRARY = fakes.gemma_like(special=["<turn>"])
-SYSTEM = PREFIX_TEXT.read_text(encoding="utf-8")
+SYSTEM = OPENING.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("text", ["the dog", "<bos>the dog", "<turn>the dog<turn>\n", " a  b"])
@@ -55,7 +55,7 @@ def test_whole_chunks_are_written(tmp_path: Path) -> None:
 
 
 def test_a_prefix_for_another_machine_is_refused(tmp_path: Path) -> None:
-    wanted = order(tmp_path / "out", target=OTHER_TARGET, prefix=PREFIX_TEXT)
+    wanted = order(tmp_path / "out", target=OTHER_TARGET, prefix=OPENING)
     with pytest.raises(BakeError, match="--prefix: the program for aarch64 must run to read it"):
         bake(wanted, Silent())
 
@@ -68,7 +68,7 @@ def test_a_prefix_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_baked_prefix_is_found_and_changes_nothing(bundles: Bundles) -> None:
-    bundle = bundles["int8"]
+    bundle = bundles["int8-g32"]
     verify_files(bundle, read_manifest(bundle))
     cached, answers = [], []
     for cache_ram in (2**28, 0):

@@ -54,8 +54,8 @@ def test_weights_decide_the_size_and_an_order_overrides() -> None:
     assert recipe.size_of("gemma3", replace(config, layers=33)) is None
     usual = recipe.defaults_for(asked("gemma3"), config)
     assert (usual.slots, usual.context, usual.precision) == (4, 2048, "int8-g32")
-    changed = recipe.defaults_for(asked("gemma3", slots=3, precision="int8"), config)
-    assert changed == replace(usual, slots=3, precision="int8")
+    changed = recipe.defaults_for(asked("gemma3", slots=3, precision="bf16"), config)
+    assert changed == replace(usual, slots=3, precision="bf16")
     unknown = recipe.defaults_for(asked("gemma3"), replace(config, layers=33))
     assert unknown == recipe.recipes()["gemma3"][0].defaults
 

@@ -86,14 +86,14 @@ def report(path: Path, a: str, b: str, kl: float | None) -> Path:
 
 
 def test_the_divergences_are_those_of_the_models_by_name(tmp_path: Path) -> None:
-    models = [Model(path=tmp_path / name) for name in ("int8", "q8.gguf")]
-    ours = report(tmp_path / "1.json", "/a/f32.gguf", "bundles/int8/", 0.01)
+    models = [Model(path=tmp_path / name) for name in ("int8-g32", "q8.gguf")]
+    ours = report(tmp_path / "1.json", "/a/f32.gguf", "bundles/int8-g32/", 0.01)
     theirs = report(tmp_path / "2.json", "f32.gguf", "/b/q8.gguf", 0.003)
-    assert read_kl([ours, theirs], models) == {"int8": 0.01, "q8.gguf": 0.003}
+    assert read_kl([ours, theirs], models) == {"int8-g32": 0.01, "q8.gguf": 0.003}
     refused = {
-        "wanted one of int8, q8.gguf": report(tmp_path / "3.json", "f32.gguf", "int4", 1.0),
-        "int8 on answers": report(tmp_path / "4.json", "f32.gguf", "int8", None),
-        "wanted the same": report(tmp_path / "5.json", "bf16.gguf", "int8", 1.0),
+        "wanted one of int8-g32, q8.gguf": report(tmp_path / "3.json", "f32.gguf", "int4", 1.0),
+        "int8-g32 on answers": report(tmp_path / "4.json", "f32.gguf", "int8-g32", None),
+        "wanted the same": report(tmp_path / "5.json", "bf16.gguf", "int8-g32", 1.0),
         r"wanted a report.json of `ab`": tmp_path / "none.json",
     }
     for message, path in refused.items():
@@ -109,11 +109,11 @@ def test_models_have_names_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_pair_is_a_bundle_and_a_file(tmp_path: Path) -> None:
-    (tmp_path / "int8").mkdir()
+    (tmp_path / "int8-g32").mkdir()
     (tmp_path / "q8.gguf").touch()
-    ours, theirs = pair_of(f"{tmp_path}/int8={tmp_path}/q8.gguf")
-    assert (ours.name, ours.ours, theirs.name, theirs.ours) == ("int8", True, "q8.gguf", False)
-    for wrong in ("int8", "q8.gguf=int8", "int8=int8", "int8=none"):
+    ours, theirs = pair_of(f"{tmp_path}/int8-g32={tmp_path}/q8.gguf")
+    assert (ours.name, ours.ours, theirs.name, theirs.ours) == ("int8-g32", True, "q8.gguf", False)
+    for wrong in ("int8-g32", "q8.gguf=int8-g32", "int8-g32=int8-g32", "int8-g32=none"):
         text = "=".join(f"{tmp_path}/{part}" for part in wrong.split("="))
         with pytest.raises(argparse.ArgumentTypeError, match=r"wanted|there is no"):
             pair_of(text)

@@ -82,18 +82,18 @@ def texts(path: Path) -> set[str]:
 
 def test_plots_name_what_they_show_and_are_the_same_every_time(tmp_path: Path) -> None:
     points = [
-        Point(name="int8", ours=True, kl=0.1, speed=90),
+        Point(name="f32", ours=True, kl=0.1, speed=90),
         Point(name="Q8_0", ours=False, kl=0, speed=60),
     ]
     lines = [
-        Line(name="Hearth int8", ours=True, speeds={1: 66, 8: 175}),
+        Line(name="Hearth int8-g32", ours=True, speeds={1: 66, 8: 175}),
         Line(name="llama.cpp Q8_0", ours=False, speeds={1: 59, 16: 108}),
     ]
     for folder in (tmp_path / "a", tmp_path / "b"):
         speed_against_kl(folder / "kl.svg", points)
         speed_by(folder / "by.svg", lines, by="clients", what="all together")
-    assert {"int8", "Q8_0", "Hearth", "llama.cpp", "decode, tokens/s"} <= texts(folder / "kl.svg")
+    assert {"f32", "Q8_0", "Hearth", "llama.cpp", "decode, tokens/s"} <= texts(folder / "kl.svg")
     shown = texts(folder / "by.svg")
-    assert {"Hearth int8", "llama.cpp Q8_0", "all together, tokens/s", "1", "8", "16"} <= shown
+    assert {"Hearth int8-g32", "llama.cpp Q8_0", "all together, tokens/s", "1", "8", "16"} <= shown
     for name in ("kl.svg", "by.svg"):
         assert (tmp_path / "a" / name).read_bytes() == (folder / name).read_bytes()

@@ -147,29 +147,11 @@ def test_linear_bf16_of_many_rows_rounds_them(rows: int) -> None:
     assert to_exact.max() > 2**-12
 
 
-@pytest.mark.parametrize("rows", [1, 5, 40])
-def test_linear_int8(rows: int) -> None:
-    """Against integer arithmetic; one row is zero throughout."""
-    x, scale = normal(0, rows, 48), np.abs(normal(2, 9))
-    x[0] *= 0 if rows > 1 else 1
-    weight = np.random.default_rng(1).integers(-127, 128, (9, 48), dtype=np.int8)
-    step = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
-    steps = np.rint(x / np.where(step == 0, 1, step)).astype(np.int64)
-    assert rows == 1 or not steps[0].any()
-    assert np.abs(steps[-1]).max() == 127
-    wanted = (steps @ weight.astype(np.int64).T) * step.astype(np.float64) * scale
-    np.testing.assert_allclose(run(f.linear, x, weight, scale), wanted, rtol=1e-5)
-
-
 def test_embedding() -> None:
     ids, table = np.array([[3, 0], [3, 1]], np.int32), normal(0, 4, 5)
     assert np.array_equal(run(f.embedding, ids, table), table[ids])
     narrow = table.astype(BF16)
     assert np.array_equal(run(f.embedding, ids, narrow), narrow[ids].astype(np.float32))
-    small = np.arange(-10, 10, dtype=np.int8).reshape(4, 5)
-    scale = np.array([1, 2, 3, 0.5], np.float32)
-    wanted = small[ids] * scale[ids][..., None]
-    assert np.array_equal(run(f.embedding, ids, small, scale), wanted)
 
 
 # --- who sees whom
@@ -345,13 +327,11 @@ def test_gradient(function: Callable[..., Tensor], shapes: list[tuple[int, ...]]
 def test_compiled_equals_numpy(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What a compiler could undo: the guards of a masked row, and the two parts of bf16."""
     ids, masked = np.array([2, 0], np.int32), np.full((1, 3), -np.inf, np.float32)
-    small = np.random.default_rng(1).integers(-127, 128, (8, 64), dtype=np.int8)
     nothing = np.array([[False] * 5, [True] * 5, [True, False] * 2 + [True]])
     programs: dict[str, tuple[Callable[..., Tensor], tuple[Array, ...]]] = {
         "softmax": (f.softmax, (np.concatenate([normal(0, 2, 3), masked]),)),
         "attention": (sdpa("seen"), (*qkv(2, 3, 5, 4, 2), nothing)),
         "few_rows": (f.linear, (normal(0, 2, 64), normal(1, 32, 64).astype(BF16))),
-        "int8": (f.linear, (normal(0, 3, 64), small, np.abs(normal(2, 8)))),
         "embedding": (f.embedding, (ids, normal(0, 4, 8).astype(BF16))),
     }
     graphs = [traced(function, arrays, name) for name, (function, arrays) in programs.items()]

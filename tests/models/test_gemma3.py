@@ -169,20 +169,6 @@ def test_bf16_weights(size: int, least: float, most: float) -> None:
     assert least <= np.abs(found - forward(TINY, device.weights, TOKENS)[SOME]).max() < most
 
 
-def test_int8_weights() -> None:
-    """Activations have 127 steps in each row, which over seven layers is some percent."""
-    device = make_device(TINY, replace(OPTIONS, precision="int8"))
-    real = {
-        name: array * device.weights[name.replace(".weight", ".scale")][:, None]
-        if array.dtype == np.int8
-        else array
-        for name, array in device.weights.items()
-    }
-    wanted = forward(TINY, real, TOKENS)[SOME]
-    found = [device.logits_after(TOKENS[: n + 1]) for n in SOME]
-    assert np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 0.1
-
-
 # The kernels of int8-g32 have rows by sixteen, columns by 32, and heads by 64.
 GROUPED = replace(TINY, hidden=64, ffn=96, head_dim=64, vocab_size=64)
 
@@ -193,7 +179,7 @@ def in_groups() -> Device:
 
 
 def test_int8_g32_weights(in_groups: Device) -> None:
-    """Activations keep sixteen bits in each group of 32: a thousand times the steps of int8."""
+    """Activations keep sixteen bits in each group of 32."""
     real = {
         name: grouped.unpack(array, in_groups.weights[name.replace(".weight", ".scale")])
         if array.dtype == np.int8
@@ -203,7 +189,7 @@ def test_int8_g32_weights(in_groups: Device) -> None:
     wanted = forward(GROUPED, real, TOKENS)[SOME]
     for sizes in ((3,), (3, 8)):
         found = [in_groups.logits_after(TOKENS[: n + 1], sizes) for n in SOME]
-        assert np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 0.1 / 254
+        assert np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 3.9e-4
 
 
 def test_int8_g32_in_sizes_that_its_kernels_do_not_have() -> None:
@@ -349,17 +335,14 @@ def test_the_270m_has_its_236_tensors_and_one_head() -> None:
         assert len(logits) == (point.kind in ("decode", "verify"))
 
 
-@pytest.mark.parametrize(
-    ("precision", "tensors"), [("f32", 236), ("bf16", 236), ("int8", 363), ("int8-g32", 363)]
-)
+@pytest.mark.parametrize(("precision", "tensors"), [("f32", 236), ("bf16", 236), ("int8-g32", 363)])
 def test_a_precision_changes_matrices_only(precision: str, tensors: int) -> None:
     """Integers add a scale for each of the 18 * 7 + 1 matrices."""
     program = gemma3.program(PRESETS["gemma3-270m"], replace(OPTIONS, precision=precision))
     assert len(program.parameters) == tensors
     storage = {"f32": DType.F32, "bf16": DType.BF16}.get(precision, DType.I8)
-    scales = DType.F16 if precision == "int8-g32" else DType.F32
     for name, kind in program.parameters.items():
-        plain = scales if name.endswith(".scale") else DType.F32
+        plain = DType.F16 if name.endswith(".scale") else DType.F32
         matrix = kind.rank > 1 and not name.endswith(".scale")
         assert kind.dtype is (storage if matrix else plain), name
 

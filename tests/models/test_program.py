@@ -8,7 +8,7 @@ import pytest
 
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, TensorType
-from models.program import ArraysProgram
+from models.program import ArraysProgram, ProgramOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,11 @@ RUN = trace("run", lambda x, h: (x + h, x), {"x": X, "h": X})
 
 def program(outputs: Mapping[str, tuple[str, ...]]) -> ArraysProgram:
     return ArraysProgram(graphs=(RUN,), outputs=outputs, parameters={})
+
+
+def test_a_precision_that_has_gone_is_named_with_what_has_its_place() -> None:
+    with pytest.raises(DslError, match="got 'int8', which is int8-g32 now"):
+        ProgramOptions(context=64, precision="int8", prefill_tokens=(8,), decode_batches=(1,))
 
 
 def test_every_result_has_a_name() -> None:

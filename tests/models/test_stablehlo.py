@@ -38,7 +38,7 @@ def tiny(precision: str) -> Program:
     return gemma3.program(TINY, options)
 
 
-@pytest.fixture(scope="module", params=["f32", "bf16", "int8"])
+@pytest.fixture(scope="module", params=["f32", "bf16"])
 def program(request: pytest.FixtureRequest) -> Program:
     return tiny(request.param)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.dsl import ops
-from models.dsl.functions.shapes import along_axes, along_last, flatten_rows, narrow
+from models.dsl.functions.shapes import along_last, flatten_rows, narrow
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ __all__ = [
     "embedding",
     "linear",
     "linear_bf16",
-    "linear_int8",
     "matmul",
     "matmul_transposed",
 ]
@@ -35,15 +34,13 @@ def linear(
 ) -> Tensor:
     """x W^T + b for x (..., K), W (N, K) and b (N,): (..., N), in the dtype of x.
 
-    An f32 x may have weights of f32, bf16, or i8 with a scale (N,): see `linear_bf16` and
-    `linear_int8` for what they round. W may also be stored in groups, with an f16 scale for each:
-    see `ops.linear_grouped`. Otherwise W is of x's dtype; f16 and bf16 are summed in f32.
+    An f32 x may have weights of f32 or bf16, see `linear_bf16` for what it rounds, or weights in
+    groups with an f16 scale for each, see `ops.linear_grouped`. Otherwise W is of x's dtype; f16
+    and bf16 are summed in f32.
     """
     rows = flatten_rows(x)
-    if scale is not None and scale.dtype is DType.F16:
+    if scale is not None:
         product = ops.linear_grouped(rows, weight, scale)
-    elif scale is not None:
-        product = linear_int8(rows, weight, scale)
     elif x.dtype is DType.F32 and weight.dtype is DType.BF16:
         product = linear_bf16(rows, weight)
     elif x.dtype in (DType.F16, DType.BF16):
@@ -84,15 +81,11 @@ def matmul_transposed(x: Tensor, weight: Tensor, *, dtype: DType) -> Tensor:
 
     A row's result does not depend on the other rows, nor up to DECODE_ROWS on their number.
     """
-    if x.shape[0] == 1 and dtype.is_float:
+    if x.shape[0] == 1:
         # As two rows: one row has a kernel of its own, which adds in another order.
         return narrow(
             matmul_transposed(ops.concatenate(x, x, axis=0), weight, dtype=dtype), 0, 0, 1
         )
-    if x.shape[0] == 1:
-        row = ops.reshape(x, shape=(x.shape[1],))
-        product = ops.project(row, weight, dtype=dtype)
-        return ops.reshape(product, shape=(1, weight.shape[0]))
     if x.shape[0] <= PROJECTED_ROWS:
         return ops.project(x, weight, dtype=dtype)
     return ops.dot_general(x, weight, batch=((), ()), contract=((1,), (1,)), dtype=dtype)
@@ -115,30 +108,14 @@ def linear_bf16(x: Tensor, weight: Tensor) -> Tensor:
     return narrow(products, 0, 0, rows) + narrow(products, 0, rows, 2 * rows)
 
 
-def linear_int8(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    """x W^T with integer products: x f32 (M, K), W i8 (N, K), scale f32 (N,) -> f32 (M, N).
-
-    Each row of x is quantised to 127 steps of its own largest magnitude; sums are exact in i32.
-    """
-    largest = ops.reduce_max(ops.absolute(x), axes=(1,))
-    step = ops.maximum(largest, ops.full_like(largest, x.dtype.tiny)) * (1.0 / 127.0)
-    quantised = ops.convert(ops.round_nearest_even(x / along_axes(step, x, (-1,))), dtype=DType.I8)
-    sums = ops.convert(matmul_transposed(quantised, weight, dtype=DType.I32), dtype=x.dtype)
-    return sums * along_axes(step, sums, (-1,)) * along_last(scale, sums)
-
-
 def embedding(ids: Tensor, table: Tensor, scale: Tensor | None = None) -> Tensor:
-    """Rows of a table (V, E) in f32, bf16 or i8 (times their scale (V,)): f32 (..., E).
+    """Rows of a table (V, E) in f32 or bf16: f32 (..., E).
 
     Of an f64 table they are f64. A row that is read twice adds both gradients. A table in groups
     has an f16 scale for each: see `ops.embedding_grouped`.
     """
-    if scale is not None and scale.dtype is DType.F16:
+    if scale is not None:
         rows = ops.embedding_grouped(ops.reshape(ids, shape=(ids.type.size,)), table, scale)
         return ops.reshape(rows, shape=(*ids.shape, rows.shape[1]))
     rows = ops.gather(table, ids, axis=0)
-    if table.dtype not in (DType.F32, DType.F64):
-        rows = ops.convert(rows, dtype=DType.F32)
-    if scale is None:
-        return rows
-    return rows * along_axes(ops.gather(scale, ids, axis=0), rows, (-1,))
+    return rows if table.dtype in (DType.F32, DType.F64) else ops.convert(rows, dtype=DType.F32)

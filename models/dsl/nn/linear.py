@@ -22,18 +22,16 @@ Storage: TypeAlias = DType | grouped.Grouping
 class Matrix(Module):
     """A weight of `rows` x `columns`, kept as `storage` says.
 
-    weight  (rows, columns), of f32, bf16 or i8
-    scale   (rows,) f32, only for i8: the real weight is weight * scale
+    weight  (rows, columns), of f32 or bf16
+    scale   None
 
     In groups both have the shapes of models/dsl/grouped.py.
     """
 
     def __init__(self, rows: int, columns: int, storage: Storage) -> None:
-        self.scale = None
         if isinstance(storage, DType):
             self.weight = parameter(rows, columns, dtype=storage)
-            if storage is DType.I8:
-                self.scale = parameter(rows, dtype=DType.F32)
+            self.scale = None
         else:
             shape = grouped.weight_shape(rows, columns)
             self.weight = parameter(*shape, dtype=DType.I8)
@@ -43,12 +41,12 @@ class Matrix(Module):
 class Linear(Matrix):
     """y = x W^T, or x W^T + b.
 
-    bias  (outputs,), of the weight's dtype; beside integers, f32
+    bias  (outputs,), of the weight's dtype; beside a weight in groups, f32
     """
 
     def __init__(self, inputs: int, outputs: int, storage: Storage, *, bias: bool = False) -> None:
         super().__init__(outputs, inputs, storage)
-        kept = storage if isinstance(storage, DType) and storage.is_float else DType.F32
+        kept = storage if isinstance(storage, DType) else DType.F32
         self.bias = parameter(outputs, dtype=kept) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -48,7 +48,6 @@ __all__ = [
     "negate",
     "power",
     "remainder",
-    "round_nearest_even",
     "select",
     "sign",
     "sine",
@@ -201,13 +200,6 @@ floor: Op = _unary(
     "The largest integer that is not above x.",
     "floor",
     np.floor,
-    NoGradient("a staircase: zero or undefined"),
-)
-round_nearest_even: Op = _unary(
-    "round_nearest_even",
-    "The integer nearest to x; of two, the even one.",
-    "round_nearest_even",
-    np.rint,
     NoGradient("a staircase: zero or undefined"),
 )
 
