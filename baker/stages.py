@@ -105,9 +105,10 @@ def write_weights(
     stored: Mapping[str, StoredTensor],
     parameters: Mapping[str, TensorType],
 ) -> None:
-    """Write params.irpa, block by block; raises a WeightsError."""
+    """Write params.irpa, block by block; raises a WeightsError, also if they change meanwhile."""
     with place.progress.stage("write the weights", weights_bytes(parameters)) as advance:
         write_parameters(source, stored, parameters, place.folder / PARAMETERS, advance)
+    source.require_unchanged()
 
 
 def weights_bytes(parameters: Mapping[str, TensorType]) -> int:
@@ -124,13 +125,18 @@ def statistics(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) ->
 
 
 def provenance(asked: Asked, source: WeightSource, compiled: Compiled) -> Provenance:
-    """Where the bundle comes from that is being made; reads the weights' files once more."""
+    """Where the bundle comes from that is being made; reads the weights' files once more.
+
+    Raises BadFile if they have changed.
+    """
+    sources = source_records(source.files(), asked.package)
+    source.require_unchanged()  # their digests are those of what was read
     return Provenance(
         model=asked.model,
         options=dict(asked.options),
         tried=asked.tried,
         hearth=hearth(),
-        sources=source_records(source.files(), asked.package),
+        sources=sources,
         graph=compiled.graph,
         compiler=compiled.compiler,
         kernels=compiled.kernels,

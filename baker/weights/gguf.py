@@ -9,10 +9,9 @@ data, aligned. Little-endian, versions 2 and 3.
 from __future__ import annotations
 
 import math
-import mmap
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import gguf
 import numpy as np
@@ -24,6 +23,9 @@ from baker.weights.source import (
     UnsupportedType,
     WeightSource,
     block_shapes,
+    read_array,
+    require_unchanged,
+    stamp,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class GgufSource(WeightSource):
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._stamps = {path: stamp(path)}
         self._metadata, self._tensors = _read_header(path)
 
     @property
@@ -80,18 +83,20 @@ class GgufSource(WeightSource):
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         """The tensor's values, dequantised."""
         tensor = self._tensor(name)
-        with self._path.open("rb") as file:
+        with self._path.open("rb", buffering=0) as file:
             file.seek(tensor.offset)
             for shape in block_shapes(tensor.shape):
                 count = _stored_bytes(tensor.type, math.prod(shape))
-                raw = np.fromfile(file, np.uint8, count)
-                if raw.nbytes != count:
-                    raise BadFile(f"{self._path} ends within tensor {name}: copy it again")
+                raw = read_array(file, self._path, count, f"tensor {name}")
                 yield self._dequantize(name, raw).reshape(shape)
 
     def files(self) -> tuple[Path, ...]:
         """The one file."""
         return (self._path,)
+
+    def require_unchanged(self) -> None:
+        """Raise BadFile if another has written to the file since it was opened."""
+        require_unchanged(self._stamps)
 
     def metadata(self) -> Mapping[str, object]:
         """Keys and values: str, int, float, bool, or a list of one of them."""
@@ -116,21 +121,23 @@ class GgufSource(WeightSource):
 
 
 class _Header:
-    """A cursor over the mapped file; every read checks that the file goes on that far."""
+    """A cursor over the file; every read checks beforehand that the file goes on that far."""
 
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
+    def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path = path
         self.position = 0
-        self._data = data
+        self.bytes = path.stat().st_size
+        self._file = file
 
     def take(self, count: int) -> bytes:
-        if self.position + count > len(self._data):
+        end = self.position + count
+        # The second, of a file that has become shorter since.
+        if end > self.bytes or len(taken := self._file.read(count)) != count:
             raise BadFile(
-                f"{self.path} is truncated: it has {len(self._data)} bytes, "
-                f"its header goes on to byte {self.position + count}"
+                f"{self.path} is truncated: it has {self.bytes} bytes, "
+                f"its header goes on to byte {end}"
             )
-        taken = self._data[self.position : self.position + count]
-        self.position += count
+        self.position = end
         return taken
 
     def integer(self, format_: str) -> int:
@@ -164,26 +171,30 @@ class _Header:
 
 
 def _read_header(path: Path) -> tuple[dict[str, object], dict[str, _Tensor]]:
-    with path.open("rb") as file:
-        if file.read(4) != MAGIC:
-            raise BadFile(f"{path} is not a GGUF file: it does not begin with {MAGIC.decode()}")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            header = _Header(path, data)
-            header.take(len(MAGIC))
-            version = header.integer("I")
-            if version not in VERSIONS:
-                raise BadFile(f"{path} is GGUF version {version}, {VERSIONS} are read")
-            tensor_count, value_count = header.integer("Q"), header.integer("Q")
-            metadata = _read_metadata(header, value_count)
-            tensors = _read_tensors(header, tensor_count, metadata)
-            for name, tensor in tensors.items():
-                end = tensor.offset + _stored_bytes(tensor.type, math.prod(tensor.shape))
-                if end > len(data):
-                    raise BadFile(
-                        f"{path} is truncated: it has {len(data)} bytes, "
-                        f"tensor {name} ends at {end}"
-                    )
+    try:
+        with path.open("rb") as file:  # not mapped: what cannot be read would be a signal
+            header = _Header(path, file)
+            metadata, tensors = _read_contents(header)
+    except OSError as error:
+        raise BadFile(f"cannot read {path}: {error.strerror}") from error
+    for name, tensor in tensors.items():
+        end = tensor.offset + _stored_bytes(tensor.type, math.prod(tensor.shape))
+        if end > header.bytes:
+            raise BadFile(
+                f"{path} is truncated: it has {header.bytes} bytes, tensor {name} ends at {end}"
+            )
     return metadata, tensors
+
+
+def _read_contents(header: _Header) -> tuple[dict[str, object], dict[str, _Tensor]]:
+    if header.bytes < len(MAGIC) or header.take(len(MAGIC)) != MAGIC:
+        raise BadFile(f"{header.path} is not a GGUF file: it does not begin with {MAGIC.decode()}")
+    version = header.integer("I")
+    if version not in VERSIONS:
+        raise BadFile(f"{header.path} is GGUF version {version}, {VERSIONS} are read")
+    tensor_count, value_count = header.integer("Q"), header.integer("Q")
+    metadata = _read_metadata(header, value_count)
+    return metadata, _read_tensors(header, tensor_count, metadata)
 
 
 def _read_metadata(header: _Header, count: int) -> dict[str, object]:

@@ -40,10 +40,10 @@ def open_weights(path: Path | PackagedWeights) -> WeightSource:
     if isinstance(path, PackagedWeights):
         return GgufSource(_in_package(path) if path.file is not None else _joined(path))
     if path.is_dir():
-        if not (path / CONFIG).is_file():
+        if not (path / CONFIG).exists():
             raise NoWeights(f"{path} has no {CONFIG}: pass a GGUF file or a Hugging Face folder")
         return SafetensorsSource(path)
-    if not path.is_file():
+    if not path.exists():
         raise NoWeights(f"{path} does not exist: pass a GGUF file or a Hugging Face folder")
     return GgufSource(path)
 

@@ -1,14 +1,17 @@
 """Safetensors as a `WeightSource`: a file alone, or a Hugging Face folder.
 
 A folder has config.json and either `model.safetensors`, or `model.safetensors.index.json` and the
-files that it names.
+files that it names. The library checks a file's header. The values are read here: the library maps
+them, and then a disk that cannot be read ends the process by a signal.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, which safetensors then returns)
+import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
@@ -20,8 +23,10 @@ from baker.weights.source import (
     UnsupportedType,
     WeightSource,
     block_shapes,
-    is_file,
+    read_array,
     read_text,
+    require_unchanged,
+    stamp,
 )
 from models import strict_json
 
@@ -31,10 +36,28 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from baker.weights.source import Stamp
+
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _TYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
+_NUMPY_TYPES = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+}
+_LENGTH_BYTES = 8  # the header's length, before it
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tensor:
+    """Where a tensor lies, `offset` in bytes in the file; `stored` is safetensors' type."""
+
+    file: Path
+    shape: tuple[int, ...]
+    stored: str
+    offset: int
 
 
 class _Safetensors(WeightSource):
@@ -42,8 +65,8 @@ class _Safetensors(WeightSource):
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        # Tensor name -> the file that holds it, its shape and its stored type.
-        self._tensors: dict[str, tuple[Path, tuple[int, ...], str]] = {}
+        self._stamps: dict[Path, Stamp] = {}
+        self._tensors: dict[str, _Tensor] = {}
 
     @property
     def format(self) -> Literal["safetensors"]:
@@ -56,41 +79,48 @@ class _Safetensors(WeightSource):
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The tensor's shape."""
-        return self._tensor(name)[1]
+        return self._tensor(name).shape
 
     def dtype(self, name: str) -> str:
         """The stored type: "f32", "f16", "bf16", or safetensors' own name for another."""
-        stored = self._tensor(name)[2]
+        stored = self._tensor(name).stored
         return _TYPES.get(stored, stored)
 
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         """The tensor's values; only f32, f16 and bf16 are read."""
-        path, shape, stored = self._tensor(name)
-        if stored not in _TYPES:
+        tensor = self._tensor(name)
+        if tensor.stored not in _TYPES:
             raise UnsupportedType(
-                f"{path}: tensor {name} is {stored}, wanted one of {', '.join(_TYPES)}"
+                f"{tensor.file}: tensor {name} is {tensor.stored}, "
+                f"wanted one of {', '.join(_TYPES)}"
             )
-        with safe_open(path, framework="numpy") as file:
-            if len(shape) < 2:
-                yield file.get_tensor(name).astype(np.float32, copy=False)
-                return
-            rows = file.get_slice(name)
-            start = 0
-            for block in block_shapes(shape):
-                yield rows[start : start + block[0]].astype(np.float32, copy=False)
-                start += block[0]
+        kind = _NUMPY_TYPES[tensor.stored]
+        with tensor.file.open("rb", buffering=0) as file:
+            file.seek(tensor.offset)
+            for shape in block_shapes(tensor.shape):
+                count = math.prod(shape) * kind.itemsize
+                raw = read_array(file, tensor.file, count, f"tensor {name}")
+                yield raw.view(kind).reshape(shape).astype(np.float32, copy=False)
 
-    def _tensor(self, name: str) -> tuple[Path, tuple[int, ...], str]:
+    def require_unchanged(self) -> None:
+        """Raise BadFile if another has written to a file since it was opened."""
+        require_unchanged(self._stamps)
+
+    def _tensor(self, name: str) -> _Tensor:
         if name not in self._tensors:
             raise NoSuchTensor(f"{self._place} holds no tensor {name!r}")
         return self._tensors[name]
 
     def _add(self, path: Path) -> None:
+        self._stamps[path] = stamp(path)
         try:
             with safe_open(path, framework="numpy") as file:
+                offsets = _offsets(path)
                 for name in file.keys():  # noqa: SIM118  (not a dict)
                     if name in self._tensors:
-                        raise BadFile(f"{path} has tensor {name}, as {self._tensors[name][0]} has")
+                        raise BadFile(
+                            f"{path} has tensor {name}, as {self._tensors[name].file} has"
+                        )
                     rows = file.get_slice(name)
                     shape = tuple(rows.get_shape())
                     if 0 in shape or len(shape) > MOST_AXES:
@@ -98,9 +128,26 @@ class _Safetensors(WeightSource):
                             f"{path}: tensor {name} has shape {shape!r:.80}, wanted no empty axis "
                             f"and at most {MOST_AXES}"
                         )
-                    self._tensors[name] = (path, shape, rows.get_dtype())
-        except (SafetensorError, OSError) as error:
+                    self._tensors[name] = _Tensor(
+                        file=path, shape=shape, stored=rows.get_dtype(), offset=offsets[name]
+                    )
+        except OSError as error:
+            raise BadFile(f"cannot read {path}: {error.strerror or error}") from error
+        except (SafetensorError, ValueError, KeyError) as error:
             raise BadFile(f"{path} is not a whole safetensors file: {error}") from error
+
+
+def _offsets(path: Path) -> dict[str, int]:
+    """Where each tensor of a file lies, from the file's beginning: the library does not say."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        header = strict_json.parse(file.read(length).decode())
+    start = _LENGTH_BYTES + length
+    return {
+        name: start + entry["data_offsets"][0]
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
 
 
 class SafetensorsFile(_Safetensors):
@@ -108,8 +155,8 @@ class SafetensorsFile(_Safetensors):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        if not path.is_file():
-            raise NoWeights(f"{path} is no file: pass a safetensors file")
+        if not path.exists():
+            raise NoWeights(f"{path} does not exist: pass a safetensors file")
         self._add(path)
 
     def files(self) -> tuple[Path, ...]:
@@ -127,6 +174,7 @@ class SafetensorsSource(_Safetensors):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.folder = folder
+        self._stamps[folder / CONFIG] = stamp(folder / CONFIG)
         self._config = read_json(folder / CONFIG)
         if (folder / INDEX).exists():
             self._add_indexed()
@@ -138,7 +186,7 @@ class SafetensorsSource(_Safetensors):
     def files(self) -> tuple[Path, ...]:
         """config.json, the index when there is one, and the safetensors files."""
         index = self.folder / INDEX
-        shards = sorted({path for path, _, _ in self._tensors.values()})
+        shards = sorted({tensor.file for tensor in self._tensors.values()})
         return (self.folder / CONFIG, *([index] if index.exists() else []), *shards)
 
     def metadata(self) -> Mapping[str, object]:
@@ -147,16 +195,17 @@ class SafetensorsSource(_Safetensors):
 
     def _add_indexed(self) -> None:
         index = self.folder / INDEX
+        self._stamps[index] = stamp(index)
         shard_of = read_json(index).get("weight_map")
         if not isinstance(shard_of, dict) or not all(isinstance(f, str) for f in shard_of.values()):
             raise BadFile(f"{index} has no weight_map from tensors to files")
+        present = {path.name for path in self.folder.iterdir()}
         for shard in sorted(set(shard_of.values())):
-            path = self.folder / shard
-            if path.parent != self.folder or not is_file(path):
+            if shard not in present:
                 raise BadFile(f"{index} names {shard!r}, which is not in {self.folder}")
-            self._add(path)
+            self._add(self.folder / shard)
         for name, shard in shard_of.items():
-            if name not in self._tensors or self._tensors[name][0].name != shard:
+            if name not in self._tensors or self._tensors[name].file.name != shard:
                 raise BadFile(f"{index} puts tensor {name} into {shard}, which does not hold it")
 
 

@@ -7,12 +7,16 @@ those stored in the file, values are what the file stores, with no convention ap
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
+from models.bundle import kind_of_file
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from io import RawIOBase
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -91,22 +95,61 @@ class WeightSource(Protocol):
     def files(self) -> tuple[Path, ...]:
         """The files that the weights come from."""
 
+    def require_unchanged(self) -> None:
+        """Raise BadFile unless the files are those that were opened, as they were then."""
+
     def metadata(self) -> Mapping[str, object]:
         """GGUF: its keys and values; Hugging Face: config.json."""
 
 
-def is_file(path: Path) -> bool:
-    """Whether a file is there, also for a name that no file can have."""
+@dataclass(frozen=True, kw_only=True)
+class Stamp:
+    """By what a file is known again: another writer changes one of these, if only the time."""
+
+    bytes: int
+    inode: int
+    modified: int  # ns
+
+
+def stamp(path: Path) -> Stamp:
+    """The file at a path, as it is now; raises BadFile, at once also for a pipe or a device."""
     try:
-        return path.is_file()
-    except OSError:
-        return False
+        if (kind := kind_of_file(path)) != "a file":
+            raise BadFile(f"{path} is {kind}, wanted a file")
+        found = path.stat()
+    except OSError as error:
+        raise BadFile(f"cannot read {path}: {error.strerror}") from error
+    return Stamp(bytes=found.st_size, inode=found.st_ino, modified=found.st_mtime_ns)
+
+
+def require_unchanged(stamps: Mapping[Path, Stamp]) -> None:
+    """Raise BadFile unless each file is the one that it was when its stamp was taken."""
+    for path, before in stamps.items():
+        if stamp(path) != before:
+            raise BadFile(f"{path} has changed while it was read: bake again when it is whole")
+
+
+def read_array(file: RawIOBase, path: Path, count: int, what: str) -> NDArray[np.uint8]:
+    """The next `count` bytes of a file that was opened unbuffered, which belong to `what`.
+
+    Raises BadFile, with the system's reason if it could not read them.
+    """
+    data = np.empty(count, np.uint8)
+    rest = data.data
+    try:
+        while rest and (got := file.readinto(rest)):
+            rest = rest[got:]
+    except OSError as error:
+        raise BadFile(f"cannot read {path}, {what}: {error.strerror}") from error
+    if rest:
+        raise BadFile(f"{path} ends within {what}: copy it again")
+    return data
 
 
 def read_text(path: Path) -> str:
     """A file's text; raises OSError or ValueError, at once also for a pipe or a device."""
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path} is no file")
+    if (kind := kind_of_file(path)) != "a file":
+        raise OSError(f"{path} is {kind}, wanted a file")
     return path.read_text(encoding="utf-8")
 
 

@@ -6,6 +6,7 @@ It knows names, sizes and digests, and nothing of what is in a file.
 from __future__ import annotations
 
 import hashlib
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ __all__ = [
     "PARAMETERS",
     "VMFB",
     "FileRecord",
+    "kind_of_file",
     "record_file",
     "verify_file",
 ]
@@ -36,6 +38,13 @@ class FileRecord:
     sha256: str
 
 
+def kind_of_file(path: Path) -> str:
+    """What is at a path, in words, looking through links; raises OSError if nothing is."""
+    kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe"}
+    kinds |= {stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    return kinds[stat.S_IFMT(path.stat().st_mode)]
+
+
 def record_file(path: Path) -> FileRecord:
     """Name, size and sha256 of a file."""
     with path.open("rb") as file:
@@ -49,8 +58,10 @@ def verify_file(bundle: Path, record: FileRecord, *, contents: bool = True) -> N
     inside = Path(record.name).name == record.name and len(record.name) <= _LONGEST_NAME
     if not inside or path.is_symlink():
         raise Corrupt(f"{MANIFEST} names {record.name!r:.80}, a file outside the bundle")
-    if not path.is_file():
+    if not path.exists():
         raise Corrupt(f"{path} is missing: copy the whole bundle again")
+    if not path.is_file():
+        raise Corrupt(f"{path} is {kind_of_file(path)}, wanted a file: copy the bundle again")
     if path.stat().st_size != record.bytes:
         raise Corrupt(
             f"{path} has {path.stat().st_size} bytes, the manifest says {record.bytes}: "

@@ -8,7 +8,7 @@ from models import strict_json
 from models.bundle.arrays import ArraysManifest
 from models.bundle.common import FORMAT, SEAL, typed
 from models.bundle.errors import Corrupt, NotABundle, WrongFormat, WrongKind
-from models.bundle.files import MANIFEST
+from models.bundle.files import MANIFEST, kind_of_file
 from models.bundle.language import LanguageManifest
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ def read_manifest(bundle: Path) -> AnyManifest:
     Raises as parse_manifest, and Corrupt unless it is to the byte what was written.
     """
     try:
-        if (bundle / MANIFEST).exists() and not (bundle / MANIFEST).is_file():
-            raise OSError("it is no file")
+        for path, wanted in ((bundle, "a folder"), (bundle / MANIFEST, "a file")):
+            if (kind := kind_of_file(path)) != wanted:
+                raise NotABundle(f"{bundle} is not a bundle: {path} is {kind}, wanted {wanted}")
         text = (bundle / MANIFEST).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise NotABundle(f"{bundle} is not a bundle: cannot read {MANIFEST}: {error}") from error

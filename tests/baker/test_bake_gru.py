@@ -275,7 +275,9 @@ def test_weights_that_are_no_gru(
 
 
 def test_files_that_are_no_weights(tmp_path: Path) -> None:
-    with pytest.raises(NoWeights, match="pass a safetensors file"):
+    with pytest.raises(NoWeights, match="absent does not exist: pass a safetensors file"):
+        bake_gru(order(tmp_path / "absent", tmp_path / "gru"), Silent())
+    with pytest.raises(BadFile, match="is a folder, wanted a file"):
         bake_gru(order(tmp_path, tmp_path / "gru"), Silent())
     (tmp_path / "model").write_bytes(b"GGUF and so on")
     with pytest.raises(BadFile, match="is not a whole safetensors file"):

@@ -135,6 +135,9 @@ class RandomWeights:
     def files(self) -> tuple[Path, ...]:
         return ()
 
+    def require_unchanged(self) -> None:
+        pass
+
     def metadata(self) -> dict[str, object]:
         return {}
 
