@@ -108,9 +108,11 @@ class Meddler:
 
     def __init__(self, stage: str, path: Path) -> None:
         self._stage, self._path = stage, path
+        self.latest = ""
 
     @contextmanager
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:  # noqa: ARG002
+        self.latest = name
         if name == self._stage:
             byte_changed(self._path)
         yield lambda _: None
@@ -131,8 +133,10 @@ def test_a_bake_whose_weights_change_leaves_nothing(tmp_path: Path, stage: str) 
         target="host",
         out=tmp_path / "gru",
     )
+    meddler = Meddler(stage, weights)
     with pytest.raises(BadFile, match=r"gru\.safetensors has changed while it was read"):
-        bake_gru(order, Meddler(stage, weights))
+        bake_gru(order, meddler)
+    assert meddler.latest == stage
     assert list(tmp_path.iterdir()) == [weights]
 
 
