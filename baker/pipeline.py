@@ -16,6 +16,7 @@ from baker.divergence import Meter, beginnings
 from baker.golden import TOLERANCE, golden_values
 from baker.kernels import instructions_for
 from baker.memory import check_fits, footprint, too_large
+from baker.merges import drop_unused_merges
 from baker.parameters import locate
 from baker.prefix import prefix_ids, write_prefix
 from baker.recipe import RecipeError
@@ -248,7 +249,7 @@ def _name(order: Order, config: ModelConfig, defaults: Defaults, target: Target)
 
 
 def _write_tokenizer(work: _Work) -> Tokenizer:
-    text = tokenizer_json(work.source)
+    text = drop_unused_merges(tokenizer_json(work.source))
     (work.place.folder / layout.TOKENIZER).write_text(text, encoding="utf-8")
     template = chat_template(work.source)
     if template is not None:

@@ -10,7 +10,6 @@ import typer
 
 from models.bundle import ArraysManifest, BundleError, read_manifest
 from server import flags, logs
-from server.app import Guards, create_app
 from server.array_service import open_array_service
 from server.deployment import Deployment
 from server.engine.prefix_store import CannotStore
@@ -100,7 +99,14 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     if settings.tls_cert and settings.tls_key:
         tls = Tls(certificate=settings.tls_cert, key=settings.tls_key)
     bound = bind(settings.host, settings.port)
+    # What is loaded stays to the end. Looking through it for garbage would find none, and would
+    # later stop every thread, and so every stream, for 55 ms.
+    gc.disable()
     deployment = Deployment(_open(loaded), lambda: _open(loaded), settings.bundle)
+    deployment.current.test()
+    # The test leaves Python alone for most of its time, and importing all routes takes as long.
+    from server.app import Guards, create_app
+
     manifest = deployment.current.manifest
 
     def announce(verdict: Verdict) -> None:
@@ -125,9 +131,8 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
         client_timeout=settings.client_timeout,
         tls=tls,
     )
-    # What is loaded stays to the end. A garbage collection that looked through it would stop every
-    # thread, and so every stream, for 55 ms.
     gc.freeze()
+    gc.enable()
     server.serve_on(bound)
     gc.unfreeze()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +22,8 @@ from server.errors import SelfTestFailed, Starting
 from server.runtime.load import digested
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from models.bundle import Manifest
     from server.errors import Unavailable
     from server.metrics import Metrics
@@ -75,6 +78,7 @@ class Served(ABC):
         self.fingerprint = f"hearth-{digest(manifest)[:16]}"
         self.verdict: Verdict | None = None
         self._worker = worker
+        self._tested: Future[Verdict] | None = None
 
     @property
     def facts(self) -> dict[str, str]:
@@ -102,9 +106,16 @@ class Served(ABC):
             return SelfTestFailed(self.verdict.message)
         return None
 
+    def test(self) -> Future[Verdict]:
+        """Begin the self-test, in a thread of its own; `start` will have what it finds."""
+        tester = ThreadPoolExecutor(1, "self-test")
+        self._tested = tester.submit(self._self_test)
+        tester.shutdown(wait=False)  # the thread ends with the test
+        return self._tested
+
     async def start(self) -> Verdict:
-        """Run the self-test and, unless it fails, take requests."""
-        verdict = await asyncio.to_thread(self._self_test)
+        """End the self-test, or run it, and unless it fails take requests."""
+        verdict = await asyncio.wrap_future(self._tested or self.test())
         files = (MANIFEST, *(file.name for file in digested(self.manifest, self.level)))
         verdict = replace(verdict, files=files)
         if verdict.passed:

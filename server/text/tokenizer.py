@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import bisect
 import functools
+import json
 import re
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
-from tokenizers import decoders, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers
 
 from models.bundle import BundleError
 
@@ -73,7 +74,7 @@ class Tokenizer:
     def from_file(path: Path, *, bos: int | None) -> Tokenizer:
         """Read a tokenizer.json; raises BadTokenizer."""
         try:
-            return Tokenizer(tokenizers.Tokenizer.from_file(str(path)), bos=bos)
+            return Tokenizer(_read(path), bos=bos)
         # The library raises plain Exception, and panics are not even that.
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -147,3 +148,35 @@ class Tokenizer:
     def is_byte(self, token: int) -> bool:
         """Whether the token stands for one byte of a character (`<0xE2>`)."""
         return _BYTE_TOKEN.fullmatch(self._tokenizer.id_to_token(token) or "") is not None
+
+
+def _read(path: Path) -> tokenizers.Tokenizer:
+    """The library's object for a tokenizer.json; raises whatever is wrong with it.
+
+    The library's own reader holds a vocabulary in three forms at once, between which what it keeps
+    of it is scattered: of Gemma's, 20 MB more stay. So a BPE is made of Python's objects, and only
+    the rest is read by the library.
+    """
+    text = path.read_bytes()
+    whole = json.loads(text)
+    model = whole["model"]
+    if model["type"] != "BPE":
+        return tokenizers.Tokenizer.from_buffer(text)
+    del text
+    added, whole["added_tokens"] = whole.get("added_tokens", []), []
+    whole["model"] = {"type": "BPE", "vocab": {}, "merges": []}
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
+    tokenizer.model = _bpe(model)
+    # Behind the model, which says what their ids are.
+    for token in added:
+        del token["id"]
+    tokenizer.add_tokens([tokenizers.AddedToken(**token) for token in added])
+    return tokenizer
+
+
+def _bpe(options: dict[str, Any]) -> models.BPE:
+    """The model of a tokenizer.json; older files have a merge as one string."""
+    merges = options.pop("merges")
+    pairs = [tuple(m.split(" ") if isinstance(m, str) else m) for m in merges]
+    given = {name: value for name, value in options.items() if value is not None and name != "type"}
+    return models.BPE(merges=pairs, **given)

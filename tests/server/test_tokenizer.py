@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models
 
 from server.text.tokenizer import BadTokenizer, Tokenizer
 from tests.server import fakes
@@ -58,6 +61,33 @@ def test_a_file_that_is_no_tokenizer(tmp_path: Path, content: str) -> None:
     path.unlink()
     with pytest.raises(BadTokenizer, match=r"tokenizer\.json"):
         Tokenizer.from_file(path, bos=None)
+
+
+def _with_merges_as_strings(text: str) -> str:
+    """As files were written that are older than the library's version 0.20."""
+    whole = json.loads(text)
+    whole["model"]["merges"] = [" ".join(merge) for merge in whole["model"]["merges"]]
+    return json.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        fakes.gemma_like(special=["<start>", "<end>"]).to_str(),
+        fakes.byte_level().to_str(),
+        _with_merges_as_strings(LIBRARY.to_str()),
+        tokenizers.Tokenizer(models.WordLevel({"the": 0, "?": 1}, unk_token="?")).to_str(),
+    ],
+    ids=["gemma", "bytes", "old", "words"],
+)
+def test_a_file_is_read_as_the_library_reads_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    found = Tokenizer.from_file(tmp_path / "tokenizer.json", bos=None)
+    assert json.loads(found._tokenizer.to_str()) == json.loads(
+        tokenizers.Tokenizer.from_str(text).to_str()
+    )
+    plain = "the quick <start> brown <eos>fox é€<end>"
+    assert found.read(plain) == tuple(tokenizers.Tokenizer.from_str(text).encode(plain).ids)
 
 
 @pytest.mark.parametrize("library", [LIBRARY, fakes.byte_level()], ids=["gemma", "bytes"])
