@@ -25,6 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from server.text import sandbox
 from tests.fuzz.bundles import BUNDLES
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.weights import WEIGHTS
@@ -47,6 +48,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the first run; others count on")
     parser.add_argument("--memory", type=int, default=512, help="MiB that a process may take")
     parser.add_argument("--seconds", type=float, default=60.0, help="for one file")
+    parser.add_argument(
+        "--template-seconds",
+        type=float,
+        default=0.05,
+        help=f"after which a template is stopped; serve waits {sandbox.SECONDS:g}",
+    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -61,7 +68,8 @@ def main() -> int:
 
 
 def _in_a_process(name: str, arguments: argparse.Namespace, share: float) -> int:
-    options = [f"--{key}={getattr(arguments, key)}" for key in ("seed", "memory", "seconds")]
+    shared = ("seed", "memory", "seconds", "template_seconds")
+    options = [f"--{key.replace('_', '-')}={getattr(arguments, key)}" for key in shared]
     options += [f"--minutes={arguments.minutes * share}"]
     options += [] if arguments.runs is None else [f"--runs={arguments.runs}"]
     command = [sys.executable, "-m", "tests.fuzz", "--child", f"--reader={name}", *options]
@@ -75,6 +83,7 @@ def _child(reader: Reader, arguments: argparse.Namespace) -> int:
     if not read(reader, reader.files()):  # also what is made once, before memory is counted
         _say(f"{reader.name}: the valid files are refused")
         return 1
+    sandbox.SECONDS = arguments.template_seconds  # else most of the time is waited for these
     limit = _address_space() + (arguments.memory << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     warnings.simplefilter("ignore")  # of NumPy, on values that are no numbers
