@@ -2,6 +2,7 @@
 
 ServerError
  +- InvalidRequest         a field of the request is wrong: what came, what was wanted
+ +- TextTooLong            a text that no context could hold: it is not tokenized
  +- Unavailable            the server takes no requests now
  |   +- Starting           the self-test is still running
  |   +- SelfTestFailed     the bundle computes something else than was baked
@@ -38,6 +39,10 @@ class InvalidRequest(ServerError):
         self.field = field
         self.got = got
         self.wanted = wanted
+
+
+class TextTooLong(ServerError):
+    """A text is so long that its tokens could not fit: it is not tokenized."""
 
 
 class Unavailable(ServerError):

@@ -204,7 +204,9 @@ def open_service(
     def load() -> tuple[Tokenizer, IreeRuntime]:
         start_threads(threads)
         # Before the weights: while a tokenizer is read it takes three times what it keeps.
-        tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
+        tokenizer = Tokenizer.from_file(
+            bundle / TOKENIZER, bos=manifest.special_tokens.bos, context=manifest.context
+        )
         give_back()
         opened = manifest.with_slots(admitted.slots)
         return tokenizer, IreeRuntime(bundle, opened, threads=threads)

@@ -29,6 +29,7 @@ from server.errors import (
     RulesFailed,
     Scalar,
     ServerError,
+    TextTooLong,
     Unavailable,
 )
 from server.logs import request_id
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 # The first row whose class fits counts.
 STATUS: tuple[tuple[type[ServerError], int], ...] = (
     (InvalidRequest, 400),
+    (TextTooLong, 400),
     (RulesFailed, 400),
     (QueueFull, 429),
     (ClientDisconnected, 499),  # nginx's number; nobody is there to read it

@@ -19,11 +19,14 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from models.bundle import BundleError
+from server.errors import TextTooLong
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+# Of a text that is read, for each token of the context: prose has 4, and much blank space 20.
+CHARACTERS_A_TOKEN = 32
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 
@@ -57,10 +60,18 @@ class SpecialName:
 
 
 class Tokenizer:
-    """A tokenizer that puts `bos` in front of a text, where the model has one."""
+    """A tokenizer that puts `bos` in front of a text, where the model has one.
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, *, bos: int | None) -> None:
+    A text of more than CHARACTERS_A_TOKEN characters for each token of the `context` is refused by
+    TextTooLong wherever ids are asked for: the library takes 100 bytes a character while it works.
+    Without a context every text is read.
+    """
+
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, *, bos: int | None, context: int | None = None
+    ) -> None:
         self._tokenizer = tokenizer
+        self._longest = None if context is None else context * CHARACTERS_A_TOKEN
         self.bos = bos
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(id_ for id_, token in added.items() if token.special)
@@ -71,10 +82,10 @@ class Tokenizer:
         self._lock = threading.Lock()
 
     @staticmethod
-    def from_file(path: Path, *, bos: int | None) -> Tokenizer:
+    def from_file(path: Path, *, bos: int | None, context: int | None = None) -> Tokenizer:
         """Read a tokenizer.json; raises BadTokenizer."""
         try:
-            return Tokenizer(_read(path), bos=bos)
+            return Tokenizer(_read(path), bos=bos, context=context)
         # The library raises plain Exception, and panics are not even that.
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -110,6 +121,11 @@ class Tokenizer:
         return at < len(self._special_names) and self._special_names[at].startswith(text)
 
     def _encode(self, text: str, *, special: bool) -> tokenizers.Encoding:
+        if self._longest is not None and len(text) > self._longest:
+            raise TextTooLong(
+                f"a text of {len(text):,} characters is too long: at most {self._longest:,} are "
+                f"read, {CHARACTERS_A_TOKEN} for each token of the model's context"
+            )
         with self._lock:
             self._tokenizer.encode_special_tokens = not special
             return self._tokenizer.encode(text, add_special_tokens=False)

@@ -242,7 +242,7 @@ def fake_service(
     """A service on a FakeRuntime with the tokenizer's vocabulary and these fields."""
     fields = {"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime}
     fake = ScriptedRuntime(script=script, **fields) if script else FakeRuntime(**fields)
-    ours = Tokenizer(tokenizer, bos=BOS)
+    ours = Tokenizer(tokenizer, bos=BOS, context=fake.context)
     return Service(
         fake,
         ours,

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from server.runtime.fake import FakeRuntime
 from server.service import EngineOptions, Service
 from server.text.tokenizer import Tokenizer
-from tests.server import fakes
+from tests.server import fakes, templates
 from tests.server.test_http import LIBRARY, VOCAB, answer, stream, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+LONG = "the dog " * 257  # 2056 characters: a token of the context of 64 has 32
+
+TALK = [{"role": role, "content": LONG[:1000]} for role in ("user", "assistant", "user")]
 
 
 def service_of(options: EngineOptions, **fields: float) -> Service:
@@ -69,3 +75,26 @@ def test_no_cache_at_all(tmp_path: Path) -> None:
     state = service.state().cache
     assert (state.blocks, state.hits, state.misses, state.limit_bytes) == (0, 0, 0, 0)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/generate", {"prompt": LONG}),
+        ("/v1/completions", {"prompt": LONG}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}),
+        ("/v1/chat/completions", {"messages": TALK}),
+        ("/v1/responses", {"input": LONG}),
+        ("/v1/embeddings", {"input": LONG}),
+        ("/tokenize", {"content": LONG}),
+    ],
+)
+def test_a_text_that_no_context_could_hold_is_refused(path: str, body: dict[str, Any]) -> None:
+    with fakes.running(fakes.fake_service(LIBRARY, template=templates.GEMMA)) as client:
+        refused = client.post(path, json=body)
+        assert refused.status_code == 400, refused.text
+        error = refused.json()["error"]
+        assert error["type"] == "invalid_request_error"
+        assert (
+            "at most 2,048 are read, 32 for each token of the model's context" in error["message"]
+        )

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models
 
-from server.text.tokenizer import BadTokenizer, Tokenizer
+from server.errors import TextTooLong
+from server.text.tokenizer import CHARACTERS_A_TOKEN, BadTokenizer, Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:
@@ -27,6 +28,15 @@ def test_bos_comes_in_front_once() -> None:
     assert tokenizer.encode("<bos>the dog") == (fakes.BOS, *plain)
     assert tokenizer.encode("the dog<bos>") == (fakes.BOS, *plain, fakes.BOS)
     assert Tokenizer(LIBRARY, bos=None).encode("the dog") == plain
+
+
+def test_a_text_that_no_context_could_hold_is_not_read() -> None:
+    tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=64)
+    longest = "x" * (64 * CHARACTERS_A_TOKEN)
+    assert tokenizer.encode(longest) == Tokenizer(LIBRARY, bos=fakes.BOS).encode(longest)
+    for read in (tokenizer.encode, tokenizer.read, tokenizer.special_names):
+        with pytest.raises(TextTooLong, match="2,049 characters is too long: at most 2,048"):
+            read(longest + "x")
 
 
 def test_special_tokens_have_a_name_and_no_text() -> None:
