@@ -13,6 +13,7 @@ from server import flags, logs
 from server.array_service import open_array_service
 from server.deployment import Deployment
 from server.engine.prefix_store import CannotStore
+from server.lean import build_models_when_used
 from server.runtime.selftest import Verdict
 from server.served import Served, version
 from server.service import EngineOptions, open_service
@@ -105,6 +106,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     deployment = Deployment(_open(loaded), lambda: _open(loaded), settings.bundle)
     deployment.current.test()
     # The test leaves Python alone for most of its time, and importing all routes takes as long.
+    build_models_when_used()
     from server.app import Guards, create_app
 
     manifest = deployment.current.manifest

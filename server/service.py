@@ -35,7 +35,6 @@ from server.runtime.iree import IreeRuntime
 from server.runtime.load import checked
 from server.runtime.selftest import self_test
 from server.served import Served
-from server.text.chat import ChatTemplate
 from server.text.choices import Choices
 from server.text.completion import Completer, Completion, CompletionRequest, Embedding, Ended
 from server.text.tokenizer import Tokenizer
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from server.engine.state import EngineState
     from server.runtime.base import Rows, Runtime
     from server.runtime.selftest import Level, Verdict
+    from server.text.chat import ChatTemplate
 
 Speculation: TypeAlias = Literal["lookup", "off"]
 
@@ -215,6 +215,8 @@ def open_service(
     files = {record.name for record in manifest.files}
     template = None
     if CHAT_TEMPLATE in files:  # one that was put there later is none of the bundle's
+        from server.text.chat import ChatTemplate  # with Jinja, which nothing else needs
+
         template = ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
     return Service(
         runtime,

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from server.api.fields import Fields, JsonObject, Text, whole_json
 from server.errors import InvalidRequest
-from server.text.chat import Message, Tool
+
+if TYPE_CHECKING:
+    from server.text.chat import Message, Tool
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
@@ -79,12 +81,12 @@ class FunctionTool(Fields):
     type: Literal["function"]
     function: Function
 
-    def as_template(self) -> Tool:
+    def as_template(self) -> "Tool":
         """The tool as chat templates take it."""
         return {"type": "function", "function": self.function.model_dump(exclude_unset=True)}
 
 
-def conversation(messages: Sequence[ChatMessage]) -> list[Message]:
+def conversation(messages: Sequence[ChatMessage]) -> "list[Message]":
     """The messages as chat templates take them; raises InvalidRequest.
 
     Content is one text, arguments are objects, and a tool's answer has the tool's name.
