@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 
 # Their operands are laid out for the kernels, once if they are weights.
 _PRODUCTS = frozenset({"dot_general", "project"})
-_LOOKUPS = frozenset({"gather", "embedding_grouped"})
+_LOOKUPS = frozenset({"gather", "embedding_halved"})
 # Values that are stored: of other ops, the compiler computes a value where it is read.
 _STORED = _PRODUCTS | {
     "attention_cached",
     "concatenate",
     "linear_grouped",
+    "linear_refined",
+    "linear_upper",
     "reduce_max",
     "reduce_sum",
     "scan",

@@ -9,7 +9,7 @@ import numpy as np
 from baker.irpa import ArchiveWriter
 from baker.quantize import int8_groups, to_bf16
 from baker.weights.source import BadFile
-from models.dsl.grouped import matrix_shape
+from models.dsl.grouped import QUADS, matrix_shape, split
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from models.dsl.types import TensorType
     from models.program import Program, StoredTensor
 
-_WEIGHT, _SCALE = ".weight", ".scale"
+_WEIGHT, _LOWER, _SCALE = ".weight", ".lower", ".scale"
 
 
 def locate(
     source: WeightSource, architecture: Architecture[Any], config: ModelConfig, program: Program
 ) -> dict[str, StoredTensor]:
-    """Where each parameter's values are; scales are made while quantising and are nowhere.
+    """Where each parameter's values are; what is made while quantising is nowhere.
 
     Raises a WeightsError when a tensor is missing, of another shape, or one that the model has no
     use for.
@@ -39,7 +39,7 @@ def locate(
     stored = {
         name: architecture.stored_tensor(config, name, names, gguf=source.format == "gguf")
         for name in program.parameters
-        if not name.endswith(_SCALE)
+        if not name.endswith((_SCALE, _LOWER))
     }
     for name, tensor in stored.items():
         wanted, found = _matrix_shape(program.parameters[name]), source.shape(tensor.name)
@@ -80,11 +80,16 @@ def write_parameters(
 
 def _matrix_shape(kind: TensorType) -> tuple[int, ...]:
     """The shape that a parameter has in a file."""
-    return matrix_shape(kind.shape) if _in_groups(kind) else kind.shape
+    return matrix_shape(kind.shape, halved=_halved(kind)) if _in_groups(kind) else kind.shape
 
 
 def _in_groups(kind: TensorType) -> bool:
     return kind.dtype is DType.I8
+
+
+def _halved(kind: TensorType) -> bool:
+    """Whether a weight in groups is the upper half, and has a lower one beside it."""
+    return kind.shape[2] < QUADS
 
 
 def _blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
@@ -103,10 +108,17 @@ def half_after_half(rows: NDArray[np.float32], width: int) -> NDArray[np.float32
 def _stored_form(
     name: str, kind: TensorType, block: NDArray[np.float32], offset: float
 ) -> Mapping[str, NDArray[Any]]:
-    """A block as its parameter keeps it; a matrix in groups also gives the block's scales."""
+    """A block as its parameter keeps it; a matrix in groups also gives the block's scales.
+
+    One in halves gives the lower half too.
+    """
     if offset:
         block = block + np.float32(offset)
     if _in_groups(kind):
+        stem = name.removesuffix(_WEIGHT)
         quantised, scale = int8_groups(block)
-        return {name: quantised, name.removesuffix(_WEIGHT) + _SCALE: scale}
+        if _halved(kind):
+            upper, lower = split(quantised)
+            return {name: upper, stem + _LOWER: lower, stem + _SCALE: scale}
+        return {name: quantised, stem + _SCALE: scale}
     return {name: to_bf16(block) if kind.dtype is DType.BF16 else block}

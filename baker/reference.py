@@ -90,20 +90,28 @@ class NumpyRuntime:
         total: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
         return total
 
-    def verify(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+    def verify(
+        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+    ) -> NDArray[np.float32]:
         """Read tokens as so many decodes do; the logits after each, f32 (len(tokens), V)."""
         ((point, graph),) = self._points("verify")
-        logits: NDArray[np.float32] = self._run(graph, (_padded(tokens, point), [start]), slot)[0]
+        numbers = (_padded(tokens, point), [start], [exact])
+        logits: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
         return logits[: len(tokens)]
 
     def decode(
-        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),
     ) -> NDArray[np.float32]:
         """Read one token in each slot; the logits after each, f32 (len(slots), vocab_size)."""
         (_, graph) = next(pair for pair in self._points("decode") if pair[0].batch == 1)
+        wanted = exact or [False] * len(slots)
         rows = [
-            self._run(graph, ([token], [position]), slot)[0]
-            for slot, token, position in zip(slots, tokens, positions, strict=True)
+            self._run(graph, ([token], [position], [whole]), slot)[0]
+            for slot, token, position, whole in zip(slots, tokens, positions, wanted, strict=True)
         ]
         return np.concatenate(rows)
 

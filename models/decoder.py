@@ -61,8 +61,11 @@ class Decoder(Protocol):
     def norm(self, x: Tensor) -> Tensor:
         """The last norm: (N, E) -> (N, E)."""
 
-    def logits(self, h: Tensor) -> Tensor:
-        """Hidden state (N, E), not yet normalised -> logits (N, V)."""
+    def logits(self, h: Tensor, exact: Tensor | None = None) -> Tensor:
+        """Hidden state (N, E), not yet normalised -> logits (N, V).
+
+        In rows for which `exact`, i32 (N,), is 0, those that are far below the best may be coarse.
+        """
 
 
 # --- caches
@@ -243,23 +246,28 @@ def _trace(
         h, updated = model(tokens, [start], _by_layer(buffers, point.batch), point.keys)
         return (_sum_of_first(model.norm(h), count), *_by_slot(updated, point.batch))
 
-    def decode(tokens: Tensor, positions: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+    def decode(
+        tokens: Tensor, positions: Tensor, exact: Tensor, *buffers: Tensor
+    ) -> tuple[Tensor, ...]:
         starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
         h, updated = model(tokens, starts, _by_layer(buffers, point.batch), point.keys)
-        return (model.logits(h), *_by_slot(updated, point.batch))
+        return (model.logits(h, exact), *_by_slot(updated, point.batch))
 
-    def verify(tokens: Tensor, start: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+    def verify(
+        tokens: Tensor, start: Tensor, exact: Tensor, *buffers: Tensor
+    ) -> tuple[Tensor, ...]:
         # A span for each token: it is computed as a decode would, and has a decode's bits.
         starts = [start + ahead for ahead in range(point.tokens)]
         h, updated = model(tokens, starts, _by_layer(buffers, point.batch), point.keys)
-        return (model.logits(h), *_by_slot(updated, point.batch))
+        logits = model.logits(h, f.trailing(exact, (point.tokens,)))
+        return (logits, *_by_slot(updated, point.batch))
 
     # The function, the names of its i32 arguments behind the tokens, its results before the caches.
     forms: dict[str, tuple[Callable[..., tuple[Tensor, ...]], tuple[str, ...], int]] = {
         "prefill": (prefill, ("start",), 0),
         "embed": (embed, ("start", "count"), 1),
-        "decode": (decode, ("positions",), 1),
-        "verify": (verify, ("start",), 1),
+        "decode": (decode, ("positions", "exact"), 1),
+        "verify": (verify, ("start", "exact"), 1),
     }
     step, numbers, results = forms[point.kind]
     inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}

@@ -127,9 +127,9 @@ class Gemma3(nn.Module):
         """Keys that a layer sees; None for all."""
         return None if self.config.is_global(layer) else self.config.window
 
-    def logits(self, h: Tensor) -> Tensor:
+    def logits(self, h: Tensor, exact: Tensor | None = None) -> Tensor:
         """Hidden state (N, E) -> logits (N, V)."""
-        return self.embed_tokens.logits(self.norm(h))
+        return self.embed_tokens.logits(self.norm(h), exact)
 
 
 def program(config: Config, options: ProgramOptions) -> Program:

@@ -85,7 +85,7 @@ class Llama(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden, storage)
         self.layers = [Block(config, storage) for _ in range(config.layers)]
         self.norm = nn.RMSNorm(config.hidden, config.norm_eps)
-        untied = nn.Linear(config.hidden, config.vocab_size, storage)
+        untied = nn.Embedding(config.vocab_size, config.hidden, storage)
         self.lm_head = None if config.tied else untied
 
     def __call__(
@@ -109,10 +109,10 @@ class Llama(nn.Module):
     def window(self, _: int) -> None:
         """Every layer sees all keys."""
 
-    def logits(self, h: Tensor) -> Tensor:
+    def logits(self, h: Tensor, exact: Tensor | None = None) -> Tensor:
         """Hidden state (N, E) -> logits (N, V)."""
-        head = self.embed_tokens.logits if self.lm_head is None else self.lm_head
-        return head(self.norm(h))
+        head = self.embed_tokens if self.lm_head is None else self.lm_head
+        return head.logits(self.norm(h), exact)
 
 
 def program(config: Config, options: ProgramOptions) -> Program:

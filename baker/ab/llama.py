@@ -139,7 +139,11 @@ class LlamaCpp:
             self._waiting = self._waiting[_CHUNK:]
 
     def decode(
-        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),  # noqa: ARG002 - these always are
     ) -> NDArray[np.float32]:
         """As Reader.decode."""
         assert len(slots) == len(tokens) == 1, f"decode of {len(slots)} sequences, of 1"

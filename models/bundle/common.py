@@ -32,7 +32,7 @@ __all__ = [
     "write_manifest",
 ]
 
-FORMAT = 5
+FORMAT = 6
 # The scope under which the compiled program looks its parameters up.
 PARAMETER_SCOPE = "model"
 # The last field of manifest.json: the sha256 of the text without it.

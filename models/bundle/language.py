@@ -11,9 +11,9 @@ Its entry points all have one of four forms. `CACHES` stands for the KV cache bu
 in the order of `LanguageManifest.caches`; they are updated in place and returned again.
 
     prefill   (tokens i32[T], start i32[1], CACHES) -> CACHES
-    decode    (tokens i32[B], positions i32[B], CACHES of slot 0, ... of slot B-1)
+    decode    (tokens i32[B], positions i32[B], exact i32[B], CACHES of slot 0, ... of slot B-1)
               -> (logits f32[B, V], CACHES of slot 0, ...)
-    verify    (tokens i32[T], start i32[1], CACHES) -> (logits f32[T, V], CACHES)
+    verify    (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
     embed     (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
 
 A prefill reads T tokens at positions start, start + 1, ... of which the last may be padding: what
@@ -23,6 +23,8 @@ the logits after it.
 A verify reads as T decodes at positions start, start + 1, ... do, and gives their logits, of which
 each depends on the tokens up to its own only. Tokens that turn out wrong are read over: what they
 left in the caches is never seen. A bundle may have none.
+
+Where `exact` is 0, logits that are far below the best one may be coarse, if that is faster.
 
 An embed reads as a prefill does, and gives the sum of the hidden states, after the last norm, of
 its first `count` tokens; the others are padding. There is one, of the largest prefill's size.

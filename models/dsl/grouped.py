@@ -7,7 +7,14 @@ eight quads of columns, each of all sixteen rows.
     weight  i8  (N / 16, K / 32, 8, 64)
     scale   f16 (N / 16, K / 32, 16): the real weight is weight * scale
 
-`ROWS`, `GROUP` and `QUAD` also stand in kernels/dot.h.
+A matrix may also be kept in halves: the upper and the lower four bits of its integers apart, those
+of quad i and quad i + 4 in one byte. With the upper ones alone, each integer taken for the middle
+of what it may be, a product is coarse and reads half as much.
+
+    upper   i8  (N / 16, K / 32, 4, 64)
+    lower   i8  (N / 16, K / 32, 4, 64)
+
+`ROWS`, `GROUP` and `QUAD` also stand in kernels/grouped.h.
 """
 
 from __future__ import annotations
@@ -32,7 +39,10 @@ class Grouping(enum.Enum):
 ROWS = 16
 GROUP = 32
 QUAD = 4
-_INNER = (GROUP // QUAD, ROWS * QUAD)
+QUADS = GROUP // QUAD
+_LANES = ROWS * QUAD
+# What stands for the lower four bits where they are not read.
+_MIDDLE = 8
 
 
 def weight_shape(rows: int, columns: int) -> tuple[int, ...]:
@@ -42,14 +52,21 @@ def weight_shape(rows: int, columns: int) -> tuple[int, ...]:
             f"a matrix in groups has a multiple of {ROWS} rows and of {GROUP} columns, "
             f"this one is {rows} x {columns}"
         )
-    return (rows // ROWS, columns // GROUP, *_INNER)
+    return (rows // ROWS, columns // GROUP, QUADS, _LANES)
 
 
-def matrix_shape(weight: tuple[int, ...]) -> tuple[int, int]:
-    """(N, K) of a weight's shape; raises TypeRuleError for another."""
-    if len(weight) != 4 or weight[2:] != _INNER:
+def half_shape(rows: int, columns: int) -> tuple[int, ...]:
+    """The shape of either half of them; raises TypeRuleError for odd sizes."""
+    blocks, groups, quads, lanes = weight_shape(rows, columns)
+    return (blocks, groups, quads // 2, lanes)
+
+
+def matrix_shape(weight: tuple[int, ...], *, halved: bool = False) -> tuple[int, int]:
+    """(N, K) of a weight's shape, or of a half's; raises TypeRuleError for another."""
+    inner = (QUADS // 2 if halved else QUADS, _LANES)
+    if len(weight) != 4 or weight[2:] != inner:
         raise TypeRuleError(
-            f"wanted (N / {ROWS}, K / {GROUP}, {_INNER[0]}, {_INNER[1]}), got {weight}"
+            f"wanted (N / {ROWS}, K / {GROUP}, {inner[0]}, {inner[1]}), got {weight}"
         )
     return weight[0] * ROWS, weight[1] * GROUP
 
@@ -60,9 +77,23 @@ def pack(
     """Integers (N, K) and scales (N, K / 32) in their stored order."""
     shape = weight_shape(*integers.shape)
     blocks, groups = shape[:2]
-    quads = integers.reshape(blocks, ROWS, groups, GROUP // QUAD, QUAD)
+    quads = integers.reshape(blocks, ROWS, groups, QUADS, QUAD)
     scale = scales.reshape(blocks, ROWS, groups).transpose(0, 2, 1)
     return quads.transpose(0, 2, 3, 1, 4).reshape(shape), np.ascontiguousarray(scale)
+
+
+def split(weight: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+    """The upper and the lower halves of stored integers."""
+    first, second = np.split(weight.view(np.uint8), 2, axis=2)
+    upper, lower = first >> 4 | second & 0xF0, first & 0x0F | second << 4
+    return upper.view(np.int8), lower.view(np.int8)
+
+
+def join(upper: NDArray[np.int8], lower: NDArray[np.int8] | None) -> NDArray[np.int8]:
+    """The integers again; without their lower halves, the middle of what they may be."""
+    high = upper.view(np.uint8)
+    low = np.uint8(_MIDDLE * 0x11) if lower is None else lower.view(np.uint8)
+    return np.concatenate([high << 4 | low & 0x0F, high & 0xF0 | low >> 4], axis=2).view(np.int8)
 
 
 def unpack(weight: NDArray[np.int8], scale: NDArray[np.float16]) -> NDArray[np.float32]:
@@ -73,11 +104,15 @@ def unpack(weight: NDArray[np.int8], scale: NDArray[np.float16]) -> NDArray[np.f
 
 
 def unpack_rows(
-    ids: NDArray[Any], weight: NDArray[np.int8], scale: NDArray[np.float16]
+    ids: NDArray[Any],
+    upper: NDArray[np.int8],
+    lower: NDArray[np.int8],
+    scale: NDArray[np.float16],
 ) -> NDArray[np.float32]:
-    """The real weights of some rows, f32 (..., K)."""
+    """The real weights of some rows of a matrix in halves, f32 (..., K)."""
     block, row = ids // ROWS, ids % ROWS
-    integers = _quads(weight)[block, :, :, row].astype(np.float32)
+    quads = _quads(join(upper[block.ravel()], lower[block.ravel()]))
+    integers = quads[np.arange(ids.size), :, :, row.ravel()].astype(np.float32)
     values = integers.reshape(*ids.shape, -1, GROUP) * scale[block, :, row][..., np.newaxis]
     return np.asarray(values.reshape(*ids.shape, -1), np.float32)
 

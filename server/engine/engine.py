@@ -357,7 +357,8 @@ class Engine:
         self._live[work.request].drafted += len(guesses)
         with self._failing((work,)):
             began = time.perf_counter()
-            rows = self._runtime.verify(work.slot, (*work.tokens, *guesses), work.start)
+            tokens = (*work.tokens, *guesses)
+            rows = self._runtime.verify(work.slot, tokens, work.start, exact=self._exact(work))
             self._costs.add(1 + len(guesses), time.perf_counter() - began)
         if work.request not in self._live:
             return
@@ -403,6 +404,7 @@ class Engine:
                 [work.slot for work in batch],
                 [work.tokens[0] for work in batch],
                 [work.start for work in batch],
+                [self._exact(work) for work in batch],
             )
             return list(zip(batch, rows, strict=True))
         except Exception:
@@ -414,6 +416,11 @@ class Engine:
             with self._failing((work,)):
                 alone += self._rows((work,))
         return alone
+
+    def _exact(self, work: Work) -> bool:
+        """Whether a sequence's next token depends on logits that are far below the best."""
+        sampler = self._live[work.request].sampler
+        return sampler is not None and sampler.exact
 
     @contextlib.contextmanager
     def _failing(self, works: tuple[Work, ...]) -> Iterator[None]:

@@ -90,6 +90,22 @@ class SamplingOptions:
     logprobs: int | None = None
     post_sampling_probs: bool = False
 
+    @property
+    def needs_all_logits(self) -> bool:
+        """Whether a logit far below the best one may matter: reported, lifted, or not cut off."""
+        changed = (
+            self.logit_bias,
+            self.ignore_eos,
+            self.min_tokens,
+            self.repeat_penalty != 1,
+            self.presence_penalty,
+            self.frequency_penalty,
+            self.dry_multiplier,
+        )
+        flattened = (self.temperature > 1, self.dynatemp_range, self.typical_p < 1)
+        cut = self.temperature == 0 or self.top_k or self.top_p < 1 or self.min_p
+        return self.logprobs is not None or any(changed) or any(flattened) or not cut
+
 
 @dataclass(frozen=True)
 class Logprobs:
@@ -130,6 +146,8 @@ class Sampler:
         self._ends = ends
         self._constraint = constraint
         self._chain = tuple(SAMPLERS[name] for name in options.samplers)
+        # Whether it is to be given all logits exactly, and not only those near the best one.
+        self.exact = constraint is not None or options.needs_all_logits
 
     def sample(self, logits: NDArray[np.float32]) -> Sample:
         """Choose the next token by the logits, f32 (V,), left as they are, and take it as come.

@@ -49,11 +49,16 @@ class Reader(Protocol):
         """
 
     def decode(
-        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),
     ) -> NDArray[np.float32]:
         """Read one token in each of 1 to `batch` different slots, at the given positions.
 
-        Returns the logits after each, f32 (len(slots), vocab_size), owned by the caller.
+        Returns the logits after each, f32 (len(slots), vocab_size), owned by the caller. Where not
+        `exact`, which is nowhere if it is empty, those far below the best one may be coarse.
         """
 
 
@@ -68,7 +73,9 @@ class Runtime(Reader, Protocol):
     def verify_tokens(self) -> tuple[int, ...]:
         """The sizes of a `verify`, rising; none if there is no such call."""
 
-    def verify(self, slot: int, tokens: Sequence[int], start: int) -> Iterator[NDArray[np.float32]]:
+    def verify(
+        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+    ) -> Iterator[NDArray[np.float32]]:
         """Read tokens, no more than the largest size, at positions start, start + 1, ... of a slot.
 
         Gives the logits after each, f32 (vocab_size,), owned by the caller, with the same bits as

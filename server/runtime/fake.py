@@ -72,7 +72,11 @@ class FakeRuntime:
         self._prefilled.pop(slot, None)
 
     def decode(
-        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),  # noqa: ARG002 - these always are
     ) -> NDArray[np.float32]:
         """As Runtime.decode."""
         assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences"
@@ -83,7 +87,14 @@ class FakeRuntime:
         rows = zip(slots, tokens, positions, strict=True)
         return np.stack([self._append(slot, [token], at) for slot, token, at in rows])
 
-    def verify(self, slot: int, tokens: Sequence[int], start: int) -> Iterator[NDArray[np.float32]]:
+    def verify(
+        self,
+        slot: int,
+        tokens: Sequence[int],
+        start: int,
+        *,
+        exact: bool = False,  # noqa: ARG002
+    ) -> Iterator[NDArray[np.float32]]:
         """As Runtime.verify."""
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         time.sleep(self.delay)

@@ -116,7 +116,11 @@ class IreeRuntime:
         self._ends[slot] = end
 
     def decode(
-        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),
     ) -> NDArray[np.float32]:
         """As Runtime.decode, by the smallest entry point that fits.
 
@@ -134,16 +138,20 @@ class IreeRuntime:
         numbers = (
             [*tokens, *[0] * len(fill)],
             [*positions, *(self._ends[slot] for slot in fill)],
+            [*(exact or [False] * len(slots)), *[False] * len(fill)],
         )
         results = self._invoke(call, numbers, [*slots, *fill])
         return result(results, 0, (call.entry.batch, self.vocab_size))[: len(slots)]
 
-    def verify(self, slot: int, tokens: Sequence[int], start: int) -> Iterator[NDArray[np.float32]]:
+    def verify(
+        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+    ) -> Iterator[NDArray[np.float32]]:
         """As Runtime.verify, by the smallest entry point that fits."""
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         self._check(slot, tokens, start)
         call = next(call for call in self._verifies if call.entry.tokens >= len(tokens))
-        results = self._invoke(call, (_padded(tokens, call.entry), (start,)), (slot,))
+        numbers = (_padded(tokens, call.entry), (start,), (exact,))
+        results = self._invoke(call, numbers, (slot,))
         self._ends[slot] = start + len(tokens)
         rows = result_rows(results, 0, (call.entry.tokens, self.vocab_size))
         return itertools.islice(rows, len(tokens))

@@ -16,6 +16,7 @@ from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 from models.decoder import KVCache
 from models.dsl import ops
 from models.dsl.evaluate import evaluate
+from models.dsl.functions import LOGIT_MARGIN
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
 from models.gemma3_config import Config
@@ -232,3 +233,25 @@ def test_a_verify_has_the_bits_of_as_many_decodes(
             for row, expected in zip([*wrong[:2], *right[1:]], alone[at - length :], strict=False):
                 np.testing.assert_array_equal(row, expected)
             assert len(right) == most - 1
+
+
+def test_logits_near_the_best_one_are_those_of_an_exact_step(
+    bundles: Bundles, tokens: list[int]
+) -> None:
+    """What may be drawn has the same bits; the rest is near; and a neighbour's wish is its own."""
+    _, runtime = open_bundle(bundles["int8-g32"], threads=None)
+    for slot in (0, 1):
+        runtime.prefill(slot, tokens[:40], 0)
+    coarse = 0
+    for at in range(40, 60):
+        token = [tokens[at]] * 2
+        exact, quick = runtime.decode([0, 1], token, [at, at], [True, False])
+        near = exact > exact.max() - 0.7 * LOGIT_MARGIN
+        np.testing.assert_array_equal(quick[near], exact[near])
+        assert np.abs(quick - exact).max() < 0.7 * LOGIT_MARGIN
+        coarse += np.count_nonzero(quick != exact)
+        np.testing.assert_array_equal(runtime.decode([0], token[:1], [at], [True])[0], exact)
+        np.testing.assert_array_equal(runtime.decode([1], token[:1], [at])[0], quick)
+        (verified,) = runtime.verify(1, token[:1], at, exact=True)
+        np.testing.assert_array_equal(verified, exact)
+    assert coarse > 10 * len(exact)  # half of all at least, or they are not read less

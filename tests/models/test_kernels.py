@@ -20,7 +20,13 @@ from baker.kernels import FLAGS, PACKAGE, build, instructions
 from baker.targets import TARGET_NAMES, find_target
 from models import dsl
 from models.dsl import grouped
-from models.dsl.ops import attention_cached, linear_grouped
+from models.dsl.ops import (
+    attention_cached,
+    embedding_halved,
+    linear_grouped,
+    linear_refined,
+    linear_upper,
+)
 from models.dsl.types import DType, TensorType
 from server.runtime.cpu import cpu_features
 
@@ -38,6 +44,11 @@ INSTRUCTION_SETS = {
 }
 
 
+OPS = {
+    op.name: op
+    for op in (attention_cached, embedding_halved, linear_grouped, linear_refined, linear_upper)
+}
+
 # Linked into a program there is nothing else: no libc, not even memset.
 ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")
 
@@ -47,7 +58,7 @@ class Kernels:
 
     def __init__(self, cpu: str, folder: Path) -> None:
         library = folder / f"{next(_number)}.so"
-        files = [f"{SOURCES}/{name}.c" for name in ("attention_cached", "linear_grouped")]
+        files = [f"{SOURCES}/{name}.c" for name in OPS]
         flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
         target = ["-target", "x86_64-linux-gnu", f"-mcpu={cpu}"]
         command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *ALONE]
@@ -57,7 +68,7 @@ class Kernels:
 
     def __call__(self, name: str, inputs: tuple[Array, ...], result: Array, **attrs: Any) -> Array:
         """Call a kernel as its op is lowered, workgroup after workgroup; the last one first."""
-        op = {"linear_grouped": linear_grouped, "attention_cached": attention_cached}[name]
+        op = OPS[name]
         types = tuple(TensorType(x.shape, DType.of(x.dtype)) for x in inputs)
         kernel: Any = op.lower(types, TensorType(result.shape, DType.F32), attrs)
         tensors: list[Any] = []
@@ -162,6 +173,89 @@ def test_a_product_of_extreme_activations(kernels: Kernels, size: float) -> None
     np.testing.assert_allclose(found, x @ values.T, rtol=2e-5, atol=1e-29)
 
 
+# --- linear_upper, linear_refined, embedding_halved
+
+
+def upper_product(
+    kernels: Kernels, x: Array, upper: Array, scale: Array, skipped: Array | None = None
+) -> Array:
+    flags = np.zeros(len(x), np.int32) if skipped is None else skipped
+    out = np.full((len(x), upper.shape[0] * 16), np.nan, np.float32)
+    return kernels("linear_upper", (x, upper, scale, flags), out)
+
+
+def refined(kernels: Kernels, x: Array, weight: Array, scale: Array, threshold: Array) -> Array:
+    upper, lower = grouped.split(weight)
+    coarse = upper_product(kernels, x, upper, scale)
+    inputs = (x, upper, lower, scale, coarse, threshold.astype(np.float32))
+    return kernels("linear_refined", inputs, np.full_like(coarse, np.nan))
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_a_coarse_product_is_within_half_of_what_was_left_out(
+    kernels: Kernels, name: str, rows: int
+) -> None:
+    weight, scale, values = matrix(*MATRICES[name])
+    x = np.random.default_rng(0).normal(size=(rows, values.shape[1])).astype(np.float32)
+    found = upper_product(kernels, x, grouped.split(weight)[0], scale)
+    # A weight is 8 steps of its scale away at most, an activation half a step of its group's 127.
+    steps = np.repeat(scale.transpose(0, 2, 1).reshape(values.shape[0], -1), 32, axis=1)
+    rounding = np.repeat(np.abs(x).reshape(rows, -1, 32).max(axis=2) / 254, 32, axis=1)
+    weights = np.abs(values) + 8 * steps.astype(np.float64)
+    bound = np.abs(x) @ (8 * steps.astype(np.float64)).T + rounding @ weights.T + 1e-5
+    assert (np.abs(found - x @ values.T) < bound).all()
+
+
+def test_a_coarse_product_that_nobody_needs_is_not_computed(kernels: Kernels) -> None:
+    weight, scale, _ = matrix(16 * 19, 64)
+    upper = grouped.split(weight)[0]
+    x = np.ones((2, 64), np.float32)
+    assert not upper_product(kernels, x, upper, scale, np.array([1, 1], np.int32)).any()
+    one = upper_product(kernels, x, upper, scale, np.array([1, 0], np.int32))
+    assert np.array_equal(one, upper_product(kernels, x, upper, scale))
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_what_is_refined_has_the_bits_of_a_whole_product(kernels: Kernels, name: str) -> None:
+    weight, scale, values = matrix(*MATRICES[name])
+    x = np.random.default_rng(1).normal(size=(3, values.shape[1])).astype(np.float32)
+    coarse = upper_product(kernels, x, grouped.split(weight)[0], scale)
+    whole = product(kernels, x, weight, scale)
+    threshold = np.array([-np.inf, np.inf, np.median(coarse[2])])
+    found = refined(kernels, x, weight, scale, threshold)
+    assert np.array_equal(found[0], whole[0])
+    assert np.array_equal(found[1], coarse[1])
+    reached = np.repeat(coarse[2].reshape(-1, 16).max(axis=1) >= threshold[2], 16)
+    assert np.array_equal(found[2], np.where(reached, whole[2], coarse[2]))
+
+
+def test_a_refined_row_has_the_same_bits_whoever_is_beside_it(kernels: Kernels) -> None:
+    weight, scale, values = matrix(16 * 19, 96)
+    x = np.random.default_rng(5).normal(size=(8, values.shape[1])).astype(np.float32)
+    threshold = np.full(8, 0.3)
+    together = refined(kernels, x, weight, scale, threshold)
+    for i in range(len(x)):
+        alone = refined(kernels, x[i : i + 1].copy(), weight, scale, threshold[:1])
+        assert np.array_equal(alone[0], together[i])
+
+
+def test_a_row_of_a_table_is_its_integers_times_their_scales(kernels: Kernels) -> None:
+    weight, scale, values = matrix(16 * 3, 64)
+    ids = np.array([47, 0, 16, 31, 31], np.int32)
+    out = np.full((len(ids), 64), np.nan, np.float32)
+    found = kernels("embedding_halved", (ids, *grouped.split(weight), scale), out)
+    assert np.array_equal(found, values[ids].astype(np.float32))
+
+
+def test_halves_are_the_integers_again() -> None:
+    weight, _, _ = matrix(32, 64)
+    upper, lower = grouped.split(weight)
+    assert np.array_equal(grouped.join(upper, lower), weight)
+    middles = grouped.join(upper, None).astype(int)
+    assert np.array_equal(middles, weight.astype(int) // 16 * 16 + 8)
+
+
 # --- attention_cached
 
 
@@ -242,7 +336,7 @@ def test_large_scores_neither_overflow_nor_vanish(kernels: Kernels) -> None:
     np.testing.assert_allclose(found, attended(query, key, value, start, window), atol=2e-3)
 
 
-# --- both
+# --- all
 
 
 @pytest.mark.parametrize("name", [name for name in TARGET_NAMES if name != "host"])
@@ -252,7 +346,7 @@ def test_for_every_target_they_need_nothing_else(name: str, tmp_path: Path) -> N
     machine = target.triple.partition("-")[0]
     command = [sys.executable, "-m", PACKAGE, "cc", "-target", f"{machine}-linux-gnu", *ALONE]
     objects = sorted(tmp_path.glob("*.o"))
-    assert len(objects) == 3
+    assert len(objects) == len(OPS)
     subprocess.run([*command, "-o", str(tmp_path / "all.so"), *map(str, objects)], check=True)
 
 
@@ -261,6 +355,8 @@ def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) ->
     x = np.random.default_rng(4).normal(size=(3, 32 * 65)).astype(np.float32)
     cache = cache_of("a ring that has wrapped")
     products = [product(kernels, x, weight, scale) for kernels in built.values()]
+    half = np.full(3, 2.0)
+    better = [refined(kernels, x, weight, scale, half) for kernels in built.values()]
     mixed = [attention(kernels, *cache) for kernels in built.values()]
-    for first, *others in (products, mixed):
+    for first, *others in (products, better, mixed):
         assert all(np.array_equal(first, other) for other in others)

@@ -378,10 +378,14 @@ def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
             super().prefill(slot, tokens, start)
 
         def decode(
-            self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+            self,
+            slots: Sequence[int],
+            tokens: Sequence[int],
+            positions: Sequence[int],
+            exact: Sequence[bool] = (),
         ) -> NDArray[np.float32]:
             calls.append("decode")
-            return super().decode(slots, tokens, positions)
+            return super().decode(slots, tokens, positions, exact)
 
     async def test(engine: Engine) -> None:
         first = engine.submit(request_of(1, max_tokens=60))

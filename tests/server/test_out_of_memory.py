@@ -37,11 +37,15 @@ class PoorRuntime(FakeRuntime):
         super().prefill(slot, tokens, start)
 
     def decode(
-        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),
     ) -> NDArray[Any]:
         for slot, token in zip(slots, tokens, strict=True):
             self._allocate("decode", [*self._read[slot], token])
-        return super().decode(slots, tokens, positions)
+        return super().decode(slots, tokens, positions, exact)
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
         self._allocate("save", self._read[slot])

@@ -111,6 +111,36 @@ def test_what_is_reported_does_not_change_what_is_drawn() -> None:
         assert tokens_of(sampler_of(options), logits, 20) == plain
 
 
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        (SamplingOptions(), False),
+        (GREEDY, False),
+        (SamplingOptions(xtc_probability=1, min_keep=3), False),
+        (OFF, True),
+        (replace(GREEDY, logprobs=0), True),
+        (SamplingOptions(temperature=1.01), True),
+        (SamplingOptions(dynatemp_range=0.1), True),
+        (SamplingOptions(typical_p=0.9), True),
+        (SamplingOptions(repeat_penalty=1.1), True),
+        (SamplingOptions(presence_penalty=-1), True),
+        (SamplingOptions(frequency_penalty=0.1), True),
+        (SamplingOptions(dry_multiplier=0.8), True),
+        (SamplingOptions(logit_bias=((3, 1.0),)), True),
+        (SamplingOptions(ignore_eos=True), True),
+        (SamplingOptions(min_tokens=1), True),
+    ],
+)
+def test_who_needs_logits_that_are_far_below_the_best(
+    options: SamplingOptions, needed: bool
+) -> None:
+    assert sampler_of(options).exact is needed
+
+
+def test_a_constraint_needs_all_logits() -> None:
+    assert sampler_of(GREEDY, constraint=Only((1,), size=2)).exact
+
+
 def test_the_samplers_run_in_the_order_that_is_asked_for() -> None:
     logits = np.log(array(0.4, 0.3, 0.2, 0.1))
     # Of all, 0.6 is held by two tokens; of the best two, by the first alone, or nearly so.

@@ -73,8 +73,8 @@ def test_each_way_and_each_place_of_a_batch_is_tested() -> None:
 
     @dataclass(kw_only=True)
     class Wrong(FakeRuntime):
-        def decode(self, slots: Any, tokens: Any, positions: Any) -> Any:
-            logits = super().decode(slots, tokens, positions)
+        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
+            logits = super().decode(slots, tokens, positions, exact)
             if len(slots) == 3:
                 logits[1] += 1
             return logits

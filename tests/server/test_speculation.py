@@ -32,22 +32,31 @@ VOCAB, CONTEXT = 24, 64
 
 @dataclass(kw_only=True)
 class Counting(FakeRuntime):
-    """A fake runtime that knows how many tokens each of its calls for logits read."""
+    """A fake runtime that knows how many tokens each of its calls for logits read, and how."""
 
     calls: list[int] = field(default_factory=list)
+    exact: set[tuple[bool, ...]] = field(default_factory=set)
     breaks: bool = False
 
     def decode(
-        self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),
     ) -> NDArray[np.float32]:
         self.calls.append(len(slots))
-        return super().decode(slots, tokens, positions)
+        self.exact.add(tuple(exact))
+        return super().decode(slots, tokens, positions, exact)
 
-    def verify(self, slot: int, tokens: Sequence[int], start: int) -> Iterator[NDArray[np.float32]]:
+    def verify(
+        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+    ) -> Iterator[NDArray[np.float32]]:
         if self.breaks:
             raise RuntimeError("a check failed")
         self.calls.append(len(tokens))
-        return super().verify(slot, tokens, start)
+        self.exact.add((exact,) * len(tokens))
+        return super().verify(slot, tokens, start, exact=exact)
 
 
 def runtime_of(*, habit: float = 30.0, slots: int = 1) -> Counting:
@@ -188,6 +197,29 @@ def test_a_check_that_fails_ends_its_request() -> None:
     assert isinstance(found[-1], Failed)
     assert "a check failed" in found[-1].message
     assert said(found)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "logprobs"])
+def test_who_needs_all_logits_gets_them_with_and_without_guesses(sampling: SamplingOptions) -> None:
+    runtime = runtime_of()
+    events(runtime, request_of(1, 2, max_tokens=30, sampling=sampling), Free(SIZES))
+    assert max(runtime.calls) > 1
+    assert {exact for flags in runtime.exact for exact in flags} == {sampling is SAMPLED}
+
+
+def test_in_a_batch_each_gets_the_logits_that_it_needs() -> None:
+    runtime = runtime_of(slots=2)
+
+    async def test(engine: Engine) -> None:
+        both = [
+            engine.submit(request_of(1, 2, max_tokens=20, sampling=sampling))
+            for sampling in (GREEDY, SAMPLED)
+        ]
+        await asyncio.gather(*(events_of(generation) for generation in both))
+
+    with_engine(runtime, test)
+    assert {(False, True), (True, False)} & runtime.exact
+    assert not {(False, False), (True, True)} & runtime.exact
 
 
 def test_what_costs_as_much_as_a_call_for_each_token_is_not_done() -> None:

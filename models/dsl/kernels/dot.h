@@ -1,25 +1,21 @@
 // Sixteen rows of int8 weights times one row of int8 activations, four columns at a time.
 //
-// Knows the instruction sets; the kernels know none. `quads` are 64 bytes: four columns of each of
-// sixteen rows, row after row. Sums are exact, so every instruction set gives the same integers.
+// Knows the instruction sets; the kernels know none. A Quad is four columns of each of sixteen rows,
+// row after row. Sums are exact, so every instruction set gives the same integers.
 #ifndef HEARTH_DOT_H
 #define HEARTH_DOT_H
 
-#include "vector.h"
-
-// As models/dsl/grouped.py has them: sixteen rows, which are LANES, groups of columns, quads of a
-// group.
-enum { ROWS = 16, GROUP = 32, QUAD = 4 };
+#include "grouped.h"
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include <immintrin.h>
 #define DOT_NAME "avx512vnni"
 // vpdpbusd takes one side unsigned: 128 is added to the weights, so sums start at -128 * sum(x).
 #define DOT_START(sum) (-128 * (sum))
-INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
-    __m512i w = _mm512_xor_si512(_mm512_loadu_si512(quads), _mm512_set1_epi8((char)0x80));
+    __m512i w = _mm512_xor_si512((__m512i)quad, _mm512_set1_epi8((char)0x80));
     return (i32x16)_mm512_dpbusd_epi32((__m512i)sums, w, _mm512_set1_epi32(four));
 }
 
@@ -27,20 +23,19 @@ INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
 #include <immintrin.h>
 #define DOT_NAME "avx2"
 #define DOT_START(sum) 0
-// vpmaddubsw takes one side unsigned: the weights' signs go to the activations. No value is -128,
-// so that no pair of products overflows 16 bits.
-INLINE __m256i dot_half(__m256i sums, const int8_t *quads, __m256i x) {
-    __m256i w = _mm256_loadu_si256((const __m256i *)quads);
+// vpmaddubsw takes one side unsigned: the weights' signs go to the activations. No activation is
+// -128, so that no pair of products overflows 16 bits.
+INLINE __m256i dot_half(__m256i sums, __m256i w, __m256i x) {
     __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
     return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
-    __m256i halves[2];
+    __m256i halves[2], w[2];
     __builtin_memcpy(halves, &sums, 64);
-    halves[0] = dot_half(halves[0], quads, _mm256_set1_epi32(four));
-    halves[1] = dot_half(halves[1], quads + 32, _mm256_set1_epi32(four));
+    __builtin_memcpy(w, &quad, 64);
+    for (int i = 0; i < 2; i++) halves[i] = dot_half(halves[i], w[i], _mm256_set1_epi32(four));
     __builtin_memcpy(&sums, halves, 64);
     return sums;
 }
@@ -49,14 +44,14 @@ INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
 #include <arm_neon.h>
 #define DOT_NAME "dotprod"
 #define DOT_START(sum) 0
-INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
-    int8x16_t repeated = vreinterpretq_s8_s32(vdupq_n_s32(four));
+    int8x16_t repeated = vreinterpretq_s8_s32(vdupq_n_s32(four)), w[4];
     int32x4_t quarters[4];
     __builtin_memcpy(quarters, &sums, 64);
-    for (int i = 0; i < 4; i++)
-        quarters[i] = vdotq_s32(quarters[i], vld1q_s8(quads + 16 * i), repeated);
+    __builtin_memcpy(w, &quad, 64);
+    for (int i = 0; i < 4; i++) quarters[i] = vdotq_s32(quarters[i], w[i], repeated);
     __builtin_memcpy(&sums, quarters, 64);
     return sums;
 }
@@ -64,9 +59,9 @@ INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
 #else
 #define DOT_NAME "portable"
 #define DOT_START(sum) 0
-INLINE i32x16 dot_quads(i32x16 sums, const int8_t *quads, const int8_t *x) {
-    for (int row = 0; row < 16; row++)
-        for (int column = 0; column < 4; column++) sums[row] += quads[4 * row + column] * x[column];
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+    for (int row = 0; row < ROWS; row++)
+        for (int i = 0; i < QUAD; i++) sums[row] += quad[QUAD * row + i] * x[i];
     return sums;
 }
 #endif

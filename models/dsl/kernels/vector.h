@@ -15,6 +15,8 @@ typedef _Float16 f16x16 __attribute__((vector_size(32)));
 
 #define INLINE static inline __attribute__((always_inline))
 
+INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
 INLINE f32x16 load(const float *from) {
     f32x16 lanes;
     __builtin_memcpy(&lanes, from, sizeof lanes);

@@ -24,17 +24,21 @@ class Matrix(Module):
 
     weight  (rows, columns), of f32 or bf16
     scale   None
+    lower   None
 
-    In groups both have the shapes of models/dsl/grouped.py.
+    In groups the first two have the shapes of models/dsl/grouped.py; if `halved`, the weight is the
+    upper half, and `lower` is the other.
     """
 
-    def __init__(self, rows: int, columns: int, storage: Storage) -> None:
+    def __init__(self, rows: int, columns: int, storage: Storage, *, halved: bool = False) -> None:
+        self.scale = self.lower = None
         if isinstance(storage, DType):
             self.weight = parameter(rows, columns, dtype=storage)
-            self.scale = None
         else:
-            shape = grouped.weight_shape(rows, columns)
+            shape = (grouped.half_shape if halved else grouped.weight_shape)(rows, columns)
             self.weight = parameter(*shape, dtype=DType.I8)
+            if halved:
+                self.lower = parameter(*shape, dtype=DType.I8)
             self.scale = parameter(*shape[:2], grouped.ROWS, dtype=DType.F16)
 
 
@@ -55,12 +59,17 @@ class Linear(Matrix):
 
 
 class Embedding(Matrix):
-    """A table of vectors, which may also serve as the output head (a tied head)."""
+    """A table of vectors, or an output head, or both (a tied head)."""
+
+    def __init__(self, rows: int, columns: int, storage: Storage) -> None:
+        super().__init__(rows, columns, storage, halved=not isinstance(storage, DType))
 
     def __call__(self, ids: Tensor) -> Tensor:
         """i32 (...) -> f32 (..., columns)."""
-        return f.embedding(ids, self.weight, self.scale)
+        return f.embedding(ids, self.weight, self.scale, self.lower)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """f32 (..., columns) -> f32 (..., rows)."""
-        return f.linear(x, self.weight, self.scale)
+    def logits(self, x: Tensor, exact: Tensor | None = None) -> Tensor:
+        """f32 (N, columns) -> f32 (N, rows); of `exact`, i32 (N,), see `f.logits`."""
+        if self.scale is None or self.lower is None:
+            return f.linear(x, self.weight, self.scale)
+        return f.logits(x, self.weight, self.lower, self.scale, exact)

@@ -11,6 +11,7 @@ from models.dsl.ops.convolution import *
 from models.dsl.ops.creation import *
 from models.dsl.ops.elementwise import *
 from models.dsl.ops.grouped import *
+from models.dsl.ops.halved import *
 from models.dsl.ops.indexing import *
 from models.dsl.ops.linear import *
 from models.dsl.ops.record import *

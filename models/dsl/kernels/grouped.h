@@ -1,0 +1,59 @@
+// A matrix of int8 in groups, as models/dsl/grouped.py stores it.
+//
+// Knows how a group of columns becomes quads; nothing of what they are multiplied with.
+#ifndef HEARTH_GROUPED_H
+#define HEARTH_GROUPED_H
+
+#include "vector.h"
+
+// Sixteen rows, which are LANES; columns of a group, and of a quad; quads of a group.
+enum { ROWS = 16, GROUP = 32, QUAD = 4, QUADS = GROUP / QUAD };
+
+// Four columns of each of sixteen rows, row after row.
+typedef int8_t Quad __attribute__((vector_size(QUAD * ROWS)));
+// Two quads' upper or lower halves: quad i in the low four bits of byte vector i, quad i + 4 in the
+// high ones.
+typedef uint8_t Halves __attribute__((vector_size(QUAD * ROWS)));
+
+// Where the integers of a matrix are: whole, or in halves, of which the lower may be left out.
+typedef struct {
+    const int8_t *whole;
+    const uint8_t *upper, *lower;
+} Integers;
+
+// Bytes that are fetched ahead. A mapped file has small pages, at whose ends a CPU's own fetching
+// stops; and one that multiplies many rows with a group comes late to the next.
+enum { AHEAD = 8192 };
+
+INLINE void fetch(const void *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + AHEAD + at);
+}
+
+// The quads of the group that has this number. Without the lower halves they are the middle of
+// what they may be.
+INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
+    if (from.whole) {
+        const int8_t *at = from.whole + group * GROUP * ROWS;
+        fetch(at, GROUP * ROWS);
+        for (int i = 0; i < QUADS; i++)
+            __builtin_memcpy(&quads[i], at + i * sizeof(Quad), sizeof(Quad));
+        return;
+    }
+    const uint8_t *upper = from.upper + group * GROUP * ROWS / 2;
+    fetch(upper, GROUP * ROWS / 2);
+    for (int i = 0; i < QUADS / 2; i++) {
+        Halves two, low;
+        __builtin_memcpy(&two, upper + i * sizeof two, sizeof two);
+        Halves first = two << 4, second = two & 0xF0;
+        if (from.lower) {
+            const uint8_t *lower = from.lower + group * GROUP * ROWS / 2;
+            __builtin_memcpy(&low, lower + i * sizeof low, sizeof low);
+            first |= low & 0x0F, second |= low >> 4;
+        } else {
+            first |= 0x08, second |= 0x08;
+        }
+        quads[i] = (Quad)first, quads[i + QUADS / 2] = (Quad)second;
+    }
+}
+
+#endif
