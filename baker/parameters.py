@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from models.dsl.types import TensorType
     from models.program import Program, StoredTensor
 
-_WEIGHT, _LOWER, _SCALE = ".weight", ".lower", ".scale"
+_WEIGHT, LOWER, _SCALE = ".weight", ".lower", ".scale"
 
 
 def locate(
@@ -39,7 +39,7 @@ def locate(
     stored = {
         name: architecture.stored_tensor(config, name, names, gguf=source.format == "gguf")
         for name in program.parameters
-        if not name.endswith((_SCALE, _LOWER))
+        if not name.endswith((_SCALE, LOWER))
     }
     for name, tensor in stored.items():
         wanted, found = _matrix_shape(program.parameters[name]), source.shape(tensor.name)
@@ -119,6 +119,6 @@ def _stored_form(
         quantised, scale = int8_groups(block)
         if _halved(kind):
             upper, lower = split(quantised)
-            return {name: upper, stem + _LOWER: lower, stem + _SCALE: scale}
+            return {name: upper, stem + LOWER: lower, stem + _SCALE: scale}
         return {name: quantised, stem + _SCALE: scale}
     return {name: to_bf16(block) if kind.dtype is DType.BF16 else block}

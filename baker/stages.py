@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from baker.compile import Compilation
-from baker.parameters import write_parameters
+from baker.parameters import LOWER, write_parameters
 from baker.provenance import hearth, source_records, tools
 from baker.targets import check_program
 from models.bundle import (
@@ -121,6 +121,10 @@ def statistics(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) ->
     return {
         "parameters": len(parameters),
         "weights_bytes": weights_bytes(parameters),
+        # Lower halves, of which a step reads what matters.
+        "refining_bytes": sum(
+            kind.nbytes for name, kind in parameters.items() if name.endswith(LOWER)
+        ),
     } | {f"ops.{graph.name}": len(graph.nodes) for graph in graphs}
 
 

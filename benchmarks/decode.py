@@ -4,8 +4,9 @@
         --pair gemma3-270m-bf16=bf16.gguf --kl kl/*/report.json --llama-server PATH \\
         --json decode.json --markdown decode.md --plots docs/
 
-A pair is a bundle and the file of the same quality that it is measured against; --alone measures
-and draws another bundle or file. Every measurement is a fresh process (worker.py), the models take
+A pair is a bundle and the file of the same quality that it is measured against; exact:BUNDLE is the
+bundle with every logit exact, as by `serve --logits exact`. --alone measures and draws another one.
+All read the texts of `ab`. Every measurement is a fresh process (worker.py), the models take
 turns, and each round goes the other way through them, so that a busy neighbour hits all. Then each
 is served: the time from the start to the first token of an answer, files in the page cache, and the
 memory after it, with one slot in use. llama.cpp's is llama-server's, with one slot.
@@ -27,7 +28,10 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from rich.console import Console
 
+from baker.ab.opening import EXACT_LOGITS
+from baker.ab.passages import shipped_texts
 from baker.ab.report import Report
+from baker.ab.tokens import BundleVocabulary
 from benchmarks.processes import ServerFailed
 from benchmarks.report import (
     Machine,
@@ -98,7 +102,8 @@ def read_kl(reports: Sequence[Path], models: Sequence[Model]) -> dict[str, float
             report = Report.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
             raise BenchmarkError(f"{path}: wanted a report.json of `ab`: {error}") from error
-        name = Path(report.b.name).name
+        exact = EXACT_LOGITS if report.b.name.startswith(EXACT_LOGITS) else ""
+        name = exact + Path(report.b.name.removeprefix(EXACT_LOGITS)).name
         if name not in names or report.texts is None:
             raise BenchmarkError(
                 f"{path}: {name} on {'answers' if report.texts is None else 'texts'}, "
@@ -123,10 +128,11 @@ def pair_of(text: str) -> tuple[Model, Model]:
 
 
 def model_of(text: str) -> Model:
-    """A bundle's folder or a file."""
-    if not Path(text).exists():
+    """A bundle's folder, exact: and one, or a file."""
+    model = Model(path=Path(text.removeprefix(EXACT_LOGITS)), exact=text.startswith(EXACT_LOGITS))
+    if not model.path.exists():
         raise argparse.ArgumentTypeError(f"{text}: there is no such bundle or file")
-    return Model(path=Path(text))
+    return model
 
 
 def options() -> argparse.Namespace:
@@ -162,7 +168,10 @@ def distinct(models: Sequence[Model]) -> list[Model]:
 
 
 def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> Bench:
-    """How to measure these models; raises BenchmarkError or BundleError."""
+    """How to measure these models; raises BenchmarkError or BundleError.
+
+    The text is read by the first bundle's tokenizer, which all must share.
+    """
     contexts = {
         read_manifest_of(model.path, LanguageManifest).context for model in models if model.ours
     }
@@ -174,7 +183,11 @@ def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> Bench:
     server = arguments.llama_server
     if server is not None and shutil.which(server) is None:
         raise BenchmarkError(f"there is no {server}: see --llama-server")
+    tokenizer = BundleVocabulary.of(next(model.path for model in models if model.ours))
+    assert tokenizer is not None, "a language model has one"
+    text = " ".join(shipped_texts().values())
     return Bench(
+        tokens=tokenizer.tokenize(text)[: DEPTHS[-1] + STEPS],
         python=arguments.llama_python,
         server=server and shutil.which(server),
         threads=arguments.threads,

@@ -11,11 +11,13 @@ from benchmarks.processes import Server
 _CACHE_MB = 256  # for prompts that were read before, besides what is in the slots
 
 
-def hearth(bundle: Path, threads: int) -> Server:
+def hearth(bundle: Path, threads: int, *, exact: bool = False) -> Server:
     """Our server, of this environment."""
     serve = str(Path(sys.executable).with_name("serve"))
-    limits = ("--threads", str(threads), "--cache-ram", f"{_CACHE_MB}MiB")
-    return Server(name="hearth", command=(serve, str(bundle), *limits))
+    options = ["--threads", str(threads), "--cache-ram", f"{_CACHE_MB}MiB"]
+    if exact:
+        options += ["--logits", "exact"]
+    return Server(name="hearth", command=(serve, str(bundle), *options))
 
 
 def llama_server(program: str, model: Path, *, slots: int, context: int, threads: int) -> Server:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from baker.ab.opening import EXACT_LOGITS
 from benchmarks.processes import resources, running
 from benchmarks.report import read_bandwidth
 from benchmarks.servers import hearth, llama_server
@@ -33,14 +34,18 @@ DECODE = f"decode_{DEPTHS[0]}"
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A bundle or a GGUF file, and what runs it."""
+    """A bundle or a GGUF file, and what runs it.
+
+    exact  whether every logit is to be exact (as by `serve --logits exact`)
+    """
 
     path: Path
+    exact: bool = False
 
     @property
     def name(self) -> str:
-        """As in the reports of `ab`."""
-        return self.path.absolute().name
+        """As in the reports of `ab`, without folders."""
+        return (EXACT_LOGITS if self.exact else "") + self.path.absolute().name
 
     @property
     def ours(self) -> bool:
@@ -50,8 +55,12 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """How everything is measured; `server` is llama-server's path, None without it."""
+    """How everything is measured; `server` is llama-server's path, None without it.
 
+    `tokens` are a text that all models read.
+    """
+
+    tokens: tuple[int, ...]
     python: str
     server: str | None
     threads: int
@@ -67,7 +76,9 @@ class Found:
 
     def heading(self, model: Model) -> str:
         """The model in a table or a plot."""
-        return f"{'Hearth' if model.ours else 'llama.cpp'} {self.about[model.name].quantisation}"
+        engine = "Hearth" if model.ours else "llama.cpp"
+        exact = ", exact logits" if model.exact else ""
+        return f"{engine} {self.about[model.name].quantisation}{exact}"
 
 
 class BenchmarkError(Exception):
@@ -82,8 +93,17 @@ def run_worker(model: Model, bench: Bench) -> tuple[About, dict[str, float]]:
     options = {"context": bench.context, "threads": bench.threads, "begun": time.monotonic()}
     for name, value in options.items():
         command += [f"--{name}", str(value)]
+    if model.exact:
+        command.append("--exact")
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        env=environment,
+        input=json.dumps(bench.tokens),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         how = signal.Signals(-done.returncode).name if done.returncode < 0 else done.returncode
@@ -95,7 +115,7 @@ def run_worker(model: Model, bench: Bench) -> tuple[About, dict[str, float]]:
 def serve_once(model: Model, bench: Bench) -> dict[str, float]:
     """Serve a model until it has answered; nothing where there is no llama-server for it."""
     if model.ours:
-        server = hearth(model.path, bench.threads)
+        server = hearth(model.path, bench.threads, exact=model.exact)
     elif bench.server is not None:
         server = llama_server(
             bench.server, model.path, slots=1, context=bench.context, threads=bench.threads

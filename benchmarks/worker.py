@@ -1,16 +1,17 @@
 """Measure one engine in this process and print what was found as one line of JSON.
 
 Started by decode.py, a fresh process for every measurement, so that load time and memory are those
-of this engine alone. Both engines stand behind the Reader protocol and read the same token ids;
-nothing is sampled, and each call ends with the logits in an array of ours. Linux only.
+of this engine alone. Both engines stand behind the Reader protocol and read the same text, whose
+token ids come as JSON from the standard input; nothing is sampled, and each call ends with the
+logits in an array of ours. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,8 +39,8 @@ class About:
     """What was measured.
 
     quantisation   the bundle's precision, or what llama.cpp calls the file's
-    weights_bytes  of all weights, each of which is read for a token: a model with tied embeddings
-                   reads the whole table as its output head
+    weights_bytes  of the weights that are read for a token whatever it is: a model with tied
+                   embeddings reads the whole table as its output head
     versions       of the engine
     """
 
@@ -48,7 +49,7 @@ class About:
     versions: dict[str, str]
 
 
-def open_hearth(bundle: Path, context: int, threads: int) -> tuple[Reader, About]:
+def open_hearth(bundle: Path, context: int, threads: int, exact: bool) -> tuple[Reader, About]:
     """Our engine, with the checks that `serve` makes when it loads; the context is the bundle's."""
     from server.runtime.load import open_bundle
     from server.served import version
@@ -56,13 +57,15 @@ def open_hearth(bundle: Path, context: int, threads: int) -> tuple[Reader, About
     manifest, runtime = open_bundle(bundle, threads=threads)
     assert manifest.context == context, f"context {manifest.context}, not {context}"
     weights = manifest.statistics["weights_bytes"]
+    if not exact:
+        weights -= manifest.statistics["refining_bytes"]
     about = About(
         quantisation=manifest.precision, weights_bytes=weights, versions={"hearth": version()}
     )
     return runtime, about
 
 
-def open_llama(model: Path, context: int, threads: int) -> tuple[Reader, About]:
+def open_llama(model: Path, context: int, threads: int, _exact: bool) -> tuple[Reader, About]:
     """llama.cpp as it sets itself up, weights repacked for the CPU's best kernels."""
     runtime = LlamaCpp(model, context=context, threads=threads, profile=FASTEST)
     about = About(
@@ -73,30 +76,38 @@ def open_llama(model: Path, context: int, threads: int) -> tuple[Reader, About]:
     return runtime, about
 
 
-ENGINES: dict[str, Callable[[Path, int, int], tuple[Reader, About]]] = {
+ENGINES: dict[str, Callable[[Path, int, int, bool], tuple[Reader, About]]] = {
     "hearth": open_hearth,
     "llama.cpp": open_llama,
 }
 
 
-def measure(runtime: Reader, tokens: Sequence[int], begun: float) -> dict[str, float]:
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """What a reader reads; if `exact`, every logit is to be exact."""
+
+    tokens: Sequence[int]
+    exact: bool
+
+
+def measure(runtime: Reader, text: Text, begun: float) -> dict[str, float]:
     """Prefill and decode; rates in tokens a second, times in seconds since `begun`.
 
     What the context is too short for is left out, and so is decoding together where a reader has
     not the sequences for it.
     """
     loaded = time.monotonic() - begun
-    read_prompt(runtime, tokens[: PROMPTS[0]])
+    read_prompt(runtime, text.tokens[: PROMPTS[0]], exact=text.exact)
     figures = {"load_s": loaded, "first_token_s": time.monotonic() - begun}
     for size in PROMPTS:
         if size <= runtime.context:
-            figures[f"prefill_{size}"] = size / _prefill_seconds(runtime, tokens[:size])
+            figures[f"prefill_{size}"] = size / _prefill_seconds(runtime, text.tokens[:size])
     for depth in DEPTHS:
         if depth + STEPS <= runtime.context:
-            figures[f"decode_{depth}"] = _decode_rate(runtime, tokens, depth, 1)
+            figures[f"decode_{depth}"] = _decode_rate(runtime, text, depth, 1)
     figures |= _memory()  # with one slot in use
     if min(runtime.slots, runtime.batch) >= TOGETHER:
-        figures["decode_together"] = _decode_rate(runtime, tokens, DEPTHS[0], TOGETHER)
+        figures["decode_together"] = _decode_rate(runtime, text, DEPTHS[0], TOGETHER)
     return figures
 
 
@@ -105,16 +116,17 @@ def _prefill_seconds(runtime: Reader, prompt: Sequence[int]) -> float:
     return statistics.median(seconds)
 
 
-def _decode_rate(runtime: Reader, tokens: Sequence[int], depth: int, sequences: int) -> float:
+def _decode_rate(runtime: Reader, text: Text, depth: int, sequences: int) -> float:
     """Tokens a second of so many sequences together, from `depth` on."""
     slots = range(_SLOT, _SLOT + sequences)
+    exact = [text.exact] * sequences
 
     def decode(positions: range) -> None:
-        for position in positions:
-            runtime.decode(slots, [tokens[position]] * sequences, [position] * sequences)
+        for at in positions:
+            runtime.decode(slots, [text.tokens[at]] * sequences, [at] * sequences, exact)
 
     for slot in slots:
-        read_prompt(runtime, tokens[: depth - WARM_STEPS], slot=slot)
+        read_prompt(runtime, text.tokens[: depth - WARM_STEPS], slot=slot)
     decode(range(depth - WARM_STEPS, depth))
     return sequences * STEPS / _seconds(lambda: decode(range(depth, depth + STEPS)))
 
@@ -141,12 +153,13 @@ def main() -> None:
     parser.add_argument("--context", type=int, required=True, help="positions of the slot")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--begun", type=float, required=True, help="time.monotonic() at the start")
+    parser.add_argument("--exact", action="store_true", help="every logit is to be exact")
     arguments = parser.parse_args()
-    opened = ENGINES[arguments.engine](arguments.model, arguments.context, arguments.threads)
-    runtime, about = opened
-    numbers = random.Random(0)
-    tokens = [numbers.randrange(1000, runtime.vocab_size) for _ in range(DEPTHS[-1] + STEPS)]
-    figures = measure(runtime, tokens, arguments.begun)
+    text = Text(tokens=json.load(sys.stdin), exact=arguments.exact)
+    runtime, about = ENGINES[arguments.engine](
+        arguments.model, arguments.context, arguments.threads, arguments.exact
+    )
+    figures = measure(runtime, text, arguments.begun)
     print(json.dumps({"about": asdict(about), "figures": figures}))  # noqa: T201
 
 

@@ -159,6 +159,7 @@ def _open(loaded: Loaded) -> Served:
         options=EngineOptions(
             queue_limit=settings.queue_limit,
             speculation=settings.speculation,
+            exact_logits=settings.logits == "exact",
             cache_ram=settings.cache_ram,
             cache_dir=settings.cache_dir,
             cache_disk=settings.cache_disk,

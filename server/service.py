@@ -16,6 +16,7 @@ from models.bundle import (
     PREFIX,
     PREFIX_CACHE,
     TOKENIZER,
+    Admitted,
     LanguageManifest,
     digest,
     read_manifest_of,
@@ -55,12 +56,13 @@ Speculation: TypeAlias = Literal["lookup", "off"]
 class EngineOptions:
     """How much the engine may take on.
 
-    queue_limit  requests that may wait for a slot; one more is refused
-    cache_ram    bytes of the prefix cache in memory; 0 for none
-    cache_dir    where the prefix cache is kept across restarts; None for nowhere
-    cache_disk   bytes of the prefix cache there
-    speculation  how tokens are guessed: lookup, in the prompt and the answer so far; or off
-    max_memory   bytes that serving may take; None for the bundle's limit, or the system's
+    queue_limit   requests that may wait for a slot; one more is refused
+    cache_ram     bytes of the prefix cache in memory; 0 for none
+    cache_dir     where the prefix cache is kept across restarts; None for nowhere
+    cache_disk    bytes of the prefix cache there
+    speculation   how tokens are guessed: lookup, in the prompt and the answer so far; or off
+    exact_logits  whether each request gets all its logits exactly, and not only who needs them
+    max_memory    bytes that serving may take; None for the bundle's limit, or the system's
     """
 
     queue_limit: int = 64
@@ -68,6 +70,7 @@ class EngineOptions:
     cache_dir: Path | None = None
     cache_disk: int = 2**30
     speculation: Speculation = "lookup"
+    exact_logits: bool = False
     max_memory: int | None = None
 
 
@@ -97,6 +100,7 @@ class Service(Served):
             runtime,
             eos=manifest.special_tokens.eos,
             queue_limit=options.queue_limit,
+            exact_logits=options.exact_logits,
             cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store, pinned=prefix)
             if options.cache_ram
             else None,
@@ -198,10 +202,9 @@ def open_service(
     `threads` None takes one per physical core.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
-    admitted = admit(manifest, asked=options.max_memory, prefix_cache=options.cache_ram)
-    options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
 
-    def load() -> tuple[Tokenizer, IreeRuntime]:
+    def load() -> tuple[Admitted, Tokenizer, IreeRuntime]:
+        admitted = admit(manifest, asked=options.max_memory, prefix_cache=options.cache_ram)
         start_threads(threads)
         # Before the weights: while a tokenizer is read it takes three times what it keeps.
         tokenizer = Tokenizer.from_file(
@@ -209,9 +212,10 @@ def open_service(
         )
         give_back()
         opened = manifest.with_slots(admitted.slots)
-        return tokenizer, IreeRuntime(bundle, opened, threads=threads)
+        return admitted, tokenizer, IreeRuntime(bundle, opened, threads=threads)
 
-    tokenizer, runtime = checked(bundle, manifest, load, level=level)
+    admitted, tokenizer, runtime = checked(bundle, manifest, load, level=level)
+    options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
     files = {record.name for record in manifest.files}
     template = None
     if CHAT_TEMPLATE in files:  # one that was put there later is none of the bundle's

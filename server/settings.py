@@ -35,7 +35,14 @@ from server.runtime.selftest import Level
 
 PREFIX = "HEARTH_"
 KEY_LENGTH = 8  # shorter ones are guessed
-_LANGUAGE_ONLY = ("speculation", "max_memory", "cache_ram", "cache_dir", "cache_disk")
+_LANGUAGE_ONLY = (
+    "speculation",
+    "logits",
+    "max_memory",
+    "cache_ram",
+    "cache_dir",
+    "cache_disk",
+)
 
 
 class BadSettings(Exception):
@@ -130,6 +137,12 @@ class Settings(BaseSettings):
         "lookup",
         "lookup guesses tokens by the prompt and the answer so far and checks several in one step, "
         "where that is faster; off does not. Answers are the same.",
+    )
+    logits: Literal["near", "exact"] = _setting(
+        "Model",
+        "near",
+        "near computes those exactly that are near the best one, or that a request's options let "
+        "matter; with int8-g32 the others are coarse, which is a fifth faster. exact: every one.",
     )
     max_memory: Size | None = _setting(
         "Model",

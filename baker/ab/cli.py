@@ -46,6 +46,7 @@ A and B are each one of
 
 \b
   a bundle's folder            gemma3-270m
+  with every logit exact       exact:gemma3-270m (as by serve --logits exact)
   the same, computed by NumPy  numpy:gemma3-270m (slow)
   a model for llama.cpp        model-f32.gguf (needs the extra `ab`)
   a recording of answers       tests/golden/gemma3_270m_llamacpp_f32.json

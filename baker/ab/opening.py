@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from baker.ab.tokens import Vocabulary
 
 NUMPY = "numpy:"
+EXACT_LOGITS = "exact:"
 _DIGEST = 16  # characters of a bundle's digest that a report names
 FORMS = (
-    "a bundle's folder, numpy:BUNDLE, MODEL.gguf, RECORDING.json or the URL of an endpoint "
-    "(http://HOST:PORT/v1#MODEL)"
+    "a bundle's folder, exact:BUNDLE, numpy:BUNDLE, MODEL.gguf, RECORDING.json or the URL of an "
+    "endpoint (http://HOST:PORT/v1#MODEL)"
 )
 
 
@@ -51,7 +52,7 @@ class Opening:
 
 def vocabulary_of(name: str) -> Vocabulary | None:
     """The vocabulary of a side that has one without being opened: a bundle's."""
-    path = Path(name.removeprefix(NUMPY))
+    path = Path(name.removeprefix(NUMPY).removeprefix(EXACT_LOGITS))
     return BundleVocabulary.of(path) if path.is_dir() else None
 
 
@@ -76,16 +77,18 @@ def opened(name: str, opening: Opening) -> Iterator[Side]:
             yield LlamaSide(llama, _about_llama(name, llama))
     elif name.endswith(".json"):
         yield _recorded(name)
-    elif Path(name).is_dir():
+    elif Path(name.removeprefix(EXACT_LOGITS)).is_dir():
         yield _bundle(name, opening.threads)
     else:
         raise SideError(f"{name} is nothing that can be compared: wanted {FORMS}")
 
 
 def _bundle(name: str, threads: int | None) -> ReaderSide:
-    manifest, runtime = open_bundle(Path(name), threads=threads)
+    bundle = Path(name.removeprefix(EXACT_LOGITS))
+    manifest, runtime = open_bundle(bundle, threads=threads)
     about = About(kind="bundle", name=name, gives=ALL, details=_details(manifest))
-    return ReaderSide(runtime, about, BundleVocabulary.of(Path(name)))
+    exact = name.startswith(EXACT_LOGITS)
+    return ReaderSide(runtime, about, BundleVocabulary.of(bundle), exact=exact)
 
 
 def _numpy(name: str) -> ReaderSide:

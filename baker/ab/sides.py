@@ -74,12 +74,18 @@ ALL = "every token's probability"
 
 
 class ReaderSide:
-    """A Reader: full distributions, one decode after the other, in one slot."""
+    """A Reader: full distributions, one decode after the other, in one slot.
 
-    def __init__(self, reader: Reader, about: About, vocabulary: Vocabulary | None) -> None:
+    If not `exact`, they are as a request's are that needs no more.
+    """
+
+    def __init__(
+        self, reader: Reader, about: About, vocabulary: Vocabulary | None, *, exact: bool = False
+    ) -> None:
         self.about = about
         self.vocabulary = vocabulary
         self._reader = reader
+        self._exact = exact
         self._read: list[int] = []
 
     @property
@@ -96,9 +102,9 @@ class ReaderSide:
         """See Side. Tokens that continue those of the last call are read by one decode."""
         *before, last = token_ids
         if before and before == self._read:
-            logits = self._reader.decode([_SLOT], [last], [len(before)])[0]
+            logits = self._reader.decode([_SLOT], [last], [len(before)], [self._exact])[0]
         else:
-            logits = read_prompt(self._reader, token_ids)
+            logits = read_prompt(self._reader, token_ids, exact=self._exact)
         self._read = [*before, last]
         return Full(logits)
 

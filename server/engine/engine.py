@@ -111,8 +111,10 @@ class Engine:
         queue_limit: int,
         cache: PrefixCache | None = None,
         costs: Costs | None = None,
+        exact_logits: bool = False,
     ) -> None:
         self._runtime = runtime
+        self._exact_logits = exact_logits
         self._cache = cache
         self._costs = costs
         self._queue_limit = queue_limit
@@ -418,9 +420,9 @@ class Engine:
         return alone
 
     def _exact(self, work: Work) -> bool:
-        """Whether a sequence's next token depends on logits that are far below the best."""
+        """Whether a sequence is to have those logits exactly that are far below the best."""
         sampler = self._live[work.request].sampler
-        return sampler is not None and sampler.exact
+        return self._exact_logits or (sampler is not None and sampler.exact)
 
     @contextlib.contextmanager
     def _failing(self, works: tuple[Work, ...]) -> Iterator[None]:

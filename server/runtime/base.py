@@ -107,15 +107,21 @@ class Runtime(Reader, Protocol):
 
 
 def read_prompt(
-    runtime: Reader, tokens: Sequence[int], *, slot: int = 0, start: int = 0
+    runtime: Reader,
+    tokens: Sequence[int],
+    *,
+    slot: int = 0,
+    start: int = 0,
+    exact: bool = False,
 ) -> NDArray[np.float32]:
     """Read tokens at positions start, start + 1, ... of a slot, in as few calls as can be.
 
-    Returns the logits after the last of them, f32 (vocab_size,).
+    Returns the logits after the last of them, f32 (vocab_size,); see Reader.decode for `exact`.
     """
     *before, last = tokens
     for first in range(0, len(before), runtime.chunk):
         chunk = before[first : first + runtime.chunk]
         runtime.prefill(slot, chunk, start + first)
-    logits: NDArray[np.float32] = runtime.decode([slot], [last], [start + len(before)])[0]
+    rows = runtime.decode([slot], [last], [start + len(before)], [exact])
+    logits: NDArray[np.float32] = rows[0]
     return logits

@@ -199,7 +199,7 @@ def test_refusals_are_one_line_and_exit_code_2(
         ((str(bundle / "manifest.json"), name), "wanted meta and cases"),
         ((too_long, name), "bake it with `--context 14`"),
         ((too_long, name, "--text", str(bad)), "has recorded answers only"),
-        (("nothing", name), "wanted a bundle's folder, numpy:BUNDLE, MODEL.gguf"),
+        (("nothing", name), "wanted a bundle's folder, exact:BUNDLE, numpy:BUNDLE, MODEL.gguf"),
         ((name, name, "--text", str(tmp_path / "absent")), "cannot be read as UTF-8 text"),
         ((name, name, "--text", str(bad)), "cannot be read as UTF-8 text"),
         (("http://127.0.0.1:1/v1", too_long), "cannot be asked"),

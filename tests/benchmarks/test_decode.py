@@ -13,33 +13,33 @@ from benchmarks.decode import FIGURES, TARGETS, distinct, pair_of, read_kl, sect
 from benchmarks.report import read_bandwidth
 from benchmarks.table import rows
 from benchmarks.turns import BenchmarkError, Found, Model, limit
-from benchmarks.worker import DEPTHS, PROMPTS, STEPS, TOGETHER, About, measure
+from benchmarks.worker import DEPTHS, PROMPTS, STEPS, TOGETHER, About, Text, measure
 from server.runtime.fake import FakeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-TOKENS = [7] * (DEPTHS[-1] + STEPS)
+TEXT = Text(tokens=[7] * (DEPTHS[-1] + STEPS), exact=False)
 
 
 def test_a_worker_measures_all_that_a_reader_has_room_for() -> None:
     whole = FakeRuntime(
         vocab_size=16, context=DEPTHS[-1] + STEPS, slots=TOGETHER, chunk=512, batch=TOGETHER
     )
-    figures = measure(whole, TOKENS, time.monotonic())
+    figures = measure(whole, TEXT, time.monotonic())
     shown = {figure.name for figure in FIGURES}
     assert {f"decode_{n}" for n in DEPTHS} | {f"prefill_{n}" for n in PROMPTS} < set(figures)
     assert shown - set(figures) == {
         "weights_mb", "limit_percent", "served_first_s", "served_mb", "kl",
     }  # fmt: skip
     assert all(value > 0 for value in figures.values())
-    small = measure(FakeRuntime(vocab_size=16, context=200), TOKENS, time.monotonic())
+    small = measure(FakeRuntime(vocab_size=16, context=200), TEXT, time.monotonic())
     assert set(figures) - set(small) == {
         "prefill_512", "decode_1024", "decode_1900", "decode_together",
     }  # fmt: skip
     too_small = FakeRuntime(vocab_size=16, context=DEPTHS[0] + STEPS - 1)
-    assert set(small) - set(measure(too_small, TOKENS, time.monotonic())) == {"decode_128"}
+    assert set(small) - set(measure(too_small, TEXT, time.monotonic())) == {"decode_128"}
 
 
 def test_sequences_together_count_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_sequences_together_count_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("benchmarks.worker._seconds", a_second)
     runtime = FakeRuntime(vocab_size=16, context=200, slots=TOGETHER, chunk=512, batch=TOGETHER)
-    figures = measure(runtime, TOKENS, time.monotonic())
+    figures = measure(runtime, TEXT, time.monotonic())
     assert figures["prefill_128"] == 128
     assert figures["decode_128"] == STEPS
     assert figures["decode_together"] == TOGETHER * STEPS
@@ -90,6 +90,9 @@ def test_the_divergences_are_those_of_the_models_by_name(tmp_path: Path) -> None
     ours = report(tmp_path / "1.json", "/a/f32.gguf", "bundles/int8-g32/", 0.01)
     theirs = report(tmp_path / "2.json", "f32.gguf", "/b/q8.gguf", 0.003)
     assert read_kl([ours, theirs], models) == {"int8-g32": 0.01, "q8.gguf": 0.003}
+    all_exact = report(tmp_path / "6.json", "f32.gguf", "exact:/a/int8-g32", 0.001)
+    both = [*models, Model(path=tmp_path / "int8-g32", exact=True)]
+    assert read_kl([ours, all_exact], both) == {"int8-g32": 0.01, "exact:int8-g32": 0.001}
     refused = {
         "wanted one of int8-g32, q8.gguf": report(tmp_path / "3.json", "f32.gguf", "int4", 1.0),
         "int8-g32 on answers": report(tmp_path / "4.json", "f32.gguf", "int8-g32", None),
@@ -113,6 +116,10 @@ def test_a_pair_is_a_bundle_and_a_file(tmp_path: Path) -> None:
     (tmp_path / "q8.gguf").touch()
     ours, theirs = pair_of(f"{tmp_path}/int8-g32={tmp_path}/q8.gguf")
     assert (ours.name, ours.ours, theirs.name, theirs.ours) == ("int8-g32", True, "q8.gguf", False)
+    assert (ours.exact, theirs.exact) == (False, False)
+    exact, _ = pair_of(f"exact:{tmp_path}/int8-g32={tmp_path}/q8.gguf")
+    assert (exact.name, exact.path, exact.exact) == ("exact:int8-g32", ours.path, True)
+    assert distinct([ours, exact]) == [ours, exact]
     for wrong in ("int8-g32", "q8.gguf=int8-g32", "int8-g32=int8-g32", "int8-g32=none"):
         text = "=".join(f"{tmp_path}/{part}" for part in wrong.split("="))
         with pytest.raises(argparse.ArgumentTypeError, match=r"wanted|there is no"):

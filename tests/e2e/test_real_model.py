@@ -249,7 +249,7 @@ def test_logits_near_the_best_one_are_those_of_an_exact_step(
         near = exact > exact.max() - 0.7 * LOGIT_MARGIN
         np.testing.assert_array_equal(quick[near], exact[near])
         assert np.abs(quick - exact).max() < 0.7 * LOGIT_MARGIN
-        coarse += np.count_nonzero(quick != exact)
+        coarse += int(np.count_nonzero(quick != exact))
         np.testing.assert_array_equal(runtime.decode([0], token[:1], [at], [True])[0], exact)
         np.testing.assert_array_equal(runtime.decode([1], token[:1], [at])[0], quick)
         (verified,) = runtime.verify(1, token[:1], at, exact=True)

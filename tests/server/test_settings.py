@@ -30,6 +30,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "threads": ("3", 3),
     "queue_limit": ("0", 0),
     "speculation": ("off", "off"),
+    "logits": ("exact", "exact"),
     "max_memory": ("400M", 400_000_000),
     "cache_ram": ("1MiB", 2**20),
     "cache_dir": ("cache", "cache"),

@@ -163,7 +163,7 @@ def _decode(batch: int) -> str:
     row_types = ", ".join([_LOGITS] * batch)
     return f"""
   func.func public @decode_{batch}(%tokens: tensor<{batch}xi32>, %positions: tensor<{batch}xi32>,
-      {_cache_arguments(batch, 1)}) -> ({types}) {{
+      %exact: tensor<{batch}xi32>, {_cache_arguments(batch, 1)}) -> ({types}) {{
     {body}
     %all = stablehlo.concatenate {rows}, dim = 0 : ({row_types}) -> tensor<{batch}x{VOCAB}xf32>
     return %all, {caches} : {types}
@@ -184,7 +184,7 @@ def _verify(length: int) -> str:
     row_types = ", ".join([_LOGITS] * length)
     return f"""
   func.func public @verify_{length}(%tokens: tensor<{length}xi32>, %start: tensor<1xi32>,
-      {_cache_arguments(1, 1)}) -> ({types}) {{
+      %exact: tensor<1xi32>, {_cache_arguments(1, 1)}) -> ({types}) {{
     {_write("", "%tokens", "%start", 0, length)}
     {each}
     %all = stablehlo.concatenate {rows}, dim = 0 : ({row_types}) -> tensor<{length}x{VOCAB}xf32>
