@@ -76,7 +76,8 @@ class Device:
     ) -> tuple[Array, list[list[Array]]]:
         """Logits (B, V) and the caches of each slot after one token each."""
         flat = [cache for caches in slots for cache in caches]
-        logits, *updated = self.call(f"decode_{len(slots)}", [tokens, positions], flat)
+        exact = [1] * len(slots)
+        logits, *updated = self.call(f"decode_{len(slots)}", [tokens, positions, exact], flat)
         each = len(self.program.caches)
         return logits, [updated[i * each : (i + 1) * each] for i in range(len(slots))]
 
@@ -84,7 +85,7 @@ class Device:
         self, caches: list[Array], tokens: Sequence[int], start: int
     ) -> tuple[Array, list[Array]]:
         """Logits (T, V) after each token, and the caches: there is an entry point of this size."""
-        logits, *updated = self.call(f"verify_{len(tokens)}", [tokens, [start]], caches)
+        logits, *updated = self.call(f"verify_{len(tokens)}", [tokens, [start], [1]], caches)
         return logits, updated
 
     def logits_after(
