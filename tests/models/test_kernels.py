@@ -198,7 +198,10 @@ def test_a_coarse_product_is_within_half_of_what_was_left_out(
 ) -> None:
     weight, scale, values = matrix(*MATRICES[name])
     x = np.random.default_rng(0).normal(size=(rows, values.shape[1])).astype(np.float32)
-    found = upper_product(kernels, x, grouped.split(weight)[0], scale)
+    upper = grouped.split(weight)[0]
+    found = upper_product(kernels, x, upper, scale)
+    wanted = linear_upper.evaluate((x, upper, scale, np.zeros(rows, np.int32)), {})
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-3)
     # A weight is 8 steps of its scale away at most, an activation half a step of its group's 127.
     steps = np.repeat(scale.transpose(0, 2, 1).reshape(values.shape[0], -1), 32, axis=1)
     rounding = np.repeat(np.abs(x).reshape(rows, -1, 32).max(axis=2) / 254, 32, axis=1)
@@ -212,8 +215,9 @@ def test_a_coarse_product_that_nobody_needs_is_not_computed(kernels: Kernels) ->
     upper = grouped.split(weight)[0]
     x = np.ones((2, 64), np.float32)
     assert not upper_product(kernels, x, upper, scale, np.array([1, 1], np.int32)).any()
-    one = upper_product(kernels, x, upper, scale, np.array([1, 0], np.int32))
-    assert np.array_equal(one, upper_product(kernels, x, upper, scale))
+    for flags in ([1, 0], [0, 1]):
+        one = upper_product(kernels, x, upper, scale, np.array(flags, np.int32))
+        assert np.array_equal(one, upper_product(kernels, x, upper, scale))
 
 
 @pytest.mark.parametrize("name", MATRICES)
