@@ -1,7 +1,7 @@
 // Sixteen rows of int8 weights times one row of int8 activations, four columns at a time.
 //
-// Knows the instruction sets; the kernels know none. A Quad is four columns of each of sixteen rows,
-// row after row. Sums are exact, so every instruction set gives the same integers.
+// Knows the instruction sets; the kernels know none. A Quad is four columns of each of sixteen
+// rows, row after row. Sums are exact, so every instruction set gives the same integers.
 #ifndef HEARTH_DOT_H
 #define HEARTH_DOT_H
 
