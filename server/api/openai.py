@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from server.api.fields import Fields, GenerationFields, Text
+from server.api.fields import Fields, GenerationFields, Metadata, Text
 from server.service import Service
 from server.text.completion import Candidate, FinishReason, Summary, TokenLogprobs
 
@@ -29,7 +29,7 @@ class OpenAIFields(GenerationFields):
     user: Text = Field("", description="No effect.")
     safety_identifier: Text = Field("", description="No effect.")
     prompt_cache_key: Text = Field("", description="No effect: equal prompts are always found.")
-    metadata: dict[str, Text] = Field(default_factory=dict, description="No effect.")
+    metadata: Metadata = Field(default_factory=dict, description="No effect.")
     service_tier: Literal["auto", "default"] = Field("auto", description="No effect.")
     store: Literal[False] = Field(False, description="Nothing is stored.")
 

@@ -6,7 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
+from server.api.chat import ChatBody
+from server.api.completions import CompletionBody
+from server.api.embeddings import EmbeddingsBody
+from server.api.generate import GenerateRequest
+from server.api.responses import ResponsesBody
+from server.api.tokens import DetokenizeBody
 from server.runtime.fake import FakeRuntime
 from server.service import EngineOptions, Service
 from server.text.tokenizer import Tokenizer
@@ -98,3 +105,31 @@ def test_a_text_that_no_context_could_hold_is_refused(path: str, body: dict[str,
         assert (
             "at most 2,048 are read, 32 for each token of the model's context" in error["message"]
         )
+
+
+MANY = 10_000
+
+
+@pytest.mark.parametrize(
+    ("body", "data"),
+    [
+        (GenerateRequest, {"prompt": [[]] * MANY}),
+        (GenerateRequest, {"prompt": "x", "stop": [1] * MANY}),
+        (GenerateRequest, {"prompt": "x", "logit_bias": dict.fromkeys(map(str, range(MANY)), "x")}),
+        (GenerateRequest, {"prompt": "x", "logit_bias": [1] * MANY}),
+        (GenerateRequest, dict.fromkeys(map(str, range(MANY)), 1)),
+        (CompletionBody, {"prompt": [[1.5] * MANY] * 9}),
+        (CompletionBody, {"prompt": "x", "metadata": dict.fromkeys(map(str, range(MANY)), 1)}),
+        (EmbeddingsBody, {"input": [None] * MANY}),
+        (ChatBody, {"messages": [{}] * MANY}),
+        (ChatBody, {"messages": [{"role": "user", "content": [{}] * MANY}]}),
+        (ChatBody, {"messages": [{"role": "user", "content": "x"}], "tools": [1] * MANY}),
+        (ResponsesBody, {"input": [{}] * MANY}),
+        (DetokenizeBody, {"tokens": ["x"] * MANY}),
+    ],
+)
+def test_much_that_is_wrong_is_not_all_listed(body: type[BaseModel], data: dict[str, Any]) -> None:
+    """A problem takes more than a thousand bytes, and what is wrong may take two in the body."""
+    with pytest.raises(ValidationError) as found:
+        body.model_validate(data)
+    assert found.value.error_count() < 20
