@@ -158,12 +158,13 @@ def main(
     """Train a tiny Gemma 3 on bytes of "after monday comes tuesday. ...", in about a minute.
 
     Leaves a Hugging Face folder and a picture of the loss. Then: bake gemma3 --weights tiny-gemma
-    --out tiny-bundle && generate tiny-bundle "after friday comes " --temperature 0 --max-tokens 9
+    --precision f32 --out tiny-bundle && generate tiny-bundle "after friday comes " --temperature 0
+    --max-tokens 9
     """
     trained = fit(steps, seed, typer.echo)
     save(trained.weights, out)
     draw(trained, out / "loss.png", "A tiny Gemma 3 learns the days of the week")
-    typer.echo(f"{out}: next, bake gemma3 --weights {out} --out {out}-bundle")
+    typer.echo(f"{out}: next, bake gemma3 --weights {out} --precision f32 --out {out}-bundle")
 
 
 if __name__ == "__main__":

@@ -5,46 +5,57 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from baker.parameters import locate, write_parameters
 from baker.pipeline import bake
 from baker.recipe import RecipeError
+from baker.reference import program_options, stored_parameters
+from baker.stages import program_text
 from baker.staging import BakeError
 from baker.targets import embedded_elfs
-from baker.tokenizer import tokenizer_json
+from baker.tokenizer import special_tokens, tokenizer_json
+from baker.weights.open import open_weights
+from examples.train_tiny_gemma import CONFIG as TINY_CONFIG
+from examples.train_tiny_gemma import initial, save
+from models.architecture import ARCHITECTURES
 from models.bundle import (
     MANIFEST,
+    PARAMETERS,
+    TOKENIZER,
     VMFB,
     LanguageManifest,
     read_manifest_of,
+    record_file,
     verify_files,
     write_manifest,
 )
 from models.config import ConfigError
-from models.gemma3 import stored_tensor
-from models.gemma3_config import PRESETS
-from server.runtime.base import read_prompt
+from models.gemma3 import Gemma3
+from models.program import ProgramOptions
 from server.runtime.cpu import UnsupportedCpu
 from server.runtime.load import open_bundle
 from tests.conftest import OTHER_TARGET, Silent, order, packaged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import WeightSource
+    from models.program import Program
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow
@@ -74,24 +85,12 @@ _COMMAND = [sys.executable, "-c", "from baker.cli import main; main()"]
 _EXECUTABLES = {"x86_64": 62, "aarch64": 183}
 
 
-def hugging_face_folder(source: WeightSource, folder: Path) -> Path:
-    """The GGUF's dequantised weights as Hugging Face stores them: w for norms, in two shards."""
+def hugging_face_folder(bundle: Path, folder: Path) -> Path:
+    """An f32 bundle's weights as Hugging Face stores them: w for norms, in two shards."""
     folder.mkdir()
-    parameters = ["embed_tokens.weight", "norm.weight"]
-    inner = [
-        *(f"self_attn.{name}.weight" for name in "q_proj k_proj v_proj o_proj".split()),
-        *(f"self_attn.{name}_norm.weight" for name in "qk"),
-        *(f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
-        *(
-            f"{name}_layernorm.weight"
-            for name in "input post_attention pre_feedforward post_feedforward".split()
-        ),
-    ]
-    parameters += [f"layers.{layer}.{name}" for layer in range(18) for name in inner]
+    parameters = stored_parameters(program_of(CONFIG, bundle).parameters, bundle / PARAMETERS)
     shards: list[dict[str, NDArray[np.float32]]] = [{}, {}]
-    for i, name in enumerate(parameters):
-        stored = stored_tensor(PRESETS["gemma3-270m"], name, source.names(), gguf=True)
-        values = source.read(stored.name)
+    for i, (name, values) in enumerate(parameters.items()):
         shards[i % 2][f"model.{name}"] = values - 1 if name.endswith("norm.weight") else values
     index: dict[str, str] = {}
     for i, shard in enumerate(shards, start=1):
@@ -100,21 +99,32 @@ def hugging_face_folder(source: WeightSource, folder: Path) -> Path:
         index |= dict.fromkeys(shard, file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    (folder / "tokenizer.json").write_text(tokenizer_json(source), encoding="utf-8")
+    shutil.copy(bundle / TOKENIZER, folder / "tokenizer.json")
     return folder
 
 
+def program_of(config: Mapping[str, object], bundle: Path) -> Program:
+    """The program of a config.json, with a bundle's options."""
+    gemma3 = ARCHITECTURES["gemma3"]
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    return gemma3.program(gemma3.from_hugging_face(config), program_options(manifest))
+
+
 def test_safetensors_and_gguf_give_the_same_bits(bundles: Bundles, tmp_path: Path) -> None:
-    folder = hugging_face_folder(packaged("gemma3"), tmp_path / "hf")
-    made = bake(order(tmp_path / "bundle", weights=folder, slots=1), Silent())
-    digests = [
-        {file.name: file.sha256 for file in read_manifest_of(path, LanguageManifest).files}
-        for path in (made, bundles["f32"])
-    ]
-    assert digests[0]["params.irpa"] == digests[1]["params.irpa"]
-    (_, ours), (_, theirs) = (open_bundle(path, threads=None) for path in (made, bundles["f32"]))
-    prompt = list(range(1000, 1100))
-    np.testing.assert_array_equal(read_prompt(ours, prompt), read_prompt(theirs, prompt))
+    """The same program, weights and tokenizer, of which all others follow."""
+    bundle = bundles["f32"]
+    source = open_weights(hugging_face_folder(bundle, tmp_path / "hf"))
+    gemma3 = ARCHITECTURES["gemma3"]
+    config, program = gemma3.from_hugging_face(source.metadata()), program_of(CONFIG, bundle)
+    weights = tmp_path / PARAMETERS
+    stored = locate(source, gemma3, config, program)
+    write_parameters(source, stored, program.parameters, weights, lambda _: None)
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    assert record_file(weights) in manifest.files
+    assert sha256(program_text(program.graphs)).hexdigest() == manifest.provenance.graph
+    assert gemma3.to_manifest(config) == manifest.config
+    assert tokenizer_json(source) == (bundle / TOKENIZER).read_text("utf-8")
+    assert special_tokens(source) == manifest.special_tokens
 
 
 def test_another_machine_from_the_same_trace(bundles: Bundles) -> None:
@@ -206,9 +216,16 @@ def test_a_vocabulary_that_our_kernels_cannot_have(tmp_path: Path) -> None:
         bake(replace(asked, precision="auto", max_memory=1000), Silent())
 
 
-def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+def small_gemma(folder: Path) -> Path:
+    """A model that is written in no time, and compiled in more."""
+    options = ProgramOptions(context=64, precision="f32", prefill_tokens=(16,), decode_batches=(1,))
+    save(initial(Gemma3(TINY_CONFIG, options).parameters(), seed=0), folder)
+    return folder
+
+
+def start(out: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*_COMMAND, "gemma3", "--out", str(folder / "bundle"), *options],
+        [*_COMMAND, "gemma3", "--out", str(out / "bundle"), *options],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -216,12 +233,8 @@ def start(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("after", ["lower to StableHLO", "write the tokenizer"])
-def test_an_interrupted_bake_leaves_nothing(
-    tmp_path: Path, stop: signal.Signals, after: str
-) -> None:
-    process = start(tmp_path)
+def interrupt(process: subprocess.Popen[str], stop: signal.Signals, after: str) -> None:
+    """Stop a bake a little after the end of a stage."""
     assert process.stderr is not None
     for line in process.stderr:
         if after in line:
@@ -231,7 +244,25 @@ def test_an_interrupted_bake_leaves_nothing(
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in errors
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_bake_interrupted_while_it_writes_weights_leaves_nothing(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
+    interrupt(start(tmp_path), stop, after="lower to StableHLO")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_bake_interrupted_while_it_compiles_leaves_nothing(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
+    weights, out = small_gemma(tmp_path / "weights"), tmp_path / "out"
+    out.mkdir()
+    process = start(out, "--weights", str(weights), "--precision", "f32")
+    interrupt(process, stop, after="write the tokenizer")
+    assert not list(out.iterdir())
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
@@ -262,7 +293,7 @@ def test_inspect_and_verify(bundles: Bundles, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*_COMMAND, *arguments], capture_output=True, text=True, check=False)
 
-    bundle = bundles["f32"]
+    bundle = bundles["int8-g32"]
     shown = run("inspect", str(bundle))
     assert shown.returncode == 0
     for fact in ("gemma3", "prefill_128", "decode_2", "params.irpa", "cache"):
