@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from baker import recipe, targets
 from baker.choice import AUTO, MAX_KL, by_speed, choose
 from baker.divergence import Meter, beginnings
-from baker.golden import TOLERANCE, golden_values
+from baker.golden import STEPS, TOLERANCE, golden_values, prompt_ids
 from baker.kernels import instructions_for
 from baker.memory import check_fits, footprint, too_large
 from baker.merges import drop_unused_merges
@@ -258,12 +258,20 @@ def _write_tokenizer(work: _Work) -> Tokenizer:
 
 
 def _golden(work: _Work, tokenizer: Tokenizer) -> tuple[Golden, ...]:
-    parameters = stored_parameters(work.program.parameters, work.place.folder / layout.PARAMETERS)
-    context, slots = work.defaults.context, work.defaults.slots
-    runtime = NumpyRuntime(work.program, parameters, context=context, slots=slots)
+    """By a program that has room for the golden prompts, all at once, and for no more."""
+    ids = prompt_ids(tokenizer)
+    options = ProgramOptions(
+        context=max(len(tokens) for tokens in ids) + STEPS,
+        precision=work.defaults.precision,
+        prefill_tokens=work.defaults.prefill_tokens,
+        decode_batches=(1, len(ids)),
+    )
+    program = work.architecture.program(work.config, options)
+    parameters = stored_parameters(program.parameters, work.place.folder / layout.PARAMETERS)
+    runtime = NumpyRuntime(program, parameters, context=options.context, slots=len(ids))
     # A sum's last bits depend on how many threads share it, and a bundle's bytes must not.
     with work.place.progress.stage("compute golden values with NumPy"), threadpool_limits(1):
-        return tuple(golden_values(runtime, tokenizer))
+        return golden_values(runtime, ids)
 
 
 def _manifest(work: _Work, compiled: Compiled, golden: tuple[Golden, ...]) -> LanguageManifest:

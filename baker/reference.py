@@ -107,24 +107,30 @@ class NumpyRuntime:
         exact: Sequence[bool] = (),
     ) -> NDArray[np.float32]:
         """Read one token in each slot; the logits after each, f32 (len(slots), vocab_size)."""
-        (_, graph) = next(pair for pair in self._points("decode") if pair[0].batch == 1)
+        graphs = {point.batch: graph for point, graph in self._points("decode")}
+        each = len(slots) if len(slots) in graphs else 1
         wanted = exact or [False] * len(slots)
+        parts = [slice(i, i + each) for i in range(0, len(slots), each)]
         rows = [
-            self._run(graph, ([token], [position], [whole]), slot)[0]
-            for slot, token, position, whole in zip(slots, tokens, positions, wanted, strict=True)
+            self._run(graphs[each], (tokens[part], positions[part], wanted[part]), *slots[part])[0]
+            for part in parts
         ]
         return np.concatenate(rows)
 
     def _points(self, kind: str) -> list[tuple[EntryPoint, Graph]]:
         return [pair for pair in self._program.entry_points if pair[0].kind == kind]
 
-    def _run(self, graph: Graph, numbers: Sequence[Sequence[int]], slot: int) -> list[NDArray[Any]]:
-        """Run an entry point of one sequence and keep its caches; what it returns before them."""
+    def _run(
+        self, graph: Graph, numbers: Sequence[Sequence[int]], *slots: int
+    ) -> list[NDArray[Any]]:
+        """Run an entry point on some slots and keep their caches; what it returns before them."""
         arguments = [np.array(values, np.int32) for values in numbers]
-        caches = self._slot_caches(slot)
+        caches = [cache for slot in slots for cache in self._slot_caches(slot)]
         results = evaluate(graph, [*arguments, *caches], self._parameters)
-        self._caches[slot] = results[-len(caches) :]
-        return results[: -len(caches)]
+        first, each = len(results) - len(caches), len(caches) // len(slots)
+        for i, slot in enumerate(slots):
+            self._caches[slot] = results[first + i * each : first + (i + 1) * each]
+        return results[:first]
 
     def _slot_caches(self, slot: int) -> list[NDArray[Any]]:
         if slot not in self._caches:

@@ -122,7 +122,6 @@ def test_safetensors_and_gguf_give_the_same_bits(bundles: Bundles, tmp_path: Pat
     manifest = read_manifest_of(bundle, LanguageManifest)
     assert record_file(weights) in manifest.files
     assert sha256(program_text(program.graphs)).hexdigest() == manifest.provenance.graph
-    assert gemma3.to_manifest(config) == manifest.config
     assert tokenizer_json(source) == (bundle / TOKENIZER).read_text("utf-8")
     assert special_tokens(source) == manifest.special_tokens
 

@@ -51,6 +51,12 @@ def gradient_graph(graph: Graph, name: str = "gradient") -> Graph:
     return make_graph(name, (*graph.inputs, upstream), results, {}, {})
 
 
+def value_and_gradients(graph: Graph, name: str) -> Graph:
+    """(inputs, upstream) -> the value, and what `gradient_graph` gives, as one function."""
+    gradient = gradient_graph(graph, name)
+    return make_graph(name, gradient.inputs, (*graph.outputs, *gradient.outputs), {}, {})
+
+
 def check_gradient(graph: Graph, arrays: Sequence[Array], rng: np.random.Generator) -> int:
     """Compare reverse mode with central differences in float64; the number of inputs compared."""
     (output,) = graph.outputs
