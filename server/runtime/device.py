@@ -3,9 +3,9 @@
 It knows model.vmfb, params.irpa, device buffers and how a function is called; what goes in and
 comes out is the runtimes' business. There is no compiler here.
 
-Weights are mapped, not read. Most of them the program lays out anew, which goes on after it is
-loaded and is done when its first call ends; then the pages that this read are given back, so that
-they count no longer. What is still looked up (a table of embeddings) comes back page by page.
+Weights are mapped, not read. Where the program lays some out anew, it reads them until its first
+call ends; then the pages that this read are given back, so that they count no longer. What is still
+looked up (a table of embeddings) comes back page by page.
 """
 
 from __future__ import annotations
@@ -57,10 +57,13 @@ def start_threads(threads: int | None) -> rt.HalDevice:
 class Device:
     """The program of a bundle, loaded."""
 
-    def __init__(self, bundle: Path, *, threads: int | None) -> None:
-        """Load model.vmfb and params.irpa; `threads` as in start_threads. Raises CannotLoad."""
+    def __init__(self, bundle: Path, *, threads: int | None, lays_out: bool = True) -> None:
+        """Load model.vmfb and params.irpa; `threads` as in start_threads. Raises CannotLoad.
+
+        `lays_out` is whether there are weights that the program lays out anew.
+        """
         self._device = start_threads(threads)
-        self._settled = False
+        self._settled = not lays_out
         self._reserved: list[mmap.mmap] = []  # a buffer on them does not keep them
         try:
             self._load(bundle)

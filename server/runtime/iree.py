@@ -40,7 +40,7 @@ class IreeRuntime:
 
     def __init__(self, bundle: Path, manifest: LanguageManifest, *, threads: int | None) -> None:
         """Load a bundle; `threads` as in start_threads. Raises CannotLoad."""
-        self._device = Device(bundle, threads=threads)
+        self._device = Device(bundle, threads=threads, lays_out=manifest.footprint.laid_out > 0)
         self._manifest = manifest
         self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}
         # By slot, the position behind the newest one: what lies there is never seen.

@@ -173,6 +173,26 @@ def test_caches_are_updated_in_place(bundle: Path, manifest: LanguageManifest) -
     assert not np.array_equal(before[0], before[1])
 
 
+@pytest.mark.parametrize("laid_out", [0, 1])
+def test_pages_of_weights_are_given_back_once_they_have_been_laid_out(
+    bundle: Path, manifest: LanguageManifest, laid_out: int
+) -> None:
+    footprint = replace(manifest.footprint, laid_out=laid_out)
+    runtime = IreeRuntime(bundle, replace(manifest, footprint=footprint), threads=1)
+    weights = runtime._device._weights
+    advice: list[int] = []
+
+    class Weights:
+        def madvise(self, option: int) -> None:
+            advice.append(option)
+            weights.madvise(option)
+
+    runtime._device._weights = Weights()  # type: ignore[assignment]
+    close(read_prompt(runtime, [1, 2, 3]), [1, 2, 3])
+    close(runtime.decode([0], [6], [3])[0], [1, 2, 3, 6])
+    assert advice == [mmap.MADV_DONTNEED] * laid_out
+
+
 def test_what_is_reserved_is_zeros_that_take_memory_when_they_are_written(bundle: Path) -> None:
     def resident() -> int:
         pages = Path("/proc/self/statm").read_text("ascii").split()[1]
