@@ -41,6 +41,8 @@ _STORED = _PRODUCTS | {
     "linear_upper",
     "reduce_max",
     "reduce_sum",
+    "residual_norm",
+    "rotated_norm",
     "scan",
     "scatter",
 }

@@ -1,8 +1,11 @@
 """What decoder-only transformers share: ring caches, attention over them, and the entry points.
 
 Knows no layer's inside: an architecture brings a `Decoder`, and `program` traces what
-models/bundle.py says a bundle offers. `N` is sequences x tokens, `E` the hidden width, `H` query
-heads, `G` key/value heads, `D` the width of a head, `R` the rows of a KV cache, `V` the vocabulary.
+models/bundle.py says a bundle offers. What stands between a layer's products is plain functions, or
+kernels of ours where the options say so: that is chosen here and nowhere else.
+
+`N` is sequences x tokens, `E` the hidden width, `H` query heads, `G` key/value heads, `D` the width
+of a head, `R` the rows of a KV cache, `V` the vocabulary.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from models.bundle import CacheSpec
 from models.dsl import functions as f
-from models.dsl import ops
+from models.dsl import nn, ops
 from models.dsl.graph import Tensor
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
@@ -54,15 +57,12 @@ class Decoder(Protocol):
 
         `starts` holds the position of each span's first token, i32 (1,); `caches` are indexed by
         layer, then by sequence; all positions lie below `keys`. A sequence has one span, or as many
-        as every other one. Returns the hidden state (N, E), not yet normalised, and the caches with
-        the new tokens in them.
+        as every other one. Returns the hidden state (N, E), normalised, and the caches with the new
+        tokens in them.
         """
 
-    def norm(self, x: Tensor) -> Tensor:
-        """The last norm: (N, E) -> (N, E)."""
-
-    def logits(self, h: Tensor, exact: Tensor | None = None) -> Tensor:
-        """Hidden state (N, E), not yet normalised -> logits (N, V).
+    def logits(self, x: Tensor, exact: Tensor | None = None) -> Tensor:
+        """Hidden state (N, E), normalised -> logits (N, V).
 
         In rows for which `exact`, i32 (N,), is 0, those that are far below the best may be coarse.
         """
@@ -194,7 +194,7 @@ def _attend_one(query: Tensor, cache: KVCache, span: Span, scale: float) -> Tens
     tokens, heads, width = query.shape
     if span.seen is None:
         mixed = ops.attention_cached(
-            query * scale, cache.key, cache.value, span.start, window=span.window
+            query, cache.key, cache.value, span.start, window=span.window, scale=scale
         )
         return ops.reshape(mixed, shape=(tokens, heads * width))
     looked_at = (f.narrow(rows, 0, 0, span.seen.shape[1]) for rows in (cache.key, cache.value))
@@ -202,6 +202,27 @@ def _attend_one(query: Tensor, cache: KVCache, span: Span, scale: float) -> Tens
     query, key, value = (ops.reshape(x, shape=(1, *x.shape)) for x in batch)
     mixed = f.scaled_dot_product_attention(query, key, value, seen=span.seen, scale=scale)
     return ops.reshape(mixed, shape=(tokens, heads * width))
+
+
+# --- between a layer's products
+
+
+def rotated(x: Tensor, norm: nn.RMSNorm, rope: RopeTable, *, kernels: bool) -> Tensor:
+    """Heads (N, H, D), normalised and then rotated by their positions."""
+    if kernels:
+        return ops.rotated_norm(x, norm.weight, *rope, eps=norm.eps)
+    return f.rope(norm(x), *rope)
+
+
+def residual(
+    h: Tensor, y: Tensor, after: nn.RMSNorm, before: nn.RMSNorm, *, kernels: bool
+) -> tuple[Tensor, Tensor]:
+    """h + after(y), and that as `before` normalises it, each (N, E); the norms have one eps."""
+    if kernels:
+        both = ops.residual_norm(h, y, after.weight, before.weight, eps=before.eps)
+        return f.at(both, 0), f.at(both, 1)
+    h = h + after(y)
+    return h, before(h)
 
 
 # --- entry points
@@ -243,23 +264,23 @@ def _trace(
         return tuple(_by_slot(updated, point.batch))
 
     def embed(tokens: Tensor, start: Tensor, count: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
-        h, updated = model(tokens, [start], _by_layer(buffers, point.batch), point.keys)
-        return (_sum_of_first(model.norm(h), count), *_by_slot(updated, point.batch))
+        x, updated = model(tokens, [start], _by_layer(buffers, point.batch), point.keys)
+        return (_sum_of_first(x, count), *_by_slot(updated, point.batch))
 
     def decode(
         tokens: Tensor, positions: Tensor, exact: Tensor, *buffers: Tensor
     ) -> tuple[Tensor, ...]:
         starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
-        h, updated = model(tokens, starts, _by_layer(buffers, point.batch), point.keys)
-        return (model.logits(h, exact), *_by_slot(updated, point.batch))
+        x, updated = model(tokens, starts, _by_layer(buffers, point.batch), point.keys)
+        return (model.logits(x, exact), *_by_slot(updated, point.batch))
 
     def verify(
         tokens: Tensor, start: Tensor, exact: Tensor, *buffers: Tensor
     ) -> tuple[Tensor, ...]:
         # A span for each token: it is computed as a decode would, and has a decode's bits.
         starts = [start + ahead for ahead in range(point.tokens)]
-        h, updated = model(tokens, starts, _by_layer(buffers, point.batch), point.keys)
-        logits = model.logits(h, f.trailing(exact, (point.tokens,)))
+        x, updated = model(tokens, starts, _by_layer(buffers, point.batch), point.keys)
+        logits = model.logits(x, f.trailing(exact, (point.tokens,)))
         return (logits, *_by_slot(updated, point.batch))
 
     # The function, the names of its i32 arguments behind the tokens, its results before the caches.

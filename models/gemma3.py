@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 class Attention(nn.Module):
     """Grouped-query attention with normalised queries and keys, rotary positions and a cache."""
 
-    def __init__(self, config: Config, layer: int, storage: nn.Storage) -> None:
+    def __init__(self, config: Config, layer: int, options: ProgramOptions) -> None:
+        storage = STORAGE[options.precision]
         self.config = config
+        self.kernels = options.kernels
         self.is_global = config.is_global(layer)
         heads, groups, width = config.heads, config.kv_heads, config.head_dim
         self.q_proj = nn.Linear(config.hidden, heads * width, storage)
@@ -39,23 +41,25 @@ class Attention(nn.Module):
         self, x: Tensor, rope: RopeTable, spans: list[Span], caches: list[KVCache]
     ) -> tuple[Tensor, list[KVCache]]:
         """x (N, E) holds the new tokens of each sequence, one sequence after the other."""
-        query = f.rope(self.q_norm(self._heads(self.q_proj(x))), *rope)  # (N, H, D)
-        key = f.rope(self.k_norm(self._heads(self.k_proj(x))), *rope)  # (N, G, D)
+        query = self._rotated(self.q_proj(x), self.q_norm, rope)  # (N, H, D)
+        key = self._rotated(self.k_proj(x), self.k_norm, rope)  # (N, G, D)
         value = self.v_proj(x)  # (N, G * D)
         mixed, caches = decoder.attend(
             query, key, value, spans, caches, scale=self.config.query_scale
         )
         return self.o_proj(mixed), caches
 
-    def _heads(self, x: Tensor) -> Tensor:
+    def _rotated(self, x: Tensor, norm: nn.RMSNorm, rope: RopeTable) -> Tensor:
         """(N, heads * D) -> (N, heads, D)."""
-        return decoder.split_heads(x, self.config.head_dim)
+        heads = decoder.split_heads(x, self.config.head_dim)
+        return decoder.rotated(heads, norm, rope, kernels=self.kernels)
 
 
 class MLP(nn.Module):
     """down(gelu(gate(x)) * up(x))."""
 
-    def __init__(self, config: Config, storage: nn.Storage) -> None:
+    def __init__(self, config: Config, options: ProgramOptions) -> None:
+        storage = STORAGE[options.precision]
         self.gate_proj = nn.Linear(config.hidden, config.ffn, storage)
         self.up_proj = nn.Linear(config.hidden, config.ffn, storage)
         self.down_proj = nn.Linear(config.ffn, config.hidden, storage)
@@ -68,22 +72,38 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """One layer: attention and MLP, each normalised before and after."""
 
-    def __init__(self, config: Config, layer: int, storage: nn.Storage) -> None:
+    def __init__(self, config: Config, layer: int, options: ProgramOptions) -> None:
+        self.kernels = options.kernels
         self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.self_attn = Attention(config, layer, storage)
+        self.self_attn = Attention(config, layer, options)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
         self.pre_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.mlp = MLP(config, storage)
+        self.mlp = MLP(config, options)
         self.post_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
 
     def __call__(
-        self, h: Tensor, rope: RopeTable, spans: list[Span], caches: list[KVCache]
-    ) -> tuple[Tensor, list[KVCache]]:
-        """h (N, E) -> (N, E), and the caches with the new tokens in them."""
-        attended, caches = self.self_attn(self.input_layernorm(h), rope, spans, caches)
-        h = h + self.post_attention_layernorm(attended)
-        h = h + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(h)))
-        return h, caches
+        self,
+        h: Tensor,
+        x: Tensor,
+        following: nn.RMSNorm,
+        rope: RopeTable,
+        spans: list[Span],
+        caches: list[KVCache],
+    ) -> tuple[Tensor, Tensor, list[KVCache]]:
+        """h (N, E), and x, which is h as this layer's first norm leaves it.
+
+        Returns both for `following`, the norm of what comes next, and the caches with the new
+        tokens in them.
+        """
+        y, caches = self.self_attn(x, rope, spans, caches)
+        h, x = self._add(h, y, self.post_attention_layernorm, self.pre_feedforward_layernorm)
+        h, x = self._add(h, self.mlp(x), self.post_feedforward_layernorm, following)
+        return h, x, caches
+
+    def _add(
+        self, h: Tensor, y: Tensor, after: nn.RMSNorm, before: nn.RMSNorm
+    ) -> tuple[Tensor, Tensor]:
+        return decoder.residual(h, y, after, before, kernels=self.kernels)
 
 
 class Gemma3(nn.Module):
@@ -94,7 +114,7 @@ class Gemma3(nn.Module):
         self.config = config
         self.options = options
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden, storage)
-        self.layers = [Block(config, layer, storage) for layer in range(config.layers)]
+        self.layers = [Block(config, layer, options) for layer in range(config.layers)]
         self.norm = nn.RMSNorm(config.hidden, config.norm_eps)
 
     def __call__(
@@ -116,20 +136,21 @@ class Gemma3(nn.Module):
             kind: [decoder.span(start, each, window, keys, self.options) for start in starts]
             for kind, window in ((False, self.config.window), (True, None))
         }
-        updated = []
-        for block, layer_caches in zip(self.layers, caches, strict=True):
+        first, *others = (block.input_layernorm for block in self.layers)
+        x, updated = first(h), []
+        for block, following, own in zip(self.layers, [*others, self.norm], caches, strict=True):
             kind = block.self_attn.is_global
-            h, layer_caches = block(h, ropes[kind], spans[kind], layer_caches)
-            updated.append(layer_caches)
-        return h, updated
+            h, x, own = block(h, x, following, ropes[kind], spans[kind], own)
+            updated.append(own)
+        return x, updated
 
     def window(self, layer: int) -> int | None:
         """Keys that a layer sees; None for all."""
         return None if self.config.is_global(layer) else self.config.window
 
-    def logits(self, h: Tensor, exact: Tensor | None = None) -> Tensor:
-        """Hidden state (N, E) -> logits (N, V)."""
-        return self.embed_tokens.logits(self.norm(h), exact)
+    def logits(self, x: Tensor, exact: Tensor | None = None) -> Tensor:
+        """Hidden state (N, E), normalised -> logits (N, V)."""
+        return self.embed_tokens.logits(x, exact)
 
 
 def program(config: Config, options: ProgramOptions) -> Program:

@@ -104,15 +104,15 @@ class Llama(nn.Module):
         for block, layer_caches in zip(self.layers, caches, strict=True):
             h, layer_caches = block(h, rope, spans, layer_caches)
             updated.append(layer_caches)
-        return h, updated
+        return self.norm(h), updated
 
     def window(self, _: int) -> None:
         """Every layer sees all keys."""
 
-    def logits(self, h: Tensor, exact: Tensor | None = None) -> Tensor:
-        """Hidden state (N, E) -> logits (N, V)."""
+    def logits(self, x: Tensor, exact: Tensor | None = None) -> Tensor:
+        """Hidden state (N, E), normalised -> logits (N, V)."""
         head = self.embed_tokens if self.lm_head is None else self.lm_head
-        return head.logits(self.norm(h), exact)
+        return head.logits(x, exact)
 
 
 def program(config: Config, options: ProgramOptions) -> Program:

@@ -64,7 +64,7 @@ class ProgramOptions:
 
     @property
     def kernels(self) -> bool:
-        """Whether attention is a kernel of ours too, as the products are, or the compiler's."""
+        """Whether what stands between the products is kernels of ours too, attention with it."""
         return isinstance(STORAGE[self.precision], Grouping)
 
     @property

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from models.dsl.ops.creation import literal
+from models.dsl.types import DType
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -27,7 +30,8 @@ class Executable:
     def name(self) -> str:
         """Its symbol, and that of the function in it: what it is, in full."""
         kinds = (kind.mlir.removeprefix("tensor<").removesuffix(">") for kind in self.inputs)
-        return "_".join([self.kernel.function, *kinds, *map(str, self.kernel.sizes)])
+        numbers = map(str, (*self.kernel.sizes, *self.kernel.scalars))
+        return "_".join([self.kernel.function, *kinds, *numbers])
 
     def dispatch(self, operands: list[str]) -> str:
         """The operation that calls it."""
@@ -71,7 +75,12 @@ class Executable:
         yield "        %id = flow.dispatch.workgroup.id[0] : index"
         for i, size in enumerate(self.kernel.sizes):
             yield f"        %size{i} = arith.constant {size} : index"
-        numbers = ["%id", *(f"%size{i}" for i in range(len(self.kernel.sizes)))]
+        for i, scalar in enumerate(self.kernel.scalars):
+            yield f"        %scalar{i} = arith.constant {literal(scalar, DType.F32)} : f32"
+        sizes = ["%id", *(f"%size{i}" for i in range(len(self.kernel.sizes)))]
+        scalars = [f"%scalar{i}" for i in range(len(self.kernel.scalars))]
+        numbers = ", ".join([*sizes, *scalars])
+        kinds = ", ".join(["index"] * len(sizes) + ["f32"] * len(scalars))
         inputs = ", ".join(f"%x{i}" for i in range(len(self.inputs)))
         types = ", ".join(kind.mlir for kind in self.inputs)
         strides = ", ".join(["[]"] * (len(self.inputs) + 1))
@@ -80,7 +89,7 @@ class Executable:
             f' [#hal.executable.object<{{path = "{self.kernel.function}.o"}}>]}}'
             f' "hearth_{self.kernel.function}" ins({inputs} : {types})'
             f" outs(%empty : {self.result.mlir})"
-            f" ({', '.join(numbers)} : {', '.join(['index'] * len(numbers))})"
+            f" ({numbers} : {kinds})"
             " fn_def_attrs {hal.import.static, llvm.bareptr = true}"
             f" strided_dims([{strides}]) -> {self.result.mlir}"
         )

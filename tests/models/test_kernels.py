@@ -20,13 +20,7 @@ from baker.kernels import FLAGS, PACKAGE, build, instructions
 from baker.targets import TARGET_NAMES, find_target
 from models import dsl
 from models.dsl import grouped
-from models.dsl.ops import (
-    attention_cached,
-    embedding_halved,
-    linear_grouped,
-    linear_refined,
-    linear_upper,
-)
+from models.dsl.ops import REGISTRY, linear_grouped, linear_upper
 from models.dsl.types import DType, TensorType
 from server.runtime.cpu import cpu_features
 
@@ -44,11 +38,6 @@ INSTRUCTION_SETS = {
 }
 
 
-OPS = {
-    op.name: op
-    for op in (attention_cached, embedding_halved, linear_grouped, linear_refined, linear_upper)
-}
-
 # Linked into a program there is nothing else: no libc, not even memset.
 ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")
 
@@ -58,7 +47,7 @@ class Kernels:
 
     def __init__(self, cpu: str, folder: Path) -> None:
         library = folder / f"{next(_number)}.so"
-        files = [f"{SOURCES}/{name}.c" for name in OPS]
+        files = [str(file) for file in SOURCES.glob("*.c")]
         flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
         target = ["-target", "x86_64-linux-gnu", f"-mcpu={cpu}"]
         command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *ALONE]
@@ -68,17 +57,17 @@ class Kernels:
 
     def __call__(self, name: str, inputs: tuple[Array, ...], result: Array, **attrs: Any) -> Array:
         """Call a kernel as its op is lowered, workgroup after workgroup; the last one first."""
-        op = OPS[name]
         types = tuple(TensorType(x.shape, DType.of(x.dtype)) for x in inputs)
-        kernel: Any = op.lower(types, TensorType(result.shape, DType.F32), attrs)
+        kernel: Any = REGISTRY[name].lower(types, TensorType(result.shape, DType.F32), attrs)
         tensors: list[Any] = []
         for array in (*inputs, result):
             assert array.flags.c_contiguous
             tensors += [array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(0)]
         sizes = [ctypes.c_size_t(size) for size in kernel.sizes]
+        scalars = [ctypes.c_float(scalar) for scalar in kernel.scalars]
         function = getattr(self._library, f"hearth_{kernel.function}")
         for workgroup in reversed(range(kernel.workgroups)):
-            assert function(*tensors, ctypes.c_size_t(workgroup), *sizes) == 0
+            assert function(*tensors, ctypes.c_size_t(workgroup), *sizes, *scalars) == 0
         return result
 
 
@@ -262,9 +251,11 @@ def test_halves_are_the_integers_again() -> None:
 
 # --- attention_cached
 
+SCALE = 0.4
+
 
 def attended(query: Array, key: Array, value: Array, start: int, window: int) -> Array:
-    """softmax(q k^T) v (Vaswani et al., 2017) of each token over the positions that it sees."""
+    """softmax(scale q k^T) v (Vaswani et al., 2017) of each token over the positions it sees."""
     tokens, heads, width = query.shape
     groups = key.shape[1] // width
     result = np.empty(query.shape)
@@ -274,6 +265,7 @@ def attended(query: Array, key: Array, value: Array, start: int, window: int) ->
         for head in range(heads):
             own = slice(head // (heads // groups) * width, (head // (heads // groups) + 1) * width)
             scores = key[rows, own].astype(np.float64) @ query[token, head].astype(np.float64)
+            scores *= SCALE
             weights = np.exp(scores - scores.max())
             result[token, head] = weights @ value[rows, own] / weights.sum()
     return result
@@ -294,7 +286,7 @@ FORMS = {
 def cache_of(name: str) -> tuple[Array, Array, Array, int, int]:
     tokens, heads, groups, width, rows, window, start = FORMS[name]
     rng = np.random.default_rng(3)
-    query = rng.normal(size=(tokens, heads, width)) * 0.4
+    query = rng.normal(size=(tokens, heads, width))
     key, value = rng.normal(size=(2, rows, groups * width)).astype(np.float32)
     return query.astype(np.float32), key, value, start, window
 
@@ -303,7 +295,8 @@ def attention(
     kernels: Kernels, query: Array, key: Array, value: Array, start: int, window: int
 ) -> Array:
     inputs = (query, key, value, np.array([start], np.int32))
-    return kernels("attention_cached", inputs, np.full_like(query, np.nan), window=window)
+    out = np.full_like(query, np.nan)
+    return kernels("attention_cached", inputs, out, window=window, scale=SCALE)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -340,6 +333,74 @@ def test_large_scores_neither_overflow_nor_vanish(kernels: Kernels) -> None:
     np.testing.assert_allclose(found, attended(query, key, value, start, window), atol=2e-3)
 
 
+# --- norms
+
+EPS = 1e-3
+
+
+def normalised(x: Array, weight: Array) -> Array:
+    """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019) in f64, over the last axis."""
+    x = x.astype(np.float64)
+    return np.asarray(x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + EPS) * weight)
+
+
+def stream(rows: int) -> tuple[Array, ...]:
+    """h, y, the weight of the norm after and of the one before; the last row of y is zeros."""
+    rng = np.random.default_rng(5)
+    h, y = rng.normal(size=(2, rows, 80)).astype(np.float32)
+    y[-1] = 0
+    return h, y, *rng.uniform(0.5, 2, size=(2, 80)).astype(np.float32)
+
+
+def added(kernels: Kernels, inputs: tuple[Array, ...]) -> Array:
+    out = np.full((2, *inputs[0].shape), np.nan, np.float32)
+    return kernels("residual_norm", inputs, out, eps=EPS)
+
+
+def test_a_residual_is_added_and_normalised(kernels: Kernels) -> None:
+    h, y, after, before = stream(5)
+    total = h + normalised(y, after)
+    found = added(kernels, (h, y, after, before))
+    np.testing.assert_allclose(found, [total, normalised(total, before)], atol=2e-6)
+
+
+def test_a_row_of_a_residual_has_the_same_bits_alone(kernels: Kernels) -> None:
+    h, y, *weights = stream(5)
+    together = added(kernels, (h, y, *weights))
+    for i in range(5):
+        alone = added(kernels, (h[i : i + 1], y[i : i + 1], *weights))
+        assert np.array_equal(alone[:, 0], together[:, i])
+
+
+def heads(rows: int) -> tuple[Array, ...]:
+    """Heads, the weight of their norm, cosines and sines."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(rows, 3, 96)).astype(np.float32)
+    angles = rng.uniform(0, 100, size=(rows, 48)).astype(np.float32)
+    return x, rng.uniform(0.5, 2, size=96).astype(np.float32), np.cos(angles), np.sin(angles)
+
+
+def rotated(kernels: Kernels, inputs: tuple[Array, ...]) -> Array:
+    return kernels("rotated_norm", inputs, np.full_like(inputs[0], np.nan), eps=EPS)
+
+
+def test_heads_are_normalised_and_then_rotated_as_complex_numbers(kernels: Kernels) -> None:
+    x, weight, cosine, sine = inputs = heads(5)
+    pairs = normalised(x, weight)
+    turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
+    wanted = np.concatenate([turned.real, turned.imag], axis=2)
+    np.testing.assert_allclose(rotated(kernels, inputs), wanted, atol=2e-6)
+
+
+def test_a_token_is_rotated_with_the_same_bits_alone(kernels: Kernels) -> None:
+    x, weight, cosine, sine = heads(5)
+    together = rotated(kernels, (x, weight, cosine, sine))
+    for i in range(5):
+        own = slice(i, i + 1)
+        alone = rotated(kernels, (x[own], weight, cosine[own], sine[own]))
+        assert np.array_equal(alone[0], together[i])
+
+
 # --- all
 
 
@@ -350,7 +411,7 @@ def test_for_every_target_they_need_nothing_else(name: str, tmp_path: Path) -> N
     machine = target.triple.partition("-")[0]
     command = [sys.executable, "-m", PACKAGE, "cc", "-target", f"{machine}-linux-gnu", *ALONE]
     objects = sorted(tmp_path.glob("*.o"))
-    assert len(objects) == len(OPS)
+    assert len(objects) == len(list(SOURCES.glob("*.c")))
     subprocess.run([*command, "-o", str(tmp_path / "all.so"), *map(str, objects)], check=True)
 
 
@@ -362,5 +423,7 @@ def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) ->
     half = np.full(3, 2.0)
     better = [refined(kernels, x, weight, scale, half) for kernels in built.values()]
     mixed = [attention(kernels, *cache) for kernels in built.values()]
-    for first, *others in (products, better, mixed):
+    sums = [added(kernels, stream(3)) for kernels in built.values()]
+    turned = [rotated(kernels, heads(3)) for kernels in built.values()]
+    for first, *others in (products, better, mixed, sums, turned):
         assert all(np.array_equal(first, other) for other in others)

@@ -10,6 +10,7 @@ enum { QUERIES = 4, KEYS = 64, MOST_WIDTH = 256, TOGETHER = 4 };
 typedef struct {
     const float *key, *value;
     size_t rows, stride, width;  // of the cache; a row has `stride` floats, a head `width`
+    float scale;                 // of scores
 } Cache;
 
 // Heads of tokens that share their keys: where each lies, in floats, and its position.
@@ -36,7 +37,7 @@ INLINE void find_block(Block *block, size_t begin, size_t newest, const Cache *c
     }
 }
 
-// scores[i][k] = query i times key k of the block.
+// scores[i][k] = scale * query i times key k of the block.
 INLINE void score(const float *query, const Queries *queries, int count, const Cache *cache,
                   const Block *block, float scores[QUERIES][KEYS]) {
     for (size_t k = 0; k < block->keys; k += TOGETHER) {
@@ -54,7 +55,7 @@ INLINE void score(const float *query, const Queries *queries, int count, const C
             }
         }
         for (int j = 0; j < count; j++) {
-            f32x4 four = sums4(products[j]);
+            f32x4 four = sums4(products[j]) * cache->scale;
             __builtin_memcpy(&scores[j][k], &four, sizeof four);
         }
     }
@@ -144,12 +145,12 @@ int hearth_attention_cached(const float *query, size_t query_at, const float *ke
                             const float *value, size_t value_at, const int32_t *start,
                             size_t start_at, float *out, size_t out_at, size_t workgroup,
                             size_t tokens, size_t heads, size_t groups, size_t width, size_t rows,
-                            size_t window, size_t together) {
+                            size_t window, size_t together, float scale) {
     size_t parts = heads / together, head = workgroup % parts * together;
     size_t begin = workgroup / parts * QUERIES, end = tokens * together;
     size_t group = head / (heads / groups);
     Cache cache = {key + key_at + group * width, value + value_at + group * width, rows,
-                   groups * width, width};
+                   groups * width, width, scale};
     Queries queries;
     size_t count = end - begin < QUERIES ? end - begin : QUERIES;
     for (size_t j = 0; j < count; j++) {

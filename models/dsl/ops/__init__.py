@@ -14,6 +14,7 @@ from models.dsl.ops.grouped import *
 from models.dsl.ops.halved import *
 from models.dsl.ops.indexing import *
 from models.dsl.ops.linear import *
+from models.dsl.ops.normalization import *
 from models.dsl.ops.record import *
 from models.dsl.ops.reduction import *
 from models.dsl.ops.shape import *

@@ -54,7 +54,7 @@ def _evaluate(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
     for i, own in enumerate(query):
         position = int(start[0]) + i
         rows = np.arange(max(0, position - window + 1), position + 1) % len(key)
-        scores = np.einsum("hd,rhd->hr", own, keys[rows])
+        scores = attrs["scale"] * np.einsum("hd,rhd->hr", own, keys[rows])
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         mixed = np.einsum("hr,rhd->hd", weights, values[rows])
         result[i] = mixed / weights.sum(axis=1, keepdims=True)
@@ -69,6 +69,7 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
         function="attention_cached",
         sizes=(tokens, heads, groups, width, rows, attrs["window"], together),
         workgroups=heads // together * -(-tokens * together // _QUERIES),
+        scalars=(attrs["scale"],),
     )
 
 
@@ -83,15 +84,16 @@ def _together(shared: int, *, alone: bool) -> int:
 
 def _sample(rng: np.random.Generator, tokens: int, start: int, window: int) -> Sample:
     cache = (normal(rng, 7, 64), normal(rng, 7, 64))
-    query = normal(rng, tokens, 2, 64) * np.float32(0.2)
-    return Sample((query, *cache, np.array([start], np.int32)), {"window": window})
+    inputs = (normal(rng, tokens, 2, 64), *cache, np.array([start], np.int32))
+    return Sample(inputs, {"window": window, "scale": 0.2})
 
 
 attention_cached: Op = Op(
     name="attention_cached",
     doc=(
-        "softmax(q k^T) v of tokens (T, H, D) at positions start, start + 1, ... over the keys that"
-        " they see in a ring cache (R, G * D): position p in row p mod R, the tokens' own included."
+        "softmax(scale * q k^T) v of tokens (T, H, D) at positions start, start + 1, ... over the"
+        " keys that they see in a ring cache (R, G * D): position p in row p mod R, the tokens' own"
+        " included."
     ),
     infer=_infer,
     evaluate=_evaluate,

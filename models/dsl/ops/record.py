@@ -67,16 +67,18 @@ class Kernel:
     """A C function of ours (models/dsl/kernels/), called by every workgroup of one dispatch.
 
     It is given each input and the result as a pointer and an offset in elements, then the number
-    of the workgroup, then `sizes`; every workgroup writes its own part of the result.
+    of the workgroup, then `sizes` and `scalars`; every workgroup writes its own part of the result.
 
     function    its file's name; in C it has `hearth_` in front
     sizes       numbers that it is told
     workgroups  how often it is called
+    scalars     more of them, as f32
     """
 
     function: str
     sizes: tuple[int, ...]
     workgroups: int
+    scalars: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
