@@ -83,7 +83,7 @@ def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progres
     with folder_beside(out, size=size) as folder:
         place = Place(folder=folder, target=target, progress=progress)
         with compiling(place, program.graphs) as compiled:
-            stored = {name: StoredTensor(name) for name in program.parameters}
+            stored = {name: (StoredTensor(name),) for name in program.parameters}
             write_weights(place, model.source, stored, program.parameters)
         with progress.stage("compute golden values with NumPy"), threadpool_limits(1):
             examples = _examples(program, folder / PARAMETERS)

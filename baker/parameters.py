@@ -11,6 +11,7 @@ from baker.quantize import int8_groups, to_bf16
 from baker.weights.source import BadFile
 from models.dsl.grouped import QUADS, matrix_shape, split
 from models.dsl.types import DType
+from models.program import parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,25 +30,30 @@ _WEIGHT, LOWER, _SCALE = ".weight", ".lower", ".scale"
 
 def locate(
     source: WeightSource, architecture: Architecture[Any], config: ModelConfig, program: Program
-) -> dict[str, StoredTensor]:
-    """Where each parameter's values are; what is made while quantising is nowhere.
+) -> dict[str, tuple[StoredTensor, ...]]:
+    """Where each parameter's parts are; what is made while quantising is nowhere.
 
     Raises a WeightsError when a tensor is missing, of another shape, or one that the model has no
     use for.
     """
-    names = source.names()
-    stored = {
-        name: architecture.stored_tensor(config, name, names, gguf=source.format == "gguf")
-        for name in program.parameters
-        if not name.endswith((_SCALE, LOWER))
-    }
-    for name, tensor in stored.items():
-        wanted, found = _matrix_shape(program.parameters[name]), source.shape(tensor.name)
+    names, gguf = source.names(), source.format == "gguf"
+
+    def find(name: str, wanted: tuple[int, ...]) -> StoredTensor:
+        tensor = architecture.stored_tensor(config, name, names, gguf=gguf)
+        found = source.shape(tensor.name)
         if wanted != found:
             raise BadFile(
                 f"tensor {tensor.name} has shape {found}, the configuration says {wanted}"
             )
-    used = {tensor.name for tensor in stored.values()}
+        return tensor
+
+    stored = {}
+    for name, kind in program.parameters.items():
+        if not name.endswith((_SCALE, LOWER)):
+            rows, *others = _matrix_shape(kind)
+            own = parts(config, name, rows)
+            stored[name] = tuple(find(part, (len(own[part]), *others)) for part in own)
+    used = {tensor.name for tensors in stored.values() for tensor in tensors}
     unused = [name for name in names if name not in used and not architecture.is_other_part(name)]
     if unused:
         raise BadFile(
@@ -58,7 +64,7 @@ def locate(
 
 def write_parameters(
     source: WeightSource,
-    stored: Mapping[str, StoredTensor],
+    stored: Mapping[str, tuple[StoredTensor, ...]],
     parameters: Mapping[str, TensorType],
     path: Path,
     advance: Callable[[int], None],
@@ -70,12 +76,13 @@ def write_parameters(
     """
     sizes = {name: kind.nbytes for name, kind in parameters.items()}
     with ArchiveWriter(path, sizes) as archive:
-        for name, tensor in stored.items():
-            kind = parameters[name]
-            for block in _blocks(source, tensor):
-                for target, data in _stored_form(name, kind, block, tensor.offset).items():
-                    archive.write(target, data)
-                    advance(data.nbytes)
+        for name, tensors in stored.items():
+            for tensor in tensors:
+                for block in _blocks(source, tensor):
+                    made = _stored_form(name, parameters[name], block, tensor.offset)
+                    for target, data in made.items():
+                        archive.write(target, data)
+                        advance(data.nbytes)
 
 
 def _matrix_shape(kind: TensorType) -> tuple[int, ...]:

@@ -102,7 +102,7 @@ def program_text(graphs: Sequence[Graph]) -> bytes:
 def write_weights(
     place: Place,
     source: WeightSource,
-    stored: Mapping[str, StoredTensor],
+    stored: Mapping[str, tuple[StoredTensor, ...]],
     parameters: Mapping[str, TensorType],
 ) -> None:
     """Write params.irpa, block by block; raises a WeightsError, also if they change meanwhile."""

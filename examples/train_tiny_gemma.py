@@ -23,7 +23,7 @@ from models.dsl.optimizers import Adam
 from models.dsl.types import DType, TensorType
 from models.gemma3 import Gemma3, stored_tensor
 from models.gemma3_config import Config
-from models.program import ProgramOptions
+from models.program import ProgramOptions, parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,12 +94,13 @@ def initial(parameters: Mapping[str, Tensor], seed: int) -> dict[str, Array]:
 def save(weights: dict[str, Array], folder: Path) -> None:
     """config.json, model.safetensors and tokenizer.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    stored = {name: stored_tensor(CONFIG, name, (), gguf=False) for name in weights}
-    tensors = {place.name: weights[name] - place.offset for name, place in stored.items()}
-    save_file(
-        {name: array.astype(np.float32) for name, array in tensors.items()},
-        folder / "model.safetensors",
-    )
+    tensors = {}
+    for joined, array in weights.items():
+        for name, rows in parts(CONFIG, joined, len(array)).items():
+            stored = stored_tensor(CONFIG, name, (), gguf=False)
+            own = array[rows.start : rows.stop] - stored.offset
+            tensors[stored.name] = own.astype(np.float32)
+    save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(hugging_face_config(), indent=2))
     tokenizer().save(str(folder / "tokenizer.json"))
 

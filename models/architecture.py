@@ -33,7 +33,7 @@ class Architecture(Generic[C]):
     from_gguf          configuration from GGUF metadata and the shapes of the file's tensors
     from_hugging_face  configuration from config.json
     program            the traced entry points
-    stored_tensor      where a parameter lies in a file with these tensor names
+    stored_tensor      where a part of a parameter lies in a file with these tensor names
     is_other_part      whether a tensor belongs to a part that Hearth does not run
 
     Both `from_...` raise ConfigError, naming the key that is missing, unknown or unsupported.

@@ -171,9 +171,9 @@ def attend(
 ) -> tuple[Tensor, list[KVCache]]:
     """Attention of each span over its sequence's cache, into which all new tokens go first.
 
-    query (N, H, D), key (N, G, D), value (N, G * D) -> (N, H * D), and the updated caches.
+    query (N, H, D), key and value (N, G, D) -> (N, H * D), and the updated caches.
     """
-    key = ops.reshape(key, shape=value.shape)
+    key, value = (ops.reshape(x, shape=(x.shape[0], x.shape[1] * x.shape[2])) for x in (key, value))
     mixed, updated = [], []
     tokens, each = query.shape[0] // len(spans), len(spans) // len(caches)
     for i, cache in enumerate(caches):
@@ -207,11 +207,14 @@ def _attend_one(query: Tensor, cache: KVCache, span: Span, scale: float) -> Tens
 # --- between a layer's products
 
 
-def rotated(x: Tensor, norm: nn.RMSNorm, rope: RopeTable, *, kernels: bool) -> Tensor:
-    """Heads (N, H, D), normalised and then rotated by their positions."""
+def rotated(
+    heads: Tensor, start: int, stop: int, norm: nn.RMSNorm, rope: RopeTable, *, kernels: bool
+) -> Tensor:
+    """Some of the heads (N, ..., D), normalised and then rotated: (N, stop - start, D)."""
     if kernels:
-        return ops.rotated_norm(x, norm.weight, *rope, eps=norm.eps)
-    return f.rope(norm(x), *rope)
+        own = (start, stop)
+        return ops.rotated_norm(heads, norm.weight, *rope, heads=own, eps=norm.eps)
+    return f.rope(norm(f.narrow(heads, 1, start, stop)), *rope)
 
 
 def residual(

@@ -30,9 +30,7 @@ class Attention(nn.Module):
         self.kernels = options.kernels
         self.is_global = config.is_global(layer)
         heads, groups, width = config.heads, config.kv_heads, config.head_dim
-        self.q_proj = nn.Linear(config.hidden, heads * width, storage)
-        self.k_proj = nn.Linear(config.hidden, groups * width, storage)
-        self.v_proj = nn.Linear(config.hidden, groups * width, storage)
+        self.qkv_proj = nn.Linear(config.hidden, (heads + 2 * groups) * width, storage)
         self.o_proj = nn.Linear(heads * width, config.hidden, storage)
         self.q_norm = nn.RMSNorm(width, config.norm_eps)
         self.k_norm = nn.RMSNorm(width, config.norm_eps)
@@ -41,18 +39,21 @@ class Attention(nn.Module):
         self, x: Tensor, rope: RopeTable, spans: list[Span], caches: list[KVCache]
     ) -> tuple[Tensor, list[KVCache]]:
         """x (N, E) holds the new tokens of each sequence, one sequence after the other."""
-        query = self._rotated(self.q_proj(x), self.q_norm, rope)  # (N, H, D)
-        key = self._rotated(self.k_proj(x), self.k_norm, rope)  # (N, G, D)
-        value = self.v_proj(x)  # (N, G * D)
+        config = self.config
+        heads = decoder.split_heads(self.qkv_proj(x), config.head_dim)  # (N, H + 2 G, D)
+        queries, keys = config.heads, config.heads + config.kv_heads
+        query = self._rotated(heads, 0, queries, self.q_norm, rope)  # (N, H, D)
+        key = self._rotated(heads, queries, keys, self.k_norm, rope)  # (N, G, D)
+        value = f.narrow(heads, 1, keys, keys + config.kv_heads)  # (N, G, D)
         mixed, caches = decoder.attend(
             query, key, value, spans, caches, scale=self.config.query_scale
         )
         return self.o_proj(mixed), caches
 
-    def _rotated(self, x: Tensor, norm: nn.RMSNorm, rope: RopeTable) -> Tensor:
-        """(N, heads * D) -> (N, heads, D)."""
-        heads = decoder.split_heads(x, self.config.head_dim)
-        return decoder.rotated(heads, norm, rope, kernels=self.kernels)
+    def _rotated(
+        self, heads: Tensor, start: int, stop: int, norm: nn.RMSNorm, rope: RopeTable
+    ) -> Tensor:
+        return decoder.rotated(heads, start, stop, norm, rope, kernels=self.kernels)
 
 
 class MLP(nn.Module):

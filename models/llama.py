@@ -27,20 +27,21 @@ class Attention(nn.Module):
     def __init__(self, config: Config, storage: nn.Storage) -> None:
         self.config = config
         heads, groups, width = config.heads, config.kv_heads, config.head_dim
-        self.q_proj = nn.Linear(config.hidden, heads * width, storage)
-        self.k_proj = nn.Linear(config.hidden, groups * width, storage)
-        self.v_proj = nn.Linear(config.hidden, groups * width, storage)
+        self.qkv_proj = nn.Linear(config.hidden, (heads + 2 * groups) * width, storage)
         self.o_proj = nn.Linear(heads * width, config.hidden, storage)
 
     def __call__(
         self, x: Tensor, rope: RopeTable, spans: list[Span], caches: list[KVCache]
     ) -> tuple[Tensor, list[KVCache]]:
         """x (N, E) holds the new tokens of each sequence, one sequence after the other."""
-        width = self.config.head_dim
-        query = f.rope(decoder.split_heads(self.q_proj(x), width), *rope)  # (N, H, D)
-        key = f.rope(decoder.split_heads(self.k_proj(x), width), *rope)  # (N, G, D)
-        value = self.v_proj(x)  # (N, G * D)
-        mixed, caches = decoder.attend(query, key, value, spans, caches, scale=width**-0.5)
+        config = self.config
+        heads = decoder.split_heads(self.qkv_proj(x), config.head_dim)  # (N, H + 2 G, D)
+        query, key, value = f.split(  # (N, H, D), (N, G, D), (N, G, D)
+            heads, (config.heads, config.kv_heads, config.kv_heads), axis=1
+        )
+        query, key = f.rope(query, *rope), f.rope(key, *rope)
+        scale = config.head_dim**-0.5
+        mixed, caches = decoder.attend(query, key, value, spans, caches, scale=scale)
         return self.o_proj(mixed), caches
 
 

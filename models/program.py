@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from models.bundle import CacheSpec
+    from models.config import ModelConfig
     from models.dsl.graph import Graph
     from models.dsl.nn import Storage
 
@@ -151,7 +152,7 @@ class ArraysProgram:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a parameter's values are in a file of weights.
+    """Where the values of a parameter, or of one of its parts, are in a file of weights.
 
     offset       added to each value
     interleaved  unless 0, the rows are heads of so many, and a file has a head's row i of the first
@@ -161,6 +162,19 @@ class StoredTensor:
     name: str
     offset: float = 0.0
     interleaved: int = 0
+
+
+def parts(config: ModelConfig, parameter: str, rows: int) -> Mapping[str, range]:
+    """The matrices of files that a parameter of so many rows is made of, and which rows each is.
+
+    Queries, keys and values are one product here, of one matrix; in files they are three.
+    """
+    if not parameter.endswith("qkv_proj.weight"):
+        return {parameter: range(rows)}
+    queries = config.heads * config.head_dim
+    keys = queries + config.kv_heads * config.head_dim
+    owned = {"q": range(queries), "k": range(queries, keys), "v": range(keys, rows)}
+    return {parameter.replace("qkv_proj", f"{part}_proj"): own for part, own in owned.items()}
 
 
 def gguf_name(parameter: str, names: Mapping[str, str]) -> str:

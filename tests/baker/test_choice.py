@@ -15,6 +15,7 @@ from baker.staging import BakeError
 from models import gemma3
 from models.architecture import ARCHITECTURES
 from models.program import STORAGE
+from tests.models.device import apart
 from tests.models.reference import forward
 from tests.models.test_gemma3 import GROUPED, OPTIONS, TOKENS
 
@@ -114,7 +115,7 @@ class RandomWeights:
     def _tensors(self) -> dict[str, Array]:
         return {
             gemma3.stored_tensor(GROUPED, name, (), gguf=True).name: values
-            for name, values in self.parameters.items()
+            for name, values in apart(GROUPED, self.parameters).items()
         }
 
     def names(self) -> tuple[str, ...]:

@@ -8,12 +8,14 @@ import numpy as np
 
 from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
+from models.program import parts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from models.config import ModelConfig
     from models.program import Program
 
     Array = NDArray[Any]
@@ -35,6 +37,15 @@ def random_weights(program: Program) -> dict[str, Array]:
             values = np.abs(rng.normal(size=kind.shape)) / (30 * np.sqrt(program.hidden)) + 1e-3
         weights[name] = values.astype(kind.dtype.numpy)
     return weights
+
+
+def apart(config: ModelConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """The weights by their names in files, where what is one product here is several matrices."""
+    return {
+        name: array[rows.start : rows.stop]
+        for joined, array in weights.items()
+        for name, rows in parts(config, joined, len(array)).items()
+    }
 
 
 class Device:

@@ -380,8 +380,10 @@ def heads(rows: int) -> tuple[Array, ...]:
     return x, rng.uniform(0.5, 2, size=96).astype(np.float32), np.cos(angles), np.sin(angles)
 
 
-def rotated(kernels: Kernels, inputs: tuple[Array, ...]) -> Array:
-    return kernels("rotated_norm", inputs, np.full_like(inputs[0], np.nan), eps=EPS)
+def rotated(kernels: Kernels, inputs: tuple[Array, ...], start: int = 0, stop: int = 3) -> Array:
+    rows, _, width = inputs[0].shape
+    out = np.full((rows, stop - start, width), np.nan, np.float32)
+    return kernels("rotated_norm", inputs, out, heads=(start, stop), eps=EPS)
 
 
 def test_heads_are_normalised_and_then_rotated_as_complex_numbers(kernels: Kernels) -> None:
@@ -390,6 +392,13 @@ def test_heads_are_normalised_and_then_rotated_as_complex_numbers(kernels: Kerne
     turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
     wanted = np.concatenate([turned.real, turned.imag], axis=2)
     np.testing.assert_allclose(rotated(kernels, inputs), wanted, atol=2e-6)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 1), (1, 3), (2, 3)])
+def test_some_heads_are_rotated_as_all_are(kernels: Kernels, start: int, stop: int) -> None:
+    inputs = heads(2)
+    wanted = rotated(kernels, inputs)[:, start:stop]
+    assert np.array_equal(rotated(kernels, inputs, start, stop), wanted)
 
 
 def test_a_token_is_rotated_with_the_same_bits_alone(kernels: Kernels) -> None:

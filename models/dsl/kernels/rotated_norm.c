@@ -1,19 +1,19 @@
-// Heads, normalised and then rotated by their positions: op `rotated_norm`.
+// Some heads of rows, normalised and then rotated by their positions: op `rotated_norm`.
 #include "norm.h"
 
-// x f32 (rows, heads, width), weight f32 (width,), cosine and sine f32 (rows, width / 2), out as x.
-// A workgroup computes a row.
+// x f32 (rows, heads, width), weight f32 (width,), cosine and sine f32 (rows, width / 2), out f32
+// (rows, stop - start, width). A workgroup computes a row.
 int hearth_rotated_norm(const float *x, size_t x_at, const float *weight, size_t weight_at,
                         const float *cosine, size_t cosine_at, const float *sine, size_t sine_at,
-                        float *out, size_t out_at, size_t row, size_t heads, size_t width,
-                        float eps) {
+                        float *out, size_t out_at, size_t row, size_t heads, size_t start,
+                        size_t stop, size_t width, float eps) {
     size_t half = width / 2;
-    x += x_at + row * heads * width;
-    out += out_at + row * heads * width;
+    x += x_at + (row * heads + start) * width;
+    out += out_at + row * (stop - start) * width;
     weight += weight_at;
     cosine += cosine_at + row * half;
     sine += sine_at + row * half;
-    for (size_t head = 0; head < heads; head++, x += width, out += width) {
+    for (size_t head = start; head < stop; head++, x += width, out += width) {
         float root = root_mean_square(x, width, eps);
         for (size_t i = 0; i < half; i += LANES) {
             f32x16 first = load(x + i) / root * load(weight + i);

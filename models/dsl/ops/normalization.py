@@ -85,42 +85,52 @@ residual_norm: Op = Op(
 # --- rotated_norm
 
 
-def _infer_rotated(types: Types, _: Attrs) -> TensorType:
+def _infer_rotated(types: Types, attrs: Attrs) -> TensorType:
     x, weight, cosine, sine = operands(types, 4)
     _rows(x, 3, 2 * _LANES)
-    rows, width = x.shape[0], x.shape[2]
+    rows, every, width = x.shape
+    start, stop = attrs["heads"]
+    wanted(0 <= start < stop <= every, f"some of {every} heads, got {start} to {stop}")
     wanted(weight == x.with_shape(width), "a weight (D,) of the heads' dtype")
     wanted(cosine == sine == x.with_shape(rows, width // 2), "a cosine and a sine (N, D / 2)")
-    return x
+    return x.with_shape(rows, stop - start, width)
 
 
 def _evaluate_rotated(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
     x, weight, *table = arrays
-    first, second = np.split(_normalised(x, weight, attrs["eps"]), 2, axis=2)
+    own = x[:, slice(*attrs["heads"])]
+    first, second = np.split(_normalised(own, weight, attrs["eps"]), 2, axis=2)
     cosine, sine = (angles[:, np.newaxis] for angles in table)
     return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=2)
 
 
-def _rotated_sample(rng: np.random.Generator, rows: int, heads: int, width: int) -> Sample:
-    angles = rng.uniform(0, 7, size=(rows, width // 2)).astype(np.float32)
-    inputs = (normal(rng, rows, heads, width), positive(rng, width), np.cos(angles), np.sin(angles))
-    return Sample(inputs, {"eps": 1e-3})
+def _lower_rotated(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
+    rows, every, width = types[0].shape
+    return Kernel(
+        function="rotated_norm",
+        sizes=(every, *attrs["heads"], width),
+        scalars=(attrs["eps"],),
+        workgroups=rows,
+    )
+
+
+def _rotated_sample(
+    rng: np.random.Generator, rows: int, every: int, heads: tuple[int, int]
+) -> Sample:
+    angles = rng.uniform(0, 7, size=(rows, 16)).astype(np.float32)
+    inputs = (normal(rng, rows, every, 32), positive(rng, 32), np.cos(angles), np.sin(angles))
+    return Sample(inputs, {"heads": heads, "eps": 1e-3})
 
 
 rotated_norm: Op = Op(
     name="rotated_norm",
     doc=(
-        "rope(rms_norm(x, weight)) of heads (N, H, D) with a weight (D,) and a table of cosines and"
-        " sines (N, D / 2)."
+        "rope(rms_norm(x, weight)) of some heads, from the first of `heads` up to the second, of x"
+        " (N, H, D), with a weight (D,) and a table of cosines and sines (N, D / 2)."
     ),
     infer=_infer_rotated,
     evaluate=_evaluate_rotated,
-    lower=lambda types, _, attrs: Kernel(
-        function="rotated_norm",
-        sizes=types[0].shape[1:],
-        scalars=(attrs["eps"],),
-        workgroups=types[0].shape[0],
-    ),
+    lower=_lower_rotated,
     vjp=_NO_GRADIENT,
-    samples=lambda rng: [_rotated_sample(rng, 1, 1, 32), _rotated_sample(rng, 3, 2, 64)],
+    samples=lambda rng: [_rotated_sample(rng, 1, 1, (0, 1)), _rotated_sample(rng, 3, 4, (1, 3))],
 )
