@@ -91,6 +91,15 @@ def test_no_dispatch_packs_a_cache(program: Program, decode_ir: str) -> None:
         assert f"encode_{spec.rows}x{spec.width}x" not in decode_ir
 
 
+def test_a_token_takes_few_dispatches(program: Program, decode_ir: str) -> None:
+    """After each of them the workers wait for each other."""
+    body = decode_ir[decode_ir.index("util.func public @decode_1(") :].partition("util.func")[2]
+    found = len(re.findall(r"stream\.cmd\.dispatch", body.partition("util.func")[0]))
+    layers = len(program.caches) // 2
+    most = 14 if "@linear_grouped" in decode_ir else 28
+    assert 4 * layers < found <= most * layers
+
+
 def allocations(ir: str) -> dict[str, int]:
     """Bytes that each function allocates while it runs, and, under "", those of weights."""
     sizes = constants(ir)
