@@ -149,8 +149,12 @@ int hearth_attention_cached(const float *query, size_t query_at, const float *ke
     size_t parts = heads / together, head = workgroup % parts * together;
     size_t begin = workgroup / parts * QUERIES, end = tokens * together;
     size_t group = head / (heads / groups);
-    Cache cache = {key + key_at + group * width, value + value_at + group * width, rows,
-                   groups * width, width, scale};
+    Cache cache = {key + key_at + group * width,
+                   value + value_at + group * width,
+                   rows,
+                   groups * width,
+                   width,
+                   scale};
     Queries queries;
     size_t count = end - begin < QUERIES ? end - begin : QUERIES;
     for (size_t j = 0; j < count; j++) {
