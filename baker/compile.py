@@ -32,7 +32,7 @@ _FLAGS = (
     # Without these two the compiler optimises next to nothing.
     "--iree-opt-level=O2",
     "--iree-opt-data-tiling",
-    # Quantising a chunk of rows keeps them on the worker's stack: 82 KB at 128 rows.
+    # A norm keeps rows on the worker's stack: 86 KB of those of the 27b.
     "--iree-llvmcpu-stack-allocation-limit=131072",
     # Debug information would be half of the file.
     "--iree-vm-bytecode-module-strip-source-map=true",
