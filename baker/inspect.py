@@ -35,6 +35,7 @@ _Rows: TypeAlias = "Sequence[tuple[str, ...]]"
 _FIXED = {
     "process": "Python, its libraries and IREE",
     "text": "the tokenizer, and what grammars know of the vocabulary",
+    "requests": "their bodies at once, and the longest text that is tokenized",
 }
 
 
@@ -117,7 +118,7 @@ def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     for name, size in sizes.calls.items():
         yield name, _bytes(size), "while it runs"
     yield "prefix cache", _bytes(PREFIX_CACHE), "the default of serve --cache-ram"
-    for name, size in memory.parts(1)[:2]:
+    for name, size in memory.parts(1)[:3]:
         yield name, _bytes(size), _FIXED[name]
     yield "one slot", f"{megabytes(memory.needed(1))} MB", "the least that serves"
     most = memory.formula(manifest.slots, PREFIX_CACHE)

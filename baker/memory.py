@@ -56,7 +56,7 @@ def check_fits(
     The message has the parts of the sum, and what would fit; `trace` makes the program of another
     choice.
     """
-    memory = program_memory(program)
+    memory = program_memory(program, chosen.context)
     if memory.needed(chosen.slots) <= limit:
         return
     fewer = (n for n in range(chosen.slots - 1, 0, -1) if memory.needed(n) <= limit)
@@ -75,7 +75,7 @@ def check_fits(
 
 def too_large(program: Program, chosen: Defaults, limit: int | None) -> str | None:
     """Why a program cannot be served with all its slots in `limit` bytes, if so."""
-    memory = program_memory(program)
+    memory = program_memory(program, chosen.context)
     if limit is None or memory.needed(chosen.slots) <= limit:
         return None
     return f"needs {memory.formula(chosen.slots)}, more than --max-memory {megabytes(limit)} MB"
@@ -83,16 +83,17 @@ def too_large(program: Program, chosen: Defaults, limit: int | None) -> str | No
 
 def _fits(trace: Callable[[Defaults], Program], choice: Defaults, limit: int) -> bool:
     try:
-        return program_memory(trace(choice)).needed(choice.slots) <= limit
+        return program_memory(trace(choice), choice.context).needed(choice.slots) <= limit
     except TypeRuleError:  # not every model's matrices can be stored in groups
         return False
 
 
-def program_memory(program: Program) -> Memory:
-    """What serving a program takes."""
+def program_memory(program: Program, context: int) -> Memory:
+    """What serving a program of so many positions takes."""
     return language_memory(
         footprint(program.graphs, program.parameters),
         program.vocab_size,
+        context,
         program.caches,
         [point for point, _ in program.entry_points],
     )

@@ -4,9 +4,10 @@
 
 Each bundle is served with one slot and with all of them, in a control group whose limit is exactly
 what models/bundle/memory.py says. Every slot reads and answers until its context is full, with a
-grammar among the requests; nothing may be killed. Then with 80 % of what one slot needs: `serve`
-must refuse in a sentence. "Measured" is the most resident memory, but of pages of params.irpa only
-as many as are read in every step: the system can take the others back. Linux, as root.
+grammar among the requests, and others send the largest bodies; nothing may be killed. Then with
+80 % of what one slot needs: `serve` must refuse in a sentence. "Measured" is the most resident
+memory, but of pages of params.irpa only as many as are read in every step: the system can take the
+others back. Linux, as root.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from rich.table import Table
 from benchmarks.confined import CannotConfine, group
 from benchmarks.processes import Running, Server, ServerFailed, running
 from benchmarks.report import look_at_machine, physical_cores, write_json
-from models.bundle import PARAMETERS, BundleError, LanguageManifest, megabytes, read_manifest_of
+from models.bundle import (
+    PARAMETERS,
+    REQUESTS,
+    BundleError,
+    LanguageManifest,
+    megabytes,
+    read_manifest_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
 _INTERVAL = 0.1  # seconds between two looks at the process
 _ANSWER = 16  # tokens
 _TOO_LITTLE = 0.8
+_LARGE_ROUNDS = 5
+_JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,10 +191,33 @@ async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:
     ]
     bodies.append({"prompt": "JSON:", "max_tokens": _ANSWER, "json_schema": {"type": "object"}})
     async with httpx.AsyncClient(base_url=server.url, timeout=3600) as client:
+        large = asyncio.create_task(_send_large(client))
         answers = await asyncio.gather(
             *(client.post("/v1/completions", json=body) for body in bodies), return_exceptions=True
         )
+        await large
     return sum(isinstance(answer, httpx.Response) and answer.is_success for answer in answers)
+
+
+async def _send_large(client: httpx.AsyncClient) -> None:
+    """Send the largest bodies, several at once; each must be refused, and none cut off."""
+    bodies = [
+        b'{"prompt": "' + b"the dog " * (REQUESTS // 64 - 9) + b'"}',
+        b'{"prompt": "' + "\N{FOX FACE}".encode() + b"a" * (REQUESTS // 8 - 999) + b'"}',
+        b'{"prompt": [' + b"[]," * (REQUESTS // 104 - 9) + b"[]]}",
+        b'{"prompt": [' + b"{}," * (REQUESTS // 104 - 9) + b"{}]}",
+        b'{"prompt": [' + b"500," * (REQUESTS // 72 - 9) + b"5]}",
+    ]
+    for _ in range(_LARGE_ROUNDS):
+        answers = await asyncio.gather(
+            *(
+                client.post("/v1/completions", content=body, headers=_JSON)
+                for body in bodies
+                for _ in range(2)
+            )
+        )
+        if unexpected := {answer.status_code for answer in answers} - {400, 503}:
+            raise ServerFailed(f"large bodies were answered by {unexpected}")
 
 
 def print_served(console: Console, found: Sequence[Served]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from models.bundle import REQUESTS
 from server import web
 from server.api import (
     access,
@@ -101,7 +102,8 @@ def create_app(
 def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
     """Put the middleware around the routes, the innermost first."""
     app.add_middleware(OneBundle, deployment=deployment)
-    app.add_middleware(BodyLimit, most=guards.max_body_bytes)
+    room = None if isinstance(deployment.current, ArraysService) else REQUESTS
+    app.add_middleware(BodyLimit, most=guards.max_body_bytes, room=room)
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)
     if guards.cors_origins:

@@ -186,7 +186,9 @@ class LanguageManifest(Manifest):
         """What serving the bundle takes; raises NotABundle for an entry point of no size."""
         if missing := {point.name for point in self.entry_points} - self.footprint.calls.keys():
             raise NotABundle(f"{MANIFEST}.footprint.calls.{min(missing)}: missing field")
-        return language_memory(self.footprint, self.vocab_size, self.caches, self.entry_points)
+        return language_memory(
+            self.footprint, self.vocab_size, self.context, self.caches, self.entry_points
+        )
 
     def with_slots(self, slots: int) -> LanguageManifest:
         """The same bundle, as if it had been baked for fewer slots, at least one."""
@@ -197,6 +199,7 @@ class LanguageManifest(Manifest):
 def language_memory(
     footprint: Footprint,
     vocab_size: int,
+    context: int,
     caches: Sequence[CacheSpec],
     entry_points: Sequence[EntryPoint],
 ) -> Memory:
@@ -209,6 +212,7 @@ def language_memory(
         steps[point.batch] = max(size, steps.get(point.batch, 0))
     return Memory(
         vocab_size=vocab_size,
+        context=context,
         weights=footprint.laid_out + footprint.read,
         slot=sum(cache.bytes for cache in caches),
         block=block_bytes(caches, entry_points),

@@ -1,6 +1,6 @@
 """How much memory serving takes: one arithmetic, for `bake`, `bake inspect` and `serve`.
 
-    needed = process + text + weights + step + slots x slot + prefix cache
+    needed = process + text + requests + weights + step + slots x slot + prefix cache
 
 Counted is what the system cannot take back while a bundle is served. Not counted are pages of
 params.irpa that are read to lay weights out when the program is loaded, and those of which rows are
@@ -19,12 +19,27 @@ from models.bundle.errors import BundleError, NotABundle
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PREFIX_CACHE", "Admitted", "Footprint", "Memory", "TooLittle", "megabytes"]
+__all__ = [
+    "CHARACTERS_A_TOKEN",
+    "PREFIX_CACHE",
+    "REQUESTS",
+    "Admitted",
+    "Footprint",
+    "Memory",
+    "TooLittle",
+    "megabytes",
+]
 
 # Python with the server's libraries and IREE, and what connections and threads take of it.
 PROCESS = 125_000_000
 # Of a vocabulary: the tokenizer takes 330 to 400 bytes a token, what grammars know of it 240.
 TEXT_PER_TOKEN = 640
+# What the bodies of requests may take at once, and what is made of them: see server/api/limits.py.
+REQUESTS = 32_000_000
+# Characters of a text that is tokenized, one at a time, for each token of the context: prose has 4,
+# and much blank space 20. The tokenizer takes 100 bytes a character while it works.
+CHARACTERS_A_TOKEN = 32
+_TOKENIZING = 100
 # The budget of the prefix cache, unless a server is told another.
 PREFIX_CACHE = 256 * 2**20
 
@@ -75,6 +90,7 @@ class Memory:
     """
 
     vocab_size: int
+    context: int
     weights: int
     slot: int
     block: int
@@ -89,6 +105,7 @@ class Memory:
         return (
             ("process", PROCESS),
             ("text", TEXT_PER_TOKEN * self.vocab_size),
+            ("requests", REQUESTS + _TOKENIZING * CHARACTERS_A_TOKEN * self.context),
             ("weights", self.weights),
             ("step", self.step(slots)),
             ("slots", slots * self.slot),

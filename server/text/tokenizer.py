@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from models.bundle import BundleError
+from models.bundle import CHARACTERS_A_TOKEN, BundleError
 from server.errors import TextTooLong
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-# Of a text that is read, for each token of the context: prose has 4, and much blank space 20.
-CHARACTERS_A_TOKEN = 32
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 

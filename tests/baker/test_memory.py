@@ -64,7 +64,7 @@ def test_weights_of_our_own_kernels_are_read_where_they_lie() -> None:
 
 def test_a_slot_is_its_caches_and_a_step_holds_the_logits() -> None:
     program = made(CHOICE)
-    memory = program_memory(program)
+    memory = program_memory(program, CHOICE.context)
     assert memory.slot == sum(4 * spec.rows * spec.width for spec in program.caches)
     assert memory.needed(3) - memory.needed(2) == memory.slot  # both by decode_2
     assert memory.step(4) >= 4 * 4 * TINY.vocab_size
@@ -100,7 +100,7 @@ def test_what_is_updated_in_place_takes_nothing() -> None:
 
 def test_what_fits_is_baked_and_a_byte_less_is_refused_with_advice() -> None:
     program = made(CHOICE)
-    memory = program_memory(program)
+    memory = program_memory(program, CHOICE.context)
     check_fits(program, CHOICE, memory.needed(4), made)
     with pytest.raises(BakeError, match=r"--max-memory: 4 slots of 256 tokens in f32 need") as e:
         check_fits(program, CHOICE, memory.needed(4) - 1, made)
@@ -115,7 +115,7 @@ def test_a_smaller_precision_is_advised_where_weights_are_most_of_it() -> None:
     config = replace(PRESETS["gemma3-270m"], layers=1)
     choice = Defaults(context=64, slots=1, precision="f32", prefill_tokens=(16,))
     program = made(choice, config)
-    limit = program_memory(program).needed(1) - 300_000_000
+    limit = program_memory(program, CHOICE.context).needed(1) - 300_000_000
     with pytest.raises(BakeError, match="what would fit: --precision bf16, --precision int8-g32"):
         check_fits(program, choice, limit, partial(made, config=config))
 

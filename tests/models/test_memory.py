@@ -15,6 +15,7 @@ SIZES = st.integers(0, 10**10)
 MEMORIES = st.builds(
     Memory,
     vocab_size=st.integers(1, 300_000),
+    context=st.integers(1, 200_000),
     weights=SIZES,
     slot=SIZES,
     block=st.integers(1, 10**8),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -10,8 +11,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from starlette.exceptions import HTTPException
 
+from models.bundle import REQUESTS
 from server import logs
+from server.api.limits import BodyLimit
 from server.app import Guards
 from tests.server import fakes
 from tests.server.test_http import LIBRARY, POISON, answer
@@ -159,6 +163,60 @@ def test_a_gigabyte_is_refused_before_it_comes(client: httpx.Client) -> None:
         while part := raw.recv(4096):
             received += part
     assert received.startswith(b"HTTP/1.1 413 ")
+
+
+def send(client: httpx.Client, body: bytes) -> httpx.Response:
+    return client.post("/generate", content=body, headers={"Content-Type": "application/json"})
+
+
+async def post_to(limit: BodyLimit, body: bytes) -> None:
+    """A request at that middleware, whose body comes in two halves."""
+    halves = [body[: len(body) // 2], body[len(body) // 2 :]]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": halves.pop(0), "more_body": bool(halves)}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    await limit({"type": "http", "headers": []}, receive, send)
+
+
+async def refusal(limit: BodyLimit, body: bytes) -> tuple[int, object]:
+    with pytest.raises(HTTPException) as refused:
+        await asyncio.wait_for(post_to(limit, body), 10)
+    return refused.value.status_code, refused.value.headers
+
+
+def test_bodies_count_together_until_they_are_answered() -> None:
+    answering = asyncio.Event()
+
+    async def read(_scope: Any, receive: Any, _send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await answering.wait()
+
+    async def crowd() -> None:
+        limit = BodyLimit(read, most=1000, room=8 * 1000)  # 1000 bytes, or 166 values and theirs
+        assert await refusal(limit, b"[" * 167) == (413, None)
+        for _ in range(2):
+            waiting = [asyncio.create_task(post_to(limit, b" " * size)) for size in (600, 400)]
+            await asyncio.sleep(0)
+            assert await refusal(limit, b" " * 2) == (503, {"Retry-After": "1"})
+            assert await refusal(limit, b"[" * 167) == (413, None)
+            answering.set()
+            await asyncio.gather(*waiting)
+            answering.clear()
+
+    asyncio.run(crowd())
+
+
+def test_a_body_of_too_many_values(open_client: httpx.Client) -> None:
+    for body in (b'{"prompt": [' + b"[]," * 500_000 + b"1]}", padded(REQUESTS // 8 + 1)):
+        headers = {"Content-Type": "application/json"}
+        refused = open_client.post("/generate", content=body, headers=headers)
+        assert refused.status_code == 413
+        assert "it has too many values" in refused.json()["error"]["message"]
 
 
 # Other origins.

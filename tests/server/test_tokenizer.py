@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models
 
+from models.bundle import CHARACTERS_A_TOKEN
 from server.errors import TextTooLong
-from server.text.tokenizer import CHARACTERS_A_TOKEN, BadTokenizer, Tokenizer
+from server.text.tokenizer import BadTokenizer, Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:
