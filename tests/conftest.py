@@ -15,10 +15,17 @@ import pytest
 from hypothesis import settings
 
 from baker.recipe import Order, packaged_weights
+from baker.reference import stored_parameters, traced
 from baker.weights.open import open_weights
+from models.architecture import ARCHITECTURES
+from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
+from models.program import parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from baker.weights.source import WeightSource
 
@@ -56,6 +63,18 @@ def order(out: Path, *, precision: str = "f32", **options: object) -> Order:
 def packaged(model: str) -> WeightSource:
     """The weights of a model that are installed with the extras."""
     return open_weights(packaged_weights(order(Path(), model=model)))
+
+
+def weights_in(bundle: Path) -> dict[str, NDArray[np.float32]]:
+    """The weights of an f32 bundle as files have them: queries, keys and values apart."""
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    config = ARCHITECTURES[manifest.architecture].from_manifest(manifest.config)
+    stored = stored_parameters(traced(manifest).parameters, bundle / PARAMETERS)
+    return {
+        part: values[rows.start : rows.stop]
+        for name, values in stored.items()
+        for part, rows in parts(config, name, len(values)).items()
+    }
 
 
 # A start of prompts that the shared int8-g32 bundle has read.

@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from baker.parameters import locate, write_parameters
 from baker.pipeline import bake
 from baker.recipe import RecipeError
-from baker.reference import program_options, stored_parameters
+from baker.reference import program_options
 from baker.stages import program_text
 from baker.staging import BakeError
 from baker.targets import embedded_elfs
@@ -47,7 +47,7 @@ from models.gemma3 import Gemma3
 from models.program import ProgramOptions
 from server.runtime.cpu import UnsupportedCpu
 from server.runtime.load import open_bundle
-from tests.conftest import OTHER_TARGET, Silent, order, packaged
+from tests.conftest import OTHER_TARGET, Silent, order, packaged, weights_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -88,9 +88,8 @@ _EXECUTABLES = {"x86_64": 62, "aarch64": 183}
 def hugging_face_folder(bundle: Path, folder: Path) -> Path:
     """An f32 bundle's weights as Hugging Face stores them: w for norms, in two shards."""
     folder.mkdir()
-    parameters = stored_parameters(program_of(CONFIG, bundle).parameters, bundle / PARAMETERS)
     shards: list[dict[str, NDArray[np.float32]]] = [{}, {}]
-    for i, (name, values) in enumerate(parameters.items()):
+    for i, (name, values) in enumerate(weights_in(bundle).items()):
         shards[i % 2][f"model.{name}"] = values - 1 if name.endswith("norm.weight") else values
     index: dict[str, str] = {}
     for i, shard in enumerate(shards, start=1):

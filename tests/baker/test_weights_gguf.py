@@ -16,14 +16,12 @@ from gguf import GGMLQuantizationType as Type
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baker.reference import stored_parameters, traced
 from baker.weights import source as weights_source
 from baker.weights.gguf import GgufSource
 from baker.weights.source import BadFile, NoSuchTensor, UnsupportedType, WeightsError
-from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 from models.gemma3 import stored_tensor
 from models.gemma3_config import PRESETS
-from tests.conftest import packaged
+from tests.conftest import packaged, weights_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -260,12 +258,9 @@ def test_an_absent_tensor(path: Path) -> None:
 def test_the_demo_model_is_read_as_the_library_reads_it(bundles: Bundles) -> None:
     """Its values as they lie in a bundle that rounds nothing."""
     source = packaged("gemma3")
-    program = traced(read_manifest_of(bundles["f32"], LanguageManifest))
     read = {
         stored_tensor(PRESETS["gemma3-270m"], name, (), gguf=True).name: values
-        for name, values in stored_parameters(
-            program.parameters, bundles["f32"] / PARAMETERS
-        ).items()
+        for name, values in weights_in(bundles["f32"]).items()
     }
     reader = gguf.GGUFReader(source.files()[0])
     theirs = {key: field.contents() for key, field in reader.fields.items() if "GGUF." not in key}
