@@ -28,7 +28,7 @@ async def _ask_twice(url: str) -> list[httpx.Response]:
         return await asyncio.gather(*(client.post("/generate", json=body) for _ in range(2)))
 
 
-@pytest.mark.parametrize(("precision", "least"), [("bf16", 0.75), ("int8-g32", 0.65)])
+@pytest.mark.parametrize(("precision", "least"), [("bf16", 0.7), ("int8-g32", 0.6)])
 def test_one_slot_is_served_in_what_one_slot_needs(
     bundles: Bundles, precision: str, least: float
 ) -> None:
@@ -48,7 +48,7 @@ def test_one_slot_is_served_in_what_one_slot_needs(
             process.kill()
     assert [answer.status_code for answer in answers] == [200, 200]  # the second one waited
     assert len(slots) == 1
-    # No grammar was asked for, and little was written into the slot: a tenth, and 33 MB.
+    # No grammar was asked for, no body was large, and little was written into the slot: 33 MB.
     assert least * needed < everything - max(0, weights - read) <= needed
     # Others were laid out anew; of their pages only rows of the table are looked up.
     assert weights < read + (bundle / PARAMETERS).stat().st_size / 4
