@@ -225,7 +225,7 @@ def write_plots(folder: Path, models: Sequence[Model], found: Found) -> None:
     median = {model.name: medians(found.rounds[model.name]) for model in models}
     points = [
         Point(
-            name=found.about[model.name].quantisation,
+            name=found.build(model),
             ours=model.ours,
             kl=median[model.name]["kl"],
             speed=median[model.name][DECODE],

@@ -74,11 +74,14 @@ class Found:
     about: dict[str, About]
     rounds: dict[str, Rounds]
 
+    def build(self, model: Model) -> str:
+        """How the model is stored, and computed."""
+        exact = ", exact logits" if model.exact else ""
+        return f"{self.about[model.name].quantisation}{exact}"
+
     def heading(self, model: Model) -> str:
         """The model in a table or a plot."""
-        engine = "Hearth" if model.ours else "llama.cpp"
-        exact = ", exact logits" if model.exact else ""
-        return f"{engine} {self.about[model.name].quantisation}{exact}"
+        return f"{'Hearth' if model.ours else 'llama.cpp'} {self.build(model)}"
 
 
 class BenchmarkError(Exception):
