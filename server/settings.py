@@ -142,7 +142,7 @@ class Settings(BaseSettings):
         "Model",
         "near",
         "near computes those exactly that are near the best one, or that a request's options let "
-        "matter; with int8-g32 the others are coarse, which is a fifth faster. exact: every one.",
+        "matter; with int8-g32 the others are coarse, which is a third faster. exact: every one.",
     )
     max_memory: Size | None = _setting(
         "Model",

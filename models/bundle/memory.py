@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 # Python with the server's libraries and IREE, and what connections and threads take of it.
-PROCESS = 125_000_000
-# Of a vocabulary: the tokenizer takes 330 to 400 bytes a token, what grammars know of it 240.
-TEXT_PER_TOKEN = 640
+PROCESS = 105_000_000
+# Of a vocabulary: the tokenizer takes 260 bytes a token, what grammars know of it 240.
+TEXT_PER_TOKEN = 520
 # What the bodies of requests may take at once, and what is made of them: see server/api/limits.py.
 REQUESTS = 32_000_000
 # Characters of a text that is tokenized, one at a time, for each token of the context: prose has 4,
