@@ -14,20 +14,18 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from baker import inspect as inspection
-from baker import stages
-from baker import verify as verification
-from baker.choice import AUTO, MAX_KL
-from baker.compile import CompileError
-from baker.gru import GruOrder, bake_gru
-from baker.kernels import KernelError
-from baker.pipeline import bake
-from baker.prefix import PrefixError
-from baker.quantize import NotFiniteError
-from baker.recipe import Order, RecipeError, recipes
-from baker.reproduce import changes, reproduce
-from baker.staging import BakeError
-from baker.targets import TARGET_NAMES, TargetError
+from baker.atomic_folder import BakeError
+from baker.checks import inspection, verification
+from baker.checks.reproduction import changes, reproduce
+from baker.compiler.compilation import CompileError
+from baker.compiler.kernel_objects import KernelError
+from baker.compiler.targets import TARGET_NAMES, TargetError
+from baker.parameters.quantization import NotFiniteError
+from baker.pipeline.bake_gru import GruOrder, bake_gru
+from baker.pipeline.bake_language_model import bake
+from baker.pipeline.prompt_prefix import PrefixError
+from baker.pipeline.recipe import Order, RecipeError, recipes
+from baker.precision.auto_precision import AUTO, MAX_KL
 from baker.weights.source import WeightsError
 from models.bundle import BundleError, read_manifest
 from models.config import ConfigError
@@ -37,6 +35,8 @@ from models.program import STORAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from baker.pipeline import stages
 
 _REFUSALS = (
     BakeError, BundleError, CompileError, ConfigError, DslError, KernelError,

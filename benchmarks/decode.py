@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from rich.console import Console
 
-from baker.ab.opening import EXACT_LOGITS
-from baker.ab.passages import shipped_texts
-from baker.ab.report import Report
-from baker.ab.tokens import BundleVocabulary
+from baker.compare.passages import shipped_texts
+from baker.compare.report.summary import Report
+from baker.compare.sides.opening import EXACT_LOGITS
+from baker.compare.sides.side_tokens import BundleVocabulary
 from benchmarks.processes import ServerFailed
 from benchmarks.report import (
     Machine,

@@ -27,9 +27,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from baker.compile import Compilation, CompileError
-from baker.irpa import ArchiveWriter
-from baker.targets import find_target
+from baker.compiler.compilation import Compilation, CompileError
+from baker.compiler.targets import find_target
+from baker.parameters.irpa import ArchiveWriter
 from benchmarks.gru_sides import ANSWER, Model, measure_apart
 from benchmarks.report import look_at_machine, physical_cores, write_json
 from benchmarks.table import Figure, Rounds, print_table

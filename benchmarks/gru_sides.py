@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server.runtime.device import Device, result
+from runtime.device import Device, result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

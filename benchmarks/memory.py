@@ -3,8 +3,8 @@
     python -m benchmarks.memory gemma3-270m-int8-g32 gemma3-270m-bf16 --json memory.json
 
 Each bundle is served with one slot and with all of them, in a control group whose limit is exactly
-what models/bundle/memory.py says. Every slot reads and answers until its context is full, with a
-grammar among the requests, and others send the largest bodies; nothing may be killed. Then with
+what models/bundle/memory_sum.py says. Every slot reads and answers until its context is full, with
+a grammar among the requests, and others send the largest bodies; nothing may be killed. Then with
 80 % of what one slot needs: `serve` must refuse in a sentence. "Measured" is the most resident
 memory, but of pages of params.irpa only as many as are read in every step: the system can take the
 others back. Linux, as root.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.provenance import hearth
+from baker.pipeline.origin import hearth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

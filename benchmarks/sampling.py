@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from models.bundle import LanguageManifest, read_manifest_of
-from server.engine.sampler import Sampler, SamplingOptions
+from server.sampling.sampler import Sampler, SamplingOptions
 from server.text.grammar import Grammar, Grammars
 from server.text.tokenizer import Tokenizer
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from server.engine.constraint import Constraint
+    from server.sampling.constraint import Constraint
 
 VOCABULARY = 262_144
 PROMPT = tuple(range(500)) * 4

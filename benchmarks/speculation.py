@@ -22,11 +22,11 @@ from rich.table import Table
 from benchmarks.report import look_at_machine, physical_cores, write_json
 from benchmarks.table import Figure, print_table
 from models.bundle import TOKENIZER
+from runtime.open_bundle import open_bundle
 from server.engine.engine import Engine
 from server.engine.generation import Request, Token
-from server.engine.lookup import Costs
-from server.engine.sampler import SamplingOptions
-from server.runtime.load import open_bundle
+from server.engine.prompt_lookup import Costs
+from server.sampling.sampler import SamplingOptions
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

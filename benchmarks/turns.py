@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.ab.opening import EXACT_LOGITS
+from baker.compare.sides.opening import EXACT_LOGITS
 from benchmarks.processes import resources, running
 from benchmarks.report import read_bandwidth
 from benchmarks.servers import hearth, llama_server

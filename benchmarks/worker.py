@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.ab.llama import FASTEST, LlamaCpp
-from server.runtime.base import read_prompt
+from baker.compare.sides.llama_cpp import FASTEST, LlamaCpp
+from runtime.interface import read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from server.runtime.base import Reader
+    from runtime.interface import Reader
 
 PROMPTS = (128, 512)  # tokens; measured up to the logits after the last
 DEPTHS = (128, 1024, 1900)  # tokens that have been read when decode is measured
@@ -51,8 +51,8 @@ class About:
 
 def open_hearth(bundle: Path, context: int, threads: int, exact: bool) -> tuple[Reader, About]:
     """Our engine, with the checks that `serve` makes when it loads; the context is the bundle's."""
-    from server.runtime.load import open_bundle
-    from server.served import version
+    from runtime.open_bundle import open_bundle
+    from server.services.bundle_service import version
 
     manifest, runtime = open_bundle(bundle, threads=threads)
     assert manifest.context == context, f"context {manifest.context}, not {context}"

@@ -16,15 +16,15 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from baker.compile import Compilation
-from baker.irpa import ArchiveWriter
-from baker.targets import find_target
+from baker.compiler.compilation import Compilation
+from baker.compiler.targets import find_target
+from baker.parameters.irpa import ArchiveWriter
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from models.dsl.evaluate import evaluate
 from models.dsl.gradient import value_and_grad
 from models.dsl.graph import Graph, Input, Tensor, make_graph
 from models.dsl.stablehlo import module_text
-from server.runtime.device import Device, result
+from runtime.device import Device, result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,37 +15,27 @@ from starlette.middleware.cors import CORSMiddleware
 
 from models.bundle import REQUESTS
 from server import web
-from server.api import (
-    access,
-    chat,
-    completions,
-    embeddings,
-    errors,
-    generate,
-    models,
-    operations,
-    reload,
-    responses,
-    run,
-    status,
-    tokens,
-)
-from server.api.array_bodies import FUNCTION, OUTPUTS
-from server.api.keys import ApiKeys
-from server.api.limits import BodyLimit
-from server.api.service import OneBundle
-from server.array_service import ArraysService
-from server.served import version
+from server.api import http_errors
+from server.api.current_service import OneBundle
+from server.api.middleware import access_log
+from server.api.middleware.api_keys import ApiKeys
+from server.api.middleware.body_limits import BodyLimit
+from server.api.native import generate, run_function, tokens
+from server.api.native.array_bodies import FUNCTION, OUTPUTS
+from server.api.openai import chat, completions, embeddings, model_list, responses
+from server.api.operator import props, reload, status
+from server.services.array_service import ArraysService
+from server.services.bundle_service import version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from server.deployment import Deployment
-    from server.runtime.selftest import Verdict
+    from runtime.self_test import Verdict
+    from server.services.deployment import Deployment
 
 
-_LANGUAGE = (generate, completions, chat, responses, embeddings, models, tokens, operations)
-_ARRAYS = (run,)
+_LANGUAGE = (generate, completions, chat, responses, embeddings, model_list, tokens, props)
+_ARRAYS = (run_function,)
 
 # Open without a key: the probes, and the page, which holds no secret and asks for the key itself.
 OPEN_PATHS = frozenset({"/health", "/health/ready", *web.FILES})
@@ -89,7 +79,7 @@ def create_app(
     app = FastAPI(title="Hearth", version=version(), lifespan=lifespan)
     app.state.deployment = deployment
     app.state.has_keys = bool(guards.api_keys)
-    errors.install(app)
+    http_errors.install(app)
     arrays = isinstance(deployment.current, ArraysService)
     for surface in (*(_ARRAYS if arrays else _LANGUAGE), status, reload):
         app.include_router(surface.router)
@@ -113,6 +103,6 @@ def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
             allow_origins=guards.cors_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=[access.HEADER, "Retry-After", FUNCTION, OUTPUTS],
+            expose_headers=[access_log.HEADER, "Retry-After", FUNCTION, OUTPUTS],
         )
-    app.add_middleware(access.Access, count=deployment.current.metrics.answered)
+    app.add_middleware(access_log.Access, count=deployment.current.metrics.answered)

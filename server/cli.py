@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from models.bundle import ArraysManifest, BundleError, read_manifest
+from runtime.self_test import Verdict
 from server import flags, logs
-from server.array_service import open_array_service
-from server.deployment import Deployment
 from server.engine.prefix_store import CannotStore
-from server.lean import build_models_when_used
-from server.runtime.selftest import Verdict
-from server.served import Served, version
-from server.service import EngineOptions, open_service
-from server.serving import CannotListen, DrainingServer, Tls, bind, url
+from server.process.lazy_models import build_models_when_used
+from server.process.lifecycle import CannotListen, DrainingServer, Tls, bind, url
+from server.services.array_service import open_array_service
+from server.services.bundle_service import Served, version
+from server.services.deployment import Deployment
+from server.services.language_service import EngineOptions, open_service
 from server.settings import (
     BadSettings,
     Loaded,

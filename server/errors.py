@@ -1,4 +1,6 @@
-"""Why a request is not answered. It knows no HTTP: server/api/errors.py maps this tree to statuses.
+"""Why a request is not answered.
+
+It knows no HTTP: server/api/http_errors.py maps this tree to statuses.
 
 ServerError
  +- InvalidRequest         a field of the request is wrong: what came, what was wanted

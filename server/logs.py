@@ -57,7 +57,7 @@ def _moment(record: logging.LogRecord) -> str:
 
 
 class _Text(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO server.api.access: POST /generate status=200 ms=12.1`."""
+    """`2026-01-31T12:00:00.000Z INFO server.app: POST /generate status=200 ms=12.1`."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Self
 
+    from runtime.self_test import Verdict
     from server.engine.state import CacheState, CallsState, EngineState
-    from server.runtime.selftest import Verdict
     from server.text.completion import Ended
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

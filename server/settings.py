@@ -30,8 +30,8 @@ from pydantic_settings import (
 )
 
 from models.bundle import PREFIX_CACHE
+from runtime.self_test import Level
 from server.logs import LogFormat
-from server.runtime.selftest import Level
 
 PREFIX = "HEARTH_"
 KEY_LENGTH = 8  # shorter ones are guessed

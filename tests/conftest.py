@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from baker.recipe import Order, packaged_weights
-from baker.reference import stored_parameters, traced
-from baker.weights.open import open_weights
+from baker.pipeline.recipe import Order, packaged_weights
+from baker.reference.numpy_runtime import stored_parameters, traced
+from baker.weights.open_weights import open_weights
 from models.architecture import ARCHITECTURES
 from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 from models.program import parts

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import yaml
 
-from server.runtime.fake import FakeRuntime
-from server.service import Service
+from runtime.fake import FakeRuntime
+from server.services.language_service import Service
 from server.settings import PREFIX, Settings
 from server.text.tokenizer import Tokenizer
 from tests.server import fakes

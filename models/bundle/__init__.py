@@ -13,11 +13,11 @@ This package knows the standard library only: no arrays, no runtime, no compiler
 file has in its `__all__` are the names of this package.
 """
 
-from models.bundle.arrays import *
-from models.bundle.common import *
-from models.bundle.errors import *
-from models.bundle.files import *
-from models.bundle.language import *
-from models.bundle.memory import *
+from models.bundle.array_manifest import *
+from models.bundle.bundle_errors import *
+from models.bundle.file_records import *
+from models.bundle.language_manifest import *
+from models.bundle.manifest import *
+from models.bundle.memory_sum import *
 from models.bundle.provenance import *
-from models.bundle.reading import *
+from models.bundle.read_manifest import *

@@ -1,6 +1,6 @@
 """Where a bundle came from: what it takes to bake the same bytes again.
 
-It knows what is recorded, and not how it is found out: baker/provenance.py does.
+It knows what is recorded, and not how it is found out: baker/pipeline/origin.py does.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from models.bundle.files import FileRecord
+from models.bundle.file_records import FileRecord
 
 __all__ = [
     "Compiler",

@@ -20,12 +20,12 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from server.engine.sampler import SamplingOptions
-from server.engine.samplers import SAMPLERS
 from server.errors import InvalidRequest
+from server.sampling.chain import SAMPLERS
+from server.sampling.sampler import SamplingOptions
 from server.text.completion import SEEDS, CompletionRequest
 from server.text.grammar import Grammar
-from server.text.sampling import DRY_SEQUENCE_BREAKERS
+from server.text.sampling_text import DRY_SEQUENCE_BREAKERS
 
 _DEFAULT = SamplingOptions()
 _DEPTH = 64  # of JSON in a request

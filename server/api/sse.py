@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 
-from server.api.errors import describe, encode
+from server.api.http_errors import describe, encode
 from server.errors import ServerError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server.engine.constraint import ConstraintFailed
+from runtime.kv_blocks import block_keys
 from server.engine.generation import (
     Embedded,
     EmbedRequest,
@@ -31,21 +31,21 @@ from server.engine.generation import (
     Started,
     Token,
 )
-from server.engine.lookup import Lookup, worth_checking
-from server.engine.sampler import Sampler
+from server.engine.prompt_lookup import Lookup, worth_checking
 from server.engine.scheduler import Scheduler, Work
 from server.engine.state import CacheState, EngineState, SlotState
 from server.errors import Draining, EngineStopped, QueueFull
-from server.runtime.blocks import block_keys
+from server.sampling.constraint import ConstraintFailed
+from server.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from server.engine.lookup import Costs
+    from runtime.interface import Runtime
     from server.engine.prefix_cache import PrefixCache
-    from server.runtime.base import Runtime
+    from server.engine.prompt_lookup import Costs
 
 log = logging.getLogger(__name__)
 

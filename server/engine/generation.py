@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from server.engine.constraint import Constraint
-    from server.engine.sampler import Logprobs, SamplingOptions
+    from server.sampling.constraint import Constraint
+    from server.sampling.sampler import Logprobs, SamplingOptions
 
 
 @dataclass(frozen=True, kw_only=True)

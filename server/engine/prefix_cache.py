@@ -1,6 +1,6 @@
 """Which blocks of KV rows are known, by the prompts that they are the start of.
 
-Blocks and their keys are those of server/runtime/blocks.py. Whoever continues from blocks that were
+Blocks and their keys are those of runtime/kv_blocks.py. Whoever continues from blocks that were
 found here does what they would have done after reading the tokens.
 
 Blocks are opaque bytes. What is too much goes, least recently used first, and of a prompt its end
@@ -18,7 +18,7 @@ from server.engine.state import CacheState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from server.runtime.base import Rows
+    from runtime.interface import Rows
 
 
 class Store(Protocol):

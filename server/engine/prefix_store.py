@@ -28,7 +28,7 @@ import numpy as np
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from server.runtime.base import Rows
+    from runtime.interface import Rows
 
 log = logging.getLogger(__name__)
 

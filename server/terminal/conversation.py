@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from server.api.fields import GenerationFields
     from server.terminal.session import Session
-    from server.text.chat import Message
+    from server.text.chat_template import Message
 
 PROMPT = "> "
 _COMMANDS = "/clear forgets the conversation, /exit leaves; Ctrl-C ends an answer"

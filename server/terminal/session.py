@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from server.service import Service
+    from server.services.language_service import Service
     from server.text.completion import CompletionRequest
 
 

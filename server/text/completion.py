@@ -28,8 +28,8 @@ from server.engine.generation import (
 from server.errors import Draining, GenerationFailed, InvalidRequest, RulesFailed
 from server.text.detokenize import Detokenizer, StopFilter
 from server.text.grammar import Grammars
-from server.text.sampling import DRY_SEQUENCE_BREAKERS, SamplingText
-from server.text.tools import CallFilter
+from server.text.sampling_text import DRY_SEQUENCE_BREAKERS, SamplingText
+from server.text.tool_calls import CallFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from server.engine.engine import Engine
-    from server.engine.sampler import SamplingOptions
+    from server.sampling.sampler import SamplingOptions
     from server.text.grammar import Grammar, Rules
     from server.text.tokenizer import Tokenizer
-    from server.text.tools import CallFormat, ToolCall
+    from server.text.tool_calls import CallFormat, ToolCall
 
 # A random seed is as short as llama-server's, so that every client can send it back.
 SEEDS = 2**32

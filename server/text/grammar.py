@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 import llguidance
 import numpy as np
 
-from server.engine.constraint import ConstraintFailed
 from server.errors import InvalidRequest
+from server.sampling.constraint import ConstraintFailed
 
 if TYPE_CHECKING:
     from collections.abc import Collection

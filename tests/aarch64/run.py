@@ -49,8 +49,8 @@ as the sources stay the same; what is finished leaves only its downloads (250 MB
 """
 # `serve` without its look at the CPU.
 _UNCHECKED = """\
-import server.runtime.load
-server.runtime.load.check_target = lambda target: None
+import runtime.open_bundle
+runtime.open_bundle.check_target = lambda target: None
 from server.cli import main
 main()
 """

@@ -19,15 +19,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baker.parameters import locate, write_parameters
-from baker.pipeline import bake
-from baker.recipe import RecipeError
-from baker.reference import program_options
-from baker.stages import program_text
-from baker.staging import BakeError
-from baker.targets import embedded_elfs
-from baker.tokenizer import special_tokens, tokenizer_json
-from baker.weights.open import open_weights
+from baker.atomic_folder import BakeError
+from baker.compiler.targets import embedded_elfs
+from baker.parameters.parameter_writer import locate, write_parameters
+from baker.pipeline.bake_language_model import bake
+from baker.pipeline.recipe import RecipeError
+from baker.pipeline.stages import program_text
+from baker.reference.numpy_runtime import program_options
+from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
+from baker.weights.open_weights import open_weights
 from examples.train_tiny_gemma import CONFIG as TINY_CONFIG
 from examples.train_tiny_gemma import initial, save
 from models.architecture import ARCHITECTURES
@@ -45,8 +45,8 @@ from models.bundle import (
 from models.config import ConfigError
 from models.gemma3 import Gemma3
 from models.program import ProgramOptions
-from server.runtime.cpu import UnsupportedCpu
-from server.runtime.load import open_bundle
+from runtime.cpu_features import UnsupportedCpu
+from runtime.open_bundle import open_bundle
 from tests.conftest import OTHER_TARGET, Silent, order, packaged, weights_in
 
 if TYPE_CHECKING:

@@ -18,15 +18,15 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import save_file
 
-from baker import inspect
-from baker.arrays import TOLERANCE
+from baker.atomic_folder import BakeError
+from baker.checks import inspection as inspect
+from baker.checks.reproduction import changes, compare, reproduce
+from baker.checks.verification import verify
 from baker.cli import app
-from baker.gru import GruOrder, bake_gru
-from baker.provenance import source_records
-from baker.reproduce import changes, compare, reproduce
-from baker.staging import BakeError
-from baker.targets import embedded_elfs
-from baker.verify import verify
+from baker.compiler.targets import embedded_elfs
+from baker.pipeline.bake_arrays import TOLERANCE
+from baker.pipeline.bake_gru import GruOrder, bake_gru
+from baker.pipeline.origin import source_records
 from baker.weights.source import BadFile, NoWeights, UnsupportedType
 from models.bundle import (
     GOLDEN,
@@ -40,8 +40,8 @@ from models.bundle import (
     write_manifest,
 )
 from models.config import ConfigError
-from server.runtime.cpu import UnsupportedCpu
-from server.runtime.load import open_arrays
+from runtime.cpu_features import UnsupportedCpu
+from runtime.open_bundle import open_arrays
 from tests.conftest import Silent
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def test_an_interrupted_bake_leaves_nothing(file: Path, tmp_path: Path, at: str)
 def test_a_program_that_is_not_the_model_is_not_put_in_place(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baker.arrays.TOLERANCE", 0.0)
+    monkeypatch.setattr("baker.pipeline.bake_arrays.TOLERANCE", 0.0)
     with pytest.raises(BakeError, match=r"the compiled program is not the model: .* differs by"):
         bake_gru(order(file, tmp_path / "gru"), Silent())
     assert not list(tmp_path.iterdir())
@@ -349,7 +349,7 @@ def test_options_of_language_models_are_not_there() -> None:
 def command(name: str, *arguments: object, env: dict[str, str] | None = None) -> list[Any]:
     code = {
         "serve": "from server.cli import main; main()",
-        "generate": "from server.terminal.cli import generate; generate()",
+        "generate": "from server.terminal.commands import generate; generate()",
     }[name]
     environment = {"PATH": "", "PYTHONPATH": ".", "NO_COLOR": "1", "COLUMNS": "200", **(env or {})}
     return [[sys.executable, "-c", code, *map(str, arguments)], environment]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from baker.irpa import ArchiveWriter, BadArchive, UnknownEntry, WrongLength, open_archive
+from baker.parameters.irpa import ArchiveWriter, BadArchive, UnknownEntry, WrongLength, open_archive
 
 Arrays = dict[str, NDArray[np.uint8]]
 
@@ -143,8 +143,8 @@ STREAM_A_TABLE = """
 import re, sys
 from pathlib import Path
 import numpy as np
-from baker.irpa import ArchiveWriter
-from baker.quantize import to_bf16
+from baker.parameters.irpa import ArchiveWriter
+from baker.parameters.quantization import to_bf16
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) << 10

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.compile import Compilation
-from baker.memory import footprint
-from baker.targets import find_target
+from baker.compiler.compilation import Compilation
+from baker.compiler.targets import find_target
+from baker.pipeline.memory_plan import footprint
 from models import gemma3
 from models.dsl.stablehlo import module_text
 from models.gemma3_config import PRESETS

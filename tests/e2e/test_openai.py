@@ -10,7 +10,7 @@ import numpy as np
 import openai
 import pytest
 
-from server.service import open_service
+from server.services.language_service import open_service
 from tests.server.openai_servers import client_of
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runtime.open_bundle import open_bundle
 from server.engine.engine import Engine
 from server.engine.generation import Event, Finished, Generation, Request, Started, Token
 from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
-from server.engine.sampler import SamplingOptions
-from server.runtime.load import open_bundle
+from server.sampling.sampler import SamplingOptions
 
 if TYPE_CHECKING:
-    from server.runtime.iree import IreeRuntime
+    from runtime.language_model import IreeRuntime
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow

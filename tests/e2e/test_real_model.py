@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.reference import program_options, stored_parameters
+from baker.reference.numpy_runtime import program_options, stored_parameters
 from models import gemma3
 from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 from models.decoder import KVCache
@@ -20,8 +20,8 @@ from models.dsl.functions import LOGIT_MARGIN
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
 from models.gemma3_config import Config
-from server.runtime.base import read_prompt
-from server.runtime.load import open_bundle
+from runtime.interface import read_prompt
+from runtime.open_bundle import open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from models.dsl.graph import Tensor
-    from server.runtime.iree import IreeRuntime
+    from runtime.language_model import IreeRuntime
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow

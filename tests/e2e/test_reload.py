@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from models.bundle import VMFB
-from tests.server.test_signals import wait_for_reload
+from tests.server.process.test_signals import wait_for_reload
 
 if TYPE_CHECKING:
     from pathlib import Path

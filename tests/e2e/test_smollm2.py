@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from baker.ab.recording import read_recording
-from baker.ab.report import summarize
-from baker.reference import open_reference
+from baker.compare.report.summary import summarize
+from baker.compare.sides.recording import read_recording
+from baker.reference.numpy_runtime import open_reference
 from models.bundle import CHAT_TEMPLATE, TOKENIZER, LanguageManifest, read_manifest_of
-from server.runtime.base import read_prompt
-from server.runtime.load import open_bundle
-from server.service import open_service
-from tests.baker.test_ab_real_model import against
+from runtime.interface import read_prompt
+from runtime.open_bundle import open_bundle
+from server.services.language_service import open_service
+from tests.baker.compare.test_compare_real_model import against
 from tests.server.openai_servers import client_of
 
 if TYPE_CHECKING:
-    from server.runtime.iree import IreeRuntime
+    from runtime.language_model import IreeRuntime
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from baker.gru import GruOrder, bake_gru
+from baker.pipeline.bake_gru import GruOrder, bake_gru
 from examples import training
 from examples.train_gru import STEPS, main, signals
 from models.bundle import ArraysManifest, read_manifest_of
-from server.runtime.arrays import ArraysRuntime
+from runtime.array_functions import ArraysRuntime
 from tests.conftest import Silent
 
 if TYPE_CHECKING:

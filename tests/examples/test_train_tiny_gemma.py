@@ -9,7 +9,7 @@ import pytest
 from matplotlib.image import imread
 from tokenizers import Tokenizer
 
-from baker.pipeline import bake
+from baker.pipeline.bake_language_model import bake
 from examples import training
 from examples.train_tiny_gemma import (
     CONFIG,
@@ -21,8 +21,8 @@ from examples.train_tiny_gemma import (
     tokenizer,
 )
 from models.gemma3_config import from_hugging_face
-from server.runtime.base import read_prompt
-from server.runtime.load import open_bundle
+from runtime.interface import read_prompt
+from runtime.open_bundle import open_bundle
 from tests.conftest import Silent, order
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from server.text import sandbox
+from server.text import template_sandbox as sandbox
 from tests.fuzz.bundles import BUNDLES
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.weights import WEIGHTS

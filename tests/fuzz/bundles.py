@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 
-from baker import inspect as inspection
-from baker.ab.recording import RecordingError, read_recording, write_recording
-from baker.irpa import ArchiveWriter, BadArchive, open_archive
+from baker.checks import inspection
+from baker.compare.sides.recording import RecordingError, read_recording, write_recording
+from baker.parameters.irpa import ArchiveWriter, BadArchive, open_archive
 from models.bundle import (
     MANIFEST,
     BundleError,
@@ -25,13 +25,13 @@ from models.bundle import (
     verify_files,
     write_manifest,
 )
+from runtime.kv_blocks import read_blocks, write_blocks
 from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest
-from server.runtime.blocks import read_blocks, write_blocks
 from server.settings import BadSettings, as_toml, load, read_keys
-from server.text.chat import ChatTemplate
+from server.text.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
-from tests.baker.test_ab_recording import small
+from tests.baker.compare.test_compare_recording import small
 from tests.fuzz.mutations import damaged_bytes, damaged_json, damaged_toml, hostile_template
 from tests.fuzz.reader import Reader, in_json, written
 from tests.models.test_bundle import ARRAYS, EXAMPLE

@@ -16,16 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baker.ab.recording import RecordingError, read_recording
-from baker.irpa import ArchiveWriter, BadArchive, open_archive
-from baker.reference import open_reference, stored_parameters
+from baker.compare.sides.recording import RecordingError, read_recording
+from baker.parameters.irpa import ArchiveWriter, BadArchive, open_archive
+from baker.reference.numpy_runtime import open_reference, stored_parameters
 from baker.weights.safetensors import read_json
 from baker.weights.source import BadFile
 from models.bundle import Corrupt, FileRecord, NotABundle, read_manifest, verify_files
 from models.config import ConfigError
 from models.dsl.types import DType, TensorType
 from server.engine.prefix_store import PrefixStore
-from server.text import sandbox
+from server.text import template_sandbox as sandbox
 from tests.fuzz.bundles import BUNDLE, BUNDLES, KEY, stored_block
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.weights import WEIGHTS

@@ -11,14 +11,14 @@ import gguf
 import numpy as np
 from safetensors.numpy import save
 
-from baker.tokenizer import chat_template, special_tokens, tokenizer_json
-from baker.vocabulary import convert, specials
+from baker.tokenizer.gguf_vocabulary import convert, specials
+from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from baker.weights.gguf import GgufSource
 from baker.weights.safetensors import SafetensorsFile, SafetensorsSource, read_json
 from baker.weights.source import WeightsError
 from models.architecture import ARCHITECTURES
 from models.config import ConfigError
-from tests.baker.test_vocabulary import METADATA
+from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 from tests.fuzz.reader import Reader, in_json, written
 from tests.models.test_gemma3_config import HF_1B_NEW, HF_4B, HF_270M

@@ -8,8 +8,8 @@ import iree.runtime as rt
 import ml_dtypes
 import numpy as np
 
-from baker.compile import Compilation
-from baker.targets import find_target
+from baker.compiler.compilation import Compilation
+from baker.compiler.targets import find_target
 from models.dsl.stablehlo import kernels, module_text
 
 if TYPE_CHECKING:

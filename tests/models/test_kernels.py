@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.kernels import FLAGS, PACKAGE, build, instructions
-from baker.targets import TARGET_NAMES, find_target
+from baker.compiler.kernel_objects import FLAGS, PACKAGE, build, instructions
+from baker.compiler.targets import TARGET_NAMES, find_target
 from models import dsl
 from models.dsl import grouped
 from models.dsl.ops import REGISTRY, linear_grouped, linear_upper
 from models.dsl.types import DType, TensorType
-from server.runtime.cpu import cpu_features
+from runtime.cpu_features import cpu_features
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.parameters import half_after_half
+from baker.parameters.parameter_writer import half_after_half
 from models import llama
 from models.dsl.types import DType
 from models.llama_config import PRESETS, Config

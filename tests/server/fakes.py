@@ -26,13 +26,13 @@ from models.bundle import (
     SpecialTokens,
     Target,
 )
+from runtime.fake import FakeRuntime
+from runtime.interface import read_prompt
 from server.app import Guards, create_app
-from server.deployment import Deployment
-from server.runtime.base import read_prompt
-from server.runtime.fake import FakeRuntime
-from server.service import EngineOptions, Service
-from server.serving import DrainingServer, bind, url
-from server.text.chat import ChatTemplate
+from server.process.lifecycle import DrainingServer, bind, url
+from server.services.deployment import Deployment
+from server.services.language_service import EngineOptions, Service
+from server.text.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.types import ASGIApp
 
-    from server.served import Served
-    from server.service import Speculation
+    from server.services.bundle_service import Served
+    from server.services.language_service import Speculation
 
 # Where the bundles come from that no weights were baked into.
 NOWHERE = Provenance(

@@ -16,14 +16,14 @@ from models.bundle import (
     OutputSpec,
     Target,
 )
-from server.array_service import ArraysService
-from server.runtime.examples import Example
+from runtime.golden_arrays import Example
+from server.services.array_service import ArraysService
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from server.runtime.arrays import Arrays
+    from runtime.array_functions import Arrays
 
     Array = NDArray[np.float32]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import tokenizers
 
-    from server.service import Service
+    from server.services.language_service import Service
 
 LIBRARY = fakes.gemma_like(special=(*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL))
 TOKENIZER = Tokenizer(LIBRARY, bos=fakes.BOS)

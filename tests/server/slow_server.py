@@ -10,11 +10,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from server.app import create_app
-from server.serving import DrainingServer, bind, url
+from server.process.lifecycle import DrainingServer, bind, url
 from tests.server import fakes
 
 if TYPE_CHECKING:
-    from server.runtime.selftest import Verdict
+    from runtime.self_test import Verdict
 
 
 def main() -> None:

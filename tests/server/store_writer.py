@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from server.engine.prefix_store import PrefixStore
-from tests.server.test_prefix_store import BUNDLE, block
+from tests.server.engine.test_prefix_store import BUNDLE, block
 
 
 def main() -> None:

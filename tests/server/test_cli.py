@@ -29,7 +29,7 @@ from models.bundle import (
     record_file,
     write_manifest,
 )
-from server.served import version
+from server.services.bundle_service import version
 from tests.server import tiny
 
 PROMPT = (1, 2, 3, 4, 5)

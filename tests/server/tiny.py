@@ -30,7 +30,7 @@ from models.bundle import (
     record_file,
     write_manifest,
 )
-from server.runtime.cpu import this_machine
+from runtime.cpu_features import this_machine
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:

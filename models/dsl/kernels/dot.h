@@ -66,7 +66,7 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 }
 #endif
 
-// For the baker, which reads it in the object (baker/kernels.py).
+// For the baker, which reads it in the object (baker/compiler/kernel_objects.py).
 static const char dot_name[] __attribute__((used)) = "hearth dot: " DOT_NAME;
 
 #endif

@@ -16,7 +16,7 @@ from tests.server.web.doorman import Doorman, Refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.service import Service
+    from server.services.language_service import Service
     from tests.server.web.browser import Page
 
 CHAT = "/v1/chat/completions"

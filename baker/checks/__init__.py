@@ -1,0 +1,1 @@
+"""Look at a finished bundle, verify it, or bake it again."""

@@ -1,0 +1,173 @@
+"""Baking a bundle again, from its provenance, and comparing the two byte for byte.
+
+It knows what a provenance says and who bakes from it; how is pipeline.py's and gru.py's business.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from baker.atomic_folder import BakeError
+from baker.compiler.compilation import compiler_for
+from baker.compiler.targets import find_target
+from baker.pipeline.bake_gru import GruOrder, bake_gru
+from baker.pipeline.bake_language_model import bake
+from baker.pipeline.origin import hearth, source_records, tools
+from baker.pipeline.recipe import Order, packaged_weights, recipes
+from baker.weights.open_weights import open_weights
+from models.bundle import MANIFEST, PREFIX_TEXT, read_manifest, write_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from baker.pipeline.stages import Progress
+    from models.bundle import Compiler, FileRecord, Hearth, Manifest, Provenance
+
+_BLOCK = 1 << 20
+_GRU = "gru"
+_LANGUAGE_OPTIONS = {"precision": str, "context": int, "slots": int, "target": str}
+_LANGUAGE_MAY_HAVE = {"max_memory": int, "max_kl": float}
+_GRU_OPTIONS = {"steps": int, "batch": int, "form": str, "batch_first": bool, "target": str}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The first byte, from 0, in which a file differs; None where one of the two is missing."""
+
+    file: str
+    byte: int | None
+
+    @property
+    def message(self) -> str:
+        """The difference as a sentence."""
+        if self.byte is None:
+            return f"{self.file} is in one of the two alone"
+        return f"{self.file} differs, first at byte {self.byte:,}"
+
+
+def reproduce(bundle: Path, weights: Path | None, progress: Progress) -> list[Difference]:
+    """Bake a bundle again in a temporary place; where the two differ, the manifest last.
+
+    `weights` None takes those of the package that the bundle was baked from. Raises BakeError for
+    weights that are not those of the provenance, BundleError, and what `bake` and `bake_gru` do.
+    """
+    manifest = read_manifest(bundle)
+    origin = manifest.provenance
+    prefix = bundle / PREFIX_TEXT if "prefix" in origin.options else None
+    with tempfile.TemporaryDirectory(prefix="hearth-") as folder:
+        out = Path(folder) / "bundle"
+        if origin.model == _GRU:
+            order = _gru_order(origin, weights, out)
+            check_sources(origin, [order.weights])
+            bake_gru(order, progress)
+        else:
+            wanted = _language_order(origin, weights, prefix, out)
+            check_sources(origin, open_weights(weights or packaged_weights(wanted)).files())
+            bake(wanted, progress)
+        made = read_manifest(out)
+        # The same bytes, whatever they are called here and whichever package holds them.
+        same = replace(made.provenance, sources=origin.sources)
+        write_manifest(out, replace(made, provenance=same))
+        return list(compare(bundle, out))
+
+
+def changes(manifest: Manifest) -> Iterator[str]:
+    """What has a say in the bytes and is not as it was when the bundle was baked, a line each."""
+    origin = manifest.provenance
+    target = find_target(manifest.target.name)
+    then = _makers(origin.hearth, origin.compiler, origin.tools)
+    now = _makers(hearth(), compiler_for(target), tools(origin.kernels))
+    for name in {**then, **now}:
+        was, is_ = then.get(name, "absent"), now.get(name, "absent")
+        if was != is_:
+            yield f"{name}: {was} when it was baked, {is_} here"
+    if target != manifest.target:
+        yield "target: `host` was another CPU when it was baked: its program cannot be had here"
+    if origin.hearth.modified:
+        yield "hearth: it was modified when it baked: its revision does not say all of it"
+
+
+def compare(bundle: Path, other: Path) -> Iterator[Difference]:
+    """The files in which two bundles differ, the manifests last: they have the others' digests."""
+    names = {path.name for folder in (bundle, other) for path in folder.iterdir()}
+    for name in sorted(names, key=lambda name: (name == MANIFEST, name)):
+        pair = bundle / name, other / name
+        if not all(path.is_file() for path in pair):
+            yield Difference(file=name, byte=None)
+        elif (byte := _first_difference(*pair)) is not None:
+            yield Difference(file=name, byte=byte)
+
+
+def _first_difference(one: Path, other: Path) -> int | None:
+    """The first byte in which two files differ, which may be the end of one; None if none."""
+    with one.open("rb") as left, other.open("rb") as right:
+        start = 0
+        while True:
+            pair = left.read(_BLOCK), right.read(_BLOCK)
+            if pair[0] != pair[1]:
+                unequal = (i for i, (a, b) in enumerate(zip(*pair, strict=False)) if a != b)
+                return start + next(unequal, min(map(len, pair)))
+            if not pair[0]:
+                return None
+            start += len(pair[0])
+
+
+def _makers(hearth: Hearth, compiler: Compiler, tools: Mapping[str, str]) -> dict[str, str]:
+    return {
+        compiler.name: compiler.version,
+        "hearth": hearth.text,
+        **tools,
+        "the compiler's flags": " ".join(compiler.flags),
+    }
+
+
+def check_sources(origin: Provenance, paths: Iterable[Path]) -> None:
+    """Raise BakeError unless the files are those of the provenance, by their digests."""
+    found = source_records(paths, package=None)
+    for wanted, file in zip_longest(origin.sources, found):
+        if wanted is None or file is None or wanted.sha256 != file.sha256:
+            raise BakeError(
+                f"the weights are not those that were baked: wanted {_file(wanted)}, got "
+                f"{_file(file)}: give --weights PATH"
+            )
+
+
+def _file(record: FileRecord | None) -> str:
+    return "no more" if record is None else f"{record.name} (sha256 {record.sha256[:16]})"
+
+
+def _language_order(
+    origin: Provenance, weights: Path | None, prefix: Path | None, out: Path
+) -> Order:
+    if origin.model not in recipes():
+        raise BakeError(f"this version of Hearth has no {origin.model!r:.80} to bake")
+    if weights is None and not all(source.package for source in origin.sources):
+        raise BakeError(f"the bundle was baked from {_names(origin)}: give --weights PATH")
+    given = {name: kind for name, kind in _LANGUAGE_MAY_HAVE.items() if name in origin.options}
+    options = _checked(origin, _LANGUAGE_OPTIONS | given)
+    return Order(model=origin.model, weights=weights, size=None, prefix=prefix, out=out, **options)
+
+
+def _gru_order(origin: Provenance, weights: Path | None, out: Path) -> GruOrder:
+    if weights is None:
+        raise BakeError(f"the bundle was baked from {_names(origin)}: give --weights PATH")
+    return GruOrder(weights=weights, out=out, **_checked(origin, _GRU_OPTIONS))
+
+
+def _names(origin: Provenance) -> str:
+    return ", ".join(f"{source.name} ({source.bytes:,} bytes)" for source in origin.sources)
+
+
+def _checked(origin: Provenance, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """The options of a provenance but for the prefix; raises BakeError unless they are these."""
+    for name, kind in kinds.items():
+        if type(origin.options.get(name)) is not kind:
+            raise BakeError(
+                f"{MANIFEST}: the option {name} is {origin.options.get(name)!r:.80}, "
+                f"wanted {kind.__name__}"
+            )
+    return {name: origin.options[name] for name in kinds}

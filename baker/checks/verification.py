@@ -1,0 +1,86 @@
+"""Whether a bundle still is what was baked, and whether this machine would bake it again.
+
+It checks what can be checked here, and says what that was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from baker.atomic_folder import BakeError
+from baker.checks.reproduction import changes, check_sources
+from baker.compiler.targets import check_program, runs_here
+from baker.pipeline.recipe import recipes
+from baker.pipeline.stages import program_text
+from baker.reference.numpy_runtime import traced
+from baker.weights.open_weights import open_weights
+from baker.weights.source import WeightsError
+from models.bundle import VMFB, ArraysManifest, read_manifest, verify_files
+from models.gru import GruConfig, program
+from runtime.golden_arrays import read_examples
+from runtime.open_bundle import open_arrays, open_bundle
+from runtime.self_test import self_test, self_test_arrays
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from models.bundle import AnyManifest, Provenance
+    from runtime.self_test import Verdict
+
+
+def verify(bundle: Path, console: Console) -> bool:
+    """Check digests, the program's machine, the graph and, where it can run, golden values.
+
+    Prints what was checked; whether all is well. That the graph or a tool is another one now is
+    said, and is no fault of the bundle. Raises BundleError or TargetError.
+    """
+    manifest = read_manifest(bundle)
+    verify_files(bundle, manifest)
+    console.print(f"digests: {1 + len(manifest.files)} files are what was baked")
+    check_program((bundle / VMFB).read_bytes(), manifest.target)
+    console.print(f"program: for {manifest.target.triple}")
+    console.print(f"graph: {_graph(manifest)}")
+    console.print(f"sources: {_sources(manifest.provenance)}", markup=False)
+    for change in changes(manifest):
+        console.print(f"changed: {change}", markup=False)
+    if not runs_here(manifest.target):
+        console.print("golden values: not checked, this machine cannot run the program")
+        return True
+    verdict = _self_test(bundle, manifest)
+    console.print(f"golden values: {verdict.message}")
+    return verdict.passed
+
+
+def _graph(manifest: AnyManifest) -> str:
+    """Whether the model, traced again, gives the graph that was compiled."""
+    if isinstance(manifest, ArraysManifest):
+        graphs = program(GruConfig(**manifest.config)).graphs
+    else:
+        graphs = traced(manifest).graphs
+    if hashlib.sha256(program_text(graphs)).hexdigest() == manifest.provenance.graph:
+        return "traced again, the same"
+    return "this version of Hearth traces another one"
+
+
+def _sources(origin: Provenance) -> str:
+    """Whether the weights that are installed are those that were baked."""
+    weights = [recipe.weights for recipe in recipes().get(origin.model, ()) if recipe.weights]
+    if not weights or not all(source.package for source in origin.sources):
+        return "not checked, they are in no package: see bake reproduce --weights"
+    try:
+        check_sources(origin, open_weights(weights[0]).files())
+    except (BakeError, WeightsError) as error:
+        return f"not checked: {error}"
+    return f"{len(origin.sources)} files of {origin.sources[0].package} are what was baked"
+
+
+def _self_test(bundle: Path, manifest: AnyManifest) -> Verdict:
+    if isinstance(manifest, ArraysManifest):
+        _, functions = open_arrays(bundle, threads=None)
+        examples = read_examples(bundle, manifest)
+        return self_test_arrays(functions, examples, manifest.tolerance)
+    _, runtime = open_bundle(bundle, threads=None)
+    return self_test(runtime, manifest.golden, manifest.tolerance)

@@ -1,0 +1,251 @@
+"""A comparison from two names to a report, and a recording from one: the order of the work.
+
+Knows sides, passages and who tokenizes; it prints nothing and writes no file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from baker.compare.passages import (
+    answer_passage,
+    default_prompts,
+    read_texts,
+    recorded_passages,
+    shipped_texts,
+    text_passage,
+)
+from baker.compare.report.summary import build_report
+from baker.compare.sides.opening import Opening, is_endpoint, opened, vocabulary_of
+from baker.compare.sides.recording import Best, Case, Recording, RecordingError
+from baker.compare.sides.side import RecordedSide, SideError, greedy_answer
+from baker.compare.sides.side_tokens import BundleVocabulary
+from baker.compare.trial import compare
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from baker.compare.passages import Passage
+    from baker.compare.report.summary import Report
+    from baker.compare.sides.prediction import Prediction
+    from baker.compare.sides.side import Side
+    from baker.compare.sides.side_tokens import Vocabulary
+    from baker.pipeline.stages import Progress
+
+# Positions that llama.cpp makes room for, if no text asks for more.
+_ROOM = 4096
+# Candidates that a recording keeps.
+_TOP = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What both sides read.
+
+    texts      files; without any the shipped ones
+    positions  the most tokens of each text
+    answers    tokens of each answer; 0 for none
+    tokenizer  a bundle whose vocabulary is taken where neither side has one
+    top        candidates that an endpoint is asked for
+    threads    for models in this process; None for every CPU that we may use
+    """
+
+    texts: tuple[Path, ...]
+    positions: int | None
+    answers: int
+    tokenizer: Path | None
+    top: int
+    threads: int | None
+
+
+def compare_sides(a_name: str, b_name: str, order: Order, progress: Progress) -> Report:
+    """Compare B with A; raises the errors of `opened`, of what is read, and SideError."""
+    with contextlib.ExitStack() as stack:
+        with progress.stage("open both sides"):
+            a, b = _open_both(a_name, b_name, order, stack)
+        _check_vocabularies(a, b)
+        vocabulary = _given(order) or a.vocabulary or b.vocabulary
+        passages, notes = _passages(a, b, order, vocabulary, progress)
+        with progress.stage("compare", sum(passage.places for passage in passages)) as advance:
+            trial = compare(a, b, passages, lambda: advance(1))
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return build_report(a, b, trial, vocabulary, notes, made=now, hearth=version("hearth"))
+
+
+def record_side(name: str, order: Order, progress: Progress) -> Recording:
+    """Record a side's greedy answers to the default prompts; raises as compare_sides."""
+    with contextlib.ExitStack() as stack:
+        with progress.stage("open"):
+            known = _given(order) or vocabulary_of(name)
+            side = stack.enter_context(_opened("A", name, known, order))
+        vocabulary = _needed(known or side.vocabulary)
+        prompts, notes = _prompts(vocabulary, side.context, order.answers)
+        with progress.stage("record", len(prompts) * order.answers) as advance:
+            cases = []
+            for case_name, prompt_ids in prompts.items():
+                best = []
+                for prediction in greedy_answer(side, prompt_ids, order.answers):
+                    best.append(_best(prediction))
+                    advance(1)
+                cases.append(_case(case_name, prompt_ids, best, vocabulary))
+    meta = {"model": name, "kind": side.about.kind, **side.about.details}
+    meta |= {"top5": "per generated token: [token id, natural-log probability], best first"}
+    if notes:
+        meta["left out"] = " ".join(notes)
+    return Recording(meta=meta, cases=tuple(cases))
+
+
+def _best(prediction: Prediction) -> Best:
+    tokens = [token for token in prediction.best(_TOP) if token >= 0]
+    logprobs = [prediction.logprob(token) for token in tokens]
+    return Best(
+        token_ids=tuple(tokens), logprobs=tuple(value for value in logprobs if value is not None)
+    )
+
+
+def _case(
+    name: str, prompt_ids: tuple[int, ...], best: Sequence[Best], vocabulary: Vocabulary
+) -> Case:
+    greedy_ids = tuple(row.token_ids[0] for row in best)
+    return Case(
+        name=name,
+        prompt=default_prompts()[name],
+        prompt_ids=prompt_ids,
+        greedy_ids=greedy_ids,
+        text=vocabulary.detokenize(greedy_ids),
+        best=tuple(best),
+    )
+
+
+def _opened(
+    letter: str, name: str, vocabulary: Vocabulary | None, order: Order
+) -> contextlib.AbstractContextManager[Side]:
+    """A side by its name; an endpoint's key is in OPENAI_API_KEY_A, _B, or OPENAI_API_KEY."""
+    environment = os.environ
+    key = environment.get(f"OPENAI_API_KEY_{letter}", environment.get("OPENAI_API_KEY"))
+    room = max(_ROOM, order.positions or 0)
+    opening = Opening(
+        threads=order.threads, longest=room, top=order.top, vocabulary=vocabulary, key=key
+    )
+    return opened(name, opening)
+
+
+def _open_both(
+    a_name: str, b_name: str, order: Order, stack: contextlib.ExitStack
+) -> tuple[Side, Side]:
+    """An endpoint is opened last, as it reads its tokens with the other side's vocabulary."""
+    known = _given(order) or vocabulary_of(a_name) or vocabulary_of(b_name)
+    a_first = not is_endpoint(a_name)
+    names = [("A", a_name), ("B", b_name)]
+    sides: dict[str, Side] = {}
+    for letter, name in names if a_first else reversed(names):
+        sides[letter] = stack.enter_context(_opened(letter, name, known, order))
+        known = known or sides[letter].vocabulary
+    return sides["A"], sides["B"]
+
+
+def _given(order: Order) -> Vocabulary | None:
+    return None if order.tokenizer is None else BundleVocabulary.of(order.tokenizer)
+
+
+def _needed(vocabulary: Vocabulary | None) -> Vocabulary:
+    if vocabulary is None:
+        raise SideError("no side can tokenize a text: give a vocabulary by --tokenizer BUNDLE")
+    return vocabulary
+
+
+def _check_vocabularies(a: Side, b: Side) -> None:
+    """Raise SideError if the two cannot be models of one vocabulary."""
+    if a.vocab_size is not None and b.vocab_size is not None and a.vocab_size != b.vocab_size:
+        raise SideError(
+            f"A has {a.vocab_size} tokens and B has {b.vocab_size}: they have no vocabulary in "
+            "common, so their predictions cannot be compared"
+        )
+
+
+def _passages(
+    a: Side, b: Side, order: Order, vocabulary: Vocabulary | None, progress: Progress
+) -> tuple[list[Passage], list[str]]:
+    """What is read, and notes of what is left out."""
+    contexts = [side.context for side in (a, b) if side.context is not None]
+    context = min(contexts, default=None)
+    for side in (a, b):
+        if isinstance(side, RecordedSide):
+            return _recorded(side, order, context, (a, b)), []
+    known = _needed(vocabulary)
+    passages, notes = _texts(a, b, order, known, context)
+    if not order.answers:
+        return passages, notes
+    prompts, left_out = _prompts(known, context, order.answers)
+    with progress.stage("let A answer", len(prompts) * order.answers) as advance:
+        for name, prompt_ids in prompts.items():
+            answer = []
+            for prediction in greedy_answer(a, prompt_ids, order.answers):
+                answer.append(prediction.greedy)
+                advance(1)
+            passages.append(answer_passage(name, prompt_ids, tuple(answer)))
+    return passages, notes + left_out
+
+
+def _recorded(
+    side: RecordedSide, order: Order, context: int | None, sides: tuple[Side, Side]
+) -> list[Passage]:
+    if order.texts:
+        raise SideError(f"{side.about.name} has recorded answers only: leave --text out")
+    passages = list(recorded_passages(side.recording))
+    known = [side.vocab_size for side in sides if side.vocab_size is not None]
+    for passage in passages:
+        if context is not None and len(passage.token_ids) - 1 > context:
+            needed = len(passage.token_ids) - 1
+            raise RecordingError(
+                f"{passage.name} takes {needed} positions and the other side has {context}: "
+                f"bake it with `--context {needed}` or more"
+            )
+        largest = max(passage.token_ids)
+        if known and largest >= min(known):
+            raise RecordingError(
+                f"{passage.name} has token {largest} and the other side knows {min(known)}: "
+                "it was recorded with another model"
+            )
+    return passages
+
+
+def _texts(
+    a: Side, b: Side, order: Order, vocabulary: Vocabulary, context: int | None
+) -> tuple[list[Passage], list[str]]:
+    texts = read_texts(order.texts) if order.texts else shipped_texts()
+    limits = [limit for limit in (order.positions, context) if limit is not None]
+    passages, notes = [], []
+    for name, text in texts.items():
+        passage = text_passage(name, text, vocabulary, min(limits, default=None))
+        whole = len(vocabulary.tokenize(text))
+        if whole > len(passage.token_ids):
+            notes.append(
+                f"Of {name} the first {len(passage.token_ids)} of {whole} tokens are read."
+            )
+        readings = {s.vocabulary.tokenize(text) for s in (a, b) if s.vocabulary is not None}
+        if len(readings) > 1:
+            notes.append(f"A and B make different tokens of {name}: both read A's.")
+        passages.append(passage)
+    return passages, notes
+
+
+def _prompts(
+    vocabulary: Vocabulary, context: int | None, steps: int
+) -> tuple[dict[str, tuple[int, ...]], list[str]]:
+    """The tokens of the default prompts that fit with an answer, and a note of those that do not"""
+    prompts = {name: vocabulary.tokenize(text) for name, text in default_prompts().items()}
+    fit = {
+        name: ids
+        for name, ids in prompts.items()
+        if context is None or len(ids) + steps - 1 <= context
+    }
+    left_out = ", ".join(prompts.keys() - fit.keys())
+    notes = [f"Prompts that do not fit {context} positions are left out: {left_out}."]
+    return fit, notes if left_out else []

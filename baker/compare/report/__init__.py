@@ -1,0 +1,1 @@
+"""The report of a comparison: JSON, Markdown and one HTML page."""

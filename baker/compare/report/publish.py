@@ -1,0 +1,25 @@
+"""A report in its three forms, which say the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from baker.atomic_file import write_whole
+from baker.compare.report.html_page import page
+from baker.compare.report.markdown import markdown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from baker.compare.report.summary import Report
+
+
+def publish(report: Report, folder: Path) -> tuple[Path, ...]:
+    """Write report.html, report.md and report.json, each whole; raises OSError."""
+    texts = {
+        "report.html": page(report),
+        "report.md": markdown(report),
+        "report.json": report.model_dump_json() + "\n",
+    }
+    write_whole(folder, texts)
+    return tuple(folder / name for name in texts)

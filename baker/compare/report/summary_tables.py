@@ -1,0 +1,132 @@
+"""The figures of a report as rows of text, the same in the terminal, Markdown and HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from baker.compare.report.summary import PassageReport, Place, Report, Summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table with a heading for each column; the first column is text, the others numbers."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def verdict(report: Report) -> str:
+    """The result as one line."""
+    parts = [_line(kind, summary) for kind, summary in _groups(report)]
+    return "; ".join(parts) + ("" if not report.failures else ": outside the limits")
+
+
+def summary_table(report: Report) -> Table:
+    """All texts in one column, all answers in another."""
+    groups = _groups(report)
+    kl = "KL" if report.exact else "KL, at least:"
+    names = (
+        "positions", f"{kl} mean", "  ± standard error", f"{kl} median", f"{kl} 90 %",
+        f"{kl} 99 %", f"{kl} largest", "same best token", "perplexity of A", "perplexity of B",
+        "log p differs, mean", "log p differs, most",
+    )  # fmt: skip
+    columns = [_cells(summary) for _, summary in groups]
+    return Table(
+        title="Summary",
+        headings=("", *(kind for kind, _ in groups)),
+        rows=tuple(zip(names, *columns, strict=True)),
+    )
+
+
+def passages_table(report: Report) -> Table:
+    """One row a passage."""
+    kl = "KL" if report.exact else "KL at least"
+    return Table(
+        title="Passages",
+        headings=(
+            "passage", "positions", f"{kl}, mean", "largest", "same best token",
+            "same until", "log p differs, mean", "most",
+        ),
+        rows=tuple(_passage_row(passage) for passage in report.passages),
+    )  # fmt: skip
+
+
+def candidates_table(place: Place) -> Table:
+    """The tokens that either side thinks best at one place."""
+    return Table(
+        title=f"{place.passage}, position {place.position}: KL {number(place.kl)}",
+        headings=("token", "p of A", "p of B"),
+        rows=tuple(
+            (visible(row.text), probability(row.probability_a), probability(row.probability_b))
+            for row in place.candidates
+        ),
+    )
+
+
+def number(value: float | None) -> str:
+    """Three significant digits; a dash for what is not known."""
+    if value is None:
+        return "-"
+    return "0" if value == 0 else f"{value:.3g}"
+
+
+def probability(value: float | None) -> str:
+    """Four digits after the point; a dash for what a side does not tell."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def one_line(text: str) -> str:
+    """A text in which line breaks and tabs can be seen."""
+    return text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥")
+
+
+def visible(text: str) -> str:
+    """A token in which white space can be seen, at its ends spaces too."""
+    shown = one_line(text)
+    return shown if shown.strip() == shown and shown else shown.replace(" ", "␣")
+
+
+def _groups(report: Report) -> list[tuple[str, Summary]]:
+    groups = (("texts", report.texts), ("answers", report.answers))
+    return [(kind, summary) for kind, summary in groups if summary is not None]
+
+
+def _line(kind: str, summary: Summary) -> str:
+    return (
+        f"{kind}: KL {number(summary.kl_mean)} in the mean of {summary.positions} positions, "
+        f"same best token in {summary.agreement:.2%}"
+    )
+
+
+def _cells(summary: Summary) -> tuple[str, ...]:
+    return (
+        f"{summary.positions}",
+        number(summary.kl_mean),
+        number(summary.kl_error),
+        number(summary.kl_median),
+        number(summary.kl_p90),
+        number(summary.kl_p99),
+        number(summary.kl_max),
+        f"{summary.agreement:.2%}",
+        number(summary.perplexity_a),
+        number(summary.perplexity_b),
+        number(summary.mean_difference),
+        number(summary.largest_difference),
+    )
+
+
+def _passage_row(passage: PassageReport) -> tuple[str, ...]:
+    summary = passage.summary
+    return (
+        passage.name,
+        f"{summary.positions}",
+        number(summary.kl_mean),
+        number(summary.kl_max),
+        f"{summary.agree} of {summary.positions}",
+        f"{passage.same_steps}",
+        number(summary.mean_difference),
+        number(summary.largest_difference),
+    )

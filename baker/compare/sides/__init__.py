@@ -1,0 +1,1 @@
+"""The models that `hearth compare` can compare, behind one interface."""

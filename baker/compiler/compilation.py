@@ -1,0 +1,133 @@
+"""StableHLO to a vmfb: the only file that runs the compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from iree.compiler.tools.binaries import find_tool
+
+from baker.compiler.kernel_objects import build
+from models.bundle import Compiler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+    from typing import Self
+
+    from models.bundle import Target
+
+_PACKAGE = "iree-base-compiler"
+_FLAGS = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-input-type=auto",
+    # Without these two the compiler optimises next to nothing.
+    "--iree-opt-level=O2",
+    "--iree-opt-data-tiling",
+    # A norm keeps rows on the worker's stack: 86 KB of those of the 27b.
+    "--iree-llvmcpu-stack-allocation-limit=131072",
+    # Debug information would be half of the file.
+    "--iree-vm-bytecode-module-strip-source-map=true",
+    "--iree-llvmcpu-debug-symbols=false",
+)
+
+
+# Of prctl(2): the signal that a process gets when the thread that started it ends.
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+class CompileError(Exception):
+    """The compiler refused a program, which is Hearth's fault; the message is the compiler's."""
+
+
+def compiler_for(target: Target) -> Compiler:
+    """The compiler and the flags that make a program for the target."""
+    own = (
+        f"--iree-llvmcpu-target-triple={target.triple}",
+        f"--iree-llvmcpu-target-cpu={target.cpu}",
+    )
+    return Compiler(name=_PACKAGE, version=version(_PACKAGE), flags=(*_FLAGS, *own))
+
+
+class Compilation:
+    """A compiler at work on a file of MLIR text. A context manager: leaving it ends the work.
+
+    So does, on Linux, the end of this process, even by SIGKILL, and of the thread that started it.
+    """
+
+    def __init__(
+        self,
+        source: Path,
+        output: Path,
+        target: Target,
+        *,
+        kernels: Iterable[str] = (),
+        until: str = "vmfb",
+    ) -> None:
+        """Start compiling; `kernels` are those that the text calls (models/dsl/stablehlo.py).
+
+        `until` is `vmfb`, or a phase such as `stream` that leaves text. Raises KernelError.
+        """
+        self.compiler = compiler_for(target)
+        self._objects = tempfile.TemporaryDirectory(prefix="kernels.", dir=output.parent)
+        try:
+            self.kernels = build(kernels, target, Path(self._objects.name))
+        except BaseException:
+            self._objects.cleanup()
+            raise
+        where = f"--iree-hal-executable-object-search-path={self._objects.name}"
+        phase = () if until == "vmfb" else (f"--compile-to={until}",)
+        command = [find_tool("iree-compile"), *self.compiler.flags, where, *phase, str(source)]
+        # Diagnostics may be large, and a full pipe would stop the compiler.
+        self._diagnostics: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        parent = os.getpid()
+        self._process = subprocess.Popen(
+            [*command, "-o", str(output)],
+            stdin=subprocess.DEVNULL,
+            stderr=self._diagnostics,
+            # What it leaves when it is killed lies where the output is made, and goes with it.
+            env={**os.environ, "TMPDIR": str(output.parent)},
+            preexec_fn=lambda: _end_with(parent),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._diagnostics.close()
+        self._objects.cleanup()
+
+    def wait(self, *, seconds: float | None = None) -> None:
+        """Return when the output is written; raises CompileError, also after so many seconds."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise CompileError(f"iree-compile took more than {seconds} s") from None
+        if status:
+            self._diagnostics.seek(0)
+            text = self._diagnostics.read().decode(errors="replace")
+            raise CompileError(f"iree-compile failed: {text[:2000]}")
+
+
+def _end_with(parent: int) -> None:
+    """Runs in the compiler's process before it begins: have it killed when its parent ends."""
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before the call
+            os._exit(1)

@@ -1,0 +1,90 @@
+"""The machines that a bundle can be baked for, and the check that a program is for one of them."""
+
+from __future__ import annotations
+
+import platform
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from models.bundle import Target
+from runtime.cpu_features import cpu_features
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_X86_V3 = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_X86_V4 = (*_X86_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+
+_CROSS_TARGETS: Mapping[str, Target] = {
+    target.name: target
+    for target in (
+        Target(name="x86_64-v3", triple="x86_64-linux-gnu", cpu="x86-64-v3", features=_X86_V3),
+        Target(name="x86_64-v4", triple="x86_64-linux-gnu", cpu="x86-64-v4", features=_X86_V4),
+        # Raspberry Pi 5, and any core with ARMv8.2's dot products.
+        Target(
+            name="aarch64",
+            triple="aarch64-linux-gnu",
+            cpu="cortex-a76",
+            features=("crc", "dotprod", "fullfp16", "lse", "neon", "rdm"),
+        ),
+        # Raspberry Pi 3 and 4.
+        Target(
+            name="aarch64-v8",
+            triple="aarch64-linux-gnu",
+            cpu="cortex-a72",
+            features=("crc", "neon"),
+        ),
+    )
+}
+TARGET_NAMES = ("host", *_CROSS_TARGETS)
+
+_ELF_MAGIC = b"\x7fELF"
+# e_machine of the ELF header (System V ABI).
+_ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+
+
+class TargetError(Exception):
+    """A target is unknown, or a compiled program is not for the target that was asked for."""
+
+
+@dataclass(frozen=True)
+class Elf:
+    """An executable inside a vmfb: its machine by the ELF header's number."""
+
+    machine: int
+
+
+def find_target(name: str) -> Target:
+    """The target of that name; `host` is this machine with all the features that it has."""
+    if name == "host":
+        machine = platform.machine()
+        if machine not in _ELF_MACHINES:
+            raise TargetError(f"this machine is {machine}, supported are {list(_ELF_MACHINES)}")
+        features = tuple(sorted(cpu_features()))
+        return Target(name="host", triple=f"{machine}-linux-gnu", cpu="host", features=features)
+    if name not in _CROSS_TARGETS:
+        raise TargetError(f"unknown target {name!r}, wanted one of {', '.join(TARGET_NAMES)}")
+    return _CROSS_TARGETS[name]
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine can run a program for the target."""
+    return target.triple.startswith(platform.machine()) and cpu_features() >= set(target.features)
+
+
+def check_program(vmfb: bytes, target: Target) -> None:
+    """Check that the native code inside a vmfb is for the target's machine; raises TargetError."""
+    machines = {elf.machine for elf in embedded_elfs(vmfb)}
+    wanted = _ELF_MACHINES[target.triple.split("-")[0]]
+    if machines != {wanted}:
+        raise TargetError(f"{target.name}: wanted ELF machine {wanted}, the program has {machines}")
+
+
+def embedded_elfs(vmfb: bytes) -> Iterator[Elf]:
+    """The 64-bit little-endian ELF headers in a vmfb, which embeds its executables unpacked."""
+    at = vmfb.find(_ELF_MAGIC)
+    while at >= 0:
+        if vmfb[at + 4 : at + 6] == b"\x02\x01":
+            yield Elf(struct.unpack_from("<H", vmfb, at + 18)[0])
+        at = vmfb.find(_ELF_MAGIC, at + 1)

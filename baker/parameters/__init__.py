@@ -1,0 +1,1 @@
+"""Weights as a bundle stores them."""

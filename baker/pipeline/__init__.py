@@ -1,0 +1,1 @@
+"""Bake a bundle, stage by stage."""

@@ -1,0 +1,172 @@
+"""Baking a program of functions on arrays: from weights to a bundle, stage by stage.
+
+It knows no model: who calls brings the traced functions (`models.program.ArraysProgram`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from baker.atomic_folder import BakeError, folder_beside
+from baker.compiler.targets import runs_here
+from baker.pipeline.stages import (
+    Place,
+    compiling,
+    provenance,
+    records,
+    statistics,
+    weights_bytes,
+    write_weights,
+)
+from baker.reference.numpy_runtime import stored_parameters
+from models.bundle import (
+    FORMAT,
+    GOLDEN,
+    PARAMETERS,
+    ArraysManifest,
+    FunctionSpec,
+    InputSpec,
+    OutputSpec,
+    write_manifest,
+)
+from models.dsl.evaluate import evaluate
+from models.dsl.graph import Input
+from models.dsl.types import DType
+from models.program import StoredTensor
+from runtime.array_functions import ArraysRuntime
+from runtime.golden_arrays import Example, write_examples
+from runtime.self_test import self_test_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from baker.pipeline.stages import Asked, Compiled, Progress
+    from baker.weights.source import WeightSource
+    from models.bundle import Target
+    from models.dsl.graph import Graph
+    from models.program import ArraysProgram
+
+# The largest difference between NumPy and a compiled program in f32 that rounding explains.
+TOLERANCE = 1e-4
+_SEED = 0
+# The program and the manifest.
+_BESIDE_WEIGHTS = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArraysModel:
+    """What is baked: a program, and the weights, whose tensors have its parameters' names."""
+
+    asked: Asked
+    architecture: str
+    config: Mapping[str, Any]
+    program: ArraysProgram
+    source: WeightSource
+
+
+def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progress) -> None:
+    """Bake a bundle into `out`.
+
+    Raises WeightsError, TargetError, CompileError, BakeError or OSError; then, as after
+    KeyboardInterrupt, no bundle and no file is left behind.
+    """
+    program = model.program
+    functions = function_specs(program)
+    size = weights_bytes(program.parameters) + _BESIDE_WEIGHTS
+    with folder_beside(out, size=size) as folder:
+        place = Place(folder=folder, target=target, progress=progress)
+        with compiling(place, program.graphs) as compiled:
+            stored = {name: (StoredTensor(name),) for name in program.parameters}
+            write_weights(place, model.source, stored, program.parameters)
+        with progress.stage("compute golden values with NumPy"), threadpool_limits(1):
+            examples = _examples(program, folder / PARAMETERS)
+            write_examples(folder / GOLDEN, examples)
+        manifest = _manifest(model, place, functions, compiled)
+        write_manifest(folder, manifest)
+        if runs_here(target):
+            with progress.stage("compare with NumPy"):
+                runtime = ArraysRuntime(folder, manifest, threads=None)
+                verdict = self_test_arrays(runtime, examples, manifest.tolerance)
+            if not verdict.passed:
+                raise BakeError(f"the compiled program is not the model: {verdict.message}")
+
+
+def function_specs(program: ArraysProgram) -> tuple[FunctionSpec, ...]:
+    """What the manifest says of a program's functions; raises BakeError for arrays but f32."""
+    for graph in program.graphs:
+        for tensor in (*graph.inputs, *graph.outputs):
+            if tensor.dtype is not DType.F32:
+                raise BakeError(f"{graph.name}: {tensor} goes in or out, wanted f32")
+    return tuple(_function(graph, program) for graph in program.graphs)
+
+
+def _function(graph: Graph, program: ArraysProgram) -> FunctionSpec:
+    names = _input_names(graph)
+    return FunctionSpec(
+        name=graph.name,
+        inputs=tuple(
+            InputSpec(
+                name=name,
+                shape=tensor.shape,
+                dtype="f32",
+                default="zeros" if name in program.zeros else "none",
+            )
+            for name, tensor in zip(names, graph.inputs, strict=True)
+        ),
+        outputs=tuple(
+            OutputSpec(
+                name=name,
+                shape=tensor.shape,
+                dtype="f32",
+                takes=names[graph.in_place[i]] if i in graph.in_place else None,
+            )
+            for i, (name, tensor) in enumerate(
+                zip(program.outputs[graph.name], graph.outputs, strict=True)
+            )
+        ),
+    )
+
+
+def _input_names(graph: Graph) -> tuple[str, ...]:
+    return tuple(tensor.origin.name for tensor in graph.inputs if isinstance(tensor.origin, Input))
+
+
+def _examples(program: ArraysProgram, archive: Path) -> list[Example]:
+    """Each function's outputs for inputs drawn from a normal distribution, by NumPy."""
+    parameters = stored_parameters(program.parameters, archive)
+    rng = np.random.default_rng(_SEED)
+    examples = []
+    for graph in program.graphs:
+        inputs: dict[str, NDArray[np.float32]] = {
+            name: rng.standard_normal(tensor.shape, np.float32)
+            for name, tensor in zip(_input_names(graph), graph.inputs, strict=True)
+        }
+        results = evaluate(graph, list(inputs.values()), parameters)
+        outputs = dict(zip(program.outputs[graph.name], results, strict=True))
+        examples.append(Example(function=graph.name, inputs=inputs, outputs=outputs))
+    return examples
+
+
+def _manifest(
+    model: ArraysModel, place: Place, functions: tuple[FunctionSpec, ...], compiled: Compiled
+) -> ArraysManifest:
+    program = model.program
+    return ArraysManifest(
+        format=FORMAT,
+        architecture=model.architecture,
+        config=dict(model.config),
+        precision="f32",
+        tolerance=TOLERANCE,
+        target=place.target,
+        statistics=statistics(program.graphs, program.parameters),
+        provenance=provenance(model.asked, model.source, compiled),
+        files=records(sorted(place.folder.iterdir())),
+        functions=functions,
+    )

@@ -1,0 +1,96 @@
+"""`bake gru`: what the command line and configs/arrays/gru.toml say, as a program to bake."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from baker.compiler.targets import find_target
+from baker.pipeline.bake_arrays import ArraysModel, bake_arrays
+from baker.pipeline.stages import Asked
+from baker.weights.safetensors import SafetensorsFile
+from models.gru import config_from_shapes, program
+
+if TYPE_CHECKING:
+    from baker.pipeline.stages import Progress
+    from models.bundle import Target
+    from models.gru import GruConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class GruOrder:
+    """What the command line asks for; None where it leaves the choice to the defaults."""
+
+    weights: Path
+    steps: int | None
+    batch: int | None
+    batch_first: bool
+    form: str | None
+    target: str
+    out: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GruDefaults:
+    """What configs/arrays/gru.toml says where the command line says nothing."""
+
+    steps: int
+    batch: int
+    form: str
+
+
+def bake_gru(order: GruOrder, progress: Progress) -> Path:
+    """Bake the GRU of a safetensors file, named as torch.nn.GRU's state_dict; the folder.
+
+    Raises ConfigError naming the tensor that is missing, unknown or of another shape, and what
+    bake_arrays raises.
+    """
+    with progress.stage("open the weights"):
+        source = SafetensorsFile(order.weights)
+        chosen = _chosen(order)
+        config = config_from_shapes(
+            {name: source.shape(name) for name in source.names()},
+            steps=chosen.steps,
+            batch=chosen.batch,
+            form=chosen.form,
+            batch_first=order.batch_first,
+        )
+        target = find_target(order.target)
+    with progress.stage(f"trace the model, {_form(config)}"):
+        options = {**dataclasses.asdict(chosen), "batch_first": order.batch_first}
+        model = ArraysModel(
+            asked=Asked(model="gru", options={**options, "target": target.name}, package=None),
+            architecture="gru",
+            config=dataclasses.asdict(config),
+            program=program(config),
+            source=source,
+        )
+    out = order.out or Path(_name(config, target))
+    bake_arrays(model, target, out, progress)
+    return out
+
+
+def _chosen(order: GruOrder) -> GruDefaults:
+    text = (files("configs") / "arrays" / "gru.toml").read_text("utf-8")
+    defaults = GruDefaults(**tomllib.loads(text))
+    said = {
+        field.name: value
+        for field in dataclasses.fields(GruDefaults)
+        if (value := getattr(order, field.name)) is not None
+    }
+    return dataclasses.replace(defaults, **said)
+
+
+def _form(config: GruConfig) -> str:
+    """The form that it has, and if another was asked for, why not that one."""
+    return config.form if config.fallback is None else f"{config.form} ({config.fallback})"
+
+
+def _name(config: GruConfig, target: Target) -> str:
+    """The name of a bundle for which the order has none."""
+    name = f"gru-{config.inputs}-{config.hidden}"
+    return name if target.name == "host" else f"{name}-{target.name}"

@@ -1,0 +1,175 @@
+"""What serving a traced program takes of memory, and whether that fits, before it is compiled.
+
+It knows graphs, and how the compiler treats weights: those of a product are laid out anew when the
+program is loaded, the others are read where they lie. A step is estimated by the values that must
+be kept at once, and half of that again, since the compiler lets independent ops run beside each
+other; it joins most ops with what reads them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from baker.atomic_folder import BakeError
+from baker.pipeline.recipe import LEAST_CONTEXT
+from models.bundle import Footprint, language_memory, megabytes
+from models.dsl.graph import Apply
+from models.dsl.types import TypeRuleError
+from models.program import STORAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from baker.pipeline.recipe import Defaults
+    from models.bundle import Memory
+    from models.dsl.graph import Graph
+    from models.dsl.types import TensorType
+    from models.program import Program
+
+# Their operands are laid out for the kernels, once if they are weights.
+_PRODUCTS = frozenset({"dot_general", "project"})
+_LOOKUPS = frozenset({"gather", "embedding_halved"})
+# Values that are stored: of other ops, the compiler computes a value where it is read.
+_STORED = _PRODUCTS | {
+    "attention_cached",
+    "concatenate",
+    "linear_grouped",
+    "linear_refined",
+    "linear_upper",
+    "reduce_max",
+    "reduce_sum",
+    "residual_norm",
+    "rotated_norm",
+    "scan",
+    "scatter",
+}
+
+
+def check_fits(
+    program: Program, chosen: Defaults, limit: int, trace: Callable[[Defaults], Program]
+) -> None:
+    """Raise BakeError unless a program can be served with all its slots in `limit` bytes.
+
+    The message has the parts of the sum, and what would fit; `trace` makes the program of another
+    choice.
+    """
+    memory = program_memory(program, chosen.context)
+    if memory.needed(chosen.slots) <= limit:
+        return
+    fewer = (n for n in range(chosen.slots - 1, 0, -1) if memory.needed(n) <= limit)
+    smaller = (
+        *(replace(chosen, context=context) for context in _halved(chosen.context)),
+        *(replace(chosen, precision=name) for name in STORAGE if name != chosen.precision),
+    )
+    fitting = (_flag(chosen, choice) for choice in smaller if _fits(trace, choice, limit))
+    would = [f"--slots {n}" for n in islice(fewer, 1)] + list(fitting)
+    raise BakeError(
+        f"--max-memory: {chosen.slots} slots of {chosen.context} tokens in {chosen.precision} need "
+        f"{memory.formula(chosen.slots)}, and {megabytes(limit)} MB were given; "
+        f"what would fit: {', '.join(would) or 'none of slots, context and precision alone'}"
+    )
+
+
+def too_large(program: Program, chosen: Defaults, limit: int | None) -> str | None:
+    """Why a program cannot be served with all its slots in `limit` bytes, if so."""
+    memory = program_memory(program, chosen.context)
+    if limit is None or memory.needed(chosen.slots) <= limit:
+        return None
+    return f"needs {memory.formula(chosen.slots)}, more than --max-memory {megabytes(limit)} MB"
+
+
+def _fits(trace: Callable[[Defaults], Program], choice: Defaults, limit: int) -> bool:
+    try:
+        return program_memory(trace(choice), choice.context).needed(choice.slots) <= limit
+    except TypeRuleError:  # not every model's matrices can be stored in groups
+        return False
+
+
+def program_memory(program: Program, context: int) -> Memory:
+    """What serving a program of so many positions takes."""
+    return language_memory(
+        footprint(program.graphs, program.parameters),
+        program.vocab_size,
+        context,
+        program.caches,
+        [point for point, _ in program.entry_points],
+    )
+
+
+def _halved(context: int) -> Iterator[int]:
+    """Half of a context, a quarter and an eighth, as far as the golden prompts fit."""
+    return (context // part for part in (2, 4, 8) if context // part >= LEAST_CONTEXT)
+
+
+def _flag(chosen: Defaults, choice: Defaults) -> str:
+    """The option that makes the one choice of the other."""
+    return next(
+        f"--{field.name} {getattr(choice, field.name)}"
+        for field in fields(chosen)
+        if getattr(choice, field.name) != getattr(chosen, field.name)
+    )
+
+
+def footprint(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) -> Footprint:
+    """The footprint of a program: no weight is read."""
+    uses = [use for graph in graphs for use in _uses(graph)]
+    laid_out = {name for name, op in uses if op in _PRODUCTS}
+    looked_up = {name for name, op in uses if op in _LOOKUPS}
+    read = {name for name, op in uses if op not in _PRODUCTS | _LOOKUPS} - laid_out
+
+    def size(names: set[str]) -> int:
+        return sum(parameters[name].nbytes for name in names)
+
+    return Footprint(
+        laid_out=size(laid_out),
+        read=size(read),
+        looked_up=size(looked_up - read),
+        calls={graph.name: call_bytes(graph) for graph in graphs},
+    )
+
+
+def _uses(graph: Graph) -> Iterator[tuple[str, str]]:
+    """Each parameter with the ops that read it, by name."""
+    names = {id(tensor): name for name, tensor in graph.parameters.items()}
+    for node in graph.nodes:
+        assert isinstance(node.origin, Apply)
+        for source in node.inputs:
+            if id(source) in names:
+                yield names[id(source)], node.origin.op.name
+
+
+def call_bytes(graph: Graph) -> int:
+    """The bytes that a call of a function holds at most, beside its inputs, caches and weights."""
+    results = {id(out): out for i, out in enumerate(graph.outputs) if i not in graph.in_place}
+    ends = _last_readers(graph)
+    leaving: Counter[int] = Counter()
+    held = most = 0
+    for at, node in enumerate(graph.nodes):
+        if id(node) in ends and id(node) not in results:
+            held += node.type.nbytes
+            leaving[ends[id(node)]] += node.type.nbytes
+        most = max(most, held)
+        held -= leaving[at]
+    return sum(out.type.nbytes for out in results.values()) + most * 3 // 2
+
+
+def _last_readers(graph: Graph) -> dict[int, int]:
+    """The values that are stored, but in place, with the index of the last node that reads each."""
+    given = {id(out) for out in graph.outputs}
+    readers = Counter(id(source) for node in graph.nodes for source in set(node.inputs))
+    needs: dict[int, frozenset[int]] = {}  # by value: the stored ones that it is computed from
+    last: dict[int, int] = {}
+    for at, node in enumerate(graph.nodes):
+        assert isinstance(node.origin, Apply)
+        below = frozenset().union(*(needs.get(id(source), ()) for source in node.inputs))
+        last |= dict.fromkeys(below, at)
+        shared = len(below) > 1 and readers[id(node)] > 1
+        if shared or id(node) in given or node.origin.op.name in _STORED:
+            below = frozenset((id(node),))
+            last[id(node)] = at
+        needs[id(node)] = below
+    in_place = {id(graph.outputs[i]) for i in graph.in_place}
+    return {value: at for value, at in last.items() if value not in in_place}

@@ -1,0 +1,182 @@
+"""What to bake: the recipes of configs/, and what the command line says in their place.
+
+Each file MODEL-SIZE.toml there is one published model: `bake MODEL` takes all sizes of a model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from baker.weights.open_weights import PackagedWeights
+from models.architecture import ARCHITECTURES
+from models.dsl.functions import DECODE_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from models.architecture import Architecture
+    from models.config import ModelConfig
+
+# The golden prompts and their continuations must fit.
+LEAST_CONTEXT = 64
+_SUFFIX = ".toml"
+# Sizes of the verify entry points. Four tokens take little longer than one; eight pay only in a
+# text that is copied word for word.
+VERIFY_TOKENS = (4,)
+
+
+class RecipeError(Exception):
+    """A default or an option does not fit; the message names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What the command line asks for; None where it leaves the choice to the recipe.
+
+    `max_memory` are the bytes that serving may take; None for no limit. `max_kl` is the divergence
+    from F32 that the precision `auto` may have, in nats.
+    """
+
+    model: str
+    weights: Path | None
+    size: str | None
+    target: str
+    precision: str | None
+    context: int | None
+    slots: int | None
+    prefix: Path | None
+    out: Path | None
+    max_memory: int | None = None
+    max_kl: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """What a recipe says where the command line says nothing."""
+
+    context: int
+    slots: int
+    precision: str
+    prefill_tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One file of configs/. `weights` are what is baked when an order names none."""
+
+    model: str
+    size: str
+    architecture: Architecture[Any]
+    defaults: Defaults
+    weights: PackagedWeights | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Layers and width, which tell sizes apart; vocabularies differ between fine-tunes."""
+        preset = self.architecture.presets[f"{self.model}-{self.size}"]
+        return (preset.layers, preset.hidden)
+
+
+@functools.cache
+def recipes() -> Mapping[str, tuple[Recipe, ...]]:
+    """Every model that can be baked, each with the recipes of its sizes, the smallest first."""
+    names = sorted(
+        entry.name.removesuffix(_SUFFIX)
+        for entry in files("configs").iterdir()
+        if entry.name.endswith(_SUFFIX)
+    )
+    found: dict[str, list[Recipe]] = {}
+    for name in names:
+        recipe = _read(name)
+        found.setdefault(recipe.model, []).append(recipe)
+    return {
+        model: tuple(sorted(sizes, key=lambda recipe: recipe.shape))
+        for model, sizes in found.items()
+    }
+
+
+def architecture_of(order: Order) -> Architecture[Any]:
+    """The architecture of the model that an order names."""
+    return recipes()[order.model][0].architecture
+
+
+def packaged_weights(order: Order) -> PackagedWeights:
+    """The weights of the model's recipes, for an order without any; raises RecipeError."""
+    for recipe in recipes()[order.model]:
+        if recipe.weights is not None and order.size in (None, recipe.size):
+            return recipe.weights
+    raise RecipeError(f"no package holds weights of {order.model} {order.size}: give --weights")
+
+
+def size_of(model: str, config: ModelConfig) -> str | None:
+    """The size of a model that has this depth and width."""
+    shape = (config.layers, config.hidden)
+    return next((recipe.size for recipe in recipes()[model] if recipe.shape == shape), None)
+
+
+def defaults_for(order: Order, config: ModelConfig) -> Defaults:
+    """The defaults of the weights' size, with what the order says in their place.
+
+    Raises RecipeError when the order names another size than the weights have, or a context or
+    number of slots that cannot be.
+    """
+    found = size_of(order.model, config)
+    if order.size is not None and order.size != found:
+        raise RecipeError(
+            f"--size {order.size}: the weights are of size {found or 'unknown'} "
+            f"({config.layers} layers of width {config.hidden})"
+        )
+    smallest, *larger = recipes()[order.model]
+    recipe = next((recipe for recipe in larger if recipe.size == found), smallest)
+    chosen = dataclasses.replace(recipe.defaults, **dict(_said(order)))
+    if not LEAST_CONTEXT <= chosen.context <= config.max_context:
+        raise RecipeError(
+            f"--context {chosen.context}: wanted {LEAST_CONTEXT} to {config.max_context}, "
+            "the context that the model was trained for"
+        )
+    if chosen.slots < 1:
+        raise RecipeError(f"--slots {chosen.slots}: wanted at least 1")
+    return chosen
+
+
+def decode_batches(slots: int) -> tuple[int, ...]:
+    """Batch sizes of the decode entry points: powers of two below the slots, and the slots.
+
+    More slots than DECODE_ROWS take turns: all batch sizes must round alike.
+    """
+    most = min(slots, DECODE_ROWS)
+    powers = (1 << i for i in range(most.bit_length()))
+    return (*(power for power in powers if power < most), most)
+
+
+def _said(order: Order) -> Iterator[tuple[str, Any]]:
+    """The fields of Defaults that an order sets."""
+    for field in dataclasses.fields(Defaults):
+        value = getattr(order, field.name, None)
+        if value is not None:
+            yield field.name, value
+
+
+def _read(name: str) -> Recipe:
+    data = tomllib.loads(files("configs").joinpath(name + _SUFFIX).read_text("utf-8"))
+    weights = data.pop("weights", None)
+    wanted = {"architecture", *(field.name for field in dataclasses.fields(Defaults))}
+    if data.keys() != wanted:
+        raise RecipeError(
+            f"configs/{name}{_SUFFIX}: wanted the keys {sorted(wanted)}, got {sorted(data.keys())}"
+        )
+    architecture = ARCHITECTURES[data.pop("architecture")]
+    model, _, size = name.rpartition("-")
+    return Recipe(
+        model=model,
+        size=size,
+        architecture=architecture,
+        defaults=Defaults(**{**data, "prefill_tokens": tuple(data["prefill_tokens"])}),
+        weights=None if weights is None else PackagedWeights(**weights),
+    )

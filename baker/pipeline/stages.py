@@ -1,0 +1,153 @@
+"""What baking has in common, whatever is baked: the compiler at work, weights, records of files."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from baker.compiler.compilation import Compilation
+from baker.compiler.targets import check_program
+from baker.parameters.parameter_writer import LOWER, write_parameters
+from baker.pipeline.origin import hearth, source_records, tools
+from models.bundle import (
+    PARAMETER_SCOPE,
+    PARAMETERS,
+    VMFB,
+    Provenance,
+    record_file,
+)
+from models.dsl.stablehlo import kernels, module_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from baker.weights.source import WeightSource
+    from models.bundle import Compiler, FileRecord, Kernels, Target, Tried
+    from models.dsl.graph import Graph
+    from models.dsl.types import TensorType
+    from models.program import StoredTensor
+
+_MODULE = "hearth"
+
+
+class Progress(Protocol):
+    """Where the baker says what it is doing."""
+
+    def stage(self, name: str, total: int = 0) -> AbstractContextManager[Callable[[int], None]]:
+        """A stage of the work; the function that it gives is told of `total` units as they go."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a bundle is made, for which machine, and who is told."""
+
+    folder: Path
+    target: Target
+    progress: Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What `bake` was asked for, as a provenance has it: see models/bundle/provenance.py.
+
+    `package` is the import name of the package that holds the weights, None for given files.
+    """
+
+    model: str
+    options: Mapping[str, Any]
+    tried: tuple[Tried, ...] = ()
+    package: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """What a program was compiled by, with which kernels, and the sha256 of its StableHLO text."""
+
+    compiler: Compiler
+    kernels: Kernels
+    graph: str
+
+
+@contextmanager
+def compiling(place: Place, graphs: Sequence[Graph]) -> Iterator[Compiled]:
+    """Compile graphs while the block runs; when it ends, model.vmfb is there, for the target.
+
+    Raises CompileError or TargetError.
+    """
+    vmfb, text = place.folder / VMFB, place.folder / "model.mlir"
+    with place.progress.stage("lower to StableHLO"):
+        program = program_text(graphs)
+        text.write_bytes(program)
+    with Compilation(text, vmfb, place.target, kernels=kernels(graphs)) as compilation:
+        yield Compiled(
+            compiler=compilation.compiler,
+            kernels=compilation.kernels,
+            graph=hashlib.sha256(program).hexdigest(),
+        )
+        with place.progress.stage("compile"):
+            compilation.wait()
+    text.unlink()
+    check_program(vmfb.read_bytes(), place.target)
+
+
+def program_text(graphs: Sequence[Graph]) -> bytes:
+    """What the compiler is given: a program's StableHLO as UTF-8."""
+    return module_text(_MODULE, graphs, PARAMETER_SCOPE).encode()
+
+
+def write_weights(
+    place: Place,
+    source: WeightSource,
+    stored: Mapping[str, tuple[StoredTensor, ...]],
+    parameters: Mapping[str, TensorType],
+) -> None:
+    """Write params.irpa, block by block; raises a WeightsError, also if they change meanwhile."""
+    with place.progress.stage("write the weights", weights_bytes(parameters)) as advance:
+        write_parameters(source, stored, parameters, place.folder / PARAMETERS, advance)
+    source.require_unchanged()
+
+
+def weights_bytes(parameters: Mapping[str, TensorType]) -> int:
+    """What the weights take in memory and, but for a few bytes, on disk."""
+    return sum(kind.nbytes for kind in parameters.values())
+
+
+def statistics(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) -> dict[str, int]:
+    """How large a program is."""
+    return {
+        "parameters": len(parameters),
+        "weights_bytes": weights_bytes(parameters),
+        # Lower halves, of which a step reads what matters.
+        "refining_bytes": sum(
+            kind.nbytes for name, kind in parameters.items() if name.endswith(LOWER)
+        ),
+    } | {f"ops.{graph.name}": len(graph.nodes) for graph in graphs}
+
+
+def provenance(asked: Asked, source: WeightSource, compiled: Compiled) -> Provenance:
+    """Where the bundle comes from that is being made; reads the weights' files once more.
+
+    Raises BadFile if they have changed.
+    """
+    sources = source_records(source.files(), asked.package)
+    source.require_unchanged()  # their digests are those of what was read
+    return Provenance(
+        model=asked.model,
+        options=dict(asked.options),
+        tried=asked.tried,
+        hearth=hearth(),
+        sources=sources,
+        graph=compiled.graph,
+        compiler=compiled.compiler,
+        kernels=compiled.kernels,
+        tools=tools(compiled.kernels),
+    )
+
+
+def records(paths: Iterable[Path]) -> tuple[FileRecord, ...]:
+    """What the manifest says of some files."""
+    return tuple(record_file(path) for path in paths)

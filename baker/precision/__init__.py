@@ -1,0 +1,1 @@
+"""Choose how weights are stored: `--precision auto`."""

@@ -1,0 +1,70 @@
+"""`--precision auto`: the fastest precision that fits and is close enough to F32.
+
+Knows an order, limits, and how a choice is told; nothing of weights, programs and machines. That
+one precision is faster than another is expected of its bytes and kernels, and not measured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from baker.atomic_folder import BakeError
+from models.bundle import Tried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from baker.precision.kl_from_f32 import Divergence
+
+AUTO = "auto"
+# The mean divergence from F32 that is taken for none, in nats: that of llama.cpp's Q8_0 and less.
+MAX_KL = 0.0035
+
+_BY_SPEED = ("int8-g32", "bf16", "f32")
+# Without instructions for them our kernels wait for arithmetic, and not for memory.
+_BY_SPEED_PORTABLE = ("bf16", "int8-g32", "f32")
+
+
+def by_speed(instructions: str | None) -> tuple[str, ...]:
+    """Every precision, the fastest first, where our kernels would use these instructions."""
+    return _BY_SPEED_PORTABLE if instructions == "portable" else _BY_SPEED
+
+
+def choose(
+    precisions: Sequence[str],
+    *,
+    max_kl: float,
+    obstacle: Callable[[str], str | None],
+    divergence: Callable[[str], Divergence],
+) -> tuple[Tried, ...]:
+    """Try one precision after the other until one will do: what was tried, that one last.
+
+    `obstacle` says why a precision cannot be baked or served, if so; what is left has its
+    `divergence` measured, which takes long. Raises BakeError if none will do.
+    """
+    tried: list[Tried] = []
+    for precision in precisions:
+        tried.append(_try(precision, max_kl, obstacle, divergence))
+        if tried[-1].refused is None:
+            return tuple(tried)
+    reasons = "; ".join(each.text for each in tried)
+    raise BakeError(f"--precision {AUTO}: none will do: {reasons}")
+
+
+def _try(
+    precision: str,
+    max_kl: float,
+    obstacle: Callable[[str], str | None],
+    divergence: Callable[[str], Divergence],
+) -> Tried:
+    refused = obstacle(precision)
+    if refused is not None:
+        return Tried(precision=precision, kl=None, positions=0, refused=refused)
+    found = divergence(precision)
+    within = found.mean <= max_kl  # also false for what is no number
+    return Tried(
+        precision=precision,
+        kl=found.mean,
+        positions=found.positions,
+        refused=None if within else f"more than --max-kl {max_kl:g}",
+    )

@@ -1,0 +1,111 @@
+"""How far a precision's predictions are from those of F32, found by NumPy before anything is baked.
+
+Both read the beginnings of two texts, as decodes do. The weights of each are written to a temporary
+file, so that little of them is in memory. Nothing runs on the target, which may be another machine:
+that a compiled program is what NumPy computes is for the golden values to say.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+from tokenizers import Tokenizer
+
+from baker.compare.metrics import divergence
+from baker.compare.passages import shipped_texts
+from baker.compare.sides.prediction import Full
+from baker.parameters.parameter_writer import locate, write_parameters
+from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
+from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
+from models.dsl.functions import DECODE_ROWS
+from models.program import ProgramOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from baker.weights.source import WeightSource
+    from models.architecture import Architecture
+    from models.config import ModelConfig
+
+# Tokens of each text: whole calls of DECODE_ROWS, since a call unpacks all weights.
+TOKENS = 4 * DECODE_ROWS
+_EXACT = "f32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divergence:
+    """KL(F32 || precision) in nats: its mean over so many positions."""
+
+    mean: float
+    positions: int
+
+
+def beginnings(source: WeightSource) -> list[tuple[int, ...]]:
+    """The first TOKENS tokens of each of `ab`'s texts; raises a WeightsError."""
+    tokenizer = Tokenizer.from_str(tokenizer_json(source))
+    bos = special_tokens(source).bos
+    start = () if bos is None else (bos,)
+    return [
+        (*start, *tokenizer.encode(text, add_special_tokens=False).ids)[:TOKENS]
+        for text in shipped_texts().values()
+    ]
+
+
+@dataclass(frozen=True)
+class Meter:
+    """Measures precisions of one model on some texts. What F32 predicts is computed once."""
+
+    source: WeightSource
+    architecture: Architecture[Any]
+    config: ModelConfig
+    texts: Sequence[tuple[int, ...]]
+
+    def measure(self, precision: str) -> Divergence:
+        """The divergence of a precision; raises a WeightsError, NotFiniteError or NotANumber."""
+        if precision == _EXACT:
+            return Divergence(mean=0.0, positions=0)
+        found = [
+            divergence(exact.probabilities, exact.logprobs, Full(logits).logprobs)
+            for exact, logits in zip(self._exact, self._logits(precision), strict=True)
+        ]
+        return Divergence(mean=float(f"{np.mean(found):.2g}"), positions=len(found))
+
+    @cached_property
+    def _exact(self) -> list[Full]:
+        return [Full(logits) for logits in self._logits(_EXACT)]
+
+    def _logits(self, precision: str) -> list[NDArray[np.float32]]:
+        """The logits after each token of the texts, each f32 (V,)."""
+        options = ProgramOptions(
+            context=TOKENS,
+            precision=precision,
+            prefill_tokens=(DECODE_ROWS,),
+            decode_batches=(1,),
+            verify_tokens=(DECODE_ROWS,),
+        )
+        program = self.architecture.program(self.config, options)
+        stored = locate(self.source, self.architecture, self.config, program)
+        # A sum's last bits depend on how many threads share it, and a bundle says what was found.
+        with tempfile.TemporaryDirectory(prefix="hearth-") as folder, threadpool_limits(1):
+            archive = Path(folder) / "params.irpa"
+            write_parameters(self.source, stored, program.parameters, archive, lambda _: None)
+            runtime = NumpyRuntime(
+                program,
+                stored_parameters(program.parameters, archive),
+                context=TOKENS,
+                slots=len(self.texts),
+            )
+            return [
+                row
+                for slot, tokens in enumerate(self.texts)
+                for start in range(0, len(tokens), DECODE_ROWS)
+                for row in runtime.verify(slot, tokens[start : start + DECODE_ROWS], start)
+            ]

@@ -1,0 +1,1 @@
+"""The NumPy reference that compiled programs are compared with."""

@@ -1,0 +1,61 @@
+"""Golden values: what NumPy computes for a few prompts, kept in the bundle for its self-test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.bundle import Golden, GoldenStep
+from runtime.interface import read_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+
+    from runtime.interface import Reader
+
+PROMPTS = (
+    "The capital of France is",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n",
+    "Once upon a time, in a small village by the sea, there lived an old fisherman who",
+)
+STEPS = 6
+# Logits that are kept of each step.
+LARGEST = 8
+
+# The largest difference of a logit between NumPy and a compiled program that rounding explains.
+TOLERANCE = {"f32": 2e-3, "bf16": 0.25, "int8-g32": 2e-2}
+
+
+def prompt_ids(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    """The tokens of PROMPTS."""
+    return [tuple(tokenizer.encode(prompt).ids) for prompt in PROMPTS]
+
+
+def golden_values(runtime: Reader, ids: Sequence[tuple[int, ...]]) -> tuple[Golden, ...]:
+    """Each of PROMPTS, by its tokens, with the largest logits of its continuation.
+
+    Each has a slot of its own, and they go on together: where weights are unpacked to be read, a
+    decode of three takes little longer than one of one.
+    """
+    slots = range(len(PROMPTS))
+    steps = [[_largest(read_prompt(runtime, ids[slot], slot=slot))] for slot in slots]
+    for ahead in range(STEPS - 1):
+        latest = [steps[slot][-1].token_ids[0] for slot in slots]
+        logits = runtime.decode(slots, latest, [len(ids[slot]) + ahead for slot in slots])
+        for slot in slots:
+            steps[slot].append(_largest(logits[slot]))
+    return tuple(
+        Golden(prompt=PROMPTS[slot], prompt_ids=ids[slot], steps=tuple(steps[slot]))
+        for slot in slots
+    )
+
+
+def _largest(logits: NDArray[np.float32]) -> GoldenStep:
+    best = np.argsort(-logits, kind="stable")[:LARGEST]
+    return GoldenStep(
+        token_ids=tuple(int(i) for i in best), logits=tuple(float(logits[i]) for i in best)
+    )

@@ -1,0 +1,197 @@
+"""The reference: a traced program computed by NumPy, behind the same interface as a device.
+
+It is slow and exact, reads the weights of a bundle's archive, and serves no one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from baker.parameters.irpa import BadArchive, open_archive
+from models.architecture import ARCHITECTURES
+from models.bundle import MANIFEST, PARAMETERS, NotABundle
+from models.dsl.evaluate import evaluate
+from models.dsl.types import DType
+from models.program import ProgramOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.bundle import EntryPoint, LanguageManifest
+    from models.config import ModelConfig
+    from models.dsl.graph import Graph
+    from models.dsl.types import TensorType
+    from models.program import Program
+
+
+class NumpyRuntime:
+    """A program and its weights: a Reader (runtime/interface.py) that also embeds."""
+
+    def __init__(
+        self, program: Program, parameters: Mapping[str, NDArray[Any]], *, context: int, slots: int
+    ) -> None:
+        self._program = program
+        self._parameters = parameters
+        self._context = context
+        self._slots = slots
+        self._caches: dict[int, list[NDArray[Any]]] = {}
+
+    @property
+    def vocab_size(self) -> int:
+        """The length of a row of logits."""
+        return self._program.vocab_size
+
+    @property
+    def hidden(self) -> int:
+        """The width of a hidden state."""
+        return self._program.hidden
+
+    @property
+    def context(self) -> int:
+        """The number of positions of a slot."""
+        return self._context
+
+    @property
+    def slots(self) -> int:
+        """The number of sequences that can be held at once."""
+        return self._slots
+
+    @property
+    def chunk(self) -> int:
+        """The most tokens that one prefill takes."""
+        return max(point.tokens for point, _ in self._program.entry_points)
+
+    @property
+    def batch(self) -> int:
+        """The most sequences that one decode takes."""
+        return max(point.batch for point, _ in self._program.entry_points)
+
+    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        """Read tokens at positions start, start + 1, ... of a slot."""
+        point, graph = min(
+            (
+                pair
+                for pair in self._points("prefill")
+                if pair[0].tokens >= len(tokens) and pair[0].keys >= start + len(tokens)
+            ),
+            key=lambda pair: (pair[0].tokens, pair[0].keys),
+        )
+        self._run(graph, (_padded(tokens, point), [start]), slot)
+
+    def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        """Read tokens as `prefill` does; the sum of their hidden states, f32 (hidden,)."""
+        ((point, graph),) = self._points("embed")
+        numbers = (_padded(tokens, point), [start], [len(tokens)])
+        total: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
+        return total
+
+    def verify(
+        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+    ) -> NDArray[np.float32]:
+        """Read tokens as so many decodes do; the logits after each, f32 (len(tokens), V)."""
+        ((point, graph),) = self._points("verify")
+        numbers = (_padded(tokens, point), [start], [exact])
+        logits: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
+        return logits[: len(tokens)]
+
+    def decode(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),
+    ) -> NDArray[np.float32]:
+        """Read one token in each slot; the logits after each, f32 (len(slots), vocab_size)."""
+        graphs = {point.batch: graph for point, graph in self._points("decode")}
+        each = len(slots) if len(slots) in graphs else 1
+        wanted = exact or [False] * len(slots)
+        parts = [slice(i, i + each) for i in range(0, len(slots), each)]
+        rows = [
+            self._run(graphs[each], (tokens[part], positions[part], wanted[part]), *slots[part])[0]
+            for part in parts
+        ]
+        return np.concatenate(rows)
+
+    def _points(self, kind: str) -> list[tuple[EntryPoint, Graph]]:
+        return [pair for pair in self._program.entry_points if pair[0].kind == kind]
+
+    def _run(
+        self, graph: Graph, numbers: Sequence[Sequence[int]], *slots: int
+    ) -> list[NDArray[Any]]:
+        """Run an entry point on some slots and keep their caches; what it returns before them."""
+        arguments = [np.array(values, np.int32) for values in numbers]
+        caches = [cache for slot in slots for cache in self._slot_caches(slot)]
+        results = evaluate(graph, [*arguments, *caches], self._parameters)
+        first, each = len(results) - len(caches), len(caches) // len(slots)
+        for i, slot in enumerate(slots):
+            self._caches[slot] = results[first + i * each : first + (i + 1) * each]
+        return results[:first]
+
+    def _slot_caches(self, slot: int) -> list[NDArray[Any]]:
+        if slot not in self._caches:
+            self._caches[slot] = [
+                np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy)
+                for spec in self._program.caches
+            ]
+        return self._caches[slot]
+
+
+def _padded(tokens: Sequence[int], point: EntryPoint) -> list[int]:
+    return [*tokens, *[0] * (point.tokens - len(tokens))]
+
+
+def stored_parameters(
+    parameters: Mapping[str, TensorType], archive: Path
+) -> dict[str, NDArray[Any]]:
+    """A program's weights as arrays that are mapped from a parameter archive.
+
+    Raises BadArchive when they are not all there.
+    """
+    entries = open_archive(archive)
+    for name, kind in parameters.items():
+        if name not in entries or entries[name].nbytes != kind.nbytes:
+            raise BadArchive(f"{archive} has no {name} of {kind.nbytes} bytes: bake it again")
+    return {
+        name: entries[name].view(kind.dtype.numpy).reshape(kind.shape)
+        for name, kind in parameters.items()
+    }
+
+
+def open_reference(bundle: Path, manifest: LanguageManifest) -> NumpyRuntime:
+    """The reference of a baked bundle: its program traced again, on its own weights.
+
+    Raises NotABundle, ConfigError, DslError or BadArchive for a bundle of another program.
+    """
+    program = traced(manifest)
+    return NumpyRuntime(
+        program,
+        stored_parameters(program.parameters, bundle / PARAMETERS),
+        context=manifest.context,
+        slots=manifest.slots,
+    )
+
+
+def traced(manifest: LanguageManifest) -> Program:
+    """The program of a baked bundle, traced again; raises NotABundle, ConfigError or DslError."""
+    if manifest.architecture not in ARCHITECTURES:
+        raise NotABundle(f"{MANIFEST} has the architecture {manifest.architecture!r:.80}, unknown")
+    architecture = ARCHITECTURES[manifest.architecture]
+    config: ModelConfig = architecture.from_manifest(manifest.config)
+    return architecture.program(config, program_options(manifest))
+
+
+def program_options(manifest: LanguageManifest) -> ProgramOptions:
+    """The options that a bundle was baked with."""
+    points = manifest.entry_points
+    return ProgramOptions(
+        context=manifest.context,
+        precision=manifest.precision,
+        prefill_tokens=tuple(sorted({point.tokens for point in points if point.kind == "prefill"})),
+        decode_batches=tuple(point.batch for point in points if point.kind == "decode"),
+        verify_tokens=tuple(point.tokens for point in points if point.kind == "verify"),
+    )

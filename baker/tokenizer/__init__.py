@@ -1,0 +1,1 @@
+"""The tokenizer and the chat template of a bundle."""

@@ -1,0 +1,139 @@
+"""The tokenizer, chat template and special tokens that came with the weights.
+
+A Hugging Face folder has a tokenizer.json, a GGUF file a vocabulary that is converted to one
+(vocabulary.py). Knows where these things lie, not architectures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
+
+from baker.tokenizer.gguf_vocabulary import Specials, convert, specials
+from baker.weights.safetensors import SafetensorsSource, read_json
+from baker.weights.source import TokenizerError, read_text
+from models.bundle import SpecialTokens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from baker.weights.source import WeightSource
+
+# Instruct models end a turn with it, whether or not the file counts it as an eos.
+_TURN_ENDS = ("<end_of_turn>", "<|im_end|>")
+# Ends a document, and with it an answer; llama.cpp counts it too.
+_TEXT_END = "<|endoftext|>"
+
+
+def tokenizer_json(source: WeightSource) -> str:
+    """The text of a tokenizer.json. Raises TokenizerError or another WeightsError."""
+    if isinstance(source, SafetensorsSource):
+        return _read_tokenizer_json(source.folder)
+    return convert(source.metadata()).to_str()
+
+
+def chat_template(source: WeightSource) -> str | None:
+    """The chat template (Jinja), or None when the weights came without one."""
+    if isinstance(source, SafetensorsSource):
+        return _read_chat_template(source.folder)
+    template = source.metadata().get("tokenizer.chat_template")
+    return template if isinstance(template, str) else None
+
+
+def special_tokens(source: WeightSource) -> SpecialTokens:
+    """The ids of the token in front and of those that end an answer.
+
+    <|endoftext|> is one, and so is the token with which the chat template ends turns.
+    Raises TokenizerError or another WeightsError.
+    """
+    found = (
+        _folder_specials(source.folder)
+        if isinstance(source, SafetensorsSource)
+        else specials(source.metadata())
+    )
+    template = chat_template(source) or ""
+    ends = [token for token in _TURN_ENDS if token in template] + [_TEXT_END]
+    eos = [*found.eos, *(found.id_of[token] for token in ends if token in found.id_of)]
+    if not eos:
+        raise TokenizerError("the weights name no eos token: no answer could end")
+    size = max(found.id_of.values(), default=-1) + 1
+    for token in [*eos, *([] if found.bos is None else [found.bos])]:
+        if not 0 <= token < size:
+            raise TokenizerError(f"special token {token} is outside the vocabulary of {size}")
+    return SpecialTokens(bos=found.bos, eos=tuple(dict.fromkeys(eos)))
+
+
+# Hugging Face folders
+
+
+def _read_tokenizer_json(folder: Path) -> str:
+    path = folder / "tokenizer.json"
+    try:
+        text = read_text(path)
+    except (OSError, ValueError) as error:
+        raise TokenizerError(f"cannot read {path}: {error}") from error
+    _load(path, text)
+    return text
+
+
+def _load(path: Path, text: str) -> Tokenizer:
+    try:
+        return Tokenizer.from_str(text)
+    # The library raises plain Exception, and panics are not even that.
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        raise TokenizerError(f"{path} is not a tokenizer.json: {error}") from error
+
+
+def _read_chat_template(folder: Path) -> str | None:
+    path = folder / "chat_template.jinja"
+    if path.exists():
+        try:
+            return read_text(path)
+        except (OSError, ValueError) as error:
+            raise TokenizerError(f"cannot read {path}: {error}") from error
+    template = _read_optional(folder / "tokenizer_config.json").get("chat_template")
+    # Some models have several, by name.
+    if isinstance(template, list):
+        named = [entry for entry in template if isinstance(entry, dict)]
+        default = (entry for entry in named if entry.get("name") == "default")
+        template = next(default, {}).get("template")
+    return template if isinstance(template, str) else None
+
+
+def _folder_specials(folder: Path) -> Specials:
+    """What generation_config.json says, else config.json, else tokenizer_config.json by name."""
+    tokenizer_config = _read_optional(folder / "tokenizer_config.json")
+    id_of = _load(folder / "tokenizer.json", _read_tokenizer_json(folder)).get_vocab()
+    config = read_json(folder / "config.json")
+    files = [_read_optional(folder / "generation_config.json"), config, config.get("text_config")]
+    bos, eos = (
+        next(
+            (
+                ids
+                for file in files
+                if isinstance(file, dict) and (ids := _ids(file.get(f"{name}_token_id")))
+            ),
+            _ids_by_name(tokenizer_config.get(f"{name}_token"), id_of),
+        )
+        for name in ("bos", "eos")
+    )
+    in_front = bos[0] if bos and tokenizer_config.get("add_bos_token", True) else None
+    return Specials(in_front, eos, id_of)
+
+
+def _ids(value: Any) -> list[int]:
+    ids = value if isinstance(value, list) else [value]
+    return [token for token in ids if type(token) is int]
+
+
+def _ids_by_name(value: Any, id_of: Mapping[str, int]) -> list[int]:
+    content = value.get("content") if isinstance(value, dict) else value
+    return [id_of[content]] if isinstance(content, str) and content in id_of else []
+
+
+def _read_optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}

@@ -1,0 +1,134 @@
+"""A runtime without weights, for the tests of everything above it.
+
+Logits and hidden states are drawn from the tokens that a slot has read, in order, and from nothing
+else: the same tokens give the same in every slot, batch, chunking and process. It is strict where a
+real runtime would compute nonsense: a position that leaves a gap, a token or slot that does not
+exist.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from runtime.interface import Reader, Rows
+
+_SAVED, _PADDING = 0x5A4ED, -1
+
+
+@dataclass(kw_only=True)
+class FakeRuntime:
+    """Logits of `vocab_size` numbers with a standard deviation of `spread`; hidden states of 1.
+
+    Each call takes `delay` seconds; a call that reads the token `poison` raises RuntimeError. With
+    more `habit` the latest token alone says more of what comes next, and text repeats itself.
+    """
+
+    vocab_size: int
+    context: int
+    slots: int = 1
+    chunk: int = 8
+    batch: int = 1
+    hidden: int = 4
+    spread: float = 3.0
+    delay: float = 0.0
+    poison: int | None = None
+    habit: float = 0.0
+    verify_tokens: tuple[int, ...] = ()
+    _prefilled: dict[int, tuple[int, int]] = field(default_factory=dict)  # the latest one, by slot
+    _read: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        """As Runtime.prefill."""
+        assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens"
+        time.sleep(self.delay)
+        self._append(slot, tokens, start)
+        self._prefilled[slot] = (start, start + len(tokens))
+
+    def save(self, slot: int, start: int, stop: int) -> Rows:
+        """As Runtime.save; the block knows everything that was read before it."""
+        assert self._prefilled.get(slot) == (start, stop), f"no prefill wrote {start} to {stop}"
+        block = np.full(self.context + 3, _PADDING, np.int32)
+        block[: stop + 3] = _SAVED, start, stop, *self._read[slot][:stop]
+        return block.view(np.uint8)
+
+    def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
+        """As Runtime.restore; refuses what does not continue what the slot has read."""
+        for at, block in enumerate(blocks):
+            magic, first, stop, *read = (int(value) for value in block.view(np.int32))
+            assert magic == _SAVED, "restoring what was never saved"
+            assert first == start + at * self.chunk, f"a block of position {first}, put elsewhere"
+            assert read[:first] == self._read[slot][:first], "a block that follows something else"
+            self._read[slot] = read[:stop]
+        self._prefilled.pop(slot, None)
+
+    def decode(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),  # noqa: ARG002 - these always are
+    ) -> NDArray[np.float32]:
+        """As Runtime.decode."""
+        assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences"
+        assert len(set(slots)) == len(slots), f"a slot twice in {slots}"
+        time.sleep(self.delay)
+        for slot in slots:
+            self._prefilled.pop(slot, None)
+        rows = zip(slots, tokens, positions, strict=True)
+        return np.stack([self._append(slot, [token], at) for slot, token, at in rows])
+
+    def verify(
+        self,
+        slot: int,
+        tokens: Sequence[int],
+        start: int,
+        *,
+        exact: bool = False,  # noqa: ARG002
+    ) -> Iterator[NDArray[np.float32]]:
+        """As Runtime.verify."""
+        assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
+        time.sleep(self.delay)
+        self._prefilled.pop(slot, None)
+        return iter(
+            [self._append(slot, [token], start + ahead) for ahead, token in enumerate(tokens)]
+        )
+
+    def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        """As Runtime.embed."""
+        self.prefill(slot, tokens, start)
+        read = self._read[slot]
+        states = [_draw(read[:end], self.hidden) for end in range(start + 1, len(read) + 1)]
+        total: NDArray[np.float32] = np.sum(states, axis=0)
+        return total
+
+    def ways(self) -> Mapping[str, Reader]:
+        """As Runtime.ways: there is one."""
+        return {"fake": self}
+
+    def _append(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        assert 0 <= slot < self.slots, f"slot {slot} of {self.slots}"
+        assert 0 <= start <= len(self._read[slot]), f"position {start} leaves a gap"
+        assert start + len(tokens) <= self.context, f"position {start} is beyond the context"
+        assert all(0 <= token < self.vocab_size for token in tokens), f"a bad id in {tokens}"
+        if self.poison in tokens:
+            raise RuntimeError(f"token {self.poison} is poison")
+        read = self._read[slot]
+        read[start:] = tokens
+        logits = _draw(read, self.vocab_size) * np.float32(self.spread)
+        return logits + _draw(read[-1:], self.vocab_size) * np.float32(self.habit)
+
+
+def _draw(read: Sequence[int], count: int) -> NDArray[np.float32]:
+    """Numbers with a standard deviation of 1 that depend on the tokens read, f32 (count,)."""
+    generator = np.random.default_rng(np.random.SeedSequence(read))
+    return generator.standard_normal(count, np.float32)

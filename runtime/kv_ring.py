@@ -1,0 +1,75 @@
+"""Rows out of the KV caches of a slot and back into them.
+
+A cache is a ring of R rows: position p lies in row p mod R (docs/structure.md). Here are the
+arithmetic of the ring and the form of a block; no device, no model, no policy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from runtime.interface import Rows
+
+
+def save_rows(caches: Sequence[NDArray[Any]], start: int, stop: int) -> Rows:
+    """The rows of positions start to stop - 1 of caches (R, width): one cache after the other.
+
+    No cache may have fewer rows than there are positions.
+    """
+    size = sum((stop - start) * _row_bytes(cache) for cache in caches)
+    # Not np.empty: it asks the kernel for huge pages, which took four times as long to be had.
+    block = np.frombuffer(bytearray(size), np.uint8)
+    for cache, rows in _parts(caches, block, stop - start):
+        for where, piece in _pieces(start, stop, len(cache)):
+            rows[piece] = cache[where]
+    return block
+
+
+def restore_rows(
+    caches: Sequence[NDArray[Any]], start: int, blocks: Sequence[Rows], chunk: int
+) -> None:
+    """Put consecutive blocks of `chunk` positions each back into caches (R, width).
+
+    Rows that later ones would overwrite are left out.
+    """
+    stop = start + len(blocks) * chunk
+    for first, block in zip(range(start, stop, chunk), blocks, strict=True):
+        for cache, rows in _parts(caches, block, chunk):
+            oldest = max(first, stop - len(cache))
+            for where, piece in _pieces(oldest, first + chunk, len(cache)):
+                cache[where] = rows[oldest - first :][piece]
+
+
+def _parts(
+    caches: Sequence[NDArray[Any]], block: Rows, positions: int
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Each cache with its rows in the block, as a view (positions, width)."""
+    wanted = sum(positions * _row_bytes(cache) for cache in caches)
+    assert block.nbytes == wanted, f"a block of {block.nbytes} bytes, wanted {wanted}"
+    at = 0
+    for cache in caches:
+        end = at + positions * _row_bytes(cache)
+        yield cache, block[at:end].view(cache.dtype).reshape(positions, -1)
+        at = end
+
+
+def _pieces(start: int, stop: int, rows: int) -> Iterator[tuple[slice, slice]]:
+    """Where positions start to stop - 1 lie in the ring, and which of them: one piece or two."""
+    assert stop - start <= rows, f"{stop - start} positions in a ring of {rows}"
+    done = start
+    while done < stop:
+        row = done % rows
+        count = min(stop - done, rows - row)
+        yield slice(row, row + count), slice(done - start, done - start + count)
+        done += count
+
+
+def _row_bytes(cache: NDArray[Any]) -> int:
+    return int(cache.shape[1]) * cache.dtype.itemsize

@@ -1,0 +1,226 @@
+"""The runtime of a language model: the compiled entry points of a bundle, on its slots' caches.
+
+It knows the ABI of models/bundle/language_manifest.py and nothing of what the model computes.
+The KV caches of a slot are allocated when the slot is first used. Calls update them in place.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from runtime.device import CannotLoad, Device, result, result_rows
+from runtime.kv_ring import restore_rows, save_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import iree.runtime as rt
+    from numpy.typing import NDArray
+
+    from models.bundle import EntryPoint, LanguageManifest
+    from runtime.interface import Rows
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An entry point and its compiled function."""
+
+    entry: EntryPoint
+    function: rt.VmFunction
+
+
+class IreeRuntime:
+    """A bundle loaded on this machine's CPU. See runtime/interface.py for the contract."""
+
+    def __init__(self, bundle: Path, manifest: LanguageManifest, *, threads: int | None) -> None:
+        """Load a bundle; `threads` as in start_threads. Raises CannotLoad."""
+        self._device = Device(bundle, threads=threads, lays_out=manifest.footprint.laid_out > 0)
+        self._manifest = manifest
+        self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}
+        # By slot, the position behind the newest one: what lies there is never seen.
+        self._ends = [0] * manifest.slots
+        calls = [_Call(entry, self._device.function(entry.name)) for entry in manifest.entry_points]
+        self._prefills = sorted(
+            (call for call in calls if call.entry.kind == "prefill"),
+            key=lambda call: (call.entry.tokens, call.entry.keys),
+        )
+        self._decodes = sorted(
+            (call for call in calls if call.entry.kind == "decode"),
+            key=lambda call: call.entry.batch,
+        )
+        self._verifies = sorted(
+            (call for call in calls if call.entry.kind == "verify"),
+            key=lambda call: call.entry.tokens,
+        )
+        embeds = [call for call in calls if call.entry.kind == "embed"]
+        batches = [call.entry.batch for call in self._decodes]
+        if not self._prefills or not embeds or 1 not in batches:
+            raise CannotLoad(
+                f"{bundle} has no prefill, no embed or no decode of batch 1: "
+                "bake it again with this version"
+            )
+        self._embed = embeds[0]
+
+    @property
+    def vocab_size(self) -> int:
+        """As Runtime.vocab_size."""
+        return self._manifest.vocab_size
+
+    @property
+    def hidden(self) -> int:
+        """As Runtime.hidden."""
+        return self._manifest.hidden
+
+    @property
+    def context(self) -> int:
+        """As Runtime.context."""
+        return self._manifest.context
+
+    @property
+    def slots(self) -> int:
+        """As Runtime.slots."""
+        return self._manifest.slots
+
+    @property
+    def chunk(self) -> int:
+        """As Runtime.chunk."""
+        return self._prefills[-1].entry.tokens
+
+    @property
+    def batch(self) -> int:
+        """As Runtime.batch."""
+        return self._decodes[-1].entry.batch
+
+    @property
+    def verify_tokens(self) -> tuple[int, ...]:
+        """As Runtime.verify_tokens."""
+        return tuple(call.entry.tokens for call in self._verifies)
+
+    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        """As Runtime.prefill, by the smallest entry point that fits."""
+        assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens, of {self.chunk}"
+        self._check(slot, tokens, start)
+        end = start + len(tokens)
+        call = next(
+            call
+            for call in self._prefills
+            if call.entry.tokens >= len(tokens) and call.entry.keys >= end
+        )
+        self._invoke(call, (_padded(tokens, call.entry), (start,)), (slot,))
+        self._ends[slot] = end
+
+    def decode(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),
+    ) -> NDArray[np.float32]:
+        """As Runtime.decode, by the smallest entry point that fits.
+
+        Its other places go to other slots, each at the position behind its newest one: what is
+        written there is overwritten before anybody sees it.
+        """
+        assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences, of {self.batch}"
+        assert len(set(slots)) == len(slots), f"a slot twice in {slots}"
+        for slot, token, position in zip(slots, tokens, positions, strict=True):
+            self._check(slot, (token,), position)
+            self._ends[slot] = position + 1
+        call = next(call for call in self._decodes if call.entry.batch >= len(slots))
+        others = (slot for slot in range(self.slots) if slot not in slots)
+        fill = list(itertools.islice(others, call.entry.batch - len(slots)))
+        numbers = (
+            [*tokens, *[0] * len(fill)],
+            [*positions, *(self._ends[slot] for slot in fill)],
+            [*(exact or [False] * len(slots)), *[False] * len(fill)],
+        )
+        results = self._invoke(call, numbers, [*slots, *fill])
+        return result(results, 0, (call.entry.batch, self.vocab_size))[: len(slots)]
+
+    def verify(
+        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+    ) -> Iterator[NDArray[np.float32]]:
+        """As Runtime.verify, by the smallest entry point that fits."""
+        assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
+        self._check(slot, tokens, start)
+        call = next(call for call in self._verifies if call.entry.tokens >= len(tokens))
+        numbers = (_padded(tokens, call.entry), (start,), (exact,))
+        results = self._invoke(call, numbers, (slot,))
+        self._ends[slot] = start + len(tokens)
+        rows = result_rows(results, 0, (call.entry.tokens, self.vocab_size))
+        return itertools.islice(rows, len(tokens))
+
+    def save(self, slot: int, start: int, stop: int) -> Rows:
+        """As Runtime.save."""
+        return save_rows(self._mapped(slot), start, stop)
+
+    def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
+        """As Runtime.restore."""
+        restore_rows(self._mapped(slot), start, blocks, self.chunk)
+        self._ends[slot] = start + len(blocks) * self.chunk
+
+    def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        """As Runtime.embed."""
+        assert 0 < len(tokens) <= self.chunk, f"embed of {len(tokens)} tokens, of {self.chunk}"
+        self._check(slot, tokens, start)
+        numbers = (_padded(tokens, self._embed.entry), (start,), (len(tokens),))
+        results = self._invoke(self._embed, numbers, (slot,))
+        self._ends[slot] = start + len(tokens)
+        return result(results, 0, (self.hidden,))
+
+    def ways(self) -> dict[str, IreeRuntime]:
+        """As Runtime.ways, by the names of the entry points."""
+        most = max(len(self._prefills), len(self._decodes))
+        pairs = zip(itertools.cycle(self._prefills), itertools.cycle(self._decodes), strict=False)
+        return {
+            f"{prefill.entry.name}, {decode.entry.name}": self._by(prefill, decode)
+            for prefill, decode in itertools.islice(pairs, most)
+        }
+
+    def _by(self, prefill: _Call, decode: _Call) -> IreeRuntime:
+        """This runtime, on the same caches, with these entry points alone."""
+        way = copy.copy(self)
+        way._prefills, way._decodes = [prefill], [decode]
+        return way
+
+    def _check(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        """A compiled program clamps what is out of range and computes nonsense: refuse it."""
+        assert 0 <= slot < self.slots, f"slot {slot}, of {self.slots}"
+        end = start + len(tokens)
+        assert 0 <= start < end <= self.context, f"positions {start} to {end} of {self.context}"
+        for token in tokens:
+            assert 0 <= token < self.vocab_size, f"token {token}, of {self.vocab_size}"
+
+    def _invoke(
+        self, call: _Call, inputs: Sequence[Sequence[int]], slots: Sequence[int]
+    ) -> rt.VmVariantList:
+        """Run an entry point on the caches of some slots; its results, of which caches are last."""
+        caches = [cache for slot in slots for cache in self._slot_caches(slot)]
+        numbers = [self._device.upload(np.asarray(values, np.int32), "i32") for values in inputs]
+        return self._device.call(call.function, [*numbers, *caches], results=1 + len(caches))
+
+    def _slot_caches(self, slot: int) -> tuple[rt.HalBufferView, ...]:
+        if slot not in self._caches:
+            self._caches[slot] = tuple(
+                self._device.reserve((spec.rows, spec.width), spec.dtype)
+                for spec in self._manifest.caches
+            )
+        return self._caches[slot]
+
+    def _mapped(self, slot: int) -> list[NDArray[np.uint8]]:
+        """The memory of the slot's caches, u8 (rows, bytes of a row): on a CPU it can be mapped."""
+        pairs = zip(self._manifest.caches, self._slot_caches(slot), strict=True)
+        return [
+            view.map().asarray((spec.rows, spec.bytes // spec.rows), np.dtype(np.uint8))
+            for spec, view in pairs
+        ]
+
+
+def _padded(tokens: Sequence[int], entry: EntryPoint) -> list[int]:
+    return [*tokens, *[0] * (entry.tokens - len(tokens))]

@@ -1,0 +1,196 @@
+"""Does this machine compute what was baked? Golden values, compared on the very device.
+
+    quick   the first prompt, by the entry points that a request would take
+    full    every prompt, by every entry point, in every place of a batch
+    off     nothing
+
+It knows a runtime and the bundle's golden values; digests are load.py's. Used when a server starts
+and by `bake verify`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from runtime.interface import read_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from models.bundle import Golden, GoldenStep
+    from runtime.array_functions import Functions
+    from runtime.golden_arrays import Example
+    from runtime.interface import Reader, Runtime
+
+log = logging.getLogger(__name__)
+
+Level: TypeAlias = Literal["quick", "full", "off"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What the self-test found.
+
+    level               how much was asked for
+    files               the files whose digests were compared, before the program was loaded
+    largest_difference  of a logit, or of an output's value, from its golden value; infinite if one
+                        was not a number
+    tolerance           the largest difference that passes
+    where               the place of the largest difference
+    steps               how many positions, or outputs of functions, were compared
+    seconds             how long the comparison of values took
+    error               what the runtime raised, which ended the test
+    """
+
+    passed: bool
+    level: Level
+    files: tuple[str, ...]
+    largest_difference: float
+    tolerance: float
+    where: str
+    steps: int
+    seconds: float
+    error: str | None
+
+    @property
+    def message(self) -> str:
+        """The verdict as a sentence."""
+        if self.level == "off":
+            return "the self-test is off"
+        if self.error is not None:
+            return f"the self-test failed: the model cannot be run: {self.error}"
+        if self.steps == 0:
+            return "the self-test failed: the bundle holds no golden values: bake it again"
+        if self.passed:
+            return f"the self-test passed: {self.steps} steps within {self.largest_difference:.2g}"
+        return (
+            f"the self-test failed: a value differs by {self.largest_difference:.3g} at "
+            f"{self.where}, wanted at most {self.tolerance:.3g}: bake the bundle on this machine, "
+            "or report it"
+        )
+
+
+def self_test(
+    runtime: Runtime, golden: Sequence[Golden], tolerance: float, *, level: Level = "full"
+) -> Verdict:
+    """Read each golden prompt, then its continuation token by token, and compare the logits.
+
+    The caches of the slots that are used, all of them if it is full, are overwritten.
+    """
+    differences = _full if level == "full" else _quick
+    return _judge(differences(runtime, golden), tolerance, level)
+
+
+def self_test_arrays(
+    runtime: Functions, examples: Sequence[Example], tolerance: float, *, level: Level = "full"
+) -> Verdict:
+    """Run each function on its example and compare what it gives: `quick` is as much as `full`."""
+    return _judge(_array_differences(runtime, examples), tolerance, level)
+
+
+def _judge(differences: Iterator[tuple[str, float]], tolerance: float, level: Level) -> Verdict:
+    """The verdict on the differences, each with its place, that come while the model runs."""
+    began = time.perf_counter()
+    largest, where, steps = 0.0, "", 0
+    error = None
+    try:
+        for place, difference in differences if level != "off" else ():
+            if steps == 0 or difference > largest:
+                largest, where = difference, place
+            steps += 1
+    except Exception as raised:
+        log.exception("the self-test could not run the model")
+        error = f"{type(raised).__name__}: {raised}"
+    return Verdict(
+        passed=level == "off" or (error is None and steps > 0 and largest <= tolerance),
+        level=level,
+        files=(),
+        largest_difference=largest,
+        tolerance=tolerance,
+        where=where,
+        steps=steps,
+        seconds=time.perf_counter() - began,
+        error=error,
+    )
+
+
+def _quick(runtime: Runtime, golden: Sequence[Golden]) -> Iterator[tuple[str, float]]:
+    """Each step's place and the largest difference of its logits, of the first prompt."""
+    return _differences(runtime, golden[:1], [0])
+
+
+def _full(runtime: Runtime, golden: Sequence[Golden]) -> Iterator[tuple[str, float]]:
+    """The same of every prompt by each of the runtime's ways and verifications, and an embedding.
+
+    Of an embedding it is what it leaves in the caches.
+    """
+    for name, way in runtime.ways().items():
+        for place, difference in _differences(way, golden, range(way.batch)):
+            yield f"{place} ({name})", difference
+    for number, case in enumerate(golden):
+        *before, last = case.prompt_ids
+        for start in range(0, len(before), runtime.chunk):
+            runtime.embed(0, before[start : start + runtime.chunk], start)
+        logits = runtime.decode([0], [last], [len(before)])
+        yield f"golden prompt {number}, step 0 (embed)", _difference(case.steps[0], logits)
+        for tokens in runtime.verify_tokens:
+            for index, row in enumerate(_verified(runtime, case, tokens)):
+                difference = _difference(case.steps[index], row[None])
+                yield f"golden prompt {number}, step {index} (verify {tokens})", difference
+
+
+def _differences(
+    reader: Reader, golden: Sequence[Golden], slots: Sequence[int]
+) -> Iterator[tuple[str, float]]:
+    """Each step's place, and the largest difference of its logits in any of the slots."""
+    for number, case in enumerate(golden):
+        for index, (step, logits) in enumerate(
+            zip(case.steps, _replay(reader, case, slots), strict=True)
+        ):
+            yield f"golden prompt {number}, step {index}", _difference(step, logits)
+
+
+def _replay(reader: Reader, case: Golden, slots: Sequence[int]) -> Iterator[NDArray[np.float32]]:
+    """The logits before each golden token, f32 (B, V): the same sequence in B slots at once."""
+    yield np.stack([read_prompt(reader, case.prompt_ids, slot=slot) for slot in slots])
+    for position, step in enumerate(case.steps[:-1], start=len(case.prompt_ids)):
+        token = step.token_ids[0]
+        yield reader.decode(slots, [token] * len(slots), [position] * len(slots))
+
+
+def _verified(runtime: Runtime, case: Golden, tokens: int) -> Iterator[NDArray[np.float32]]:
+    """The logits before each golden token, f32 (V,), so many of them at once; the prompt is read.
+
+    The prompt lies in slot 0 already, but for its last token.
+    """
+    guesses = [case.prompt_ids[-1], *(step.token_ids[0] for step in case.steps[:-1])]
+    for first in range(0, len(guesses), tokens):
+        start = len(case.prompt_ids) - 1 + first
+        yield from runtime.verify(0, guesses[first : first + tokens], start)
+
+
+def _array_differences(
+    runtime: Functions, examples: Sequence[Example]
+) -> Iterator[tuple[str, float]]:
+    """Each output's place and the largest difference of its values."""
+    for example in examples:
+        outputs = runtime.run(example.function, example.inputs)
+        for name, wanted in example.outputs.items():
+            yield f"{example.function}: {name}", _largest(outputs[name], wanted)
+
+
+def _difference(step: GoldenStep, logits: NDArray[np.float32]) -> float:
+    return _largest(logits[:, list(step.token_ids)], np.asarray(step.logits))
+
+
+def _largest(got: NDArray[Any], wanted: NDArray[Any]) -> float:
+    difference = float(np.abs(got.astype(np.float64) - wanted).max())
+    return math.inf if math.isnan(difference) else difference

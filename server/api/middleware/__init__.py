@@ -1,0 +1,1 @@
+"""ASGI middleware around every route: access log, API keys and body limits."""

@@ -1,0 +1,78 @@
+"""Around every request: its id, its line in the log, its count, and an answer if all else fails.
+
+The outermost ASGI middleware. A client's X-Request-Id is taken over if it is short and plain.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers, MutableHeaders
+
+from server.api.http_errors import describe, respond
+from server.logs import Note, current_note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+
+HEADER = "X-Request-Id"
+_SANE = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_GONE = 499  # nginx's number for a client that did not wait
+
+
+class Access:
+    """Calls `count` with the route's path, or "none", and the status, once for each request."""
+
+    def __init__(self, app: ASGIApp, count: Callable[[str, int], None]) -> None:
+        self._app = app
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.monotonic()
+        note = Note(request_id=_request_id(Headers(scope=scope).get(HEADER, "")))
+        token = current_note.set(note)
+        status: int | None = None
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[HEADER] = note.request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:
+            log.exception("a request failed by an error of the server's own")
+            if status is None:
+                await respond(describe(error))(scope, receive, send_with_id)
+        finally:
+            status = status or _GONE
+            self._count(getattr(scope.get("route"), "path", "none"), status)
+            _write_line(scope, note, status, 1e3 * (time.monotonic() - began))
+            current_note.reset(token)
+
+
+def _request_id(given: str) -> str:
+    return given if _SANE.fullmatch(given) else uuid.uuid4().hex
+
+
+def _write_line(scope: Scope, note: Note, status: int, milliseconds: float) -> None:
+    fields: dict[str, object] = {"status": status, "ms": round(milliseconds, 1)}
+    if note.prompt_tokens:
+        fields["prompt_tokens"] = note.prompt_tokens
+        fields["completion_tokens"] = note.completion_tokens
+    # The path without its query, in which a client may have put anything.
+    log.info("%s %s", scope["method"], scope["path"], extra={"fields": fields})

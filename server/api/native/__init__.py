@@ -1,0 +1,1 @@
+"""Hearth's and llama-server's own routes: generate, tokenize and array functions."""

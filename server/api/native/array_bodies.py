@@ -1,0 +1,226 @@
+"""Arrays in the bodies of requests and answers, as JSON or as raw bytes.
+
+    JSON   {"function": "run", "inputs": {"x": nested lists of numbers, ...}}
+           {"function": "run", "outputs": {"y": nested lists of numbers, ...}}
+    raw    application/octet-stream: the arrays as little-endian float32, row-major, one after the
+           other, and in headers the function and each array's name and shape, in the same order:
+           X-Hearth-Function: run
+           X-Hearth-Inputs: x=100x1x8, h0=1x1x16
+           X-Hearth-Outputs: y=100x1x16, h_n=1x1x16
+
+What goes in is finite; what comes out may not be, and JSON has `null` for such a value. It knows
+the manifest's functions and no service.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
+
+from runtime.golden_arrays import from_bytes, to_bytes
+from server.api.http_errors import shown
+from server.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from models.bundle import ArraySpec, FunctionSpec
+    from runtime.array_functions import Arrays
+
+RAW = "application/octet-stream"
+FUNCTION = "X-Hearth-Function"
+INPUTS = "X-Hearth-Inputs"
+OUTPUTS = "X-Hearth-Outputs"
+
+_NUMBERS = {int, float}
+
+
+class RunRequest(BaseModel):
+    """A function and the arrays that it takes. States may be left out, and are zeros then."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"function": "step", "inputs": {"x": [[0.5, -0.25]]}}]},
+    )
+
+    function: str = Field(description="One of those in /v1/bundle.", strict=True)
+    inputs: dict[str, Any] = Field(description="Each array as nested lists of numbers.")
+
+
+class RunResponse(BaseModel):
+    """What the function gave; `null` stands for a value that is not finite."""
+
+    function: str
+    outputs: dict[str, Any] = Field(description="Each array as nested lists of numbers.")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function and arrays that fit it."""
+
+    function: FunctionSpec
+    inputs: Arrays
+
+
+def read_json(body: bytes, functions: Mapping[str, FunctionSpec]) -> Call:
+    """The call in a body; raises RequestValidationError, HTTPException or InvalidRequest."""
+    request = _validated(body)
+    function = _function(request.function, functions, "function")
+    specs = {spec.name: spec for spec in function.inputs}
+    for name, value in request.inputs.items():
+        if name not in specs:
+            raise InvalidRequest(
+                field=f"inputs.{name}", got=shown(value), wanted=f"one of {', '.join(specs)}"
+            )
+    return _call(
+        function, {name: _array(value, specs[name]) for name, value in request.inputs.items()}
+    )
+
+
+def read_raw(
+    body: bytes, headers: Mapping[str, str], functions: Mapping[str, FunctionSpec]
+) -> Call:
+    """The call in a body and its headers; raises InvalidRequest."""
+    function = _function(headers.get(FUNCTION), functions, FUNCTION)
+    given = list(_given(headers.get(INPUTS), function))
+    try:
+        arrays = from_bytes(body, given)
+    except ValueError as error:
+        wanted = f"{error}, little-endian float32 of {_shapes(given)}"
+        raise InvalidRequest(field="body", got=f"{len(body)} bytes", wanted=wanted) from error
+    return _call(function, arrays)
+
+
+def write_json(function: FunctionSpec, outputs: Arrays) -> bytes:
+    """The body of an answer."""
+    lists = {name: _lists(array) for name, array in outputs.items()}
+    return json.dumps({"function": function.name, "outputs": lists}, allow_nan=False).encode()
+
+
+def write_raw(function: FunctionSpec, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
+    """The body of an answer and its headers."""
+    headers = {FUNCTION: function.name, OUTPUTS: _shapes(function.outputs)}
+    return to_bytes(outputs.values()), headers
+
+
+def _validated(body: bytes) -> RunRequest:
+    """The body by its schema, with the errors that FastAPI has for a body."""
+    try:
+        data = json.loads(body)
+    except json.JSONDecodeError as error:
+        problem = {"type": "json_invalid", "loc": ("body", error.pos), "ctx": {"error": error.msg}}
+        raise RequestValidationError([problem], body=error.doc) from error
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"the body is not JSON that can be read: {error}") from error
+    try:
+        return RunRequest.model_validate(data)
+    except ValidationError as error:
+        problems = [{**found, "loc": ("body", *found["loc"])} for found in error.errors()]
+        raise RequestValidationError(problems, body=data) from error
+
+
+def _function(name: str | None, functions: Mapping[str, FunctionSpec], field: str) -> FunctionSpec:
+    if name is None or name not in functions:
+        raise InvalidRequest(field=field, got=name, wanted=f"one of {', '.join(functions)}")
+    return functions[name]
+
+
+def _given(header: str | None, function: FunctionSpec) -> Iterator[ArraySpec]:
+    """The inputs that a header names, in its order."""
+    specs = {spec.name: spec for spec in function.inputs}
+    left = dict(specs)
+    for part in (header or "").split(","):
+        name, _, shape = part.strip().partition("=")
+        spec = left.pop(name, None)
+        if spec is None or shape != _shape(spec):
+            raise InvalidRequest(
+                field=INPUTS,
+                got=None if header is None else shown(part.strip()),
+                wanted=f"each input of the body with its shape, of {_shapes(specs.values())}",
+            )
+        yield spec
+
+
+def _call(function: FunctionSpec, arrays: dict[str, NDArray[np.float32]]) -> Call:
+    """The call, if all inputs are there that must be and every value is finite."""
+    for spec in function.inputs:
+        field = f"inputs.{spec.name}"
+        if spec.name not in arrays:
+            if spec.default == "none":
+                raise InvalidRequest(field=field, got=None, wanted=_wanted(spec))
+            continue
+        finite = np.isfinite(arrays[spec.name])
+        if not finite.all():
+            place = tuple(int(i) for i in np.argwhere(~finite)[0])
+            got = shown(float(arrays[spec.name][place]))
+            at = "".join(f"[{i}]" for i in place)
+            raise InvalidRequest(field=field + at, got=got, wanted="a finite number of 32 bits")
+    return Call(function, arrays)
+
+
+def _array(value: object, spec: ArraySpec) -> NDArray[np.float32]:
+    """Nested lists as an array of exactly the input's shape."""
+    numbers: list[int | float] = []
+    _flatten(value, spec, 0, f"inputs.{spec.name}", numbers)
+    try:
+        # Too large for 32 bits becomes infinite, which is refused by its place.
+        with np.errstate(over="ignore"):
+            return np.array(numbers, np.float64).astype(np.float32).reshape(spec.shape)
+    except OverflowError as error:
+        raise InvalidRequest(
+            field=f"inputs.{spec.name}",
+            got="an integer of hundreds of digits",
+            wanted="finite numbers of 32 bits",
+        ) from error
+
+
+def _flatten(
+    value: object, spec: ArraySpec, axis: int, field: str, numbers: list[int | float]
+) -> None:
+    """Append the numbers of nested lists, which are of spec's shape from `axis` on."""
+    shape = spec.shape[axis:]
+    if not shape:
+        if type(value) not in _NUMBERS:
+            raise InvalidRequest(field=field, got=shown(value), wanted="a number")
+        numbers.append(value)  # type: ignore[arg-type]
+    elif not isinstance(value, list) or len(value) != shape[0]:
+        got = f"a list of {len(value)}" if isinstance(value, list) else shown(value)
+        raise InvalidRequest(
+            field=field,
+            got=got,
+            wanted=f"a list of {shape[0]}: {_wanted(spec)}",
+        )
+    elif len(shape) == 1 and set(map(type, value)) <= _NUMBERS:
+        numbers.extend(value)
+    else:
+        for i, item in enumerate(value):
+            _flatten(item, spec, axis + 1, f"{field}[{i}]", numbers)
+
+
+def _lists(array: NDArray[np.float32]) -> Any:
+    finite = np.isfinite(array)
+    if finite.all():
+        return array.tolist()
+    values = array.astype(object)
+    values[~finite] = None
+    return values.tolist()
+
+
+def _wanted(spec: ArraySpec) -> str:
+    return f"an array of shape {_shape(spec)}"
+
+
+def _shape(spec: ArraySpec) -> str:
+    return "x".join(map(str, spec.shape))
+
+
+def _shapes(specs: Iterable[ArraySpec]) -> str:
+    return ", ".join(f"{spec.name}={_shape(spec)}" for spec in specs)

@@ -1,0 +1,1 @@
+"""The server as a process: signals, connections, memory and startup."""

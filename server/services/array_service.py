@@ -1,0 +1,98 @@
+"""A program of functions on arrays being served: what its routes share. It knows no HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runtime.golden_arrays import read_examples
+from runtime.open_bundle import open_arrays
+from runtime.self_test import self_test_arrays
+from server.engine.array_calls import Calls
+from server.errors import ServerError
+from server.metrics import ArraysMetrics
+from server.services.bundle_service import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from models.bundle import ArraysManifest
+    from runtime.array_functions import Arrays, Functions
+    from runtime.golden_arrays import Example
+    from runtime.self_test import Level, Verdict
+
+QUEUE_LIMIT = 64
+
+
+class ArraysService(Served):
+    """One program of functions with the thread that runs them."""
+
+    manifest: ArraysManifest
+    metrics: ArraysMetrics
+
+    def __init__(
+        self,
+        runtime: Functions,
+        manifest: ArraysManifest,
+        examples: Sequence[Example],
+        *,
+        queue_limit: int = QUEUE_LIMIT,
+        name: str | None = None,
+        level: Level = "quick",
+    ) -> None:
+        self._runtime = runtime
+        self._examples = examples
+        self._calls = Calls(runtime, queue_limit=queue_limit)
+        super().__init__(manifest, self._calls, name, level)
+        self.functions = {function.name: function for function in manifest.functions}
+        self.metrics = ArraysMetrics(
+            state=self._calls.state, verdict=lambda: self.verdict, info=self.facts
+        )
+
+    async def run(self, function: str, inputs: Arrays) -> Arrays:
+        """The outputs of a function, by name, in the manifest's order.
+
+        Raises QueueFull, Unavailable or GenerationFailed. Names, shapes and dtypes of the inputs
+        are the caller's to check.
+        """
+        if problem := self.unavailable():
+            raise problem
+        answer = self._calls.submit(function, inputs)
+        outcome = "cancelled"
+        try:
+            called = await answer
+            outcome = "done"
+        except ServerError:
+            outcome = "failed"
+            raise
+        finally:
+            self.metrics.ended(function, outcome)
+        self.metrics.ran(function, queued=called.queued, seconds=called.seconds)
+        return called.outputs
+
+    def _self_test(self) -> Verdict:
+        tolerance = self.manifest.tolerance
+        return self_test_arrays(self._runtime, self._examples, tolerance, level=self.level)
+
+
+def open_array_service(
+    bundle: Path,
+    *,
+    threads: int | None,
+    queue_limit: int,
+    name: str | None,
+    level: Level = "quick",
+) -> ArraysService:
+    """A service on a bundle, called by its folder unless it gets a name; raises BundleError.
+
+    `threads` None takes one per physical core.
+    """
+    manifest, runtime = open_arrays(bundle, threads=threads, level=level)
+    return ArraysService(
+        runtime,
+        manifest,
+        read_examples(bundle, manifest),
+        queue_limit=queue_limit,
+        name=name or bundle.resolve().name,
+        level=level,
+    )

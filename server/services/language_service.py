@@ -1,0 +1,244 @@
+"""A language model being served: what its routes share.
+
+It knows the layers below (runtime, engine, text) and no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from models.bundle import (
+    CHAT_TEMPLATE,
+    PREFIX,
+    PREFIX_CACHE,
+    TOKENIZER,
+    Admitted,
+    LanguageManifest,
+    digest,
+    read_manifest_of,
+)
+from runtime.device import start_threads
+from runtime.kv_blocks import read_blocks
+from runtime.language_model import IreeRuntime
+from runtime.open_bundle import checked
+from runtime.self_test import self_test
+from server.engine.engine import Engine
+from server.engine.prefix_cache import PrefixCache
+from server.engine.prefix_store import PrefixStore
+from server.engine.prompt_lookup import Costs
+from server.errors import InvalidRequest
+from server.logs import current_note
+from server.metrics import LanguageMetrics
+from server.process.heap import give_back
+from server.process.memory_limit import admit
+from server.services.bundle_service import Served
+from server.text.choices import Choices
+from server.text.completion import Completer, Completion, CompletionRequest, Embedding, Ended
+from server.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from runtime.interface import Rows, Runtime
+    from runtime.self_test import Level, Verdict
+    from server.engine.state import EngineState
+    from server.text.chat_template import ChatTemplate
+
+Speculation: TypeAlias = Literal["lookup", "off"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How much the engine may take on.
+
+    queue_limit   requests that may wait for a slot; one more is refused
+    cache_ram     bytes of the prefix cache in memory; 0 for none
+    cache_dir     where the prefix cache is kept across restarts; None for nowhere
+    cache_disk    bytes of the prefix cache there
+    speculation   how tokens are guessed: lookup, in the prompt and the answer so far; or off
+    exact_logits  whether each request gets all its logits exactly, and not only who needs them
+    max_memory    bytes that serving may take; None for the bundle's limit, or the system's
+    """
+
+    queue_limit: int = 64
+    cache_ram: int = PREFIX_CACHE
+    cache_dir: Path | None = None
+    cache_disk: int = 2**30
+    speculation: Speculation = "lookup"
+    exact_logits: bool = False
+    max_memory: int | None = None
+
+
+class Service(Served):
+    """One language model with its engine."""
+
+    manifest: LanguageManifest
+    metrics: LanguageMetrics
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        tokenizer: Tokenizer,
+        manifest: LanguageManifest,
+        options: EngineOptions = EngineOptions(),
+        *,
+        name: str | None = None,
+        template: ChatTemplate | None = None,
+        prefix: Mapping[bytes, Rows] | None = None,
+        level: Level = "quick",
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._template = template
+        self._runtime = runtime
+        self._store = _prefix_store(manifest, options)
+        self._engine = Engine(
+            runtime,
+            eos=manifest.special_tokens.eos,
+            queue_limit=options.queue_limit,
+            exact_logits=options.exact_logits,
+            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store, pinned=prefix)
+            if options.cache_ram
+            else None,
+            costs=Costs(runtime.verify_tokens)
+            if runtime.verify_tokens and options.speculation == "lookup"
+            else None,
+        )
+        self._completer = Completer(
+            self._engine,
+            tokenizer,
+            vocab_size=runtime.vocab_size,
+            context=runtime.context,
+            eos=manifest.special_tokens.eos,
+        )
+        super().__init__(manifest, self._engine, name, level)
+        self.metrics = LanguageMetrics(
+            state=self.state, verdict=lambda: self.verdict, info=self.facts
+        )
+
+    @property
+    def hidden(self) -> int:
+        """The width of an embedding."""
+        return self._runtime.hidden
+
+    def state(self) -> EngineState:
+        """Slots, queue and prefix cache, as they are now."""
+        return self._engine.state()
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Accept a request; raises InvalidRequest, QueueFull or Unavailable."""
+        if problem := self.unavailable():
+            raise problem
+        return await self._completer.begin(request, self._ended)
+
+    async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
+        """The embedding of a text or its token ids, `field` of the request; raises as `complete`.
+
+        Also GenerationFailed, and Draining if the server stopped meanwhile.
+        """
+        if problem := self.unavailable():
+            raise problem
+        return await self._completer.embed(text, field)
+
+    async def complete_all(self, requests: Sequence[CompletionRequest]) -> Choices:
+        """Accept all of the requests or none; raises as `complete`."""
+        with contextlib.ExitStack() as accepted:
+            choices = Choices(
+                [accepted.enter_context(await self.complete(request)) for request in requests]
+            )
+            accepted.pop_all()
+        return choices
+
+    @property
+    def chat_template(self) -> str:
+        """The source of the bundle's chat template, or nothing."""
+        return self._template.source if self._template else ""
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The bundle's chat template; raises InvalidRequest if it has none."""
+        if self._template is None:
+            raise InvalidRequest(
+                field="messages",
+                got="a conversation",
+                wanted="a prompt, in /v1/completions: this bundle has no chat template",
+            )
+        return self._template
+
+    def _ended(self, ended: Ended) -> None:
+        self.metrics.completed(ended)
+        note = current_note.get()
+        if note is not None:
+            note.prompt_tokens += ended.prompt_tokens
+            note.completion_tokens += len(ended.token_times)
+
+    async def stop(self) -> None:
+        """As Served.stop; what the engine wanted to keep on disk is written."""
+        await super().stop()
+        if self._store is not None:
+            await asyncio.to_thread(self._store.close)
+
+    def _self_test(self) -> Verdict:
+        manifest = self.manifest
+        return self_test(self._runtime, manifest.golden, manifest.tolerance, level=self.level)
+
+
+def open_service(
+    bundle: Path,
+    *,
+    threads: int | None = None,
+    name: str | None = None,
+    options: EngineOptions = EngineOptions(),
+    level: Level = "quick",
+) -> Service:
+    """A service on a bundle, called by its folder unless it gets a name; `level` of its self-test.
+
+    Raises BundleError or CannotStore.
+
+    `threads` None takes one per physical core.
+    """
+    manifest = read_manifest_of(bundle, LanguageManifest)
+
+    def load() -> tuple[Admitted, Tokenizer, IreeRuntime]:
+        admitted = admit(manifest, asked=options.max_memory, prefix_cache=options.cache_ram)
+        start_threads(threads)
+        # Before the weights: while a tokenizer is read it takes three times what it keeps.
+        tokenizer = Tokenizer.from_file(
+            bundle / TOKENIZER, bos=manifest.special_tokens.bos, context=manifest.context
+        )
+        give_back()
+        opened = manifest.with_slots(admitted.slots)
+        return admitted, tokenizer, IreeRuntime(bundle, opened, threads=threads)
+
+    admitted, tokenizer, runtime = checked(bundle, manifest, load, level=level)
+    options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
+    files = {record.name for record in manifest.files}
+    template = None
+    if CHAT_TEMPLATE in files:  # one that was put there later is none of the bundle's
+        from server.text.chat_template import ChatTemplate  # with Jinja, which nothing else needs
+
+        template = ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
+    return Service(
+        runtime,
+        tokenizer,
+        manifest,
+        options,
+        name=name or bundle.resolve().name,
+        template=template,
+        prefix=read_blocks(bundle / PREFIX, manifest.block_bytes) if PREFIX in files else None,
+        level=level,
+    )
+
+
+def _prefix_store(manifest: LanguageManifest, options: EngineOptions) -> PrefixStore | None:
+    if options.cache_dir is None or not options.cache_ram or not options.cache_disk:
+        return None
+    return PrefixStore(
+        options.cache_dir,
+        bundle=bytes.fromhex(digest(manifest)),
+        limit_bytes=options.cache_disk,
+    )

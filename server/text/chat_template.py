@@ -1,0 +1,153 @@
+"""From a conversation to a prompt, by the bundle's chat template.
+
+Templates are Jinja, with the conventions of Hugging Face's `apply_chat_template`: its variables,
+filters and white-space rules. A template is a program that came with the weights, so it runs in a
+sandbox (sandbox.py), and whatever it raises is said to be about the messages.
+
+What it knows of a message is what templates know: `role`, `content` (text), `tool_calls`, and of a
+tool's answer `name` and `tool_call_id`. It knows no HTTP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jinja2
+
+from models.bundle import CHAT_TEMPLATE, BundleError
+from server.errors import InvalidRequest
+from server.text import special_token_guard as guard
+from server.text.template_sandbox import LimitedEnvironment
+from server.text.tool_calls import call_format
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from models.bundle import SpecialTokens
+    from server.text.tokenizer import Tokenizer
+
+Message = dict[str, Any]
+Tool = dict[str, Any]
+
+LONGEST_PROMPT = 4_000_000  # characters; far beyond any context, and little memory
+
+
+class BadChatTemplate(BundleError):
+    """The bundle's chat template cannot be compiled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A rendered conversation: its text, and its ids as the model reads them."""
+
+    text: str
+    ids: tuple[int, ...]
+
+
+class ChatTemplate:
+    """A compiled template and the tokenizer that reads what it writes.
+
+    `eos` is the id that the template may write at the end of an answer. `calls` is how the model
+    writes tool calls, None if the template says nothing of them. Raises BadChatTemplate.
+    """
+
+    def __init__(self, source: str, tokenizer: Tokenizer, *, eos: int | None) -> None:
+        self.source = source
+        self.calls = call_format(source)
+        self._tokenizer = tokenizer
+        self._special = {
+            "bos_token": "" if tokenizer.bos is None else tokenizer.name(tokenizer.bos),
+            "eos_token": "" if eos is None else tokenizer.name(eos),
+        }
+        self._environment = LimitedEnvironment(
+            functions={"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        )
+        try:
+            self._template, variables = self._environment.load(source)
+        except jinja2.TemplateError as error:
+            raise BadChatTemplate(
+                f"{CHAT_TEMPLATE} is no template: {error}: bake the bundle again"
+            ) from error
+        self._takes_tools = "tools" in variables and self.calls is not None
+
+    @staticmethod
+    def from_bundle(
+        bundle: Path, tokenizer: Tokenizer, special: SpecialTokens
+    ) -> ChatTemplate | None:
+        """The template of a bundle, or None if it has none; raises BadChatTemplate."""
+        try:
+            source = (bundle / CHAT_TEMPLATE).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadChatTemplate(
+                f"{CHAT_TEMPLATE} cannot be read: {error}: bake the bundle again"
+            ) from error
+        return ChatTemplate(source, tokenizer, eos=special.eos[0] if special.eos else None)
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        add_generation_prompt: bool = True,
+    ) -> Prompt:
+        """The prompt for a conversation; raises InvalidRequest.
+
+        Names of special tokens in the messages and tools are plain text in `ids`.
+        """
+        if tools and not self._takes_tools:
+            raise InvalidRequest(
+                field="tools",
+                got=f"{len(tools)} tools",
+                wanted="none: the model's chat template knows no tools",
+            )
+        given = {"messages": list(messages), "tools": list(tools)}
+        mark = guard.choose_mark(given)
+        if mark is None:
+            raise InvalidRequest(
+                field="messages",
+                got="every character from U+E000 to U+F8FF",
+                wanted="one of them to be left out",
+            )
+        given = guard.protect(given, self._tokenizer, mark)
+        text = self.render(**given, add_generation_prompt=add_generation_prompt)
+        return Prompt(text=text.replace(mark, ""), ids=guard.encode(text, self._tokenizer, mark))
+
+    def render(
+        self, messages: list[Message], *, tools: list[Tool], add_generation_prompt: bool
+    ) -> str:
+        """What the template writes; raises InvalidRequest."""
+        if "developer" not in self.source:  # OpenAI's newer word for it
+            messages = [
+                {**message, "role": "system"} if message["role"] == "developer" else message
+                for message in messages
+            ]
+        variables = {
+            "messages": messages,
+            "tools": tools or None,
+            "add_generation_prompt": add_generation_prompt,
+            **self._special,
+        }
+        try:
+            text = self._environment.render(self._template, variables)
+            if len(text) > LONGEST_PROMPT:
+                raise jinja2.TemplateError(f"no more than {LONGEST_PROMPT} characters")
+        except Exception as error:
+            raise InvalidRequest(
+                field="messages",
+                got=", ".join(message["role"] for message in messages),
+                wanted=f"a conversation that the model's chat template takes: {error}",
+            ) from error
+        return text
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)

@@ -1,0 +1,97 @@
+"""What of the sampling options is text: tokens that a bias names, strings that end repetitions.
+
+It knows a tokenizer and the sampler's options. It knows no requests.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from server.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from server.sampling.sampler import Breakers, SamplingOptions
+    from server.text.tokenizer import Tokenizer
+
+# llama-server's.
+DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
+
+_LONGEST_BREAKER = 40  # bytes
+_LONGEST_TAIL = 20  # tokens
+
+
+class SamplingText:
+    """Gives sampling options their tokens, for a model with `vocab_size` ids."""
+
+    def __init__(self, tokenizer: Tokenizer, *, vocab_size: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        # A search through the vocabulary takes a tenth of a second.
+        self._breakers_of = functools.lru_cache(maxsize=16)(self._find_breakers)
+
+    def resolve(
+        self,
+        options: SamplingOptions,
+        *,
+        logit_bias: Sequence[tuple[int | str, float]],
+        dry_sequence_breakers: tuple[str, ...],
+    ) -> SamplingOptions:
+        """The options with these biases, and with these breakers if DRY is on.
+
+        A text biases each of its tokens, as in llama-server. For any thread. Raises InvalidRequest
+        for an id that the model does not have.
+        """
+        if logit_bias:
+            biases = tuple((id_, bias) for token, bias in logit_bias for id_ in self._biased(token))
+            options = replace(options, logit_bias=biases)
+        if options.dry_multiplier:
+            options = replace(options, dry_breakers=self._breakers_of(dry_sequence_breakers))
+        return options
+
+    def _biased(self, token: int | str) -> tuple[int, ...]:
+        ids = (token,) if isinstance(token, int) else self._tokenizer.read(token, special=False)
+        for id_ in ids:
+            if not 0 <= id_ < self._vocab_size:
+                wanted = f"texts, or token ids from 0 to {self._vocab_size - 1}"
+                raise InvalidRequest(field="logit_bias", got=token, wanted=wanted)
+        return ids
+
+    def _find_breakers(self, texts: tuple[str, ...]) -> Breakers:
+        found: dict[int, set[tuple[int, ...]]] = defaultdict(set)
+        for text in texts:
+            for id_, tail in self._sequences(_cut(text)):
+                found[id_].add(tail)
+        return {id_: tuple(sorted(tails)) for id_, tails in found.items()}
+
+    def _sequences(self, breaker: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Tokens with the breaker in them, and tokens that begin it with those that complete it.
+
+        As get_overlapping_token_sequences in llama.cpp's llama-sampler.cpp.
+        """
+        cuts = range(1, len(breaker))
+        tails = {breaker[:cut]: self._tail(breaker[cut:])[:_LONGEST_TAIL] for cut in cuts}
+        for id_, word in enumerate(self._tokenizer.words[: self._vocab_size]):
+            if breaker in word:
+                yield id_, ()
+                continue
+            for beginning, tail in tails.items():
+                if word.endswith(beginning):
+                    yield id_, tail
+
+    def _tail(self, rest: bytes) -> tuple[int, ...]:
+        """The tokens of the rest of a text, whose first bytes may end a character."""
+        text = rest.decode(errors="ignore")
+        ends = rest[: len(rest) - len(text.encode())]
+        words = self._tokenizer.words
+        bytes_ = tuple(words.index(bytes([byte])) for byte in ends if bytes([byte]) in words)
+        return (*bytes_, *self._tokenizer.read(text, special=False))
+
+
+def _cut(text: str) -> bytes:
+    """The beginning of a text that llama.cpp looks at, in whole characters."""
+    return text.encode()[:_LONGEST_BREAKER].decode(errors="ignore").encode()

@@ -1,0 +1,87 @@
+"""The real bundles against what llama.cpp recorded on the same weights in F32, and each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from baker.compare.comparison import Order, compare_sides
+from baker.compare.passages import recorded_passages
+from baker.compare.report.summary import summarize
+from baker.compare.sides.recording import read_recording
+from baker.compare.sides.side import ALL, About, ReaderSide, RecordedSide
+from baker.compare.trial import compare
+from runtime.open_bundle import open_bundle
+from tests.conftest import Silent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from baker.compare.sides.recording import Recording
+    from baker.compare.trial import Reading
+    from runtime.interface import Reader
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "gemma3_270m_llamacpp_f32.json"
+
+
+def against(recording: Recording, runtime: Reader) -> tuple[Reading, ...]:
+    """A runtime reading a recording's answers."""
+    recorded = About(kind="recording", name="golden", gives="the best", details={})
+    about = About(kind="bundle", name="bundle", gives=ALL, details={})
+    sides = RecordedSide(recording, recorded), ReaderSide(runtime, about, None)
+    return compare(*sides, recorded_passages(recording), lambda: None).readings
+
+
+def golden(bundle: Path) -> tuple[Reading, ...]:
+    readings = against(read_recording(GOLDEN), open_bundle(bundle, threads=None)[1])
+    assert len(readings) == 10
+    assert max(reading.passage.start for reading in readings) == 1355
+    return readings
+
+
+@pytest.mark.slow
+def test_f32_gives_every_token_and_its_log_probability(bundles: Mapping[str, Path]) -> None:
+    for reading in golden(bundles["f32"]):
+        assert reading.first_difference is None, reading.passage.name
+        summary = summarize(reading.measured)
+        assert summary.positions == 64
+        assert summary.largest_difference <= 0.02, reading.passage.name
+        assert summary.mean_difference < 0.002, reading.passage.name
+        assert summary.kl_max < 1e-3
+
+
+@pytest.mark.slow
+def test_bf16_is_close_and_mostly_gives_the_same_answers(bundles: Mapping[str, Path]) -> None:
+    readings = golden(bundles["bf16"])
+    assert max(summarize(reading.measured).largest_difference for reading in readings) <= 0.15
+    assert sum(reading.first_difference is None for reading in readings) >= 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("logits", "least", "most"), [("exact:", 0, 2e-4), ("", 2e-4, 3.5e-3)])
+def test_int8_g32_loses_next_to_nothing(
+    bundles: Mapping[str, Path], logits: str, least: float, most: float
+) -> None:
+    order = Order(texts=(), positions=60, answers=0, tokenizer=None, top=20, threads=None)
+    ours = f"{logits}{bundles['int8-g32']}"
+    report = compare_sides(str(bundles["f32"]), ours, order, Silent())
+    assert report.exact
+    assert report.texts is not None
+    assert report.texts.positions == 118
+    assert least < report.texts.kl_mean < most
+    assert report.texts.agreement > 0.97
+    assert report.texts.perplexity_a is not None
+    assert 10 < report.texts.perplexity_a < 1000
+
+
+@pytest.mark.slow
+def test_numpy_computes_what_the_compiled_program_does(bundles: Mapping[str, Path]) -> None:
+    order = Order(texts=(), positions=3, answers=0, tokenizer=None, top=20, threads=None)
+    bundle = str(bundles["f32"])
+    report = compare_sides(f"numpy:{bundle}", bundle, order, Silent())
+    assert report.texts is not None
+    assert report.texts.positions == report.texts.agree == 4
+    assert report.texts.kl_max < 1e-8
+    assert report.texts.largest_difference < 1e-3

@@ -1,0 +1,272 @@
+"""The three forms of a report: they say the same, and nothing in them comes alive."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import numpy as np
+import pytest
+
+from baker.compare.metrics import measure
+from baker.compare.passages import Passage
+from baker.compare.report.html_page import page
+from baker.compare.report.markdown import markdown
+from baker.compare.report.publish import publish
+from baker.compare.report.summary import Report, build_report
+from baker.compare.report.summary_tables import passages_table, summary_table
+from baker.compare.report.thresholds import Limits, failures
+from baker.compare.sides.prediction import Full, Top
+from baker.compare.sides.side import ALL, About
+from baker.compare.trial import Candidates, Reading, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from baker.compare.sides.prediction import Prediction
+
+HOSTILE = "<script>alert('x')</script> | **bold** `code` <img src=http://evil.example/x>"
+VOCAB = 12
+
+
+class Words:
+    """A vocabulary in which one token is hostile."""
+
+    vocab_size = VOCAB
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        return tuple(len(word) % VOCAB for word in text.split())
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        return "".join(HOSTILE if token == 3 else f" w{token}\n" for token in token_ids)
+
+
+class Silent:
+    """A side of which only the name is wanted."""
+
+    vocabulary = None
+    vocab_size = None
+    context = None
+
+    def __init__(self, name: str) -> None:
+        self.about = About(kind="bundle", name=name, gives=ALL, details={"precision": HOSTILE})
+
+    def after(self, token_ids: Sequence[int]) -> Prediction:
+        raise NotImplementedError
+
+    def read(self, token_ids: Sequence[int], start: int) -> None:
+        raise NotImplementedError
+
+
+def reading(name: str, kind: str, places: int, *, truncated: bool, seed: int) -> Reading:
+    random = np.random.default_rng(seed)
+    passage = Passage(
+        name=name,
+        kind=kind,  # type: ignore[arg-type]
+        token_ids=tuple(int(token) for token in random.integers(0, VOCAB, places + 2)),
+        start=2,
+    )
+    measured, first = [], None
+    for place in range(2, places + 2):
+        logits = random.standard_normal(VOCAB).astype(np.float32)
+        a: Prediction = Full(logits)
+        b = Full(logits + 0.3 * random.standard_normal(VOCAB).astype(np.float32))
+        if truncated:
+            a = Top((3, 4), (float(a.logprobs[3]), float(a.logprobs[4])))
+        measured.append(measure(a, b, passage.token_ids[place]))
+        if first is None and not measured[-1].agree:
+            rows = tuple((token, a.logprob(token), b.logprob(token)) for token in (3, 4, 5))
+            first = Candidates(passage=passage, place=place, kl=measured[-1].kl, rows=rows)
+    return Reading(passage=passage, measured=tuple(measured), first_difference=first)
+
+
+def report(
+    *, truncated: bool = False, texts: int = 2, answers: int = 2, places: int = 70
+) -> Report:
+    readings = [
+        *(reading(f"text {n}", "text", places, truncated=truncated, seed=n) for n in range(texts)),
+        *(reading(f"a {n}", "answer", 9, truncated=truncated, seed=9 + n) for n in range(answers)),
+    ]
+    worst = tuple(found.first_difference for found in readings if found.first_difference)
+    return build_report(
+        Silent("model <a>"),  # type: ignore[arg-type]
+        Silent("model_b"),  # type: ignore[arg-type]
+        Trial(readings=tuple(readings), worst=worst),
+        Words(),
+        [f"a note about {HOSTILE}"],
+        made="2026-01-02T03:04:05+00:00",
+        hearth="test",
+    )
+
+
+class Seen(html.parser.HTMLParser):
+    """The elements and the cells of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.rows: list[list[str]] = []
+        self._in_cell = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag == "tr":
+            self.rows.append([])
+        self._in_cell = tag in ("td", "th")
+        if self._in_cell:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_cell = self._in_cell and tag not in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.rows[-1][-1] += data
+
+
+def seen(text: str) -> Seen:
+    found = Seen()
+    found.feed(text)
+    return found
+
+
+def cells_of_markdown(text: str) -> list[list[str]]:
+    """The rows of its tables, with the escapes taken back."""
+    rows = []
+    for line in text.splitlines():
+        if line.startswith("| "):
+            cells = re.split(r"(?<!\\)\|", line)[1:-1]
+            rows.append([re.sub(r"\\(.)", r"\1", cell).strip() for cell in cells])
+    return rows
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_the_three_forms_say_the_same(tmp_path: Path, truncated: bool) -> None:
+    made = report(truncated=truncated)
+    files = {path.name: path.read_text("utf-8") for path in publish(made, tmp_path / "out")}
+    again = Report.model_validate_json(files["report.json"])
+    assert again == made
+    in_page = seen(files["report.html"]).rows
+    in_markdown = cells_of_markdown(files["report.md"])
+    for table in (summary_table(again), passages_table(again)):
+        for row in (table.headings, *table.rows):
+            cells = [cell.strip() for cell in row]
+            assert cells in [[cell.strip() for cell in found] for found in in_page]
+            assert cells in in_markdown
+    assert [len(row) for row in in_page] == [len(row) for row in in_markdown]
+
+
+def test_the_json_is_what_the_schema_says() -> None:
+    data = json.loads(report(truncated=True).model_dump_json(), parse_constant=pytest.fail)
+    schema = Report.model_json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(data, schema)
+    for passage in data["passages"]:
+        assert len(passage["kl"]) == len(passage["agree"]) == passage["summary"]["positions"]
+
+
+def test_a_truncated_report_says_what_is_missing() -> None:
+    exact, bound = report(), report(truncated=True)
+    assert exact.exact
+    assert exact.computed == "KL(A || B) over the whole vocabulary, exact."
+    assert not bound.exact
+    assert bound.texts is not None
+    assert bound.answers is not None
+    positions = bound.texts.positions, bound.answers.positions
+    mass = np.average([bound.texts.mass_a, bound.answers.mass_a], weights=positions)
+    assert "lower bound" in bound.computed
+    assert f"{1 - mass:.2%} of A's probability" in bound.computed
+    assert summary_table(bound).rows[1][0] == "KL, at least: mean"
+    assert "lower bound" in page(bound)
+
+
+def test_nothing_that_a_model_said_comes_alive() -> None:
+    text = page(report())
+    found = seen(text)
+    assert "script" not in found.tags
+    assert "img" not in found.tags
+    assert "link" not in found.tags
+    assert not [name for name, _ in found.attributes if name in ("src", "href") or name[:2] == "on"]
+    assert "default-src 'none'" in text
+    assert "&lt;script&gt;" in text
+    in_markdown = markdown(report())
+    assert "<script>" not in in_markdown.replace(r"\<", "")
+    assert not re.search(r"(?<!\\)<img", in_markdown)
+
+
+@pytest.mark.parametrize(
+    ("texts", "answers", "places"), [(2, 2, 70), (0, 1, 70), (1, 0, 1), (9, 0, 3)]
+)
+def test_every_plot_is_whole_and_has_a_name(texts: int, answers: int, places: int) -> None:
+    text = page(report(texts=texts, answers=answers, places=places))
+    plots = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(plots) == 2 * (bool(texts) + bool(answers)) + 2
+    for plot in plots:
+        svg = ET.fromstring(plot)
+        assert svg.get("role") == "img"
+        assert svg.get("aria-label")
+        _, _, width, height = (float(number) for number in svg.get("viewBox", "").split())
+        for path in svg.iter("path"):
+            for x, y in re.findall(r"[ML]([\d.e-]+) ([\d.e-]+)", path.get("d", "")):
+                assert 0 <= float(x) <= width
+                assert 0 <= float(y) <= height
+        for box in svg.iter("rect"):
+            assert float(box.get("width", "")) >= 0
+            assert float(box.get("x", "")) + float(box.get("width", "")) <= width
+
+
+def test_a_report_of_no_difference_can_be_drawn() -> None:
+    made = report()
+    passages = [
+        passage.model_copy(
+            update={"kl": [0.0] * len(passage.kl), "agree": [True] * len(passage.agree)}
+        )
+        for passage in made.passages
+    ]
+    assert "<svg" in page(made.model_copy(update={"passages": passages, "worst": []}))
+
+
+def test_a_limit_that_is_not_kept_is_named() -> None:
+    made = report()
+    assert made.texts is not None
+    nothing = Limits(max_kl=None, max_difference=None, min_agreement=None)
+    assert failures(made, nothing) == []
+    at = Limits(
+        max_kl=max(s.kl_mean for s in (made.texts, made.answers) if s),
+        max_difference=max(s.largest_difference for s in (made.texts, made.answers) if s),
+        min_agreement=min(s.agreement for s in (made.texts, made.answers) if s),
+    )
+    assert failures(made, at) == []
+    strict = Limits(max_kl=0.0, max_difference=0.0, min_agreement=1.0)
+    said = failures(made, strict)
+    assert len(said) == 6
+    assert said[0] == f"texts: the mean KL is {made.texts.kl_mean:.6g}, wanted at most 0"
+    assert made.texts.agree < made.texts.positions
+    assert f"{made.texts.agree} of {made.texts.positions} positions, wanted 100.00%" in said[2]
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(report(), tmp_path)
+    old = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    written, write_text = [], Path.write_text
+
+    def interrupted(path: Path, text: str, encoding: str) -> int:
+        written.append(path.name)
+        if len(written) == len(old):
+            raise KeyboardInterrupt
+        return write_text(path, text, encoding)
+
+    monkeypatch.setattr(Path, "write_text", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        publish(report(truncated=True), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == old

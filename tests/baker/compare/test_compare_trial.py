@@ -1,0 +1,214 @@
+"""Sides without weights reading in step: their logits depend on the tokens read alone."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baker.compare.passages import Passage, answer_passage, recorded_passages
+from baker.compare.sides.prediction import Full, Top
+from baker.compare.sides.recording import Best, Case, Recording
+from baker.compare.sides.side import (
+    ALL,
+    About,
+    LlamaSide,
+    ReaderSide,
+    RecordedSide,
+    SideError,
+    greedy_answer,
+)
+from baker.compare.trial import WORST, compare
+from runtime.fake import FakeRuntime
+from runtime.interface import read_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from baker.compare.trial import Trial
+
+VOCAB = 40
+ABOUT = About(kind="bundle", name="fake", gives=ALL, details={})
+tokens = st.lists(st.integers(0, VOCAB - 1), min_size=2, max_size=20).map(tuple)
+
+
+def fake(*, chunk: int = 8, spread: float = 3.0) -> ReaderSide:
+    runtime = FakeRuntime(vocab_size=VOCAB, context=64, chunk=chunk, spread=spread)
+    return ReaderSide(runtime, ABOUT, None)
+
+
+def logits(token_ids: Sequence[int]) -> np.ndarray:
+    return read_prompt(FakeRuntime(vocab_size=VOCAB, context=64), token_ids)
+
+
+def text(token_ids: tuple[int, ...], start: int = 1) -> Passage:
+    return Passage(name="text", kind="text", token_ids=token_ids, start=start)
+
+
+def recorded(prompt_ids: tuple[int, ...], steps: int) -> RecordedSide:
+    """The fake's own answer, as a recording keeps it."""
+    best = []
+    for prediction in greedy_answer(fake(), prompt_ids, steps):
+        ids = prediction.best(5)
+        logprobs = tuple(prediction.logprob(token) or math.nan for token in ids)
+        best.append(Best(token_ids=ids, logprobs=logprobs))
+    greedy = tuple(row.token_ids[0] for row in best)
+    case = Case(
+        name="own", prompt="p", prompt_ids=prompt_ids, greedy_ids=greedy, text="t", best=tuple(best)
+    )
+    about = About(kind="recording", name="golden.json", gives="five", details={})
+    return RecordedSide(Recording(meta={}, cases=(case,)), about)
+
+
+def silent() -> None:
+    pass
+
+
+def trial(a: ReaderSide | RecordedSide, b: ReaderSide | RecordedSide, *read: Passage) -> Trial:
+    return compare(a, b, read, silent)
+
+
+@given(tokens, st.integers(1, 8))
+def test_a_side_differs_from_itself_nowhere(token_ids: tuple[int, ...], chunk: int) -> None:
+    found = trial(fake(), fake(chunk=chunk), text(token_ids))
+    (reading,) = found.readings
+    assert found.worst == ()
+    assert [found.kl for found in reading.measured] == [0] * (len(token_ids) - 1)
+    assert reading.first_difference is None
+
+
+@given(tokens, st.data())
+def test_a_text_is_read_whatever_a_side_would_say(
+    token_ids: tuple[int, ...], data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(1, len(token_ids) - 1))
+    found = list(fake().read(token_ids, start))
+    assert len(found) == len(token_ids) - start
+    for place, prediction in enumerate(found, start=start):
+        np.testing.assert_array_equal(prediction.logits, logits(token_ids[:place]))
+
+
+def test_a_side_may_be_asked_for_anything_after_anything() -> None:
+    side = fake(chunk=2)
+    for asked in ((1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4), (1, 2), (5,), (5, 6), (1, 2, 3, 4, 5)):
+        np.testing.assert_array_equal(side.after(asked).logits, logits(asked))
+
+
+class InBatches(FakeRuntime):
+    """A reader that gives the logits after each token of a text at once, as llama.cpp does."""
+
+    def logits_after_each(self, read: Sequence[int], first: int) -> Iterator[np.ndarray]:
+        return (read_prompt(self, read[:end]) for end in range(first, len(read) + 1))
+
+
+@given(tokens, st.data())
+def test_llama_cpp_reads_a_text_in_batches_and_says_the_same(
+    token_ids: tuple[int, ...], data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(1, len(token_ids) - 1))
+    runtime: Any = InBatches(vocab_size=VOCAB, context=64)
+    side = LlamaSide(runtime, ABOUT)
+    for _ in range(2):
+        batches = [one.logits for one in side.read(token_ids, start)]
+        steps = [one.logits for one in fake().read(token_ids, start)]
+        np.testing.assert_array_equal(batches, steps)
+        np.testing.assert_array_equal(side.after(token_ids).logits, logits(token_ids))
+
+
+def test_each_step_of_an_answer_is_the_best_token() -> None:
+    read = [2, 7]
+    for prediction in greedy_answer(fake(), (2, 7), 6):
+        assert prediction.greedy == int(np.argmax(logits(read)))
+        read.append(prediction.greedy)
+
+
+def test_an_answer_that_nobody_can_spell_is_refused() -> None:
+    class Unknown(ReaderSide):
+        def after(self, *_: object) -> Any:
+            return Top((-1, 3), (-0.5, -1.0))
+
+    side = Unknown(FakeRuntime(vocab_size=VOCAB, context=64), ABOUT, None)
+    with pytest.raises(SideError, match="fake: after 2 tokens the best one has a text"):
+        next(greedy_answer(side, (1, 2), 3))
+
+
+@given(st.integers(0, 5), st.integers(0, VOCAB - 1))
+def test_the_first_difference_is_where_the_own_answer_leaves_the_recorded_one(
+    step: int, token: int
+) -> None:
+    own = recorded((2, 7), 6)
+    (passage,) = recorded_passages(own.recording)
+    best = list(own.recording.cases[0].best)
+    row = best[step]
+    best[step] = Best(token_ids=(token, *row.token_ids[1:]), logprobs=row.logprobs)
+    case = Case(**{**vars(own.recording.cases[0]), "best": tuple(best)})
+    changed = RecordedSide(Recording(meta={}, cases=(case,)), own.about)
+    (reading,) = trial(changed, fake(), passage).readings
+    if token == row.token_ids[0]:
+        assert reading.first_difference is None
+    else:
+        assert reading.first_difference is not None
+        assert reading.first_difference.place == passage.start + step
+
+
+def test_a_recording_agrees_with_what_was_recorded() -> None:
+    own = recorded((2, 7), 6)
+    (passage,) = recorded_passages(own.recording)
+    for a, b in ((own, fake()), (fake(), own), (own, own)):
+        (reading,) = trial(a, b, passage).readings
+        assert all(found.agree for found in reading.measured)
+        assert max(found.kl for found in reading.measured) < 1e-9
+        assert max(max(found.differences) for found in reading.measured) < 1e-9
+
+
+def test_a_recording_knows_nothing_else() -> None:
+    with pytest.raises(SideError, match=r"golden\.json does not say what follows 3 tokens"):
+        recorded((2, 7), 6).after((1, 2, 3))
+
+
+def test_the_worst_places_are_kept_with_both_sides_candidates() -> None:
+    ids = tuple(int(token) for token in np.random.default_rng(5).integers(0, VOCAB, 30))
+    other = fake(spread=1.0)
+    found = trial(fake(), other, text(ids), answer_passage("p", ids[:3], ids[3:9]))
+    every = sorted((m.kl for reading in found.readings for m in reading.measured), reverse=True)
+    assert [place.kl for place in found.worst] == every[:WORST]
+    worst = found.worst[0]
+    a = Full(logits(worst.passage.token_ids[: worst.place])).logprobs
+    for token, ours, _ in worst.rows:
+        assert ours == pytest.approx(float(a[token]))
+    assert {token for token, _, _ in worst.rows} >= set(np.argsort(-a)[:5])
+
+
+def test_of_many_differences_the_first_is_kept() -> None:
+    class Other(ReaderSide):
+        def after(self, token_ids: Sequence[int]) -> Full:
+            return super().after([(token + 1) % VOCAB for token in token_ids])
+
+    other = Other(FakeRuntime(vocab_size=VOCAB, context=64), ABOUT, None)
+    (reading,) = trial(fake(), other, text(tuple(range(20)))).readings
+    differs = [place for place, found in enumerate(reading.measured, start=1) if not found.agree]
+    assert len(differs) > 10
+    assert reading.first_difference is not None
+    assert reading.first_difference.place == differs[0]
+
+
+def test_a_side_without_numbers_is_named_with_the_place() -> None:
+    class Broken(ReaderSide):
+        def after(self, token_ids: Sequence[int]) -> Full:
+            if len(token_ids) == 3:
+                return Full(np.full(VOCAB, np.nan, np.float32))
+            return super().after(token_ids)
+
+    broken = Broken(FakeRuntime(vocab_size=VOCAB, context=64), ABOUT, None)
+    with pytest.raises(SideError, match="B, fake: after 3 tokens of text 40 of 40 logits"):
+        trial(fake(), broken, text((1, 2, 3, 4, 5)))
+
+
+def test_every_place_is_announced() -> None:
+    said: list[None] = []
+    compare(fake(), fake(), [text((1, 2, 3)), text((4, 5))], lambda: said.append(None))
+    assert len(said) == 3

@@ -1,0 +1,167 @@
+"""`--precision auto`: which precision is taken, and that what is measured of one is true."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from baker.atomic_folder import BakeError
+from baker.precision.auto_precision import by_speed, choose
+from baker.precision.kl_from_f32 import Divergence, Meter
+from models import gemma3
+from models.architecture import ARCHITECTURES
+from models.program import STORAGE
+from tests.models.device import apart
+from tests.models.reference import forward
+from tests.models.test_gemma3 import GROUPED, OPTIONS, TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.bundle import Tried
+
+    Array = NDArray[Any]
+
+# What was found of the 270m, about.
+KL = {"int8-g32": 4e-4, "bf16": 7e-5, "f32": 0.0}
+ODD = {"int8-g32": "a matrix in groups has a multiple of 16 rows"}
+LARGE = {"bf16": "needs 900 MB", "f32": "needs 1500 MB"}
+
+
+def tried(
+    instructions: str, max_kl: float, obstacles: dict[str, str], kl: dict[str, float] = KL
+) -> tuple[tuple[Tried, ...], list[str]]:
+    """What was tried, and what of it was measured."""
+    measured: list[str] = []
+
+    def divergence(precision: str) -> Divergence:
+        measured.append(precision)
+        return Divergence(mean=kl[precision], positions=64)
+
+    order = by_speed(instructions)
+    assert sorted(order) == sorted(STORAGE)
+    found = choose(order, max_kl=max_kl, obstacle=obstacles.get, divergence=divergence)
+    return found, measured
+
+
+@pytest.mark.parametrize(
+    ("instructions", "max_kl", "obstacles", "names", "measured"),
+    [
+        # The fastest that is close enough; what comes after it is not looked at.
+        ("avx512vnni", 0.0035, {}, ["int8-g32"], ["int8-g32"]),
+        ("dotprod", 0.0035, {}, ["int8-g32"], ["int8-g32"]),
+        ("avx2", 4e-4, {}, ["int8-g32"], ["int8-g32"]),
+        ("avx2", 1e-4, {}, ["int8-g32", "bf16"], ["int8-g32", "bf16"]),
+        ("avx2", 0.0, {}, list(by_speed("avx2")), list(by_speed("avx2"))),
+        # What cannot be is not measured.
+        ("avx2", 0.0035, ODD, ["int8-g32", "bf16"], ["bf16"]),
+        ("avx2", 0.0, ODD, list(by_speed("avx2")), ["bf16", "f32"]),
+        # Our kernels come last where there are no instructions for them, but for F32.
+        ("portable", 0.0035, {}, ["bf16"], ["bf16"]),
+        ("portable", 0.0035, LARGE, ["bf16", "int8-g32"], ["int8-g32"]),
+    ],
+)
+def test_the_fastest_that_keeps_the_limits_is_taken(
+    instructions: str,
+    max_kl: float,
+    obstacles: dict[str, str],
+    names: list[str],
+    measured: list[str],
+) -> None:
+    found, looked_at = tried(instructions, max_kl, obstacles)
+    assert [each.precision for each in found] == names
+    assert [each.refused is None for each in found] == [*[False] * (len(found) - 1), True]
+    assert looked_at == measured
+    for each in found:
+        assert each.kl == (None if each.precision in obstacles else KL[each.precision])
+
+
+def test_where_none_will_do_every_reason_is_said() -> None:
+    with pytest.raises(BakeError) as error:
+        tried("avx2", 1e-5, {**ODD, "f32": LARGE["f32"]})
+    for said in ("multiple of 16 rows", "mean KL from F32 7e-05", "--max-kl 1e-05", LARGE["f32"]):
+        assert said in str(error.value)
+
+
+def test_a_divergence_that_is_no_number_is_not_close() -> None:
+    found, _ = tried("avx2", 1.0, {}, {**KL, "int8-g32": float("nan")})
+    assert found[-1].precision == "bf16"
+
+
+# --- measured
+
+
+class RandomWeights:
+    """A small Gemma 3, as a WeightSource of GGUF's names."""
+
+    format: Literal["gguf"] = "gguf"
+
+    @cached_property
+    def parameters(self) -> dict[str, Array]:
+        rng = np.random.default_rng(0)
+        return {
+            name: (rng.normal(size=kind.shape) / np.sqrt(kind.shape[-1])).astype(np.float32)
+            for name, kind in gemma3.program(GROUPED, OPTIONS).parameters.items()
+        }
+
+    @cached_property
+    def _tensors(self) -> dict[str, Array]:
+        return {
+            gemma3.stored_tensor(GROUPED, name, (), gguf=True).name: values
+            for name, values in apart(GROUPED, self.parameters).items()
+        }
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._tensors[name].shape
+
+    def dtype(self, name: str) -> str:
+        return self._tensors[name].dtype.name
+
+    def blocks(self, name: str) -> Iterator[Array]:
+        yield self._tensors[name]
+
+    def read(self, name: str) -> Array:
+        return self._tensors[name]
+
+    def files(self) -> tuple[Path, ...]:
+        return ()
+
+    def require_unchanged(self) -> None:
+        pass
+
+    def metadata(self) -> dict[str, object]:
+        return {}
+
+
+def log_probabilities(weights: dict[str, Array]) -> Array:
+    """Of each next token after each of the first 32, by the plain forward pass: f64 (32, V)."""
+    logits: Array = forward(GROUPED, weights, TOKENS[:32]).astype(np.float64)
+    result: Array = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return result
+
+
+def test_what_is_measured_is_the_mean_divergence_from_a_plain_forward_pass() -> None:
+    source = RandomWeights()
+    texts = [tuple(TOKENS[:32]), tuple(TOKENS[:13])]
+    meter = Meter(source, ARCHITECTURES["gemma3"], GROUPED, texts)
+    rounded = {
+        name: values.astype(ml_dtypes.bfloat16).astype(np.float32) if values.ndim == 2 else values
+        for name, values in source.parameters.items()
+    }
+    p, q = log_probabilities(source.parameters), log_probabilities(rounded)
+    each = (np.exp(p) * (p - q)).sum(axis=1)
+    found = meter.measure("bf16")
+    assert found.positions == 45
+    assert found.mean == pytest.approx((each.sum() + each[:13].sum()) / 45, rel=0.1)
+    assert meter.measure("f32") == Divergence(mean=0.0, positions=0)
+    assert found.mean < meter.measure("int8-g32").mean

@@ -1,0 +1,37 @@
+"""Golden values: of three prompts at once they are what a plain forward pass gives of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from baker.reference.golden_values import LARGEST, PROMPTS, STEPS, golden_values, prompt_ids
+from baker.reference.numpy_runtime import NumpyRuntime
+from examples.train_tiny_gemma import tokenizer
+from models import gemma3
+from tests.models.device import random_weights
+from tests.models.reference import forward
+from tests.models.test_gemma3 import OPTIONS, TINY
+
+CONFIG = replace(TINY, vocab_size=tokenizer().get_vocab_size())
+
+
+@pytest.mark.parametrize("batches", [(1,), (1, len(PROMPTS))])
+def test_golden_values_are_those_of_a_plain_forward_pass(batches: tuple[int, ...]) -> None:
+    ids = prompt_ids(tokenizer())
+    room = max(map(len, ids)) + STEPS
+    program = gemma3.program(CONFIG, replace(OPTIONS, context=room, decode_batches=batches))
+    weights = random_weights(program)
+    runtime = NumpyRuntime(program, weights, context=room, slots=len(ids))
+    golden = golden_values(runtime, ids)
+    assert [one.prompt for one in golden] == list(PROMPTS)
+    for one, tokens in zip(golden, ids, strict=True):
+        assert one.prompt_ids == tokens
+        assert len(one.steps) == STEPS
+        continued = [*tokens, *(step.token_ids[0] for step in one.steps[:-1])]
+        rows = forward(CONFIG, weights, continued)[len(tokens) - 1 :]
+        for step, row in zip(one.steps, rows, strict=True):
+            assert list(step.token_ids) == list(np.argsort(-row)[:LARGEST])
+            np.testing.assert_allclose(step.logits, np.sort(row)[: -LARGEST - 1 : -1], atol=1e-4)

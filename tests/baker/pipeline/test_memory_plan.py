@@ -1,0 +1,127 @@
+"""What a traced program takes: held against its types, and against an order's limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from baker.atomic_folder import BakeError
+from baker.pipeline.bake_language_model import bake
+from baker.pipeline.memory_plan import call_bytes, check_fits, footprint, program_memory
+from baker.pipeline.recipe import Defaults, decode_batches
+from models import gemma3
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from models.gemma3_config import PRESETS, Config
+from models.program import ProgramOptions
+from tests.conftest import Silent, order
+from tests.models.test_gemma3 import TINY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from models.dsl.graph import Tensor
+    from models.program import Program
+
+CHOICE = Defaults(context=256, slots=4, precision="f32", prefill_tokens=(16,))
+
+
+def made(choice: Defaults, config: Config = TINY) -> Program:
+    options = ProgramOptions(
+        context=choice.context,
+        precision=choice.precision,
+        prefill_tokens=choice.prefill_tokens,
+        decode_batches=decode_batches(choice.slots),
+    )
+    return gemma3.program(config, options)
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_every_weight_counts_where_it_is_used(precision: str) -> None:
+    program = made(Defaults(context=64, slots=2, precision=precision, prefill_tokens=(8,)))
+    sizes = {name: kind.nbytes for name, kind in program.parameters.items()}
+    matrices = {name for name, kind in program.parameters.items() if kind.rank == 2}
+    found = footprint(program.graphs, program.parameters)
+    assert found.laid_out == sum(sizes[name] for name in matrices)
+    assert found.read == sum(sizes[name] for name in sizes.keys() - matrices)
+    # The table is looked up where it lies, and laid out as the head.
+    assert found.looked_up == program.vocab_size * TINY.hidden * {"bf16": 2, "f32": 4}[precision]
+    assert found.calls.keys() == {graph.name for graph in program.graphs}
+
+
+def test_weights_of_our_own_kernels_are_read_where_they_lie() -> None:
+    choice = Defaults(context=64, slots=1, precision="int8-g32", prefill_tokens=(8,))
+    program = made(choice, replace(PRESETS["gemma3-270m"], layers=1))
+    found = footprint(program.graphs, program.parameters)
+    assert (found.laid_out, found.looked_up) == (0, 0)
+    assert found.read == sum(kind.nbytes for kind in program.parameters.values())
+
+
+def test_a_slot_is_its_caches_and_a_step_holds_the_logits() -> None:
+    program = made(CHOICE)
+    memory = program_memory(program, CHOICE.context)
+    assert memory.slot == sum(4 * spec.rows * spec.width for spec in program.caches)
+    assert memory.needed(3) - memory.needed(2) == memory.slot  # both by decode_2
+    assert memory.step(4) >= 4 * 4 * TINY.vocab_size
+
+
+def test_a_call_holds_what_is_read_later() -> None:
+    kind = TensorType((10, 10), DType.F32)
+
+    def chain(x: Tensor) -> tuple[Tensor, ...]:
+        for _ in range(5):
+            x = f.matmul(x, x)
+        return (x + 1.0,)
+
+    def wide(x: Tensor) -> tuple[Tensor, ...]:
+        parts = [f.matmul(x, x * float(i)) for i in range(5)]
+        return (ops.concatenate(*parts, axis=0),)
+
+    # A product and the one that it is made of; the result comes on top. All five, and the result.
+    assert call_bytes(trace("chain", chain, {"x": kind})) == 400 + 2 * 400 * 3 // 2
+    assert call_bytes(trace("wide", wide, {"x": kind})) == 5 * 400 + 5 * 400 * 3 // 2
+
+
+def test_what_is_updated_in_place_takes_nothing() -> None:
+    cache, row = TensorType((100, 8), DType.F32), TensorType((1, 8), DType.F32)
+    inputs = {"cache": cache, "at": TensorType((1,), DType.I32), "row": row}
+
+    def update(cache: Tensor, at: Tensor, row: Tensor) -> tuple[Tensor, ...]:
+        return (ops.scatter(cache, at, row, combine="replace"),)
+
+    assert call_bytes(trace("update", update, inputs, in_place={0: 0})) == 0
+    assert call_bytes(trace("update", update, inputs)) == 3200
+
+
+def test_what_fits_is_baked_and_a_byte_less_is_refused_with_advice() -> None:
+    program = made(CHOICE)
+    memory = program_memory(program, CHOICE.context)
+    check_fits(program, CHOICE, memory.needed(4), made)
+    with pytest.raises(BakeError, match=r"--max-memory: 4 slots of 256 tokens in f32 need") as e:
+        check_fits(program, CHOICE, memory.needed(4) - 1, made)
+    said = str(e.value)
+    assert memory.formula(4) in said
+    assert "what would fit: --slots 3, --context 128, --context 64" in said
+    with pytest.raises(BakeError, match="what would fit: none of slots, context and precision"):
+        check_fits(program, CHOICE, 1000, made)
+
+
+def test_a_smaller_precision_is_advised_where_weights_are_most_of_it() -> None:
+    config = replace(PRESETS["gemma3-270m"], layers=1)
+    choice = Defaults(context=64, slots=1, precision="f32", prefill_tokens=(16,))
+    program = made(choice, config)
+    limit = program_memory(program, CHOICE.context).needed(1) - 300_000_000
+    with pytest.raises(BakeError, match="what would fit: --precision bf16, --precision int8-g32"):
+        check_fits(program, choice, limit, partial(made, config=config))
+
+
+def test_a_bake_that_cannot_fit_ends_before_anything_is_compiled(tmp_path: Path) -> None:
+    asked = order(tmp_path / "bundle", precision="int8-g32", context=64, max_memory=300_000_000)
+    with pytest.raises(BakeError, match="4 slots of 64 tokens in int8-g32 need"):
+        bake(asked, Silent())
+    assert not list(tmp_path.iterdir())

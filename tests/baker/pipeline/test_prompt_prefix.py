@@ -1,0 +1,100 @@
+"""`bake --prefix`: the ids of a prefix, and its blocks in a bundle."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from baker.atomic_folder import BakeError
+from baker.pipeline.bake_language_model import bake
+from baker.pipeline.prompt_prefix import PrefixError, prefix_ids, write_prefix
+from models.bundle import PREFIX, read_manifest, verify_files
+from runtime.fake import FakeRuntime
+from runtime.kv_blocks import block_keys, read_blocks
+from server.sampling.sampler import SamplingOptions
+from server.services.language_service import EngineOptions, open_service
+from server.text.completion import CompletionRequest, Summary
+from server.text.tokenizer import Tokenizer
+from tests.conftest import OPENING, OTHER_TARGET, Silent, order
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from server.services.language_service import Service
+    from tests.conftest import Bundles
+
+LIBRARY = fakes.gemma_like(special=["<turn>"])
+SYSTEM = OPENING.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", ["the dog", "<bos>the dog", "<turn>the dog<turn>\n", " a  b"])
+def test_a_prefix_has_the_ids_of_a_prompt(text: str) -> None:
+    """As the server reads it: /generate must find what was baked."""
+    ids = prefix_ids(text, LIBRARY, fakes.BOS, chunk=2, context=64)
+    assert ids == Tokenizer(LIBRARY, bos=fakes.BOS).encode(text)
+
+
+@pytest.mark.parametrize(("chunk", "context"), [(50, 64), (1, 3)])
+def test_a_prefix_that_cannot_be_kept_is_refused(chunk: int, context: int) -> None:
+    with pytest.raises(PrefixError, match=r"--prefix has \d+ tokens, wanted"):
+        prefix_ids("the quick dog", LIBRARY, fakes.BOS, chunk=chunk, context=context)
+
+
+def test_whole_chunks_are_written(tmp_path: Path) -> None:
+    runtime = FakeRuntime(vocab_size=50, context=64, chunk=4, slots=2)
+    ids = tuple(range(11))
+    write_prefix(runtime, ids, tmp_path / PREFIX)
+    blocks = read_blocks(tmp_path / PREFIX, runtime.save(0, 4, 8).nbytes)
+    assert tuple(blocks) == block_keys(ids, 4)
+    runtime.restore(1, 0, list(blocks.values()))
+    rows = [runtime.decode([slot], [9], [8]) for slot in (0, 1)]
+    assert (rows[0] == rows[1]).all()
+
+
+def test_a_prefix_for_another_machine_is_refused(tmp_path: Path) -> None:
+    wanted = order(tmp_path / "out", target=OTHER_TARGET, prefix=OPENING)
+    with pytest.raises(BakeError, match="--prefix: the program for aarch64 must run to read it"):
+        bake(wanted, Silent())
+
+
+def test_a_prefix_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "prefix.txt").write_bytes(b"\xff")
+    with pytest.raises(BakeError, match="not UTF-8 text"):
+        bake(order(tmp_path / "out", prefix=tmp_path / "prefix.txt"), Silent())
+
+
+@pytest.mark.slow
+def test_a_baked_prefix_is_found_and_changes_nothing(bundles: Bundles) -> None:
+    bundle = bundles["int8-g32"]
+    verify_files(bundle, read_manifest(bundle))
+    cached, answers = [], []
+    for cache_ram in (2**28, 0):
+        service = open_service(bundle, options=EngineOptions(cache_ram=cache_ram))
+        summary, text = asyncio.run(ask(service, f"{SYSTEM} What is the capital of France?"))
+        cached.append(summary.cached_tokens)
+        answers.append(text)
+    assert cached == [128, 0]
+    assert answers[0] == answers[1]
+
+
+async def ask(service: Service, prompt: str) -> tuple[Summary, str]:
+    """The summary and the text of a greedy answer."""
+    await service.start()
+    request = CompletionRequest(
+        prompt=prompt,
+        max_tokens=8,
+        stop=(),
+        sampling=SamplingOptions(temperature=0),
+        seed=1,
+    )
+    text = ""
+    with await service.complete(request) as completion:
+        async for piece in completion.pieces():
+            if isinstance(piece, Summary):
+                await service.stop()
+                return piece, text
+            text += piece.text
+    raise AssertionError("no summary")

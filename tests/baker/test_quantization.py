@@ -1,0 +1,113 @@
+"""Storage types, against ml_dtypes' scalar rounding, the definition of the error and extremes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from baker.parameters.quantization import NotFiniteError, int8_groups, to_bf16
+from models.dsl import grouped
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=9)
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+# Rows of one magnitude, over all of f32's exponents: what a row scale must follow.
+MAGNITUDES = st.integers(-149, 126).map(lambda exponent: 2.0**exponent)
+UNITS = hnp.arrays(np.float32, SHAPES, elements=st.floats(-1.875, 1.875, width=32))
+
+
+def bf16_by_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Round to nearest even in integers: the upper half of the f32, plus a carry."""
+    bits = values.view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+@given(hnp.arrays(np.float32, SHAPES, elements=st.floats(-(2.0**127), 2.0**127, width=32)))
+def test_bf16_rounds_to_nearest_even(block: NDArray[np.float32]) -> None:
+    stored = to_bf16(block)
+    assert stored.shape == block.shape
+    np.testing.assert_array_equal(stored.view(np.uint16), bf16_by_bits(block))
+
+
+def test_bf16_ties_go_to_even() -> None:
+    # One and three halves of the last bit above 1: both neighbours are equally near.
+    block = np.array([[1 + 2**-8, 1 + 3 * 2**-8]], np.float32)
+    np.testing.assert_array_equal(to_bf16(block).astype(np.float32), [[1, 1 + 2**-6]])
+
+
+def restored_groups(block: NDArray[np.float32]) -> NDArray[np.float32]:
+    return grouped.unpack(*int8_groups(block))
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0"])
+def test_groups_keep_what_a_gguf_file_stored_in_them(kind: str) -> None:
+    """Bit by bit, of blocks that llama.cpp's own format quantised."""
+    block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
+    block[3, 32:64] = 0
+    stored = gguf.quants.quantize(block, gguf.GGMLQuantizationType[kind])
+    values = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[kind])
+    assert len(np.unique(values)) > 500
+    np.testing.assert_array_equal(restored_groups(values), values)
+
+
+@given(MAGNITUDES.filter(lambda size: 2.0**-6 <= size <= 2.0**15), st.integers(0, 99))
+def test_groups_round_to_half_a_step(magnitude: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    block = (rng.normal(size=(16, 64)) * magnitude).astype(np.float32)
+    largest = np.abs(block).reshape(16, 2, 32).max(axis=2)
+    error = np.abs(restored_groups(block) - block).reshape(16, 2, 32).max(axis=2)
+    # Half a step, and what an f16 scale adds to the largest values: 2^-11 of them.
+    assert (error <= largest * (0.5 / 127 + 2.0**-11)).all()
+
+
+@pytest.mark.parametrize(("kind", "left"), [("Q4_1", 0.3), ("Q4_0", 0.3)])
+def test_groups_come_near_to_what_had_four_bits(kind: str, left: float) -> None:
+    """The squared error, against that of max |w| / 127."""
+    block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
+    stored = gguf.quants.quantize(block, gguf.GGMLQuantizationType[kind])
+    values = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[kind])
+    groups = values.reshape(32, 3, 32)
+    scale = (np.abs(groups).max(axis=2, keepdims=True) / 127).astype(np.float16)
+    plain = np.rint(groups / scale) * scale - groups
+    assert ((restored_groups(values) - values) ** 2).sum() < left * (plain**2).sum()
+
+
+def test_groups_are_stored_in_the_order_of_their_kernel() -> None:
+    """Row r, column c of the matrix: block r / 16, group c / 32, quad c % 32 / 4, then the row."""
+    block = np.arange(32 * 64, dtype=np.float32).reshape(32, 64) % 127
+    block[:, ::32] = 127  # so that every scale is 1
+    weight, scale = int8_groups(block)
+    assert weight.shape == (2, 2, 8, 64)
+    assert scale.shape == (2, 2, 16)
+    assert weight[1, 0, 7, 5 * 4 + 2] == block[16 + 5, 7 * 4 + 2]
+    assert weight[0, 1, 3, 11 * 4 + 1] == block[11, 32 + 3 * 4 + 1]
+    assert (scale == 1).all()
+
+
+def test_groups_too_large_for_their_scale_are_refused() -> None:
+    block = np.zeros((16, 32), np.float32)
+    block[2, 5] = 1e8
+    with pytest.raises(NotFiniteError, match=r"at \(2, 0\) of the block is 100000000"):
+        int8_groups(block)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_not_finite_is_refused_by_position(value: float) -> None:
+    block = np.zeros((16, 32), np.float32)
+    block[2, 1] = value
+    for quantize in (to_bf16, int8_groups):
+        with pytest.raises(NotFiniteError, match=r"at \(2, 1\) of the block is (nan|-?inf)"):
+            quantize(block)
+
+
+def test_bf16_refuses_what_would_become_infinite() -> None:
+    with pytest.raises(NotFiniteError, match=r"3\.40"):
+        to_bf16(np.array([[np.finfo(np.float32).max]], np.float32))

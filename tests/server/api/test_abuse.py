@@ -1,0 +1,161 @@
+"""Clients that hurry, dawdle or send nonsense, against a real server with a fake runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.server import fakes
+from tests.server.api.test_http import LIBRARY, answer
+from tests.server.api.test_operator_routes import figure, figures, wait_until_free
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    with fakes.running(fakes.fake_service(LIBRARY, delay=0.01, slots=2)) as client:
+        yield client
+
+
+def connect(client: httpx.Client) -> socket.socket:
+    address = (client.base_url.host, client.base_url.port or 80)
+    return socket.create_connection(address, timeout=10)
+
+
+def request(body: bytes, length: int | None = None) -> bytes:
+    """A request for /generate, with the head's word for the body's length."""
+    head = (
+        f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body) if length is None else length}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def test_after_200_clients_who_did_not_wait_one_is_answered(client: httpx.Client) -> None:
+    async def leave(impatient: httpx.AsyncClient) -> int | None:
+        try:
+            body = {"prompt": "the dog", "max_tokens": 60}
+            return (await impatient.post("/generate", json=body)).status_code
+        except httpx.TimeoutException:
+            return None
+
+    async def crowd() -> list[int | None]:
+        limits = httpx.Limits(max_connections=200)
+        async with httpx.AsyncClient(
+            base_url=client.base_url, timeout=0.5, limits=limits
+        ) as impatient:
+            return list(await asyncio.gather(*(leave(impatient) for _ in range(200))))
+
+    statuses = asyncio.run(crowd())
+    began = time.monotonic()
+    assert answer(client, max_tokens=2)["usage"]["completion_tokens"] == 2
+    assert time.monotonic() - began < 5
+    assert set(statuses) <= {None, 200, 429}
+    assert None in statuses
+    found = wait_until_free(client)
+    ended = [value for (name, _), value in found.items() if name == "hearth_completions_total"]
+    accepted = figure(found, "http_requests_total", "/generate", "200")
+    accepted += figure(found, "http_requests_total", "/generate", "499")
+    assert sum(ended) <= accepted
+
+
+def test_a_client_that_reads_a_byte_at_a_time_slows_nobody(client: httpx.Client) -> None:
+    def seconds() -> float:
+        began = time.monotonic()
+        answer(client, max_tokens=20, seed=1)
+        return time.monotonic() - began
+
+    alone = seconds()
+    with connect(client) as slow:
+        body = b'{"prompt": "the dog", "max_tokens": 50, "stream": true, "logprobs": 20}'
+        slow.sendall(request(body))
+        for _ in range(3):
+            assert slow.recv(1)
+            # The other's steps are shared with this one's, and that is all.
+            assert seconds() < 3 * alone + 1
+        # Its answer is ready long before it has read it, and holds no slot.
+        wait_until_free(client)
+        received = b""
+        while b"finish_reason" not in received:
+            received += slow.recv(4096)
+
+
+def test_a_client_that_sends_slowly_holds_only_its_connection(client: httpx.Client) -> None:
+    body = b'{"prompt": "the dog", "max_tokens": 2}'
+    slow = [connect(client) for _ in range(50)]
+    try:
+        for connection in slow:
+            connection.sendall(request(body)[:-1])
+        assert answer(client, max_tokens=2)["usage"]["completion_tokens"] == 2
+        found = figures(client)
+        assert figure(found, "slots_busy") == figure(found, "queued") == 0
+        slow[0].sendall(body[-1:])
+        assert slow[0].recv(4096).startswith(b"HTTP/1.1 200 ")
+    finally:
+        for connection in slow:
+            connection.close()
+    answer(client, max_tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status"),
+    [
+        (b"\x00\xff\xfe garbage", "application/json", 400),
+        (b"", "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
+        (b'{"prompt": ' + b"[" * 5000 + b"]" * 5000 + b"}", "application/json", 400),
+        (b'{"prompt": "x", "max_tokens": ' + b"9" * 5000 + b"}", "application/json", 400),
+        (b'{"prompt": "x", "temperature": NaN}', "application/json", 400),
+        (b'{"prompt": "x"', "application/json", 400),
+        (b'{"prompt": "x"}', "application/xml", 400),
+        (b'{"prompt": "x", "a": {' + b'"a": {' * 900 + b"}" * 901 + b"}", "application/json", 400),
+    ],
+)
+def test_nonsense_is_refused(
+    client: httpx.Client, body: bytes, content_type: str, status: int
+) -> None:
+    response = client.post("/generate", content=body, headers={"Content-Type": content_type})
+    assert response.status_code == status, response.text
+    assert response.json()["error"]["code"] == status
+    answer(client, max_tokens=1)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET\r\n\r\n",
+        b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n",
+        b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /generate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000,
+    ],
+)
+def test_what_is_no_http_is_refused(client: httpx.Client, raw: bytes) -> None:
+    with connect(client) as connection:
+        received = b""
+        try:
+            connection.sendall(raw)
+            connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(4096):
+                received += part
+        except (ConnectionResetError, BrokenPipeError):
+            pass  # refused before all of it was sent
+    assert not received.startswith(b"HTTP/1.1 5")
+    answer(client, max_tokens=1)
+
+
+def test_a_client_that_stops_in_its_body_is_forgotten(client: httpx.Client) -> None:
+    for _ in range(20):
+        with connect(client) as connection:
+            connection.sendall(request(b'{"prompt": "x"', length=5000))
+    answer(client, max_tokens=1)
+    found = wait_until_free(client)
+    assert figure(found, "completions_total", "length") == 1

@@ -1,0 +1,135 @@
+"""The queue's limit and deadlines over HTTP."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from runtime.fake import FakeRuntime
+from server.api.native.generate import GenerateRequest
+from server.api.native.tokens import DetokenizeBody
+from server.api.openai.chat import ChatBody
+from server.api.openai.completions import CompletionBody
+from server.api.openai.embeddings import EmbeddingsBody
+from server.api.openai.responses import ResponsesBody
+from server.services.language_service import EngineOptions, Service
+from server.text.tokenizer import Tokenizer
+from tests.server import fakes, templates
+from tests.server.api.test_http import LIBRARY, VOCAB, answer, stream, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LONG = "the dog " * 257  # 2056 characters: a token of the context of 64 has 32
+
+TALK = [{"role": role, "content": LONG[:1000]} for role in ("user", "assistant", "user")]
+
+
+def service_of(options: EngineOptions, **fields: float) -> Service:
+    runtime = FakeRuntime(**{"vocab_size": VOCAB, "context": 64, **fields})  # type: ignore[arg-type]
+    return Service(runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime), options)
+
+
+def test_a_full_queue_is_429_with_figures() -> None:
+    service = service_of(EngineOptions(queue_limit=2), delay=0.02)
+    with fakes.running(service) as client, ThreadPoolExecutor(3) as pool:
+        accepted = [pool.submit(answer, client, max_tokens=30) for _ in range(3)]
+        wait_until(lambda: service.state().queued == 2)
+        refused = client.post("/generate", json={"prompt": "x"})
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+        error = refused.json()["error"]
+        assert (error["type"], error["queued"], error["limit"]) == ("rate_limit_error", 2, 2)
+        assert "2 requests wait, at most 2 may" in error["message"]
+        for future in accepted:
+            assert future.result()["usage"]["completion_tokens"] == 30
+        answer(client, max_tokens=1)
+
+
+def test_a_deadline_ends_an_answer_with_what_there_is() -> None:
+    with fakes.running(fakes.fake_service(LIBRARY, delay=0.02)) as client:
+        whole = answer(client, max_tokens=50, seed=3)
+        cut = answer(client, max_tokens=50, seed=3, timeout_ms=200)
+        assert cut["finish_reason"] == "timeout"
+        count = cut["usage"]["completion_tokens"]
+        assert 0 < count < 50
+        assert cut["token_ids"] == whole["token_ids"][:count]
+        events = stream(client, max_tokens=50, seed=3, timeout_ms=200)
+        assert events[-1][1]["finish_reason"] == "timeout"
+
+
+def test_the_cache_outlives_the_server(tmp_path: Path) -> None:
+    options = EngineOptions(cache_dir=tmp_path)
+    answers = []
+    for _ in range(2):
+        service = service_of(options, chunk=4)
+        with fakes.running(service) as client:
+            answers.append(answer(client, prompt="the quick brown fox", seed=2)["token_ids"])
+        cache = service.state().cache
+    assert answers[0] == answers[1]
+    assert cache.misses == 0
+    assert cache.disk_hits == cache.hits > 0
+
+
+def test_no_cache_at_all(tmp_path: Path) -> None:
+    service = service_of(EngineOptions(cache_ram=0, cache_dir=tmp_path), chunk=4)
+    with fakes.running(service) as client:
+        first = answer(client, prompt="the quick brown fox", seed=2)["token_ids"]
+        assert answer(client, prompt="the quick brown fox", seed=2)["token_ids"] == first
+    state = service.state().cache
+    assert (state.blocks, state.hits, state.misses, state.limit_bytes) == (0, 0, 0, 0)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/generate", {"prompt": LONG}),
+        ("/v1/completions", {"prompt": LONG}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}),
+        ("/v1/chat/completions", {"messages": TALK}),
+        ("/v1/responses", {"input": LONG}),
+        ("/v1/embeddings", {"input": LONG}),
+        ("/tokenize", {"content": LONG}),
+    ],
+)
+def test_a_text_that_no_context_could_hold_is_refused(path: str, body: dict[str, Any]) -> None:
+    with fakes.running(fakes.fake_service(LIBRARY, template=templates.GEMMA)) as client:
+        refused = client.post(path, json=body)
+        assert refused.status_code == 400, refused.text
+        error = refused.json()["error"]
+        assert error["type"] == "invalid_request_error"
+        assert (
+            "at most 2,048 are read, 32 for each token of the model's context" in error["message"]
+        )
+
+
+MANY = 10_000
+
+
+@pytest.mark.parametrize(
+    ("body", "data"),
+    [
+        (GenerateRequest, {"prompt": [[]] * MANY}),
+        (GenerateRequest, {"prompt": "x", "stop": [1] * MANY}),
+        (GenerateRequest, {"prompt": "x", "logit_bias": dict.fromkeys(map(str, range(MANY)), "x")}),
+        (GenerateRequest, {"prompt": "x", "logit_bias": [1] * MANY}),
+        (GenerateRequest, dict.fromkeys(map(str, range(MANY)), 1)),
+        (CompletionBody, {"prompt": [[1.5] * MANY] * 9}),
+        (CompletionBody, {"prompt": "x", "metadata": dict.fromkeys(map(str, range(MANY)), 1)}),
+        (EmbeddingsBody, {"input": [None] * MANY}),
+        (ChatBody, {"messages": [{}] * MANY}),
+        (ChatBody, {"messages": [{"role": "user", "content": [{}] * MANY}]}),
+        (ChatBody, {"messages": [{"role": "user", "content": "x"}], "tools": [1] * MANY}),
+        (ResponsesBody, {"input": [{}] * MANY}),
+        (DetokenizeBody, {"tokens": ["x"] * MANY}),
+    ],
+)
+def test_much_that_is_wrong_is_not_all_listed(body: type[BaseModel], data: dict[str, Any]) -> None:
+    """A problem takes more than a thousand bytes, and what is wrong may take two in the body."""
+    with pytest.raises(ValidationError) as found:
+        body.model_validate(data)
+    assert found.value.error_count() < 20

@@ -1,0 +1,352 @@
+"""What stands around the routes: keys, ids, the size of bodies, other origins, the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from models.bundle import REQUESTS
+from server import logs
+from server.api.middleware.body_limits import BodyLimit
+from server.app import Guards
+from tests.server import fakes
+from tests.server.api.test_http import LIBRARY, POISON, answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import httpx
+
+KEYS = ("first-key", "second-key")
+ORIGIN = "https://page.example"
+LIMIT = 2000
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    guards = Guards(api_keys=KEYS, cors_origins=(ORIGIN,), max_body_bytes=LIMIT)
+    with fakes.running(fakes.fake_service(LIBRARY), guards=guards) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def open_client() -> Iterator[httpx.Client]:
+    with fakes.running(fakes.fake_service(LIBRARY, poison=POISON)) as client:
+        yield client
+
+
+# Keys.
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer first-key"},
+        {"Authorization": "bearer  second-key"},
+        {"X-Api-Key": "second-key"},
+    ],
+)
+def test_each_key_opens(client: httpx.Client, headers: dict[str, str]) -> None:
+    body = {"prompt": "x", "max_tokens": 1}
+    assert client.post("/generate", json=body, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer first-kez"},
+        {"Authorization": "Bearer first-key2"},
+        {"Authorization": "first-key"},
+        {"Authorization": "Basic first-key"},
+        {"Authorization": "Bearer wrong", "X-Api-Key": "first-key"},
+        {"X-Api-Key": "first-key,second-key"},
+        {"X-Api-Key": b"\xff\xfe"},
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/generate"), ("GET", "/metrics"), ("GET", "/nope")]
+)
+def test_without_a_key_nothing_opens(
+    client: httpx.Client, headers: dict[str, Any], method: str, path: str
+) -> None:
+    response = client.request(method, path, headers=headers)
+    assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+    error = response.json()["error"]
+    assert error["type"] == "authentication_error"
+    assert error["code"] == 401
+    assert error["request_id"] == response.headers["X-Request-Id"]
+    assert "first-key" not in response.text
+
+
+def test_every_route_but_the_probes_wants_a_key(client: httpx.Client) -> None:
+    document = client.get("/openapi.json", headers={"X-Api-Key": KEYS[0]}).json()
+    paths = [(method, path) for path, entry in document["paths"].items() for method in entry]
+    assert ("post", "/generate") in paths
+    open_ones = {path for method, path in paths if client.request(method, path).status_code != 401}
+    assert open_ones == {"/health", "/health/ready"}
+    page = client.get("/")
+    assert page.status_code == 200
+    parts = re.findall(r'(?:src|href)="/?(web/[^"]+)"', page.text)
+    assert parts
+    assert {client.get(f"/{part}").status_code for part in parts} == {200}
+    assert client.get("/web/../props").status_code == 401
+
+
+# Ids.
+
+
+@pytest.mark.parametrize("given", ["a", "7f3e-1.b:c_D", "x" * 64])
+def test_a_sane_request_id_is_taken_over(open_client: httpx.Client, given: str) -> None:
+    response = open_client.get("/nope", headers={"X-Request-Id": given})
+    assert response.headers["X-Request-Id"] == given
+    assert response.json()["error"]["request_id"] == given
+
+
+@pytest.mark.parametrize("given", [None, "", "x" * 65, "a b", "a=1", b"\xc3\xbc"])
+def test_another_one_is_made(open_client: httpx.Client, given: str | bytes | None) -> None:
+    headers: Any = {} if given is None else {"X-Request-Id": given}
+    ids = {open_client.get("/health", headers=headers).headers["X-Request-Id"] for _ in range(2)}
+    assert len(ids) == 2
+    assert given not in ids
+
+
+def test_an_error_in_a_stream_has_the_id(open_client: httpx.Client) -> None:
+    body = {"prompt": [POISON], "stream": True}
+    response = open_client.post("/generate", json=body, headers={"X-Request-Id": "mine"})
+    assert '"request_id": "mine"' in response.text
+
+
+# Bodies.
+
+
+def padded(size: int) -> bytes:
+    return json.dumps({"prompt": "x", "max_tokens": 1}).encode().ljust(size)
+
+
+def chunked(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), 700):
+        yield body[start : start + 700]
+
+
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_the_size_of_a_body(client: httpx.Client, in_chunks: bool) -> None:
+    headers = {"X-Api-Key": KEYS[0], "Content-Type": "application/json"}
+    for size, status in ((LIMIT, 200), (LIMIT + 1, 413), (3 * LIMIT, 413), (LIMIT, 200)):
+        content = chunked(padded(size)) if in_chunks else padded(size)
+        response = client.post("/generate", content=content, headers=headers)
+        assert response.status_code == status
+        if status == 413:
+            assert response.json()["error"]["message"] == (
+                f"the body is too large: wanted at most {LIMIT} bytes"
+            )
+
+
+def test_a_gigabyte_is_refused_before_it_comes(client: httpx.Client) -> None:
+    address = (client.base_url.host, client.base_url.port or 80)
+    with socket.create_connection(address, timeout=5) as raw:
+        raw.sendall(
+            b"POST /generate HTTP/1.1\r\nHost: x\r\nX-Api-Key: first-key\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n"
+        )
+        received = b""
+        while part := raw.recv(4096):
+            received += part
+    assert received.startswith(b"HTTP/1.1 413 ")
+
+
+def send(client: httpx.Client, body: bytes) -> httpx.Response:
+    return client.post("/generate", content=body, headers={"Content-Type": "application/json"})
+
+
+async def post_to(limit: BodyLimit, body: bytes) -> None:
+    """A request at that middleware, whose body comes in two halves."""
+    halves = [body[: len(body) // 2], body[len(body) // 2 :]]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": halves.pop(0), "more_body": bool(halves)}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    await limit({"type": "http", "headers": []}, receive, send)
+
+
+async def refusal(limit: BodyLimit, body: bytes) -> tuple[int, object]:
+    with pytest.raises(HTTPException) as refused:
+        await asyncio.wait_for(post_to(limit, body), 10)
+    return refused.value.status_code, refused.value.headers
+
+
+def test_bodies_count_together_until_they_are_answered() -> None:
+    answering = asyncio.Event()
+
+    async def read(_scope: Any, receive: Any, _send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await answering.wait()
+
+    async def crowd() -> None:
+        limit = BodyLimit(read, most=1000, room=8 * 1000)  # 1000 bytes, or 166 values and theirs
+        assert await refusal(limit, b"[" * 167) == (413, None)
+        for _ in range(2):
+            waiting = [asyncio.create_task(post_to(limit, b" " * size)) for size in (600, 400)]
+            await asyncio.sleep(0)
+            assert await refusal(limit, b" " * 2) == (503, {"Retry-After": "1"})
+            assert await refusal(limit, b"[" * 167) == (413, None)
+            answering.set()
+            await asyncio.gather(*waiting)
+            answering.clear()
+
+    asyncio.run(crowd())
+
+
+def test_a_body_of_too_many_values(open_client: httpx.Client) -> None:
+    for body in (b'{"prompt": [' + b"[]," * 500_000 + b"1]}", padded(REQUESTS // 8 + 1)):
+        headers = {"Content-Type": "application/json"}
+        refused = open_client.post("/generate", content=body, headers=headers)
+        assert refused.status_code == 413
+        assert "it has too many values" in refused.json()["error"]["message"]
+
+
+# Other origins.
+
+
+def test_a_page_of_a_known_origin_may_ask(client: httpx.Client) -> None:
+    wanted = {
+        "Origin": ORIGIN,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
+    response = client.options("/generate", headers=wanted)
+    assert response.status_code == 200
+    assert response.headers["Access-Control-Allow-Origin"] == ORIGIN
+    refused = client.post("/generate", headers={"Origin": ORIGIN})
+    assert refused.status_code == 401
+    assert refused.headers["Access-Control-Allow-Origin"] == ORIGIN
+    other = client.options("/generate", headers={**wanted, "Origin": "https://other.example"})
+    assert other.status_code == 400
+    assert "Access-Control-Allow-Origin" not in other.headers
+
+
+def test_without_being_asked_no_other_origin_may(open_client: httpx.Client) -> None:
+    response = open_client.get("/health", headers={"Origin": ORIGIN})
+    assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+# The log.
+
+
+class Kept(logging.Handler):
+    """The access log by request id, which a line is written under."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[str | None, logging.LogRecord] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._kept[logs.request_id()] = record
+
+    def lines(self, *ids: str) -> list[tuple[str, dict[str, Any]]]:
+        """The lines of these requests, when they are there: each message with its fields."""
+        deadline = time.monotonic() + 5
+        while not self._kept.keys() >= set(ids):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        found = [self._kept[id_] for id_ in ids]
+        return [(record.getMessage(), vars(record)["fields"]) for record in found]
+
+
+@pytest.fixture
+def access(caplog: pytest.LogCaptureFixture) -> Iterator[Kept]:
+    caplog.set_level(logging.INFO, "server")
+    logger, kept = logging.getLogger("server.api.middleware.access_log"), Kept()
+    logger.addHandler(kept)
+    yield kept
+    logger.removeHandler(kept)
+
+
+def test_each_request_has_a_line_and_no_line_a_prompt(
+    client: httpx.Client, access: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    def ids(id_: str) -> dict[str, str]:
+        return {"X-Request-Id": id_}
+
+    keyed = ids("one") | {"X-Api-Key": KEYS[0]}
+    body = {"prompt": "the dog", "max_tokens": 3, "seed": 1}
+    used = client.post("/generate", json=body, headers=keyed).json()["usage"]
+    client.get("/health?secret=dog", headers=ids("two"))
+    client.post("/generate", json=body, headers=ids("three"))
+    (one, first), (two, second), (_, third) = access.lines("one", "two", "three")
+    assert (one, two) == ("POST /generate", "GET /health")
+    assert first["status"] == 200
+    assert first["prompt_tokens"] == used["prompt_tokens"]
+    assert first["completion_tokens"] == 3
+    assert first["ms"] > 0
+    assert set(second) == {"status", "ms"}
+    assert third["status"] == 401
+    assert "dog" not in caplog.text
+    assert KEYS[0] not in caplog.text
+
+
+def test_a_stream_has_its_line_when_it_ends(open_client: httpx.Client, access: Kept) -> None:
+    fields = {"prompt": "a", "max_tokens": 4, "stream": True}
+    answer = open_client.post("/generate", json=fields, headers={"X-Request-Id": "stream"})
+    assert answer.status_code == 200
+    (line,) = access.lines("stream")
+    assert line[1]["completion_tokens"] == 4
+
+
+def test_an_error_of_our_own_is_logged_once_and_answered(
+    open_client: httpx.Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr("server.metrics.Metrics.text", broken)
+    response = open_client.get("/metrics", headers={"X-Request-Id": "mine"})
+    assert response.status_code == 500
+    assert response.headers["X-Request-Id"] == "mine"
+    assert response.json()["error"]["type"] == "server_error"
+    assert response.json()["error"]["request_id"] == "mine"
+    assert "secret" not in response.text
+    assert caplog.text.count("RuntimeError: a secret") == 1
+    monkeypatch.undo()
+    answer(open_client, max_tokens=1)
+
+
+def formatted(form: logs.LogFormat, message: str, **extra: Any) -> str:
+    """The line that this form of log makes of a message."""
+    root = logging.getLogger()
+    level, before = root.level, root.handlers[:]
+    try:
+        logs.configure("info", form)
+        record = logging.makeLogRecord({"msg": message, "name": "n", "levelname": "INFO", **extra})
+        return root.handlers[0].format(record)
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+        logging.getLogger("uvicorn.error").setLevel(logging.NOTSET)
+
+
+def test_forms_of_the_log() -> None:
+    token = logs.current_note.set(logs.Note(request_id="id"))
+    try:
+        text = formatted("text", "one\nline", fields={"status": 200}, created=0.0, msecs=7.0)
+        entry = json.loads(formatted("json", "one\nline", fields={"status": 200}))
+    finally:
+        logs.current_note.reset(token)
+    assert text == "1970-01-01T00:00:00.007Z INFO n: one\\nline status=200 request_id=id"
+    assert (entry["message"], entry["status"], entry["request_id"]) == ("one\nline", 200, "id")
+    assert (entry["level"], entry["logger"]) == ("info", "n")
+    assert "request_id" not in json.loads(formatted("json", "x"))

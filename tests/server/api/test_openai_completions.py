@@ -1,0 +1,227 @@
+"""/v1/completions, /v1/models and the errors, by the real `openai` client, on a fake model."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import openai
+import pytest
+
+from tests.server import fakes
+from tests.server.api.test_http import wait_until
+from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty, client_of, scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from openai.types import Completion
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[openai.OpenAI]:
+    with client_of(chatty()) as client:
+        yield client
+
+
+def ask(client: openai.OpenAI, **fields: Any) -> Completion:
+    found: Completion = client.completions.create(
+        **{"model": "any", "prompt": "the dog", "max_tokens": 12, **fields}
+    )
+    return found
+
+
+def chunks(client: openai.OpenAI, **fields: Any) -> list[Completion]:
+    return list(
+        client.completions.create(
+            **{"model": "any", "prompt": "the dog", "max_tokens": 12, "stream": True, **fields}
+        )
+    )
+
+
+def texts(answer: Completion) -> list[str]:
+    return [choice.text for choice in answer.choices]
+
+
+def test_an_answer_is_the_one_of_generate(client: openai.OpenAI) -> None:
+    answer = ask(client, seed=3)
+    same: Any = client.post(
+        "/../generate", body={"prompt": "the dog", "max_tokens": 12, "seed": 3}, cast_to=object
+    )
+    assert texts(answer) == [same["text"]]
+    assert answer.id.startswith("cmpl-")
+    assert answer.object == "text_completion"
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == len(TOKENIZER.encode("the dog"))
+    assert answer.usage.completion_tokens == 12
+
+
+def test_sixteen_tokens_are_openais_default(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model="any", prompt="the dog")
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 16
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"n": 2},
+        {"prompt": ["the dog", "a fox"], "n": 2},
+        {"logprobs": 2},
+        {"echo": True},
+        {"stop": ["o", "a"]},
+    ],
+)
+def test_a_stream_is_the_answer_in_pieces(client: openai.OpenAI, fields: dict[str, Any]) -> None:
+    whole = ask(client, seed=1, **fields)
+    *pieces, last = chunks(client, seed=1, stream_options={"include_usage": True}, **fields)
+    assert last.usage == whole.usage
+    for choice in whole.choices:
+        own = [c.choices[0] for c in pieces if c.choices[0].index == choice.index]
+        assert "".join(piece.text for piece in own) == choice.text
+        assert own[-1].finish_reason == choice.finish_reason
+        assert all(piece.finish_reason is None for piece in own[:-1])
+        if choice.logprobs:
+            for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+                found = [e for p in own if p.logprobs for e in getattr(p.logprobs, name)]
+                assert found == getattr(choice.logprobs, name)
+
+
+def test_many_prompts_have_the_answers_that_each_has_alone(client: openai.OpenAI) -> None:
+    ids = list(TOKENIZER.encode("a fox"))
+    alone = [ask(client, seed=9, n=2, prompt=prompt) for prompt in ("the dog", ids)]
+    expected = [text for answer in alone for text in texts(answer)]
+    together = ask(client, seed=9, n=2, prompt=["the dog", "a fox"])
+    assert texts(together) == expected
+    assert [choice.index for choice in together.choices] == [0, 1, 2, 3]
+    by_ids = ask(client, seed=9, n=2, prompt=[list(TOKENIZER.encode("the dog")), ids])
+    assert texts(by_ids) == expected
+    assert together.usage is not None
+    prompts = [answer.usage.prompt_tokens for answer in alone if answer.usage]
+    assert together.usage.prompt_tokens == sum(prompts)
+    assert together.usage.completion_tokens == 4 * 12
+
+
+@pytest.mark.parametrize("slots", [1, 8])
+def test_a_seed_gives_one_answer_whoever_else_is_served(client: openai.OpenAI, slots: int) -> None:
+    expected = texts(ask(client, seed=42))
+    with client_of(chatty(slots=slots)) as other, ThreadPoolExecutor(8) as pool:
+        noise = [pool.submit(ask, other, prompt="a fox", seed=k) for k in range(4)]
+        found = [pool.submit(ask, other, seed=42) for _ in range(4)]
+        assert [texts(one.result()) for one in found] == [expected] * 4
+        assert all(texts(one.result()) for one in noise)
+
+
+def test_echo(client: openai.OpenAI) -> None:
+    (plain,) = texts(ask(client, seed=1))
+    assert texts(ask(client, seed=1, echo=True)) == ["the dog" + plain]
+    ids = list(TOKENIZER.encode("the dog"))
+    assert texts(ask(client, seed=1, echo=True, prompt=ids)) == ["the dog" + plain]
+
+
+def test_log_probabilities_join_to_the_text() -> None:
+    text = "the quick dog jumps over."
+    with client_of(scripted(text)) as client:
+        prompt = "<|im_start|>assistant\n"
+        found = ask(client, prompt=prompt, logprobs=2, max_tokens=99).choices[0]
+    assert found.text == text
+    logprobs = found.logprobs
+    assert logprobs is not None
+    assert "".join(logprobs.tokens or []) == text
+    offsets = logprobs.text_offset or []
+    for token, offset, chosen, top in zip(
+        logprobs.tokens or [],
+        offsets,
+        logprobs.token_logprobs or [],
+        logprobs.top_logprobs or [],
+        strict=True,
+    ):
+        assert text[offset:].startswith(token)
+        assert len(top) == 2
+        assert top[token] == chosen == max(top.values())
+
+
+def test_bytes_that_are_no_text_have_names_of_their_own() -> None:
+    with client_of(scripted("é")) as client:
+        prompt = "<|im_start|>assistant\n"
+        found = ask(client, prompt=prompt, logprobs=0).choices[0]
+    assert found.text == "é"
+    assert found.logprobs is not None
+    assert found.logprobs.tokens == ["bytes:\\xc3", "bytes:\\xa9"]
+
+
+def test_models(client: openai.OpenAI) -> None:
+    (model,) = client.models.list().data
+    assert (model.id, model.object) == ("fake-model", "model")
+    assert client.models.retrieve("fake-model") == model
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-4")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": ["the dog", ""]}, "prompt"),
+        ({"prompt": 5}, "prompt"),
+        ({"prompt": [1, "x"]}, "prompt[0]"),
+        ({"prompt": [5, 10**6]}, "prompt[1]"),
+        ({"prompt": "the dog " * 400}, "prompt"),
+        ({"suffix": "x"}, "suffix"),
+        ({"best_of": 2}, "best_of"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"echo": True, "logprobs": 1}, "echo"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"n": 17}, "n"),
+        ({"temperature": -1}, "temperature"),
+        ({"extra_body": {"nonsense": None, "no_sense": 1}}, "no_sense"),
+    ],
+)
+def test_what_is_refused_is_named(
+    client: openai.OpenAI, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(client, **fields)
+    assert caught.value.param == param
+    assert caught.value.type == "invalid_request_error"
+
+
+def test_each_class_of_error() -> None:
+    with client_of(fakes.fake_service(LIBRARY, poison=300)) as client:
+        with pytest.raises(openai.InternalServerError) as caught:
+            ask(client, prompt=[300])
+        assert caught.value.type == "server_error"
+        with pytest.raises(openai.APIError, match="token 300 is poison"):
+            chunks(client, prompt=[300])
+        with pytest.raises(openai.NotFoundError):
+            client.files.list()
+        with pytest.raises(openai.APITimeoutError):
+            ask(client, timeout=1e-6)
+    service = chatty()
+    with client_of(service) as client:
+        service.drain()
+        with pytest.raises(openai.InternalServerError) as caught:
+            ask(client)
+        assert caught.value.status_code == 503
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_client_that_goes_away_ends_all_its_choices_and_no_others(streamed: bool) -> None:
+    service = fakes.fake_service(LIBRARY, delay=0.01, context=5000, slots=4, batch=4)
+    with client_of(service) as client, ThreadPoolExecutor(1) as pool:
+        other = pool.submit(ask, client, max_tokens=60, seed=1)
+        if streamed:
+            stream = client.completions.create(
+                model="m", prompt="the dog", n=3, max_tokens=4000, stream=True
+            )
+            next(iter(stream))
+            stream.close()
+        else:
+            with pytest.raises(openai.APITimeoutError):
+                ask(client, n=3, max_tokens=4000, timeout=httpx.Timeout(0.2))
+        assert len(other.result().choices[0].text) > 0
+        wait_until(lambda: service.idle)

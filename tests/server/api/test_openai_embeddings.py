@@ -1,0 +1,100 @@
+"""/v1/embeddings by the real `openai` client, on a fake model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import openai
+import pytest
+
+from runtime.fake import FakeRuntime
+from tests.server import fakes
+from tests.server.openai_servers import LIBRARY, TOKENIZER, client_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONG = "the quick brown fox jumps over the lazy dog, x y z q w e r t y"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[openai.OpenAI]:
+    with client_of(fakes.fake_service(LIBRARY, slots=2, batch=2, hidden=6)) as client:
+        yield client
+
+
+def embed(client: openai.OpenAI, texts: Any, **fields: Any) -> list[list[float]]:
+    data = client.embeddings.create(model="any", input=texts, **fields).data
+    assert [item.index for item in data] == list(range(len(data)))
+    return [item.embedding for item in data]
+
+
+@pytest.mark.parametrize("text", ["x", "the dog", LONG])
+def test_it_is_the_mean_of_the_hidden_states_with_length_1(
+    client: openai.OpenAI, text: str
+) -> None:
+    ids = TOKENIZER.encode(text)
+    whole = FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=64, chunk=64, hidden=6)
+    mean = whole.embed(0, ids, 0) / len(ids)
+    (found,) = embed(client, text)
+    assert np.allclose(found, mean / np.linalg.norm(mean), atol=1e-6)
+    assert np.linalg.norm(found) == pytest.approx(1)
+
+
+def test_many_inputs_are_each_as_alone_in_every_form(client: openai.OpenAI) -> None:
+    texts = ["the dog", LONG, "x"]
+    alone = [embed(client, text)[0] for text in texts]
+    assert embed(client, texts) == alone
+    ids = [list(TOKENIZER.encode(text)) for text in texts]
+    assert embed(client, ids) == alone
+    assert embed(client, ids[0]) == alone[:1]
+    # The client asks for base64 unless told otherwise, and decodes it.
+    floats = embed(client, texts, encoding_format="float")
+    assert np.array_equal(np.asarray(floats, np.float32), np.asarray(alone, np.float32))
+    used = client.embeddings.create(model="any", input=texts).usage
+    assert used.prompt_tokens == used.total_tokens == sum(map(len, ids))
+
+
+def test_between_answers_nothing_is_left_behind(client: openai.OpenAI) -> None:
+    def text() -> str:
+        answer = client.completions.create(model="any", prompt=LONG, seed=1, max_tokens=8)
+        return answer.choices[0].text
+
+    before = text()
+    embed(client, [LONG, LONG[:20], LONG])
+    assert text() == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": ""}, "input"),
+        ({"input": []}, "input"),
+        ({"input": ["x", ""]}, "input[1]"),
+        ({"input": [1, 10**6]}, "input[1]"),
+        ({"input": [[1], [5] * 64]}, "input[1]"),
+        ({"input": [[1], [1, 10**6]]}, "input[1][1]"),
+        ({"input": "x", "dimensions": 5}, "dimensions"),
+        ({"input": "x", "encoding_format": "int8"}, "encoding_format"),
+        ({"input": "x", "extra_body": {"pooling": "last"}}, "pooling"),
+    ],
+)
+def test_what_is_refused_is_named(
+    client: openai.OpenAI, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.embeddings.create(model="any", **fields)
+    assert caught.value.param == param
+
+
+def test_the_longest_text_and_the_number_of_dimensions(client: openai.OpenAI) -> None:
+    (found,) = embed(client, [[5] * 63], dimensions=6)
+    assert len(found) == 6
+
+
+def test_a_step_that_fails() -> None:
+    with client_of(fakes.fake_service(LIBRARY, poison=300)) as client:
+        with pytest.raises(openai.InternalServerError, match="token 300 is poison"):
+            embed(client, [[300]])
+        assert len(embed(client, "x")) == 1

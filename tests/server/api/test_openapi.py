@@ -1,0 +1,63 @@
+"""Every route that /openapi.json names, with whatever its document allows and does not allow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from server.app import create_app
+from tests.server import fakes, templates
+from tests.server.openai_servers import LIBRARY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from server.services.language_service import Service
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+
+
+def service() -> Service:
+    return fakes.fake_service(LIBRARY, template=templates.CHATML, slots=2, batch=2)
+
+
+schema = schemathesis.openapi.from_dict(
+    create_app(fakes.deployed(service()), on_verdict=lambda _verdict: None).openapi()
+)
+
+
+# Its cases for each value of each field alone are thousands, and fields.py is one for all routes.
+schema.config.phases.coverage.enabled = False
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with fakes.running(service()) as client:
+        yield str(client.base_url)
+
+
+@schema.parametrize()
+@settings(
+    max_examples=40,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_no_request_breaks_the_server(case: schemathesis.Case[Any], address: str) -> None:
+    case.call_and_validate(base_url=address, timeout=10, checks=CHECKS)

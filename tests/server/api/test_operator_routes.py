@@ -1,0 +1,172 @@
+"""GET /props, /slots, /metrics and /v1/bundle, on a real server with a fake runtime."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from server.sampling.sampler import SamplingOptions
+from server.services.bundle_service import version
+from tests.server import fakes
+from tests.server.api.test_http import LIBRARY, POISON, answer, stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Figures = dict[tuple[str, tuple[str, ...]], float]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with fakes.running(fakes.fake_service(LIBRARY)) as client:
+        yield client
+
+
+def figures(client: httpx.Client) -> Figures:
+    """Every sample of /metrics by its name and the values of its labels."""
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+
+
+def figure(figures: Figures, name: str, *labels: str) -> float:
+    return figures.get((f"hearth_{name}", labels), 0.0)
+
+
+def test_props(client: httpx.Client) -> None:
+    data = client.get("/props").json()
+    params = data["default_generation_settings"]["params"]
+    assert data["default_generation_settings"]["n_ctx"] == 64
+    defaults = vars(SamplingOptions())
+    shared = {name for name in params if name in defaults} - {"samplers", "logit_bias"}
+    assert len(shared) > 10
+    assert {name: params[name] for name in shared} == {name: defaults[name] for name in shared}
+    assert data["total_slots"] == len(client.get("/slots").json())
+    assert data["model_alias"] == client.get("/v1/models").json()["data"][0]["id"]
+    assert data["bos_token"] == "<bos>"
+    assert data["build_info"] == f"hearth {version()}"
+    assert data["chat_template"] == ""
+    # Slow kernels are said to be.
+    assert data["kernels"] == {"names": ["linear_grouped"], "instructions": "portable"}
+    assert client.get("/v1/bundle").json()["provenance"]["kernels"] == data["kernels"]
+
+
+def test_the_bundle_is_its_manifest(client: httpx.Client) -> None:
+    service = fakes.fake_service(LIBRARY)
+    found = client.get("/v1/bundle").json()
+    assert found.pop("self_test") == client.get("/health").json()["self_test"]
+    assert found == json.loads(service.manifest.to_json())
+    assert client.get("/props").json()["bundle"] == service.fingerprint
+
+
+def test_slots_while_one_is_busy() -> None:
+    service = fakes.fake_service(LIBRARY, delay=0.02, slots=2)
+    with fakes.running(service) as client:
+        before = client.get("/slots").json()
+        assert [slot["id"] for slot in before] == [0, 1]
+        assert not any(slot["is_processing"] or slot["next_token"] for slot in before)
+        body = {"prompt": [5, 6, 7], "max_tokens": 60, "stream": True}
+        with client.stream("POST", "/generate", json=body) as response:
+            next(response.iter_lines())
+            busy, free = sorted(client.get("/slots").json(), key=lambda slot: slot["id"])
+            assert busy["is_processing"]
+            assert busy["n_ctx"] == 64
+            assert busy["n_prompt_tokens"] == busy["n_prompt_tokens_processed"] == 3
+            assert 1 <= busy["next_token"][0]["n_decoded"] < 60
+            assert not free["is_processing"]
+            assert client.get("/slots?fail_on_no_slot=true").status_code == 200
+        wait_until_free(client)
+
+
+def test_no_free_slot_is_told_to_who_asks() -> None:
+    with fakes.running(fakes.fake_service(LIBRARY, delay=0.02, slots=1)) as client:
+        body = {"prompt": [5], "max_tokens": 60, "stream": True}
+        with client.stream("POST", "/generate", json=body) as response:
+            next(response.iter_lines())
+            refused = client.get("/slots?fail_on_no_slot=1")
+            assert refused.status_code == 503
+            assert refused.json()["error"]["message"] == "every slot is busy"
+
+
+def wait_until_free(client: httpx.Client, seconds: float = 5) -> Figures:
+    """The figures once no slot is busy and nothing waits."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = figures(client)
+        if not figure(found, "slots_busy") and not figure(found, "queued"):
+            return found
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_counters_are_exact() -> None:
+    with fakes.running(fakes.fake_service(LIBRARY, poison=POISON)) as client:
+        with ThreadPoolExecutor(4) as pool:
+            jobs = [pool.submit(answer, client, max_tokens=n, seed=n) for n in range(1, 8)]
+            answers = [job.result() for job in jobs]
+        events = stream(client, max_tokens=5, seed=1)
+        client.post("/generate", json={"prompt": [POISON]})
+        client.post("/generate", json={})
+        client.get("/nope/1")
+        client.get("/nope/2")
+        found = wait_until_free(client)
+    usages: list[dict[str, Any]] = [data["usage"] for data in [*answers, events[-1][1]]]
+    written = sum(usage["completion_tokens"] for usage in usages)
+    read = sum(usage["prompt_tokens"] for usage in usages)
+    assert figure(found, "completions_total", "length") == 8
+    assert figure(found, "completions_total", "failed") == 1
+    assert figure(found, "generated_tokens_total") == written == 33
+    taken = figure(found, "prompt_tokens_total", "cache")
+    read += 1  # the failed one's
+    assert figure(found, "prompt_tokens_total", "model") + taken == read
+    assert figure(found, "http_requests_total", "/generate", "200") == 8
+    assert figure(found, "http_requests_total", "/generate", "500") == 1
+    assert figure(found, "http_requests_total", "/generate", "400") == 1
+    assert figure(found, "http_requests_total", "none", "404") == 2
+    assert figure(found, "time_to_first_token_seconds_count") == 8
+    assert figure(found, "inter_token_seconds_count") == written - 8
+    assert figure(found, "queue_seconds_count") == 9
+    assert figure(found, "self_test_passed") == 1
+    assert found["process_resident_memory_bytes", ()] > 1e6
+    (info,) = [labels for name, labels in found if name == "hearth_info"]
+    assert set(info) >= {version(), "fake", "f32"}
+
+
+def test_gauges_go_back_after_clients_went_away() -> None:
+    service = fakes.fake_service(LIBRARY, delay=0.2, slots=2)
+    with fakes.running(service) as client, ThreadPoolExecutor(6) as pool:
+
+        def leave_early(_: int) -> None:
+            body = {"prompt": [5], "max_tokens": 60}
+            with pytest.raises(httpx.ReadTimeout):
+                client.post("/generate", json=body, timeout=2)
+
+        jobs = [pool.submit(leave_early, number) for number in range(6)]
+        seen: list[Figures] = []
+        while not all(job.done() for job in jobs):
+            seen.append(figures(client))
+        for job in jobs:
+            job.result()
+        assert max(figure(found, "slots_busy") for found in seen) == 2
+        assert max(figure(found, "queued") for found in seen) >= 1
+        found = wait_until_free(client)
+        assert figure(found, "slots") == 2
+        assert figure(found, "completions_total", "cancelled") == 6
+        assert figure(found, "http_requests_total", "/generate", "499") == 6
+        assert figure(found, "queue_seconds_count") >= 2
+
+
+def test_two_servers_count_apart(client: httpx.Client) -> None:
+    with fakes.running(fakes.fake_service(LIBRARY)) as other:
+        answer(client, max_tokens=1)
+        assert figure(figures(other), "generated_tokens_total") == 0

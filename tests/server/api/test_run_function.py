@@ -1,0 +1,497 @@
+"""POST /run, on a real server with functions that need no compiler."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import numpy as np
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from server.api.native.array_bodies import FUNCTION, INPUTS, OUTPUTS, RAW
+from server.app import Guards, create_app
+from tests.server import fakes, functions
+from tests.server.api.test_openapi import CHECKS
+from tests.server.api.test_operator_routes import figure, figures
+from tests.server.functions import POISON, FakeFunctions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float32]
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3) - np.float32(1.3)
+H = X.T.reshape(2, 3) / np.float32(7)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with fakes.running(functions.service()) as client:
+        yield client
+
+
+def post_json(client: httpx.Client, name: str, **inputs: object) -> httpx.Response:
+    lists = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in inputs.items()}
+    return client.post("/run", json={"function": name, "inputs": lists})
+
+
+def post_raw(client: httpx.Client, name: str, **inputs: Array) -> httpx.Response:
+    """The request, and the wish for an answer, as raw bytes."""
+    shapes = [f"{k}={'x'.join(map(str, v.shape))}" for k, v in inputs.items()]
+    headers = {
+        "Content-Type": RAW,
+        "Accept": RAW,
+        FUNCTION: name,
+        INPUTS: ", ".join(shapes),
+    }
+    body = b"".join(array.astype("<f4").tobytes() for array in inputs.values())
+    return client.post("/run", content=body, headers=headers)
+
+
+def from_raw(response: httpx.Response) -> dict[str, Array]:
+    """The arrays of an answer, by its headers alone."""
+    assert response.status_code == 200, response.text
+    assert response.headers["Content-Type"] == RAW
+    found, start = {}, 0
+    for part in response.headers[OUTPUTS].split(", "):
+        name, _, sizes = part.partition("=")
+        shape = tuple(int(size) for size in sizes.split("x") if size)
+        count = int(np.prod(shape))
+        values = np.frombuffer(response.content, "<f4", count, start)
+        found[name] = values.reshape(shape)
+        start += 4 * count
+    assert start == len(response.content)
+    return found
+
+
+def from_json(response: httpx.Response) -> dict[str, Array]:
+    assert response.status_code == 200, response.text
+    return {k: np.array(v, np.float32) for k, v in response.json()["outputs"].items()}
+
+
+def refused(response: httpx.Response, field: str, wanted: str) -> None:
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert error["param"] == field
+    assert wanted in error["wanted"]
+
+
+# What is computed.
+
+
+def test_json(client: httpx.Client) -> None:
+    response = post_json(client, "step", x=X, h=H)
+    assert response.json()["function"] == "step"
+    assert list(response.json()["outputs"]) == ["y", "h"]
+    found = from_json(response)
+    np.testing.assert_array_equal(found["y"], 2 * X + H)
+    np.testing.assert_array_equal(found["h"], H + X)
+
+
+def test_a_state_that_is_left_out_is_zeros(client: httpx.Client) -> None:
+    for answer in (
+        from_json(post_json(client, "step", x=X)),
+        from_raw(post_raw(client, "step", x=X)),
+    ):
+        np.testing.assert_array_equal(answer["y"], 2 * X)
+
+
+def test_a_state_travels_with_the_requests(client: httpx.Client) -> None:
+    first = from_raw(post_raw(client, "step", x=X))
+    second = from_raw(post_raw(client, "step", x=H, h=first["h"]))
+    np.testing.assert_array_equal(second["h"], X + H)
+
+
+def test_raw_inputs_may_come_in_any_order_that_the_header_says(client: httpx.Client) -> None:
+    np.testing.assert_array_equal(from_raw(post_raw(client, "step", h=H, x=X))["y"], 2 * X + H)
+
+
+finite = st.floats(-(2.0**100), 2.0**100, width=32)
+
+
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(x=arrays.arrays(np.float32, (2, 3), elements=finite))
+def test_json_and_raw_have_the_same_bits(client: httpx.Client, x: Array) -> None:
+    in_json, raw = (
+        from_json(post_json(client, "step", x=x)),
+        from_raw(post_raw(client, "step", x=x)),
+    )
+    for name in ("y", "h"):
+        assert in_json[name].tobytes() == raw[name].tobytes()
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_accept_decides_the_form_of_the_answer(client: httpx.Client, raw: bool) -> None:
+    """Whatever form the request has: JSON for a raw request, and the other way round."""
+    body = {"function": "step", "inputs": {"x": X.tolist()}}
+    if raw:
+        headers = {"Content-Type": RAW, FUNCTION: "step", INPUTS: "x=2x3"}
+        found = from_json(client.post("/run", content=X.tobytes(), headers=headers))
+    else:
+        found = from_raw(client.post("/run", json=body, headers={"Accept": f"text/plain, {RAW}"}))
+    np.testing.assert_array_equal(found["y"], 2 * X)
+
+
+def test_what_is_not_finite_is_null_in_json_and_itself_in_raw(client: httpx.Client) -> None:
+    x = np.array([4, -1, 0, 9], np.float32)
+    assert post_json(client, "root", x=x).json()["outputs"] == {"y": [2, None, 0, 3], "sum": 12}
+    raw = from_raw(post_raw(client, "root", x=x))
+    np.testing.assert_array_equal(raw["y"], np.array([2, np.nan, 0, 3], np.float32))
+    assert raw["sum"].shape == ()
+
+
+def test_a_whole_number_is_a_number(client: httpx.Client) -> None:
+    response = post_json(client, "step", x=[[1, 2, 3], [4, 5, 2**60]])
+    assert from_json(response)["y"][1, 2] == np.float32(2.0**61)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("x", "field", "wanted"),
+    [
+        ([1, 2, 3, 4, 5, 6], "inputs.x", "a list of 2: an array of shape 2x3"),
+        ([[1, 2, 3]], "inputs.x", "a list of 2"),
+        ([[1, 2, 3], [4, 5]], "inputs.x[1]", "a list of 3"),
+        ([[1, 2, 3], 4], "inputs.x[1]", "a list of 3"),
+        ([[1, 2, 3], [4, 5, [6]]], "inputs.x[1][2]", "a number"),
+        ([[1, 2, 3], [4, 5, True]], "inputs.x[1][2]", "a number"),
+        ([[1, 2, 3], [4, 5, None]], "inputs.x[1][2]", "a number"),
+        ([[1, 2, "3"], [4, 5, 6]], "inputs.x[0][2]", "a number"),
+        (7, "inputs.x", "a list of 2"),
+        ("AAAA", "inputs.x", "a list of 2"),
+        ({"0": [1, 2, 3]}, "inputs.x", "a list of 2"),
+        ([[1, 2, 3], [4, 5, 1e39]], "inputs.x[1][2]", "a finite number of 32 bits"),
+        ([[1, 2, 3], [4, 5, 10**400]], "inputs.x", "finite numbers of 32 bits"),
+    ],
+    ids=repr,
+)
+def test_json_that_is_no_array_of_the_shape(
+    client: httpx.Client, x: object, field: str, wanted: str
+) -> None:
+    refused(post_json(client, "step", x=x), field, wanted)
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_json_that_is_not_finite(client: httpx.Client, word: str) -> None:
+    text = f'{{"function": "root", "inputs": {{"x": [1, 2, {word}, 4]}}}}'
+    headers = {"Content-Type": "application/json"}
+    refused(client.post("/run", content=text, headers=headers), "inputs.x[2]", "a finite number")
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "wanted"),
+    [
+        ({"function": "stop", "inputs": {}}, "function", "one of step, root"),
+        ({"function": 3, "inputs": {}}, "function", "string"),
+        ({"inputs": {}}, "function", "a value"),
+        ({"function": "step"}, "inputs", "a value"),
+        ({"function": "step", "inputs": [1]}, "inputs", "dictionary"),
+        ({"function": "step", "inputs": {}}, "inputs.x", "an array of shape 2x3"),
+        ({"function": "root", "inputs": {"x": [0] * 4, "h": 0}}, "inputs.h", "one of x"),
+        ({"function": "step", "inputs": {}, "stream": True}, "stream", "no field of this name"),
+        ([], "body", "a JSON object"),
+    ],
+    ids=repr,
+)
+def test_json_that_is_no_call(client: httpx.Client, body: object, field: str, wanted: str) -> None:
+    refused(client.post("/run", json=body), field, wanted)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"function', "", "[" * 100_000, "1" * 5000, "\xff\xfe"],
+    ids=["cut", "empty", "deep", "long", "bytes"],
+)
+def test_what_is_not_json(client: httpx.Client, text: str) -> None:
+    headers = {"Content-Type": "application/json; charset=utf-8"}
+    response = client.post("/run", content=text.encode("latin-1"), headers=headers)
+    assert response.status_code == 400
+    assert "the body is not JSON" in response.json()["error"]["message"]
+
+
+def test_json_that_is_too_deep_to_be_shown(client: httpx.Client) -> None:
+    """Just deep enough to be read, wherever the limit is."""
+    for depth in range(960, 1000):
+        text = f'{{"function": "step", "inputs": {"[" * depth}{"]" * depth}}}'
+        headers = {"Content-Type": "application/json"}
+        assert client.post("/run", content=text, headers=headers).status_code == 400, depth
+
+
+@pytest.mark.parametrize(
+    ("headers", "size", "field", "wanted"),
+    [
+        ({FUNCTION: "stop"}, 24, FUNCTION, "one of step, root"),
+        ({FUNCTION: None}, 24, FUNCTION, "one of step, root"),
+        ({INPUTS: None}, 24, INPUTS, "each input of the body with its shape, of x=2x3, h=2x3"),
+        ({INPUTS: ""}, 24, INPUTS, "of x=2x3, h=2x3"),
+        ({INPUTS: "x=3x2"}, 24, INPUTS, "of x=2x3, h=2x3"),
+        ({INPUTS: "x"}, 24, INPUTS, "of x=2x3, h=2x3"),
+        ({INPUTS: "x=2x3, x=2x3"}, 48, INPUTS, "of x=2x3, h=2x3"),
+        ({INPUTS: "x=2x3; h=2x3"}, 48, INPUTS, "of x=2x3, h=2x3"),
+        ({INPUTS: "x=2x3, z=2x3"}, 48, INPUTS, "of x=2x3, h=2x3"),
+        ({INPUTS: "h=2x3"}, 24, "inputs.x", "an array of shape 2x3"),
+        ({}, 20, "body", "24 bytes, little-endian float32 of x=2x3"),
+        ({}, 0, "body", "24 bytes"),
+        ({}, 25, "body", "24 bytes"),
+        ({INPUTS: "x=2x3, h=2x3"}, 24, "body", "48 bytes, little-endian float32 of x=2x3, h=2x3"),
+        ({"Content-Type": "text/plain"}, 24, "Content-Type", f"application/json or {RAW}"),
+        ({"Content-Type": None}, 24, "Content-Type", f"application/json or {RAW}"),
+    ],
+    ids=str,
+)
+def test_raw_that_is_no_call(
+    client: httpx.Client, headers: dict[str, str | None], size: int, field: str, wanted: str
+) -> None:
+    whole = {"Content-Type": RAW, FUNCTION: "step", INPUTS: "x=2x3", **headers}
+    sent = {name: value for name, value in whole.items() if value is not None}
+    refused(client.post("/run", content=bytes(size), headers=sent), field, wanted)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_raw_that_is_not_finite(client: httpx.Client, value: float) -> None:
+    x = X.copy()
+    x[1, 0] = value
+    refused(post_raw(client, "step", x=x), "inputs.x[1][0]", "a finite number of 32 bits")
+
+
+def test_a_function_that_fails_is_a_500_and_the_next_one_is_answered(client: httpx.Client) -> None:
+    response = post_json(client, "root", x=[POISON, 0, 0, 0])
+    assert response.status_code == 500
+    message = response.json()["error"]["message"]
+    assert message == "root failed: RuntimeError: poison"
+    assert post_json(client, "root", x=[1, 1, 1, 1]).status_code == 200
+
+
+# Around it.
+
+
+def test_the_routes_of_an_arrays_bundle(client: httpx.Client) -> None:
+    health = client.get("/health").json()
+    assert health["model"] == {
+        "architecture": "fake",
+        "precision": "f32",
+        "target": "host",
+        "functions": ["step", "root"],
+    }
+    assert health["self_test"]["steps"] == 4
+    assert client.get("/health/ready").status_code == 200
+    assert client.get("/v1/bundle").json()["kind"] == "arrays"
+    for path in ("/", "/generate", "/v1/chat/completions", "/v1/models", "/props", "/slots"):
+        assert client.get(path).status_code == 404, path
+    assert set(client.get("/openapi.json").json()["paths"]) == {
+        "/run", "/health", "/health/ready", "/metrics", "/v1/bundle", "/v1/bundle/reload",
+    }  # fmt: skip
+
+
+def test_a_language_model_has_no_run() -> None:
+    with fakes.running(fakes.fake_service(fakes.gemma_like())) as client:
+        response = post_json(client, "step", x=X)
+        assert response.status_code == 404
+        assert response.json()["error"]["message"] == "there is no /run"
+
+
+def test_keys_ids_limits_and_origins_are_those_of_every_server() -> None:
+    guards = Guards(
+        api_keys=("secret-key",), cors_origins=("https://page.example",), max_body_bytes=200
+    )
+    with fakes.running(functions.service(), guards=guards) as client:
+        assert client.get("/health").status_code == 200
+        assert post_json(client, "step", x=X).status_code == 401
+        client.headers["Authorization"] = "Bearer secret-key"
+        client.headers["X-Request-Id"] = "mine"
+        client.headers["Origin"] = "https://page.example"
+        response = post_raw(client, "step", x=X)
+        assert response.status_code == 200
+        assert response.headers["X-Request-Id"] == "mine"
+        assert OUTPUTS in response.headers["Access-Control-Expose-Headers"]
+        assert post_json(client, "step", x=X.repeat(20, axis=1)).status_code == 413
+
+
+def test_metrics(client: httpx.Client) -> None:
+    before = figures(client)
+    post_json(client, "step", x=X)
+    post_json(client, "step", x=[])
+    post_json(client, "root", x=[POISON, 0, 0, 0])
+    after = figures(client)
+
+    def more(name: str, *labels: str) -> float:
+        return figure(after, name, *labels) - figure(before, name, *labels)
+
+    assert more("runs_total", "step", "done") == 1
+    assert more("runs_total", "root", "failed") == 1
+    assert more("run_seconds_count", "step") == 1
+    assert more("queue_seconds_count") == 1
+    assert more("http_requests_total", "/run", "400") == 1
+    assert figure(after, "slots") == 1
+    assert figure(after, "queue_limit") == 8
+    assert figure(after, "self_test_passed") == 1
+
+
+def test_a_wrong_program_answers_nothing() -> None:
+    with fakes.running(functions.service(FakeFunctions(wrong=True))) as client:
+        response = post_json(client, "step", x=X)
+        assert response.status_code == 503
+        assert "a value differs by 1 at step: y" in response.json()["error"]["message"]
+        assert client.get("/health/ready").status_code == 503
+
+
+schema = schemathesis.openapi.from_dict(
+    create_app(fakes.deployed(functions.service()), on_verdict=lambda _verdict: None).openapi()
+)
+schema.config.phases.coverage.enabled = False
+
+
+@schema.parametrize()
+@settings(
+    max_examples=30,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_no_request_breaks_the_server(case: schemathesis.Case[Any], client: httpx.Client) -> None:
+    case.call_and_validate(base_url=str(client.base_url), timeout=10, checks=CHECKS)
+
+
+# Many at once.
+
+
+class Gated:
+    """A server whose functions wait for a gate, and clients in threads."""
+
+    def __init__(self, queue_limit: int) -> None:
+        self.runtime = FakeFunctions()
+        self.service = functions.service(self.runtime, queue_limit=queue_limit)
+        self.pool = ThreadPoolExecutor(8)
+
+    def close(self) -> None:
+        """Shut the gate; the self-test is over."""
+        self.runtime.gate.clear()
+        self.runtime.calls.clear()
+
+    def ask(self, client: httpx.Client, number: int) -> Any:
+        """A request of its own connection, whose answer comes later."""
+        x = np.full((2, 3), number, np.float32).tolist()
+        body = {"function": "step", "inputs": {"x": x}}
+        return self.pool.submit(httpx.post, f"{client.base_url}/run", json=body, timeout=10)
+
+    def wait(self, what: Callable[[], bool]) -> None:
+        for _ in range(500):
+            if what():
+                return
+            time.sleep(0.01)
+        raise AssertionError("it did not come to that")
+
+    def queued(self) -> int:
+        return self.service._calls.state().queued
+
+
+@pytest.fixture
+def gated() -> Iterator[Gated]:
+    gated = Gated(queue_limit=2)
+    yield gated
+    gated.runtime.gate.set()
+    gated.pool.shutdown()
+
+
+def test_calls_run_one_after_the_other_and_too_many_are_refused(gated: Gated) -> None:
+    with fakes.running(gated.service) as client:
+        gated.close()
+        answers = []
+        for number in range(3):
+            answers.append(gated.ask(client, number))
+            gated.wait(lambda: gated.queued() + len(gated.runtime.calls) == len(answers))
+        assert gated.runtime.calls == [0]
+        refusal = gated.ask(client, 9).result()
+        assert refusal.status_code == 429
+        assert int(refusal.headers["Retry-After"]) >= 1
+        error = refusal.json()["error"]
+        assert (error["queued"], error["limit"]) == (2, 2)
+        assert figure(figures(client), "slots_busy") == 1
+        assert figure(figures(client), "queued") == 2
+        gated.runtime.gate.set()
+        for number, answer in enumerate(answers):
+            assert from_json(answer.result())["y"][0, 0] == 2 * number
+        assert gated.runtime.calls == [0, 1, 2]
+
+
+def test_a_call_whose_client_is_gone_never_runs(gated: Gated) -> None:
+    with fakes.running(gated.service) as client:
+        gated.close()
+        first = gated.ask(client, 1)
+        gated.wait(lambda: gated.runtime.calls == [1])
+        body = json.dumps({"function": "step", "inputs": {"x": X.tolist()}}).encode()
+        head = f"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+        with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as gone:
+            gone.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+            gated.wait(lambda: gated.queued() == 1)
+        gated.wait(lambda: gated.queued() == 0)
+        last = gated.ask(client, 3)
+        gated.wait(lambda: gated.queued() == 1)
+        gated.runtime.gate.set()
+        assert first.result().status_code == last.result().status_code == 200
+        assert gated.runtime.calls == [1, 3]
+        assert figure(figures(client), "runs_total", "step", "cancelled") == 1
+
+
+def test_a_client_that_goes_within_its_request_is_no_error(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = figures(client)
+    head = b"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
+    with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as sent:
+        sent.sendall(head)
+    for _ in range(200):
+        if figure(figures(client), "http_requests_total", "/run", "499") > figure(
+            before, "http_requests_total", "/run", "499"
+        ):
+            break
+        time.sleep(0.01)
+    else:
+        raise AssertionError("the request was not counted")
+    assert "error of the server's own" not in caplog.text
+
+
+def test_a_signal_lets_the_accepted_calls_finish(gated: Gated) -> None:
+    with fakes.running(gated.service) as client:
+        gated.close()
+        answers = [gated.ask(client, 1)]
+        gated.wait(lambda: gated.runtime.calls == [1])
+        answers.append(gated.ask(client, 2))
+        gated.wait(lambda: gated.queued() == 1)
+        gated.service.drain()
+        refusal = gated.ask(client, 3).result()
+        assert refusal.status_code == 503
+        assert client.get("/health").json()["status"] == "draining"
+        assert not gated.service.idle
+        gated.runtime.gate.set()
+        assert [answer.result().status_code for answer in answers] == [200, 200]
+        gated.wait(lambda: gated.service.idle)
+
+
+def test_what_waits_when_the_server_stops_is_told_so(gated: Gated) -> None:
+    with fakes.running(gated.service) as client:
+        gated.close()
+        running = gated.ask(client, 1)
+        gated.wait(lambda: gated.runtime.calls == [1])
+        waiting = gated.ask(client, 2)
+        gated.wait(lambda: gated.queued() == 1)
+        gated.service.cancel()
+        threading.Timer(0.1, gated.runtime.gate.set).start()
+        assert running.result().status_code == 200
+        assert waiting.result().status_code == 503
+        assert "shut down before" in json.dumps(waiting.result().json())
+        assert gated.runtime.calls == [1]

@@ -1,0 +1,51 @@
+"""The clock on the wall may jump: only what is called a time of day knows it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.server import fakes
+from tests.server.api.test_http import LIBRARY
+from tests.server.api.test_operator_routes import figure, figures
+
+DAY = 86400
+
+
+@pytest.fixture(autouse=True)
+def _jumping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the clock finds it a day before or behind where it was at the last one."""
+    true, jumps = time.time, itertools.cycle((DAY, 0, -DAY, 0))
+    monkeypatch.setattr(time, "time", lambda: true() + next(jumps))
+
+
+def test_deadlines_timings_and_retries_do_not_see_it() -> None:
+    service = fakes.fake_service(LIBRARY, delay=0.02, slots=1)
+    service._engine._queue_limit = 0
+    with fakes.running(service) as client, ThreadPoolExecutor(1) as pool:
+        body = {"prompt": "the dog", "max_tokens": 60}
+        began = time.monotonic()
+        late = client.post("/generate", json={**body, "timeout_ms": 300}).json()
+        assert late["finish_reason"] == "timeout"
+        assert 0.25 < time.monotonic() - began < 5
+        whole = client.post(
+            "/generate", json={**body, "max_tokens": 8, "timeout_ms": 60_000}
+        ).json()
+        assert whole["finish_reason"] == "length"
+        for timings in (late["timings"], whole["timings"]):
+            assert 0 <= timings["queue_ms"] + timings["prefill_ms"] + timings["decode_ms"] < 30_000
+        chat = client.post("/v1/completions", json={**body, "max_tokens": 1}).json()
+        assert abs(chat["created"] - time.time()) <= 3 * DAY
+        running = pool.submit(client.post, "/generate", json=body)
+        while service.idle:
+            time.sleep(0.01)
+        refused = client.post("/generate", json=body)
+        assert refused.status_code == 429
+        assert 1 <= int(refused.headers["Retry-After"]) < 60
+        assert running.result().status_code == 200
+        found = figures(client)
+        assert figure(found, "queue_seconds_sum") < 600
+        assert figure(found, "time_to_first_token_seconds_sum") < 600

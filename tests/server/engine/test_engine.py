@@ -1,0 +1,457 @@
+"""The engine on a fake runtime: events, cancels, failures, shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from runtime.fake import FakeRuntime
+from runtime.interface import read_prompt
+from server.engine.engine import Engine, retry_after
+from server.engine.generation import (
+    Embedded,
+    EmbedRequest,
+    Event,
+    Failed,
+    Finished,
+    Generation,
+    Request,
+    Started,
+    Token,
+)
+from server.engine.prefix_cache import PrefixCache
+from server.errors import Draining, EngineStopped, QueueFull
+from server.sampling.sampler import SamplingOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from numpy.typing import NDArray
+
+    from server.engine.prompt_lookup import Costs
+
+
+GREEDY = SamplingOptions(temperature=0, top_k=0, top_p=1, min_p=0, repeat_penalty=1, logprobs=None)
+SAMPLED = SamplingOptions(
+    temperature=1, top_k=40, top_p=0.95, min_p=0.05, repeat_penalty=1.1, logprobs=2
+)
+
+
+def request_of(
+    *prompt: int,
+    max_tokens: int = 5,
+    sampling: SamplingOptions = GREEDY,
+    seed: int = 1,
+    **fields: Any,
+) -> Request:
+    return Request(prompt=prompt, max_tokens=max_tokens, sampling=sampling, seed=seed, **fields)
+
+
+def fake(**fields: Any) -> FakeRuntime:
+    return FakeRuntime(**{"vocab_size": 50, "context": 64, **fields})
+
+
+def with_engine(
+    runtime: FakeRuntime,
+    test: Callable[[Engine], Coroutine[None, None, None]],
+    *,
+    eos: tuple[int, ...] = (),
+    queue_limit: int = 64,
+    cache: PrefixCache | None = None,
+    costs: Costs | None = None,
+) -> None:
+    engine = Engine(runtime, eos=eos, queue_limit=queue_limit, cache=cache, costs=costs)
+    engine.start()
+    try:
+        asyncio.run(test(engine))
+    finally:
+        engine.close()
+
+
+async def events_of(generation: Generation) -> list[Event]:
+    with generation:
+        return [event async for event in generation.events()]
+
+
+def tokens_in(events: list[Event]) -> list[int]:
+    return [event.id for event in events if isinstance(event, Token)]
+
+
+def greedy_by_hand(prompt: tuple[int, ...], count: int) -> list[int]:
+    runtime = fake()
+    logits = read_prompt(runtime, prompt)
+    tokens = [int(logits.argmax())]
+    while len(tokens) < count:
+        position = len(prompt) + len(tokens) - 1
+        tokens.append(int(runtime.decode([0], [tokens[-1]], [position])[0].argmax()))
+    return tokens
+
+
+def test_the_events_of_a_request() -> None:
+    async def test(engine: Engine) -> None:
+        events = await events_of(engine.submit(request_of(1, 2, 3)))
+        assert isinstance(events[0], Started)
+        assert tokens_in(events) == greedy_by_hand((1, 2, 3), 5)
+        assert events[-1] == Finished("length")
+        times = [event.at for event in events if isinstance(event, Started | Token)]
+        assert times == sorted(times)
+
+    with_engine(fake(), test)
+
+
+def test_eos_stops_and_is_not_a_token_of_the_answer() -> None:
+    answer = greedy_by_hand((1, 2, 3), 5)
+    end = next(i for i in range(1, 5) if answer[i] not in answer[:i])
+
+    async def test(engine: Engine) -> None:
+        events = await events_of(engine.submit(request_of(1, 2, 3)))
+        assert tokens_in(events) == answer[:end]
+        assert events[-1] == Finished("stop")
+
+    with_engine(fake(), test, eos=(99, answer[end]))
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_neighbours_and_slots_change_nothing(slots: int) -> None:
+    requests = [
+        request_of(*range(1, n + 2), max_tokens=4 + n, sampling=SAMPLED, seed=n) for n in range(6)
+    ]
+
+    async def alone(engine: Engine) -> None:
+        expected.extend([tokens_in(await events_of(engine.submit(r))) for r in requests])
+
+    async def together(engine: Engine) -> None:
+        generations = [engine.submit(r) for r in requests]
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [tokens_in(events) for events in found] == expected
+
+    expected: list[list[int]] = []
+    with_engine(fake(), alone)
+    assert [len(tokens) for tokens in expected] == [4, 5, 6, 7, 8, 9]
+    with_engine(fake(slots=slots, batch=2, chunk=3), together)
+
+
+def test_one_after_the_other_in_order() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(1, n, max_tokens=3)) for n in range(4)]
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        spans = [(e[0], e[-2]) for e in found]
+        for (_, last), (first, _) in itertools.pairwise(spans):
+            assert isinstance(last, Token)
+            assert isinstance(first, Started)
+            assert last.at <= first.at
+
+    with_engine(fake(), test)
+
+
+def test_leaving_a_request_cancels_it_and_no_other() -> None:
+    async def test(engine: Engine) -> None:
+        first = engine.submit(request_of(1, max_tokens=60))
+        second = engine.submit(request_of(2, max_tokens=3))
+        with first:
+            async for event in first.events():
+                if isinstance(event, Token):
+                    break
+        assert not engine.idle
+        events = await asyncio.wait_for(events_of(second), 2)
+        assert events[-1] == Finished("length")
+        assert engine.idle
+        assert [event async for event in first.events()][-1] == Finished("cancelled")
+
+    with_engine(fake(delay=0.02), test)
+
+
+def test_a_request_that_waits_can_be_cancelled() -> None:
+    async def test(engine: Engine) -> None:
+        with engine.submit(request_of(1, max_tokens=60)) as first:
+            with engine.submit(request_of(2)) as second:
+                pass
+            assert [e async for e in second.events()] == [Finished("cancelled")]
+        assert [e async for e in first.events()][-1] == Finished("cancelled")
+
+    with_engine(fake(delay=0.02), test)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("poisoned", [(1, 13), (13,)])
+def test_a_step_that_raises_ends_its_request_only(
+    poisoned: tuple[int, ...], slots: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(engine: Engine) -> None:
+        generations = [
+            engine.submit(request_of(1, 2, max_tokens=4)),
+            engine.submit(request_of(*poisoned)),
+            engine.submit(request_of(3, 4, max_tokens=4)),
+        ]
+        first, second, third = await asyncio.gather(*(events_of(g) for g in generations))
+        assert first[-1] == third[-1] == Finished("length")
+        assert isinstance(second[-1], Failed)
+        assert second[-1].message == "a step of the model failed: RuntimeError: token 13 is poison"
+
+    with_engine(fake(poison=13, slots=slots), test)
+    assert "token 13 is poison" in caplog.text
+
+
+def test_logits_that_are_no_numbers_end_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(engine: Engine) -> None:
+        events = await events_of(engine.submit(request_of(1)))
+        assert isinstance(events[-1], Failed)
+        assert "FloatingPointError" in events[-1].message
+
+    with_engine(fake(spread=float("nan")), test)
+    assert "FloatingPointError" in caplog.text
+
+
+def test_log_probabilities_come_with_their_tokens() -> None:
+    async def test(engine: Engine) -> None:
+        for event in await events_of(engine.submit(request_of(1, sampling=SAMPLED))):
+            if isinstance(event, Token):
+                assert event.logprobs is not None
+                assert len(event.logprobs.top) == 2
+                assert event.logprobs.chosen <= event.logprobs.top[0][1] <= 0
+
+    with_engine(fake(), test)
+
+
+def test_the_penalty_sees_the_answer_as_it_grows() -> None:
+    strong = SamplingOptions(
+        temperature=0, top_k=0, top_p=1, min_p=0, repeat_penalty=100, logprobs=None
+    )
+
+    async def test(engine: Engine) -> None:
+        events = await events_of(engine.submit(request_of(1, 2, max_tokens=40, sampling=strong)))
+        tokens = tokens_in(events)
+        assert len(set(tokens)) > len(set(greedy_by_hand((1, 2), 40)))
+        assert len(set(tokens)) == 40
+
+    with_engine(fake(), test)
+
+
+def test_an_embedding_is_the_mean_of_the_hidden_states() -> None:
+    prompt = tuple(range(1, 20))
+    (expected,) = [FakeRuntime(vocab_size=50, context=64, chunk=32).embed(0, prompt, 0) / 19]
+
+    async def test(engine: Engine) -> None:
+        wanted = [engine.submit(EmbedRequest(prompt=prompt)) for _ in range(2)]
+        beside = engine.submit(request_of(*prompt))
+        found = await asyncio.gather(*(events_of(g) for g in (*wanted, beside)))
+        for started, embedded, finished in found[:2]:
+            assert isinstance(started, Started)
+            assert started.cached_tokens == 0
+            assert isinstance(embedded, Embedded)
+            np.testing.assert_allclose(embedded.mean, expected, atol=1e-6)
+            assert finished == Finished("stop")
+        assert tokens_in(found[2]) == greedy_by_hand(prompt, 5)
+
+    cache = PrefixCache(limit_bytes=10**6)
+    with_engine(fake(slots=2, chunk=4), test, cache=cache)
+    assert cache.state().misses == 4
+
+
+def test_an_embedding_can_be_late_too() -> None:
+    async def test(engine: Engine) -> None:
+        request = EmbedRequest(prompt=(1, 2), deadline=time.monotonic() - 1)
+        assert await events_of(engine.submit(request)) == [Finished("timeout")]
+
+    with_engine(fake(), test)
+
+
+def test_a_deadline_ends_an_answer_with_what_there_is() -> None:
+    async def test(engine: Engine) -> None:
+        request = request_of(1, 2, max_tokens=60, deadline=time.monotonic() + 0.1)
+        events = await events_of(engine.submit(request))
+        assert events[-1] == Finished("timeout")
+        tokens = tokens_in(events)
+        assert 0 < len(tokens) < 60
+        assert tokens == greedy_by_hand((1, 2), len(tokens))
+
+    with_engine(fake(delay=0.01), test)
+
+
+def test_a_deadline_holds_in_the_queue_too() -> None:
+    async def test(engine: Engine) -> None:
+        first = engine.submit(request_of(1, max_tokens=60))
+        second = engine.submit(request_of(2, deadline=time.monotonic() + 0.05))
+        assert await asyncio.wait_for(events_of(second), 0.5) == [Finished("timeout")]
+        assert not engine.state().queued
+        first.__exit__(None, None, None)
+
+    with_engine(fake(delay=0.02), test)
+
+
+def test_a_deadline_in_the_middle_of_a_prompt() -> None:
+    async def test(engine: Engine) -> None:
+        prompt = range(1, 60)
+        request = request_of(*prompt, deadline=time.monotonic() + 0.1)
+        events = await events_of(engine.submit(request))
+        assert [type(event) for event in events] == [Started, Finished]
+        assert events[-1] == Finished("timeout")
+
+    with_engine(fake(delay=0.02, chunk=1), test)
+
+
+def test_a_full_queue_refuses_until_there_is_room() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(n, max_tokens=20)) for n in range(4)]
+        with pytest.raises(QueueFull) as raised:
+            engine.submit(request_of(1))
+        assert (raised.value.queued, raised.value.limit) == (2, 2)
+        assert raised.value.retry_after == 1
+        generations[3].__exit__(None, None, None)
+        assert (await events_of(generations[3]))[-1] == Finished("cancelled")
+        generations[3] = engine.submit(request_of(3, max_tokens=20))
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in found] == [Finished("length")] * 4
+
+    with_engine(fake(delay=0.01, slots=2, batch=2), test, queue_limit=2)
+
+
+def test_a_queue_of_none_takes_what_the_slots_hold() -> None:
+    async def test(engine: Engine) -> None:
+        generation = engine.submit(request_of(1))
+        with pytest.raises(QueueFull, match="0 requests wait, at most 0 may"):
+            engine.submit(request_of(1))
+        assert (await events_of(generation))[-1] == Finished("length")
+
+    with_engine(fake(delay=0.01), test, queue_limit=0)
+
+
+@pytest.mark.parametrize(
+    ("served", "queued", "slots", "seconds"),
+    [([], 9, 1, 1), ([0.01], 3, 1, 1), ([2, 4], 6, 2, 9), ([2.5], 3, 1, 8), ([5], 0, 1, 1)],
+)
+def test_retry_after_is_when_the_queue_has_been_served(
+    served: list[float], queued: int, slots: int, seconds: int
+) -> None:
+    assert retry_after(served, queued=queued, slots=slots) == seconds
+
+
+def test_the_state_tells_who_has_which_slot() -> None:
+    async def test(engine: Engine) -> None:
+        assert [slot.busy for slot in engine.state().slots] == [False, False]
+        long = engine.submit(request_of(*range(1, 11), max_tokens=50))
+        async for event in long.events():
+            if isinstance(event, Token):
+                break
+        with engine.submit(request_of(1, max_tokens=40)) as short, engine.submit(request_of(2)):
+            async for event in short.events():
+                if isinstance(event, Token):
+                    break
+            # The state is that after a step, and a token is told of within one.
+            async with asyncio.timeout(5):
+                while not all(slot.generated_tokens for slot in engine.state().slots):
+                    await asyncio.sleep(0.001)
+            state = engine.state()
+            assert (state.queued, state.queue_limit) == (1, 64)
+            assert [slot.request for slot in state.slots] == [0, 1]
+            assert [slot.prompt_tokens for slot in state.slots] == [10, 1]
+            for slot in state.slots:
+                assert slot.read_tokens == slot.prompt_tokens + slot.generated_tokens - 1
+        long.__exit__(None, None, None)
+        assert [e async for e in short.events()][-1] == Finished("cancelled")
+        assert [e async for e in long.events()][-1] == Finished("cancelled")
+
+    runtime = fake(delay=0.02, slots=2, batch=2)
+    engines: list[Engine] = []
+
+    async def test_and_keep(engine: Engine) -> None:
+        engines.append(engine)
+        await test(engine)
+
+    with_engine(runtime, test_and_keep)
+    assert [slot.busy for slot in engines[0].state().slots] == [False, False]
+
+
+def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
+    """Between two tokens of an answer lies at most one chunk of whoever else is reading."""
+    calls: list[str] = []
+
+    class Watched(FakeRuntime):
+        def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+            calls.append("chunk")
+            super().prefill(slot, tokens, start)
+
+        def decode(
+            self,
+            slots: Sequence[int],
+            tokens: Sequence[int],
+            positions: Sequence[int],
+            exact: Sequence[bool] = (),
+        ) -> NDArray[np.float32]:
+            calls.append("decode")
+            return super().decode(slots, tokens, positions, exact)
+
+    async def test(engine: Engine) -> None:
+        first = engine.submit(request_of(1, max_tokens=60))
+        long = [engine.submit(request_of(*range(1, 40), max_tokens=1)) for _ in range(2)]
+        await asyncio.gather(*(events_of(g) for g in (first, *long)))
+
+    with_engine(Watched(vocab_size=50, context=64, slots=3, batch=3, chunk=4, delay=0.001), test)
+    read = "".join(call[0] for call in calls)
+    assert read.count("c") == 20
+    assert "cdc" in read
+    assert "cc" not in read.lstrip("c")
+
+
+def test_draining_serves_what_was_accepted_and_refuses_the_rest() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(n, max_tokens=5)) for n in range(3)]
+        engine.drain()
+        with pytest.raises(Draining):
+            engine.submit(request_of(1))
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in found] == [Finished("length")] * 3
+        assert engine.idle
+
+    with_engine(fake(delay=0.01), test)
+
+
+def test_closing_cancels_what_is_left_and_ends_the_thread() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(n, max_tokens=60)) for n in range(3)]
+        await asyncio.to_thread(engine.close)
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in found] == [Finished("cancelled")] * 3
+        assert "engine" not in {thread.name for thread in threading.enumerate()}
+
+    with_engine(fake(delay=0.02), test)
+
+
+def test_an_error_of_the_engine_itself_ends_every_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("our own bug")
+
+    async def test(engine: Engine) -> None:
+        monkeypatch.setattr("server.engine.scheduler.Scheduler.commit", broken)
+        generations = [engine.submit(request_of(n)) for n in range(3)]
+        found = await asyncio.gather(*(events_of(g) for g in generations))
+        assert {type(events[-1]) for events in found} == {Failed}
+        with pytest.raises(EngineStopped):
+            engine.submit(request_of(1))
+
+    with_engine(fake(), test)
+    assert "our own bug" in caplog.text
+
+
+def test_a_client_whose_event_loop_is_gone_does_no_harm() -> None:
+    engine = Engine(fake(delay=0.01), eos=(), queue_limit=64)
+    engine.start()
+
+    async def leave() -> None:
+        engine.submit(request_of(1, max_tokens=3))
+
+    async def stay() -> None:
+        events = await events_of(engine.submit(request_of(2, max_tokens=3)))
+        assert events[-1] == Finished("length")
+
+    asyncio.run(leave())
+    asyncio.run(stay())
+    engine.close()

@@ -1,0 +1,250 @@
+"""The engine under random requests: whoever else is served, whatever is known, read or guessed.
+
+Each request has one terminal event and the tokens that it would have alone, or a start of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runtime.fake import FakeRuntime
+from server.engine.generation import Event, Failed, Finished, Generation, Request, Started
+from server.engine.prefix_cache import PrefixCache
+from server.engine.prompt_lookup import Costs
+from tests.server.engine.test_engine import GREEDY, SAMPLED, fake, tokens_in, with_engine
+
+if TYPE_CHECKING:
+    from server.engine.engine import Engine
+
+VOCAB, CONTEXT, EOS, POISON = 24, 40, (1, 2), 23
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """A request, and what its client does: leaves after so many tokens, or stays to the end."""
+
+    request: Request
+    leaves_after: int | None
+    late: bool  # its deadline has passed before it is read
+
+
+@st.composite
+def prompts(draw: st.DrawFn) -> tuple[int, ...]:
+    """Prompts of which many begin alike."""
+    start = draw(st.sampled_from([(), (5, 6, 7, 8) * 3, (5, 6, 7, 8, 9) * 5]))
+    rest = draw(st.lists(st.integers(3, POISON), min_size=1, max_size=8))
+    return (*start, *rest)
+
+
+clients = st.builds(
+    Client,
+    request=st.builds(
+        Request,
+        prompt=prompts(),
+        max_tokens=st.integers(1, 8),
+        sampling=st.sampled_from([GREEDY, SAMPLED]),
+        seed=st.integers(0, 3),
+        cache_prompt=st.booleans(),
+    ),
+    leaves_after=st.none() | st.none() | st.integers(0, 3),
+    late=st.sampled_from([False, False, False, True]),
+)
+
+
+async def follow(generation: Generation, leaves_after: int | None) -> list[Event]:
+    """All events of a request whose client leaves in the middle, or not."""
+    found: list[Event] = []
+    with generation:
+        if leaves_after != 0:
+            async for event in generation.events():
+                found.append(event)
+                if len(tokens_in(found)) == leaves_after:
+                    break
+    if not found or not isinstance(found[-1], Finished | Failed):
+        found += [event async for event in generation.events()]
+    return found
+
+
+class Free(Costs):
+    """As if it cost nothing to check guesses: all of them are."""
+
+    def of(self, size: int) -> float:  # noqa: ARG002
+        return 0.5
+
+
+def alone(request: Request, chunk: int, habit: float = 0.0) -> list[int]:
+    """The tokens of a request that nobody is near, without cache, guesses and errors."""
+    runtime = FakeRuntime(vocab_size=VOCAB, context=CONTEXT, chunk=chunk, habit=habit)
+    found: list[Event] = []
+
+    async def test(engine: Engine) -> None:
+        found.extend(await follow(engine.submit(replace(request, cache_prompt=False)), None))
+
+    with_engine(runtime, test, eos=EOS)
+    return tokens_in(found)
+
+
+def check(client: Client, events: list[Event], expected: list[int]) -> None:
+    assert sum(isinstance(event, Finished | Failed) for event in events) == 1
+    assert sum(isinstance(event, Started) for event in events) <= 1
+    tokens = tokens_in(events)
+    assert tokens == expected[: len(tokens)]
+    if tokens:
+        assert isinstance(events[0], Started)
+        assert events[0].cached_tokens < len(client.request.prompt)
+        assert client.request.cache_prompt or events[0].cached_tokens == 0
+    match events[-1]:
+        case Failed(message):
+            assert "is poison" in message
+        case Finished("cancelled"):
+            assert client.leaves_after is not None
+        case Finished("timeout"):
+            assert client.late
+            assert not tokens
+        case Finished(reason):
+            assert tokens == expected
+            assert not client.late
+            room = CONTEXT - len(client.request.prompt)
+            full = len(tokens) == min(client.request.max_tokens, room)
+            assert reason in (("length", "stop") if full else ("stop",))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(clients, min_size=1, max_size=10),
+    st.integers(1, 8),
+    st.integers(1, 8),
+    st.integers(1, 6),
+    st.sampled_from([0, 500, 10**6]),
+    st.booleans(),
+    st.sampled_from([(), (2,), (3, 8)]),
+    st.sampled_from([0.0, 6.0, 20.0]),
+)
+def test_one_end_each_and_the_tokens_of_a_request_alone(
+    clients: list[Client],
+    slots: int,
+    batch: int,
+    chunk: int,
+    cache_bytes: int,
+    poisoned: bool,
+    verify_tokens: tuple[int, ...],
+    habit: float,
+) -> None:
+    runtime = FakeRuntime(
+        vocab_size=VOCAB,
+        context=CONTEXT,
+        slots=slots,
+        batch=batch,
+        chunk=chunk,
+        poison=POISON if poisoned else None,
+        habit=habit,
+        verify_tokens=verify_tokens,
+    )
+    cache = PrefixCache(limit_bytes=cache_bytes) if cache_bytes else None
+    costs = Free(verify_tokens) if verify_tokens else None
+    expected = [alone(client.request, chunk, habit) for client in clients]
+
+    async def test(engine: Engine) -> None:
+        generations = [
+            engine.submit(
+                replace(c.request, deadline=time.monotonic() - 1) if c.late else c.request
+            )
+            for c in clients
+        ]
+        found = await asyncio.gather(
+            *(follow(g, c.leaves_after) for g, c in zip(generations, clients, strict=True))
+        )
+        for client, events, tokens in zip(clients, found, expected, strict=True):
+            check(client, events, tokens)
+        assert engine.idle
+        engine.drain()
+        engines.append(engine)
+
+    engines: list[Engine] = []
+    with_engine(runtime, test, eos=EOS, cache=cache, costs=costs)
+    state = engines[0].state()
+    assert [slot.request for slot in state.slots] == [None] * slots
+    assert state.queued == 0
+    assert state.cache.bytes <= cache_bytes
+
+
+@pytest.mark.parametrize("slots", [1, 8])
+def test_a_seed_repeats_its_answer_four_times_whoever_else_is_served(slots: int) -> None:
+    wanted = Request(prompt=tuple(range(3, 20)), max_tokens=12, sampling=SAMPLED, seed=4)
+    others = [
+        Request(prompt=(3, 4, n), max_tokens=3 + n, sampling=SAMPLED, seed=n) for n in range(5, 13)
+    ]
+    answers: list[list[int]] = []
+
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(r) for other in others for r in (other, wanted)][:8]
+        found = await asyncio.gather(*(follow(g, None) for g in generations))
+        answers.extend(tokens_in(events) for events in found[1::2])
+
+    cache = PrefixCache(limit_bytes=10**6)
+    with_engine(fake(slots=slots, batch=4, chunk=4), test, cache=cache)
+    assert len(answers) == 4
+    assert answers == [answers[0]] * 4
+    assert len(answers[0]) == 12
+
+
+def reuse(
+    *prompts: tuple[int, ...], slots: int = 1, cache_prompt: bool = True
+) -> tuple[list[int], PrefixCache]:
+    """How many tokens of each prompt were cached, when all are asked at once; and the cache."""
+    cache = PrefixCache(limit_bytes=10**6)
+    cached: list[int] = []
+
+    async def test(engine: Engine) -> None:
+        generations = [
+            engine.submit(
+                Request(prompt=p, max_tokens=3, sampling=GREEDY, seed=1, cache_prompt=cache_prompt)
+            )
+            for p in prompts
+        ]
+        found = await asyncio.gather(*(follow(g, None) for g in generations))
+        for events in found:
+            assert isinstance(events[0], Started)
+            cached.append(events[0].cached_tokens)
+
+    with_engine(fake(slots=slots, batch=slots, chunk=4), test, cache=cache)
+    return cached, cache
+
+
+def test_a_prompt_that_came_before_is_not_read_again() -> None:
+    prompt = tuple(range(3, 17))  # 13 tokens before the last: three whole chunks
+    assert reuse(prompt, prompt, (*prompt[:9], 1, 2, 3))[0] == [0, 12, 8]
+
+
+def test_the_last_token_is_always_read() -> None:
+    prompt = tuple(range(3, 15))  # 12 tokens: two chunks, a rest, and the last one
+    assert reuse(prompt, prompt)[0] == [0, 8]
+    assert reuse((*prompt, 3, 4), prompt)[0] == [0, 8]
+
+
+def test_the_tokens_of_an_answer_are_never_cached() -> None:
+    prompt = (3, 4, 5)
+    cached, cache = reuse(prompt, (*prompt, *range(6, 12)))
+    assert cached == [0, 0]
+    assert cache.state().misses == 2
+
+
+def test_who_wants_no_cache_neither_finds_nor_leaves_anything() -> None:
+    prompt = tuple(range(3, 17))
+    cached, cache = reuse(prompt, prompt, cache_prompt=False)
+    assert cached == [0, 0]
+    assert cache.state().blocks == 0
+
+
+def test_prompts_that_begin_alike_share_the_work_while_they_are_read() -> None:
+    prompt = tuple(range(3, 36))  # eight whole chunks and the last token
+    cached, cache = reuse(*[prompt] * 4, slots=4)
+    assert sum(cached) == 3 * 32
+    assert cache.state().misses == 8

@@ -1,0 +1,112 @@
+"""Memory that cannot be had ends the request that wanted it, and changes no other."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runtime.fake import FakeRuntime
+from server.engine.generation import EmbedRequest, Event, Failed, Finished, Token
+from server.engine.prefix_cache import PrefixCache
+from tests.server.engine.test_engine import SAMPLED, events_of, request_of, tokens_in, with_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from runtime.interface import Rows
+    from server.engine.engine import Engine
+    from server.engine.generation import Request
+
+LARGE = 13  # there is no memory for a sequence with this token
+LONG = (1, 2, 3, 4, LARGE, 6, 7, 8, 9, 10, 11, 12)
+
+
+@dataclass(kw_only=True)
+class PoorRuntime(FakeRuntime):
+    """A runtime that has no memory at one kind of call."""
+
+    at: str
+
+    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        self._allocate("prefill", tokens)
+        super().prefill(slot, tokens, start)
+
+    def decode(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),
+    ) -> NDArray[Any]:
+        for slot, token in zip(slots, tokens, strict=True):
+            self._allocate("decode", [*self._read[slot], token])
+        return super().decode(slots, tokens, positions, exact)
+
+    def save(self, slot: int, start: int, stop: int) -> Rows:
+        self._allocate("save", self._read[slot])
+        return super().save(slot, start, stop)
+
+    def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[Any]:
+        self._allocate("embed", tokens)
+        return super().embed(slot, tokens, start)
+
+    def _allocate(self, call: str, tokens: Sequence[int]) -> None:
+        if call == self.at and LARGE in tokens:
+            raise MemoryError(f"no memory to {call}")
+
+
+class LargeGrammar:
+    """A constraint that has no memory for what it allows."""
+
+    finished = False
+
+    def allowed(self) -> NDArray[Any]:
+        raise MemoryError("no memory to allow")
+
+    def accept(self, token: int) -> None:
+        raise AssertionError(f"token {token} came although nothing was allowed")
+
+
+# By the kind of call: the request that wants too much.
+WANTS: dict[str, Request | EmbedRequest] = {
+    "prefill": request_of(*LONG),
+    "save": request_of(*LONG),
+    "decode": request_of(LARGE),
+    "embed": EmbedRequest(prompt=LONG),
+    "allow": request_of(1, constraint=LargeGrammar()),
+}
+PROMPTS = ((1, 2), (3,), tuple(range(20, 30)))
+OTHERS = [request_of(*prompt, sampling=SAMPLED, max_tokens=12) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("at", WANTS)
+def test_who_wants_too_much_memory_ends_and_the_others_are_as_without_it(at: str) -> None:
+    found: list[list[Event]] = []
+
+    def serve(*requests: Request | EmbedRequest) -> list[list[Event]]:
+        async def test(engine: Engine) -> None:
+            found[:] = await asyncio.gather(*(events_of(engine.submit(one)) for one in requests))
+            # The server goes on, with the slot that was in use.
+            assert (await events_of(engine.submit(OTHERS[0])))[-1] == Finished("length")
+
+        runtime = PoorRuntime(vocab_size=50, context=64, slots=4, batch=4, at=at)
+        with_engine(runtime, test, cache=PrefixCache(limit_bytes=10_000))
+        return list(found)
+
+    alone = serve(*OTHERS)
+    large, *others = serve(WANTS[at], *OTHERS)
+    assert large[-1] == Failed(f"a step of the model failed: MemoryError: no memory to {at}")
+    for ours, theirs in zip(others, alone, strict=True):
+        assert ours[-1] == Finished("length")
+        assert len(tokens_in(ours)) == 12
+        assert _without_times(ours) == _without_times(theirs)
+
+
+def _without_times(events: list[Event]) -> list[tuple[Any, ...]]:
+    """Tokens and their log-probabilities, to the bit."""
+    return [(event.id, repr(event.logprobs)) for event in events if isinstance(event, Token)]

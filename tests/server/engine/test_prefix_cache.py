@@ -1,0 +1,123 @@
+"""The prefix cache: keys, what is found, and what goes when there is no room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.kv_blocks import block_keys
+from server.engine.prefix_cache import PrefixCache
+
+if TYPE_CHECKING:
+    from runtime.interface import Rows
+
+SIZE = 10  # bytes of a block
+
+
+def rows_of(key: bytes) -> Rows:
+    return np.frombuffer(key[:SIZE], np.uint8)
+
+
+def add_all(cache: PrefixCache, keys: tuple[bytes, ...]) -> None:
+    """What an engine does with a prompt: take what is known, and add the rest."""
+    found = cache.find(keys, 0)
+    for count in range(len(found) + 1, len(keys) + 1):
+        cache.add(keys[:count], rows_of(keys[count - 1]))
+
+
+def found(cache: PrefixCache, keys: tuple[bytes, ...]) -> int:
+    blocks = cache.find(keys, 0)
+    for key, rows in zip(keys, blocks, strict=False):
+        np.testing.assert_array_equal(rows, rows_of(key))
+    return len(blocks)
+
+
+@dataclass
+class MemoryStore:
+    """A store that keeps everything."""
+
+    blocks: dict[bytes, Rows] = field(default_factory=dict)
+
+    def load(self, key: bytes) -> Rows | None:
+        return self.blocks.get(key)
+
+    def save(self, key: bytes, rows: Rows) -> None:
+        self.blocks[key] = rows
+
+
+def test_the_longest_known_start_is_found() -> None:
+    cache = PrefixCache(limit_bytes=10 * SIZE)
+    add_all(cache, block_keys([1, 2, 3], 1))
+    assert found(cache, block_keys([1, 2, 3, 4], 1)) == 3
+    assert found(cache, block_keys([1, 2, 9], 1)) == 2
+    assert found(cache, block_keys([2, 3], 1)) == 0
+    assert len(cache.find(block_keys([1, 2, 3], 1), 2)) == 1
+    state = cache.state()
+    assert (state.blocks, state.bytes, state.hits, state.misses) == (3, 3 * SIZE, 6, 3)
+
+
+def test_the_least_recently_used_goes_first_and_ends_before_starts() -> None:
+    cache = PrefixCache(limit_bytes=4 * SIZE)
+    old, new = block_keys([1, 2], 1), block_keys([5, 6], 1)
+    add_all(cache, old)
+    add_all(cache, new)
+    assert found(cache, old) == 2
+    add_all(cache, block_keys([7], 1))
+    assert (found(cache, new), found(cache, old)) == (1, 2)
+    assert cache.state().evicted == 1
+
+
+def test_a_prompt_that_does_not_fit_keeps_its_start() -> None:
+    cache = PrefixCache(limit_bytes=3 * SIZE)
+    keys = block_keys(range(8), 1)
+    add_all(cache, keys)
+    assert found(cache, keys) == 3
+
+
+prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=12)
+
+
+@given(prompts, st.integers(0, 6))
+def test_it_stays_in_its_limit_and_holds_no_block_without_those_before(
+    prompts: list[list[int]], limit: int
+) -> None:
+    cache = PrefixCache(limit_bytes=limit * SIZE)
+    chains = [block_keys(prompt, 1) for prompt in prompts]
+    for chain in chains:
+        add_all(cache, chain)
+        assert cache.state().bytes == cache.state().blocks * SIZE <= limit * SIZE
+        kept = cache._blocks.keys()
+        assert kept == {k for c in chains for k in c[: found(cache, c)]}
+
+
+def test_what_was_saved_is_found_when_memory_has_forgotten_it() -> None:
+    store = MemoryStore()
+    keys = block_keys([1, 2, 3], 1)
+    add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
+    again = PrefixCache(limit_bytes=2 * SIZE, store=store)
+    assert found(again, keys) == 3
+    assert found(again, keys) == 3
+    state = again.state()
+    assert (state.hits, state.disk_hits, state.blocks) == (6, 4, 2)
+
+
+def test_what_came_from_the_store_is_not_saved_again() -> None:
+    store = MemoryStore()
+    keys = block_keys([1, 2], 1)
+    add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
+    store.save = lambda *_: 1 / 0  # type: ignore[method-assign, assignment]
+    add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
+
+
+def test_what_is_pinned_is_always_there() -> None:
+    keys = block_keys([1, 2, 3], 1)
+    cache = PrefixCache(limit_bytes=SIZE, pinned={key: rows_of(key) for key in keys[:2]})
+    add_all(cache, keys)
+    for other in range(5, 9):
+        add_all(cache, block_keys([other], 1))
+    assert found(cache, keys) == 2
+    assert cache.state().bytes == SIZE

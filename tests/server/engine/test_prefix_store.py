@@ -1,0 +1,246 @@
+"""Blocks on disk: whole or not there, whatever happens to the file or to the process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from server.engine import prefix_store
+from server.engine.prefix_store import CannotStore, PrefixStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from runtime.interface import Rows
+
+BUNDLE = hashlib.sha256(b"bundle").digest()
+SIZE = 100_000
+
+
+def block(number: int) -> tuple[bytes, Rows]:
+    """A key and rows that are all its number."""
+    return hashlib.sha256(b"%d" % number).digest(), np.full(SIZE, number % 256, np.uint8)
+
+
+def write(folder: Path, *numbers: int, limit: int = 2**40, bundle: bytes = BUNDLE) -> None:
+    store = PrefixStore(folder, bundle=bundle, limit_bytes=limit)
+    for number in numbers:
+        store._waiting.put(block(number))
+    store.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[PrefixStore]:
+    store = PrefixStore(tmp_path, bundle=BUNDLE, limit_bytes=2**40)
+    yield store
+    store.close()
+
+
+def file_of(folder: Path, number: int) -> Path:
+    (path,) = folder.rglob(f"{block(number)[0].hex()}.kv")
+    return path
+
+
+def test_another_process_finds_what_was_saved(tmp_path: Path, store: PrefixStore) -> None:
+    write(tmp_path, 1, 2)
+    for number in (1, 2):
+        key, rows = block(number)
+        found = store.load(key)
+        assert found is not None
+        np.testing.assert_array_equal(found, rows)
+    assert store.load(block(3)[0]) is None
+
+
+def test_another_bundle_finds_nothing(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    other = PrefixStore(tmp_path, bundle=bytes(32), limit_bytes=2**40)
+    assert other.load(block(1)[0]) is None
+    other.close()
+
+
+def damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    match how:
+        case "empty":
+            data = bytearray()
+        case "header only":
+            data = data[: prefix_store._HEADER.size]
+        case "short":
+            data = data[:-1]
+        case "long":
+            data += b"x"
+        case "another format":
+            data[7] ^= 1
+        case "a bit of the rows":
+            data[-SIZE // 2] ^= 1
+        case "a bit of the checksum":
+            data[prefix_store._HEADER.size - 1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("empty", "header only", "short", "long"),
+        *("another format", "a bit of the rows", "a bit of the checksum"),
+    ],
+)
+def test_a_damaged_file_is_deleted_with_a_warning(
+    tmp_path: Path, store: PrefixStore, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, 1)
+    path = file_of(tmp_path, 1)
+    damage(path, how)
+    assert store.load(block(1)[0]) is None
+    assert f"{path} is damaged" in caplog.text
+    assert not path.exists()
+    assert store.load(block(1)[0]) is None
+
+
+@pytest.mark.parametrize("foreign", ["another key", "another bundle"])
+def test_a_file_in_the_place_of_another_is_deleted(
+    tmp_path: Path, store: PrefixStore, foreign: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, 1)
+    place = file_of(tmp_path, 1)
+    if foreign == "another key":
+        write(tmp_path, 2)
+        file_of(tmp_path, 2).replace(place)
+    else:
+        write(tmp_path / "other", 1, bundle=bytes(32))
+        file_of(tmp_path / "other", 1).replace(place)
+    assert store.load(block(1)[0]) is None
+    assert "is damaged" in caplog.text
+
+
+def test_the_least_recently_used_files_go_first(tmp_path: Path, store: PrefixStore) -> None:
+    other = bytes(32)
+    write(tmp_path, 1, 2)
+    write(tmp_path, 3, bundle=other)
+    for age, number in ((30, 1), (10, 2), (20, 3)):
+        then = time.time() - age
+        os.utime(file_of(tmp_path, number), (then, then))
+    assert store.load(block(1)[0]) is not None  # and so it is the youngest
+    write(tmp_path, 4, limit=3 * (SIZE + 200))
+    left = {path.stem for path in tmp_path.rglob("*.kv")}
+    assert left == {block(number)[0].hex() for number in (1, 2, 4)}
+
+
+def test_what_a_killed_process_left_behind_goes_too(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    part = file_of(tmp_path, 1).with_suffix(".123.part")
+    part.write_bytes(bytes(SIZE))
+    os.utime(part, (1, 1))
+    write(tmp_path, 2, limit=2 * (SIZE + 200))
+    assert not part.exists()
+    assert len(list(tmp_path.rglob("*.kv"))) == 2
+
+
+def test_a_disk_that_is_too_slow_loses_blocks_and_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = threading.Event()
+    write_file = prefix_store._write
+
+    def wait_and_write(path: Path, header: bytes, rows: Rows) -> None:
+        assert slow.wait(10)
+        write_file(path, header, rows)
+
+    monkeypatch.setattr(prefix_store, "_write", wait_and_write)
+    store = PrefixStore(tmp_path, bundle=BUNDLE, limit_bytes=2**40)
+    for number in range(50):
+        store.save(*block(number))
+    slow.set()
+    store.close()
+    # One may have been taken out of the queue before it was full.
+    assert len(list(tmp_path.rglob("*.kv"))) in (prefix_store._WAITING, prefix_store._WAITING + 1)
+
+
+def test_a_disk_that_fails_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(prefix_store, "_write", full)
+    write(tmp_path, 1, 2)
+    assert caplog.text.count("No space left on device") == 2
+    assert not list(tmp_path.rglob("*.kv"))
+
+
+def test_a_file_that_cannot_be_read_is_a_warning(
+    tmp_path: Path, store: PrefixStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, 1)
+    path = file_of(tmp_path, 1)
+    path.unlink()
+    path.mkdir()
+    assert store.load(block(1)[0]) is None
+    assert f"cannot read {path}" in caplog.text
+
+
+def test_a_place_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CannotStore, match=r"cannot keep the prefix cache in .*file"):
+        PrefixStore(tmp_path / "file", bundle=BUNDLE, limit_bytes=1)
+
+
+def test_a_file_gets_its_name_when_all_of_it_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+
+    def fsync(file: int) -> None:
+        synced.append((os.fstat(file).st_size, len(list(tmp_path.rglob("*.kv")))))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write(tmp_path, 1)
+    assert synced[0] == (SIZE + prefix_store._HEADER.size, 0)
+    assert [named for _, named in synced[1:]] == [1]  # and then the folder
+
+
+def test_a_process_killed_while_it_writes_leaves_only_whole_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.server.store_writer", str(tmp_path)],
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"writing\n"
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    store = PrefixStore(tmp_path, bundle=BUNDLE, limit_bytes=2**40)
+    number = 0
+    while (rows := store.load(block(number)[0])) is not None:
+        np.testing.assert_array_equal(rows, block(number)[1])
+        number += 1
+    store.close()
+    assert number > 10
+    assert len(list(tmp_path.rglob("*.kv"))) == number
+    assert not caplog.records
+
+
+def test_on_a_full_disk_nothing_is_kept_and_nothing_is_left(
+    full_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (full_disk / "rest").unlink()
+    store = PrefixStore(full_disk, bundle=bytes(32), limit_bytes=1 << 30)
+    block = np.zeros(600_000, np.uint8)  # of which one has room
+    for key in (b"a" * 32, b"b" * 32):
+        store.save(key, block)
+    store.close()
+    assert len(list(full_disk.glob("*/*"))) == 1
+    assert "cannot write 600000 bytes" in caplog.text
+    assert "No space left on device" in caplog.text

@@ -1,0 +1,249 @@
+"""Guesses in the engine: the same answers in fewer calls, and nothing checked that cannot pay."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from runtime.fake import FakeRuntime
+from server.engine.engine import Engine
+from server.engine.generation import Event, Failed, Finished, Request, Token
+from server.engine.prompt_lookup import Costs
+from tests.server.api.test_http import LIBRARY
+from tests.server.engine.test_engine import GREEDY, SAMPLED, events_of, request_of, with_engine
+from tests.server.engine.test_engine_random import Free
+from tests.server.fakes import fake_service, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from server.sampling.sampler import SamplingOptions
+    from server.services.language_service import Speculation
+
+SIZES = (2, 4, 8)
+VOCAB, CONTEXT = 24, 64
+
+
+@dataclass(kw_only=True)
+class Counting(FakeRuntime):
+    """A fake runtime that knows how many tokens each of its calls for logits read, and how."""
+
+    calls: list[int] = field(default_factory=list)
+    exact: set[tuple[bool, ...]] = field(default_factory=set)
+    breaks: bool = False
+
+    def decode(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),
+    ) -> NDArray[np.float32]:
+        self.calls.append(len(slots))
+        self.exact.add(tuple(exact))
+        return super().decode(slots, tokens, positions, exact)
+
+    def verify(
+        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+    ) -> Iterator[NDArray[np.float32]]:
+        if self.breaks:
+            raise RuntimeError("a check failed")
+        self.calls.append(len(tokens))
+        self.exact.add((exact,) * len(tokens))
+        return super().verify(slot, tokens, start, exact=exact)
+
+
+def runtime_of(*, habit: float = 30.0, slots: int = 1) -> Counting:
+    """A text of few words, of which the one before says nearly all about the next one."""
+    return Counting(
+        vocab_size=VOCAB,
+        context=CONTEXT,
+        slots=slots,
+        batch=slots,
+        habit=habit,
+        verify_tokens=SIZES,
+    )
+
+
+def events(
+    runtime: FakeRuntime, request: Request, costs: Costs | None, *, eos: tuple[int, ...] = ()
+) -> list[Event]:
+    found: list[Event] = []
+
+    async def test(engine: Engine) -> None:
+        found.extend(await events_of(engine.submit(request)))
+
+    with_engine(runtime, test, costs=costs, eos=eos)
+    return found
+
+
+def said(events: list[Event]) -> list[tuple[int, object]]:
+    """The tokens with their log-probabilities."""
+    return [(event.id, event.logprobs) for event in events if isinstance(event, Token)]
+
+
+class Any3:
+    """A constraint: every third id, and it is complete after twenty of them."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.taken == 20
+
+    def allowed(self) -> NDArray[np.bool_]:
+        return np.array([id_ % 3 == 0 for id_ in range(VOCAB)])
+
+    def accept(self, token: int) -> None:
+        assert token % 3 == 0
+        self.taken += 1
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        GREEDY,
+        SAMPLED,
+        replace(SAMPLED, temperature=3.0, repeat_penalty=1.3, presence_penalty=0.5),
+        replace(GREEDY, logprobs=3, dry_multiplier=0.5, min_tokens=9),
+    ],
+    ids=["greedy", "sampled", "wild", "greedy with rules"],
+)
+def test_guesses_change_no_token_and_no_logprob(
+    sampling: SamplingOptions, constrained: bool
+) -> None:
+    for seed in range(2):
+        request = request_of(3, 4, 5, max_tokens=40, sampling=sampling, seed=seed)
+        plain, guessed = (
+            events(
+                runtime_of(),
+                replace(request, constraint=Any3() if constrained else None),
+                costs,
+                eos=(1,),
+            )
+            for costs in (None, Free(SIZES))
+        )
+        assert said(guessed) == said(plain)
+        assert guessed[-1] == plain[-1]
+
+
+def test_a_text_that_repeats_itself_takes_fewer_calls_and_says_how_many_guesses_were_right() -> (
+    None
+):
+    request = request_of(3, 4, 5, max_tokens=50)
+    runtime = runtime_of()
+    found = events(runtime, request, Free(SIZES))
+    tokens = [event for event in found if isinstance(event, Token)]
+    drafted, accepted = tokens[-1].drafted, tokens[-1].accepted
+    assert drafted == sum(runtime.calls) - len(runtime.calls)
+    assert len(tokens) == len(runtime.calls) + accepted
+    assert len(runtime.calls) < 25
+    assert [token.accepted for token in tokens] == sorted(token.accepted for token in tokens)
+    assert found[-1] == Finished("length")
+    assert runtime.calls[-1] <= 8
+
+
+def test_no_guess_reaches_beyond_the_answer_or_the_context() -> None:
+    for room in (1, 2, 3, 9):
+        runtime = runtime_of(habit=1e6)
+        prompt = [5] * (CONTEXT - room)
+        (*_, token, end) = events(runtime, request_of(*prompt, max_tokens=99), Free(SIZES))
+        assert end == Finished("length")
+        assert isinstance(token, Token)
+        assert 1 <= sum(runtime.calls) <= room + token.drafted - token.accepted
+
+
+def test_an_end_among_the_guesses_ends_the_answer() -> None:
+    """An end that stands in the prompt, where the text has been before, is guessed."""
+    runtime = runtime_of(habit=1e6)
+    answer = [token for token, _ in said(events(runtime, request_of(4, 5), None))]
+    prompt, end = (4, 5, *answer, 4, 5), answer[2]
+    plain = events(runtime, request_of(*prompt, max_tokens=40), None, eos=(end,))
+    runtime.calls.clear()
+    found = events(runtime, request_of(*prompt, max_tokens=40), Free(SIZES), eos=(end,))
+    assert said(found) == said(plain) == [(answer[0], None), (answer[1], None)]
+    assert found[-1] == plain[-1] == Finished("stop")
+    assert runtime.calls == [8]
+
+
+def test_who_is_not_alone_is_not_guessed() -> None:
+    runtime = runtime_of(slots=2)
+    engine = Engine(runtime, eos=(), queue_limit=9, costs=Free(SIZES))
+
+    async def both_wait_for_the_start() -> None:
+        generations = [engine.submit(request_of(3, 4, last, max_tokens=30)) for last in (5, 6)]
+        engine.start()
+        for generation in generations:
+            assert len(said(await events_of(generation))) == 30
+
+    asyncio.run(both_wait_for_the_start())
+    engine.close()
+    # The second prompt is read a step later.
+    assert runtime.calls[1:-1] == [2] * 29
+
+
+def test_a_check_that_fails_ends_its_request() -> None:
+    runtime = runtime_of()
+    runtime.breaks = True
+    found = events(runtime, request_of(3, 4, 5, max_tokens=50), Free(SIZES))
+    assert isinstance(found[-1], Failed)
+    assert "a check failed" in found[-1].message
+    assert said(found)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "logprobs"])
+def test_who_needs_all_logits_gets_them_with_and_without_guesses(sampling: SamplingOptions) -> None:
+    runtime = runtime_of()
+    events(runtime, request_of(1, 2, max_tokens=30, sampling=sampling), Free(SIZES))
+    assert max(runtime.calls) > 1
+    assert {exact for flags in runtime.exact for exact in flags} == {sampling is SAMPLED}
+
+
+def test_in_a_batch_each_gets_the_logits_that_it_needs() -> None:
+    runtime = runtime_of(slots=2)
+
+    async def test(engine: Engine) -> None:
+        both = [
+            engine.submit(request_of(1, 2, max_tokens=20, sampling=sampling))
+            for sampling in (GREEDY, SAMPLED)
+        ]
+        await asyncio.gather(*(events_of(generation) for generation in both))
+
+    with_engine(runtime, test)
+    assert {(False, True), (True, False)} & runtime.exact
+    assert not {(False, False), (True, True)} & runtime.exact
+
+
+def test_what_costs_as_much_as_a_call_for_each_token_is_not_done() -> None:
+    class Slow(Costs):
+        def of(self, size: int) -> float:
+            return float(size)
+
+    runtime = runtime_of(habit=1e6)
+    events(runtime, request_of(3, 3, 3, max_tokens=40), Slow(SIZES))
+    assert runtime.calls == [1] * 40
+
+
+@pytest.mark.parametrize("speculation", ["lookup", "off"])
+def test_answers_and_metrics_say_what_was_guessed(speculation: Speculation) -> None:
+    service = fake_service(
+        LIBRARY, speculation=speculation, habit=1e6, verify_tokens=SIZES, delay=1e-3
+    )
+    with running(service) as client:
+        body = {"prompt": "the dog", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+        timings = client.post("/generate", json=body).json()["timings"]
+        metrics = client.get("/metrics").text
+    if speculation == "off":
+        assert timings["draft_n"] == timings["draft_n_accepted"] == 0
+    else:
+        assert timings["draft_n"] >= timings["draft_n_accepted"] > 0
+    assert f"hearth_drafted_tokens_total {timings['draft_n']:.1f}" in metrics
+    assert f"hearth_drafted_tokens_accepted_total {timings['draft_n_accepted']:.1f}" in metrics

@@ -1,0 +1,151 @@
+"""Clients that take for ever over something: each is cut off in time, and nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.server import fakes
+from tests.server.api.test_abuse import connect, request
+from tests.server.api.test_http import LIBRARY, answer
+from tests.server.api.test_operator_routes import wait_until_free
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE = 0.5
+# Patience, a second until the next look, and a busy machine.
+SOON = PATIENCE + 5
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    service = fakes.fake_service(LIBRARY, context=3000)
+    with fakes.running(service, client_timeout=PATIENCE) as client:
+        yield client
+
+
+def seconds_until_closed(connection: socket.socket, sends: bytes = b"") -> float:
+    """How long the server bears a client that sends a byte every 50 ms, and then no more."""
+    began = time.monotonic()
+    connection.settimeout(0.05)
+    rest = iter(sends)
+    with contextlib.suppress(ConnectionError):
+        while time.monotonic() - began < SOON:
+            with contextlib.suppress(TimeoutError):
+                if not connection.recv(4096):
+                    break
+            if (byte := next(rest, None)) is not None:
+                connection.sendall(bytes([byte]))
+    return time.monotonic() - began
+
+
+HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 1000
+BODY = b'{"prompt": "' + b"x" * 1000
+
+
+@pytest.mark.parametrize(
+    ("at_once", "slowly"),
+    [(b"", b""), (b"", HEAD), (request(b"", length=5000), BODY), (request(b"", length=5000), b"")],
+    ids=["silent", "head", "body", "no body"],
+)
+def test_who_does_not_come_to_the_end_of_a_request_is_cut_off(
+    client: httpx.Client, at_once: bytes, slowly: bytes
+) -> None:
+    with connect(client) as slow:
+        slow.sendall(at_once)
+        assert PATIENCE * 0.9 < seconds_until_closed(slow, slowly) < SOON
+    answer(client, max_tokens=1)
+
+
+def test_a_large_body_on_a_slow_line_is_waited_for(client: httpx.Client) -> None:
+    body = b'{"prompt": "the dog", "max_tokens": 2}' + b" " * 4000
+    with connect(client) as slow:
+        slow.sendall(request(b"", length=len(body)))
+        for start in range(0, len(body), 500):
+            time.sleep(0.25)  # 2000 bytes a second
+            slow.sendall(body[start : start + 500])
+        assert slow.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "head"),
+    [(2000, b""), (20, b""), (20, b"Connection: close\r\n")],
+    ids=["of a long answer", "of a short answer", "of the last answer"],
+)
+def test_who_never_reads_is_cut_off(tokens: int, head: bytes) -> None:
+    service = fakes.fake_service(LIBRARY, context=3000, slots=2)
+    fields = {"prompt": "x", "max_tokens": tokens, "logprobs": 20, "stream": True}
+    body = json.dumps(fields).encode()
+    with (
+        fakes.running(service, client_timeout=PATIENCE, send_buffer=4096) as client,
+        socket.socket() as slow,
+    ):
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((client.base_url.host, client.base_url.port))
+        slow.sendall(request(body).replace(b"Host:", head + b"Host:"))
+        assert slow.recv(1) == b"H"
+        answer(client, max_tokens=1)
+        assert _established(slow)
+        deadline = time.monotonic() + SOON + 10  # after a short answer uvicorn waits 5 s
+        while _established(slow):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        wait_until_free(client)
+
+
+def _established(connection: socket.socket) -> bool:
+    """Whether the kernel has the other end of a local connection open."""
+    ends = [
+        f":{address[1]:04X}" for address in (connection.getpeername(), connection.getsockname())
+    ]
+    for line in Path("/proc/net/tcp").read_text().splitlines():
+        fields = line.split()
+        if [fields[1][-5:], fields[2][-5:]] == ends:
+            return fields[3] == "01"
+    return False
+
+
+def test_when_files_run_out_those_who_ask_nothing_go() -> None:
+    files = 100
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.server.slow_server"],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=limited,
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    try:
+        with contextlib.ExitStack() as idle, httpx.Client(base_url=address, timeout=5) as client:
+            for _ in range(3 * files):
+                idle.enter_context(connect(client))
+            before = _processor_seconds(process.pid)
+            began = time.monotonic()
+            answer(client, max_tokens=1)
+            assert len(list(Path(f"/proc/{process.pid}/fd").iterdir())) < files
+            time.sleep(1)
+            # It does not run in circles, for a file that cannot be had.
+            assert _processor_seconds(process.pid) - before < (time.monotonic() - began) / 2
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _processor_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100

@@ -1,0 +1,49 @@
+"""The server stands alone: no baker, no model DSL, no compiler; nothing that nobody asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from server.app import create_app
+from tests.server import fakes
+from tests.server.openai_servers import LIBRARY
+
+FORBIDDEN = ("baker", "models.dsl", "models.gemma3", "iree.compiler", "safetensors", "gguf")
+LEAN = """
+import json, sys
+from server.process.lazy_models import build_models_when_used
+build_models_when_used()
+from tests.server.process.test_imports import document
+from server.api.openai.chat import ChatBody
+print(json.dumps([document(), ChatBody.__pydantic_complete__, list(sys.modules)]))
+"""
+
+
+def run(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not done.stderr
+    return done.stdout
+
+
+def document() -> str:
+    app = create_app(fakes.deployed(fakes.fake_service(LIBRARY)), on_verdict=lambda _verdict: None)
+    return json.dumps(app.openapi(), sort_keys=True)
+
+
+@pytest.mark.parametrize("module", ["server.app", "server.cli"])
+def test_a_fresh_process_that_imports_the_server(module: str) -> None:
+    loaded = run(f"import sys, {module}; print('\\n'.join(sys.modules))").split()
+    assert module in loaded
+    assert not [name for name in loaded if name.startswith((*FORBIDDEN, "jinja2"))]
+
+
+def test_models_that_are_built_when_they_are_used_are_the_same() -> None:
+    lean, built, modules = json.loads(run(LEAN))
+    assert lean == document()
+    assert not built
+    assert "pydantic.v1.main" not in modules

@@ -1,0 +1,114 @@
+"""The end of a server: who may finish, who is cancelled, and who cannot hold it up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import httpx
+
+from server.app import create_app
+from server.process import lifecycle as serving
+from server.process.client_timeouts import Connection
+from server.process.lifecycle import DrainingServer, bind, url
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+    from server.services.language_service import Service
+
+LIBRARY = fakes.gemma_like()
+
+
+@contextlib.contextmanager
+def shutting_down(service: Service, *, after: float) -> Iterator[tuple[DrainingServer, str]]:
+    """A server in a thread and its address; a signal in the block must end it within 3 s."""
+    ready = threading.Event()
+    bound = bind("127.0.0.1", 0)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    deployment = fakes.deployed(service)
+    app = create_app(deployment, on_verdict=lambda _verdict: ready.set())
+    server = DrainingServer(app, deployment, shutdown_timeout=after)
+    address = url(bound)
+    thread = threading.Thread(target=server.serve_on, args=(bound,))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield server, address
+    finally:
+        thread.join(3)
+        ended = not thread.is_alive()
+        if not ended:  # a second signal, so that no test hangs
+            server.handle_exit(15, None)
+            thread.join(10)
+        assert ended
+
+
+def test_what_takes_longer_than_the_shutdown_may_is_cancelled_and_told_so() -> None:
+    service = fakes.fake_service(LIBRARY, delay=0.02, context=5000)
+    body = {"prompt": "the dog", "max_tokens": 4000, "stream": True}
+    with shutting_down(service, after=0.3) as (server, address):
+        with httpx.stream("POST", f"{address}/generate", json=body, timeout=5) as response:
+            lines = response.iter_lines()
+            next(lines)
+            server.handle_exit(15, None)
+            signalled = time.monotonic()
+            rest = [line for line in lines if line]
+            assert 0.2 < time.monotonic() - signalled < 1.5
+        assert rest[-2] == "event: error"
+        error = json.loads(rest[-1].removeprefix("data: "))["error"]
+        assert error["code"] == 503
+        assert "before the answer was complete" in error["message"]
+
+
+def test_who_is_cancelled_is_told_so_after_a_slow_step_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = fakes.fake_service(LIBRARY, context=5000)
+    body = {"prompt": "the dog", "max_tokens": 4000}
+    with (
+        shutting_down(service, after=0) as (server, address),
+        ThreadPoolExecutor() as pool,
+    ):
+        monkeypatch.setattr(service._runtime, "delay", 1.2)
+        asked = pool.submit(httpx.post, f"{address}/generate", json=body, timeout=9)
+        until = time.monotonic() + 5
+        while service.idle and time.monotonic() < until:
+            time.sleep(0.01)
+        server.handle_exit(15, None)
+        answer = asked.result()
+    assert answer.status_code == 503
+    assert "before the answer was complete" in answer.json()["error"]["message"]
+
+
+def test_a_client_that_never_reads_cannot_hold_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_FAREWELL", 1)
+    service = fakes.fake_service(LIBRARY, context=3000)
+    body = json.dumps({"prompt": "x", "max_tokens": 2500, "logprobs": 20, "stream": True})
+    head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    with socket.socket() as client, shutting_down(service, after=0.2) as (server, address):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, port = address.removeprefix("http://").split(":")
+        client.connect((host, int(port)))
+        client.sendall(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
+        assert client.recv(1) == b"H"
+        # Only what fills all buffers holds anything, and a busy machine needs its time for that.
+        deadline = time.monotonic() + 10
+        while not _full(server):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        server.handle_exit(15, None)
+        time.sleep(0.3)  # the deadline, at which it is still being written to
+        assert not service.idle
+
+
+def _full(server: DrainingServer) -> bool:
+    """Whether more cannot be written to some client."""
+    connections = server.server_state.connections
+    return any(isinstance(one, Connection) and one.flow.write_paused for one in connections)

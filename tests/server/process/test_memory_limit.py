@@ -1,0 +1,144 @@
+"""Who limits memory, and what is opened under a limit."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from models.bundle import Admitted, NotABundle, TooLittle
+from runtime.language_model import IreeRuntime
+from server.process import memory_limit as memory
+from server.process.memory_limit import Limit, admit, memory_limit
+from tests.server import tiny
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from models.bundle import LanguageManifest
+
+NO_LIMIT_V1 = "9223372036854771712"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bundles") / "tiny"
+
+
+@pytest.fixture(scope="module")
+def manifest(bundle: Path) -> LanguageManifest:
+    return tiny.write_bundle(bundle)
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A system without limits: the folder of its control groups."""
+    (tmp_path / "own").write_text("")
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(memory, "_OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(memory, "_RESOURCES", {})
+    return tmp_path
+
+
+def say(system: Path, own: str, files: dict[str, str]) -> None:
+    (system / "own").write_text(own)
+    for name, text in files.items():
+        (system / name).parent.mkdir(parents=True, exist_ok=True)
+        (system / name).write_text(text + "\n")
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "lowest"),
+    [
+        ("0::/\n", {"memory.max": "max"}, None),
+        ("0::/\n", {"memory.max": "500"}, "memory.max"),
+        ("0::/a/b\n", {"a/memory.max": "300", "a/b/memory.max": "max"}, "a/memory.max"),
+        ("0::/a/b\n", {"a/memory.max": "300", "a/b/memory.max": "200"}, "a/b/memory.max"),
+        ("4:memory:/\n0::/\n", {"memory/memory.limit_in_bytes": NO_LIMIT_V1}, None),
+        (
+            "9:cpu,memory:/a\n",
+            {"memory/a/memory.limit_in_bytes": "700"},
+            "memory/a/memory.limit_in_bytes",
+        ),
+        # A container, whose own group has another name outside.
+        (
+            "4:memory:/docker/0af\n",
+            {"memory/memory.limit_in_bytes": "800"},
+            "memory/memory.limit_in_bytes",
+        ),
+        ("3:cpu:/a\n", {"cpu/a/memory.limit_in_bytes": "1"}, None),
+    ],
+)
+def test_a_control_groups_limit(
+    system: Path, own: str, files: dict[str, str], lowest: str | None
+) -> None:
+    say(system, own, files)
+    found = memory_limit(None, None)
+    if lowest is None:
+        assert found is None
+    else:
+        assert found == Limit(bytes=int(files[lowest]), source=str(system / lowest))
+
+
+@pytest.mark.usefixtures("system")
+def test_the_operator_counts_before_the_baker_and_the_lowest_before_all(system: Path) -> None:
+    assert memory_limit(None, 900) == Limit(bytes=900, source="bake --max-memory")
+    assert memory_limit(1000, 900) == Limit(bytes=1000, source="--max-memory")
+    say(system, "0::/\n", {"memory.max": "950"})
+    assert memory_limit(1000, 900) == Limit(bytes=950, source=str(system / "memory.max"))
+    assert memory_limit(940, None) == Limit(bytes=940, source="--max-memory")
+
+
+def test_ulimit_counts() -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_DATA, (2**33, 2**33)); "
+        "from server.process.memory_limit import memory_limit; print(memory_limit(2**40, None))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert resource.RLIM_INFINITY in resource.getrlimit(resource.RLIMIT_DATA)
+    assert f"bytes={2**33}, source='ulimit -d'" in said.stdout
+
+
+@pytest.mark.usefixtures("system")
+def test_what_is_opened(manifest: LanguageManifest) -> None:
+    sizes = manifest.memory
+    assert admit(manifest, asked=None, prefix_cache=99) == Admitted(slots=4, prefix_cache=99)
+    asked = sizes.needed(2, sizes.block)
+    assert admit(manifest, asked=asked, prefix_cache=10**6) == Admitted(
+        slots=2, prefix_cache=sizes.block
+    )
+    assert admit(manifest, asked=asked - 1, prefix_cache=10**6).prefix_cache == 0
+    with pytest.raises(TooLittle, match=r"the limit is --max-memory\): raise it, or bake"):
+        admit(manifest, asked=sizes.needed(1) - 1, prefix_cache=0)
+
+
+@pytest.mark.usefixtures("system")
+def test_the_bakers_limit_counts(manifest: LanguageManifest) -> None:
+    options = {"max_memory": manifest.memory.needed(3)}
+    baked = replace(manifest, provenance=replace(manifest.provenance, options=options))
+    assert admit(baked, asked=None, prefix_cache=0).slots == 3
+
+
+def test_an_entry_point_of_no_size_is_named(manifest: LanguageManifest) -> None:
+    bad = replace(manifest, footprint=replace(manifest.footprint, calls={}))
+    with pytest.raises(NotABundle, match=r"footprint\.calls\.decode_1: missing field"):
+        admit(bad, asked=None, prefix_cache=0)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_with_fewer_slots_every_call_fits_them(
+    bundle: Path, manifest: LanguageManifest, slots: int
+) -> None:
+    runtime = IreeRuntime(bundle, manifest.with_slots(slots), threads=1)
+    assert runtime.slots == slots
+    assert runtime.batch == (3 if slots == 3 else 1)
+    for slot in range(slots):
+        runtime.prefill(slot, [slot], 0)
+        logits = runtime.decode([slot], [6 - slot], [1])[0]
+        np.testing.assert_allclose(logits, tiny.expected([slot, 6 - slot]), rtol=1e-5, atol=1e-5)
+    assert len(runtime._caches) == slots

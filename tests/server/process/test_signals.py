@@ -1,0 +1,169 @@
+"""A real server process and real signals."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import termios
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from tests.server.api.test_http import answer, stream
+from tests.server.api.test_operator_routes import figure, figures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "tests.server.slow_server"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    try:
+        with httpx.Client(base_url=address, timeout=10) as client:
+            yield process, client
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_accepted_requests_finish_and_refuses_new_ones(
+    server: tuple[subprocess.Popen[str], httpx.Client], number: signal.Signals
+) -> None:
+    process, client = server
+    with ThreadPoolExecutor(3) as pool:
+        running = pool.submit(stream, client, max_tokens=20, seed=1)
+        time.sleep(0.2)
+        queued = pool.submit(answer, client, max_tokens=5, seed=2)
+        time.sleep(0.2)
+        process.send_signal(number)
+        time.sleep(0.1)
+        refused = client.post("/generate", json={"prompt": "x"})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["type"] == "unavailable_error"
+        assert client.get("/health").json()["status"] == "draining"
+        events = running.result()
+        assert len([data for _, data in events if data.get("token_ids")]) == 20
+        assert events[-1][1]["finish_reason"] == "length"
+        assert queued.result()["usage"]["completion_tokens"] == 5
+    assert process.wait(5) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+def test_a_signal_to_an_idle_server_ends_it_at_once(
+    server: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    process, client = server
+    answer(client, max_tokens=1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(3) == 0
+
+
+def test_a_second_signal_does_not_wait(
+    server: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    process, client = server
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(client.post, "/generate", json={"prompt": "x", "max_tokens": 60})
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(2) == 0
+        with pytest.raises(httpx.HTTPError):
+            running.result().raise_for_status()
+
+
+def test_under_load_every_accepted_request_is_answered(
+    server: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    process, client = server
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(answer, client, max_tokens=15, seed=n) for n in range(8)]
+        deadline = time.monotonic() + 10
+        accepted, running = 0.0, 0.0
+        while accepted < 8:
+            assert time.monotonic() < deadline
+            found = figures(client)
+            running = figure(found, "slots_busy") + figure(found, "queued")
+            accepted = running + figure(found, "completions_total", "length")
+        assert running >= 1
+        process.send_signal(signal.SIGTERM)
+        for number, job in enumerate(jobs):
+            data = job.result(timeout=20)
+            assert data["usage"]["completion_tokens"] == 15
+            assert data["seed"] == number
+    assert process.wait(10) == 0
+
+
+def test_sighup_serves_a_new_bundle_and_what_runs_ends_on_the_old_one(
+    server: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    process, client = server
+    before = client.get("/health").json()["bundle"]
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(stream, client, max_tokens=40, seed=1)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGHUP)
+        health = wait_for_reload(client, None)
+        assert health["last_reload"]["succeeded"] is True
+        assert health["bundle"] != before
+        assert running.result()[-1][1]["finish_reason"] == "length"
+    process.send_signal(signal.SIGHUP)
+    again = wait_for_reload(client, health["last_reload"])
+    assert again["last_reload"]["succeeded"] is False
+    assert again["bundle"] == health["bundle"]
+    assert answer(client, max_tokens=1)["usage"]["completion_tokens"] == 1
+
+
+def wait_for_reload(client: httpx.Client, latest: object, *, seconds: float = 10) -> dict[str, Any]:
+    """What /health says once there is another latest reload than this."""
+    deadline = time.monotonic() + seconds
+    while True:
+        health: dict[str, Any] = client.get("/health").json()
+        if health["last_reload"] != latest:
+            return health
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_server_ends_with_its_terminal() -> None:
+    master, slave = os.openpty()
+
+    def take_terminal() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup hands on that it is ignored
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.server.slow_server"],
+        stdout=subprocess.PIPE,
+        preexec_fn=take_terminal,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"http://")
+        process.send_signal(signal.SIGHUP)  # the terminal is still there
+        time.sleep(0.5)
+        assert process.poll() is None
+        os.close(slave)
+        os.close(master)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,178 @@
+"""A bundle that is replaced while it is served: no request is lost, each comes from one bundle."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from models.bundle import Corrupt
+from server.app import Guards
+from server.errors import NotReloaded
+from server.services.opened_files import OpenedFiles
+from tests.server import fakes, functions
+from tests.server.api.test_http import LIBRARY
+from tests.server.api.test_operator_routes import figure, figures
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import httpx
+
+    from server.services.language_service import Service
+
+KEY = "a key of the operator"
+KEYS = {"Authorization": f"Bearer {KEY}"}
+
+
+def service(spread: float = 3.0, **fields: Any) -> Service:
+    """Another `spread` is another bundle: other logits, another digest, the same sampled ids."""
+    return fakes.fake_service(LIBRARY, spread=spread, slots=4, **fields)
+
+
+def guarded(now: Service, *later: Any) -> Any:
+    return fakes.running(now, guards=Guards(api_keys=(KEY,)), later=later)
+
+
+def complete(client: httpx.Client, tokens: int = 10) -> dict[str, Any]:
+    body = {"prompt": "the dog", "max_tokens": tokens, "temperature": 0, "logprobs": 0}
+    response = client.post("/v1/completions", json=body, headers=KEYS)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def reload(client: httpx.Client) -> httpx.Response:
+    return client.post("/v1/bundle/reload", headers=KEYS)
+
+
+def words(answer: dict[str, Any]) -> tuple[str, list[float]]:
+    (choice,) = answer["choices"]
+    return choice["text"], choice["logprobs"]["token_logprobs"]
+
+
+def test_no_request_is_lost_and_each_comes_from_one_bundle() -> None:
+    one, other = service(3.0, delay=0.003), service(2.0, delay=0.003)
+    with guarded(one, other) as client, ThreadPoolExecutor(4) as pool:
+        ending = threading.Event()
+
+        def ask() -> list[dict[str, Any]]:
+            answers = []
+            while not ending.is_set():
+                answers.append(complete(client))
+            return answers
+
+        before = complete(client)
+        jobs = [pool.submit(ask) for _ in range(4)]
+        time.sleep(0.3)
+        done = reload(client)
+        assert done.status_code == 200, done.text
+        time.sleep(0.3)
+        ending.set()
+        answers = [answer for job in jobs for answer in job.result()]
+        after = complete(client)
+        assert done.json()["bundle"] == after["system_fingerprint"] == other.fingerprint
+        assert before["system_fingerprint"] == one.fingerprint
+        expected = {one.fingerprint: words(before), other.fingerprint: words(after)}
+        assert words(before) != words(after)
+        assert {answer["system_fingerprint"] for answer in answers} == set(expected)
+        for answer in answers:
+            assert words(answer) == expected[answer["system_fingerprint"]]
+        found = figures_with_key(client)
+        assert figure(found, "completions_total", "length") == len(answers) + 2
+        (info,) = [labels for name, labels in found if name == "hearth_info"]
+        assert other.fingerprint in info
+
+
+def figures_with_key(client: httpx.Client) -> Any:
+    client.headers.update(KEYS)
+    return figures(client)
+
+
+def test_a_long_answer_ends_on_the_bundle_on_which_it_began() -> None:
+    one, other = service(3.0, delay=0.02), service(2.0)
+    with guarded(one, other) as client, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(complete, client, 50)
+        while one.idle:
+            time.sleep(0.01)
+        assert reload(client).status_code == 200
+        assert complete(client)["system_fingerprint"] == other.fingerprint
+        assert not running.done()
+        assert running.result()["system_fingerprint"] == one.fingerprint
+        # When it is answered the older one ends.
+        deadline = time.monotonic() + 5
+        while one.unavailable() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert complete(client)["system_fingerprint"] == other.fingerprint
+
+
+def wrong() -> Service:
+    found = service(2.0)
+    found._runtime.spread = 1.0  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("later", "reason"),
+    [
+        (wrong, "the self-test failed: a value differs by"),
+        (lambda: Corrupt("model.vmfb is missing"), "model.vmfb is missing"),
+        (lambda: MemoryError(), "MemoryError"),
+        (lambda: functions.service(), "another kind of program"),
+    ],
+    ids=["self-test", "corrupt", "memory", "kind"],
+)
+def test_what_cannot_be_served_is_not_and_why_stands_in_health(later: Any, reason: str) -> None:
+    one, good = service(3.0), service(2.0)
+    with guarded(one, later(), good) as client:
+        refused = reload(client)
+        assert refused.status_code == 500
+        assert reason in refused.json()["error"]["message"]
+        health = client.get("/health").json()
+        assert health["status"] == "ok"
+        assert health["bundle"] == one.fingerprint == health["last_reload"]["bundle"]
+        assert health["last_reload"]["succeeded"] is False
+        assert reason in health["last_reload"]["message"]
+        assert complete(client)["system_fingerprint"] == one.fingerprint
+        assert reload(client).status_code == 200
+        health = client.get("/health").json()
+        assert health["last_reload"]["succeeded"] is True
+        assert health["bundle"] == good.fingerprint
+
+
+def test_who_has_no_key_cannot_reload() -> None:
+    with guarded(service(), service(2.0)) as client:
+        assert client.post("/v1/bundle/reload").status_code == 401
+    with fakes.running(service(), later=(service(2.0),)) as client:
+        refused = client.post("/v1/bundle/reload")
+        assert refused.status_code == 403
+        assert "--api-key" in refused.json()["error"]["message"]
+
+
+def test_a_draining_server_takes_no_new_bundle() -> None:
+    async def drained() -> None:
+        deployment = fakes.deployed(service(), service(2.0))
+        deployment.drain()
+        with pytest.raises(NotReloaded, match="shutting down"):
+            await deployment.reload()
+        await deployment.stop()
+
+    asyncio.run(drained())
+
+
+def test_files_that_are_overwritten_are_noticed_and_replaced_ones_are_not(tmp_path: Path) -> None:
+    for name in ("model.vmfb", "params.irpa", "manifest.json"):
+        (tmp_path / name).write_bytes(b"whole")
+    opened = OpenedFiles(tmp_path)
+    assert opened.overwritten() == ()
+    (tmp_path / "new").write_bytes(b"another")
+    (tmp_path / "new").replace(tmp_path / "model.vmfb")
+    (tmp_path / "manifest.json").unlink()
+    assert opened.overwritten() == ()
+    (tmp_path / "params.irpa").write_bytes(b"cut")
+    assert opened.overwritten() == ("params.irpa",)

@@ -1,0 +1,192 @@
+"""`generate` and `chat` as processes on a fake model; `chat` on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+from pydantic import BaseModel, Field
+from typer.testing import CliRunner
+
+from server import flags
+from server.api.fields import GenerationFields
+from server.terminal import commands as cli
+from tests.server import fakes
+from tests.server.api.test_http import LIBRARY, answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMAND = (sys.executable, "-W", "error", "-m", "tests.server.terminal.fake_terminal")
+ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb"}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=ENVIRONMENT,
+        check=False,
+    )
+
+
+def test_generate_says_what_the_server_says() -> None:
+    with fakes.running(fakes.fake_service(LIBRARY)) as client:
+        expected = answer(client, max_tokens=7, seed=3, top_k=5)
+    shown = run("generate", "b", "the dog", "--max-tokens", "7", "--seed", "3", "--top-k", "5")
+    assert shown.stdout == expected["text"] + "\n"
+    assert re.search(r"^\d+ prompt tokens in .* s, 7 tokens in .*, length, seed 3$", shown.stderr)
+    whole = run("generate", "b", "the dog", "--max-tokens=7", "--seed=3", "--top-k=5", "--json")
+    data = json.loads(whole.stdout)
+    assert data["text"] == expected["text"]
+    assert data["prompt_tokens"] == expected["usage"]["prompt_tokens"]
+    assert whole.stderr == ""
+    # What a flag says arrives: the answer ends before the string.
+    stop = expected["text"][3:5]
+    ended = run(
+        "generate", "b", "the dog", "--seed=3", "--top-k=5", "--stop=never", f"--stop={stop}"
+    )
+    assert ended.stdout == expected["text"][: expected["text"].find(stop)] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("b", "x", "--temperature", "-1"), 2, "temperature: .* greater than or equal to 0"),
+        (("b", "x", "--top-k", "many"), 2, "top_k: .* valid integer"),
+        (("b", "the dog " * 200), 1, "prompt: wanted at most 127 tokens"),
+    ],
+)
+def test_generate_refuses(arguments: tuple[str, ...], code: int, message: str) -> None:
+    result = run("generate", *arguments)
+    assert result.returncode == code
+    assert result.stdout == ""
+    assert re.match(f"generate: {message}", result.stderr)
+    assert result.stderr.count("\n") == 1
+
+
+def test_every_sampling_field_is_a_flag() -> None:
+    shown = run("generate", "--help").stdout
+    for name in set(GenerationFields.model_fields) - cli.NOT_HERE:
+        assert f"--{name.replace('_', '-')} " in shown
+
+
+class Biased(BaseModel):
+    """A field that takes an object."""
+
+    bias: dict[str, float] = Field(description="Numbers.")
+
+
+@pytest.mark.parametrize(("typed", "read"), [('{"a": 1}', {"a": 1}), ("{a", "{a")])
+def test_an_object_is_typed_as_json(typed: str, read: object) -> None:
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @flags.takes(Biased)
+    def show(**given: Any) -> None:
+        typer.echo(repr(flags.given(Biased, given)))
+
+    assert CliRunner().invoke(app, ["--bias", typed]).output == f"{ {'bias': read} }\n"
+
+
+class Terminal:
+    """A `chat` on a pseudo-terminal, and what it has shown since it was last asked."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [*COMMAND, "chat", "b", *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=ENVIRONMENT,
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        )
+        os.close(slave)
+
+    def write(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def read(self, most: int) -> bytes:
+        return os.read(self.master, most) if select.select([self.master], [], [], 0.1)[0] else b""
+
+    def read_until(self, text: str, seconds: float = 60) -> str:
+        shown = b""
+        deadline = time.monotonic() + seconds
+        while text.encode() not in shown:
+            assert time.monotonic() < deadline, shown.decode(errors="replace")
+            shown += self.read(4096)
+        return shown.decode(errors="replace")
+
+
+def _take_terminal() -> None:
+    """Make the terminal on stdin this process's own, so that its Ctrl-C is a signal."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    terminal = Terminal("--seed", "1", "--temperature", "0")
+    try:
+        yield terminal
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
+        os.close(terminal.master)
+
+
+def prompt_tokens(shown: str) -> int:
+    found = re.search(r"(\d+) prompt tokens", shown)
+    assert found, shown
+    return int(found[1])
+
+
+def test_a_conversation_goes_on_is_cleared_and_left(terminal: Terminal) -> None:
+    assert "/clear" in terminal.read_until("> ")
+    terminal.write("the dog\n")
+    first = prompt_tokens(terminal.read_until("seed 1\r\n> ", 30))
+    terminal.write("the fox\n")
+    shown = terminal.read_until("\n> ", 30)
+    # The fake never ends by itself: its first answer filled the context.
+    assert "wanted at most 127 tokens" in shown
+    assert "/clear begins anew" in shown
+    terminal.write("/clear\n")
+    terminal.read_until("> ")
+    terminal.write("the dog\n")
+    terminal.read_until("the dog")
+    assert prompt_tokens(terminal.read_until("seed 1\r\n> ", 30)) == first
+    terminal.write("/nope\n")
+    assert "/nope is no command" in terminal.read_until("> ")
+    terminal.write("/exit\n")
+    assert terminal.process.wait(10) == 0
+
+
+def test_ctrl_c_ends_the_answer_and_not_the_chat(terminal: Terminal) -> None:
+    terminal.read_until("> ")
+    terminal.write("the dog\n")
+    terminal.read_until("the dog\r\n")
+    while not terminal.read(1):
+        pass
+    terminal.write("\x03")
+    terminal.read_until("interrupted\r\n> ")
+    terminal.write("the fox\n")
+    terminal.read_until("the fox\r\n")
+    # What had come of the interrupted answer is in the next prompt.
+    assert prompt_tokens(terminal.read_until("seed 1\r\n> ", 30)) > 20
+    terminal.write("\x04")
+    assert terminal.process.wait(10) == 0

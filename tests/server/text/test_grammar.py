@@ -1,0 +1,354 @@
+"""Grammars against validators and matchers that are not llguidance, with random tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from server.errors import InvalidRequest
+from server.sampling.constraint import ConstraintFailed
+from server.sampling.sampler import Sampler, SamplingOptions
+from server.text.grammar import Grammar, Grammars, Kind, Rules
+from server.text.tokenizer import Tokenizer
+from tests.server.fakes import BOS, EOS, byte_level, gemma_like
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNCHOSEN = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)
+# Two ids more than the tokenizer has, as models have them that pad their vocabulary.
+PADDING = 2
+
+
+class World:
+    """A tokenizer and grammars compiled for it."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = Tokenizer(tokenizer, bos=BOS)
+        self.size = tokenizer.get_vocab_size() + PADDING
+        # The second one is a word like any other in the tokenizer's eyes.
+        self.ends = (EOS, tokenizer.get_vocab_size() - 1)
+        self.grammars = Grammars(self.tokenizer, vocab_size=self.size, ends=self.ends)
+
+    def answer(self, kind: Kind, value: str, seed: int, *, nudge: str = '"}],0') -> str:
+        """An answer of random tokens that the rules let end by itself.
+
+        The tokens of `nudge` are likelier, as the ends are, or numbers and texts would go on long.
+        """
+        rules = self.grammars.rules(Grammar(kind, value))
+        sampler = Sampler(UNCHOSEN, seed=seed, prompt=(), ends=self.ends, constraint=rules)
+        random, tokens = np.random.default_rng(seed), []
+        for _ in range(3000):
+            logits = random.standard_normal(self.size).astype(np.float32) * 3
+            logits[[*self.ends, *self.tokenizer.read(nudge, special=False)]] += 3
+            sample = sampler.sample(logits)
+            if sample.token in self.ends:
+                break
+            tokens.append(sample.token)
+            if sample.last:
+                break
+        else:
+            raise AssertionError(f"no end: {self.tokenizer.decode(tokens)!r}")
+        assert not any(self.tokenizer.is_silent(token) for token in tokens)
+        return self.tokenizer.decode(tokens)
+
+
+WORLDS = {"gemma": World(gemma_like()), "bytes": World(byte_level())}
+seeds = st.integers(0, 2**32 - 1)
+worlds = st.sampled_from(sorted(WORLDS)).map(WORLDS.__getitem__)
+few = settings(max_examples=25, deadline=None)
+
+# Families of schemas; each is put into the ones that have members.
+names = st.sampled_from(["a", "b", "the fox", "é", 'q"', "x\\y"])
+leaves = st.one_of(
+    st.sampled_from([{"type": t} for t in ("string", "integer", "number", "boolean", "null")]),
+    st.tuples(st.integers(-50, 50), st.integers(0, 99)).map(
+        lambda at: {"type": "integer", "minimum": at[0], "maximum": at[0] + at[1]}
+    ),
+    st.tuples(st.integers(0, 3), st.integers(0, 5)).map(
+        lambda at: {"type": "string", "minLength": at[0], "maxLength": at[0] + at[1]}
+    ),
+    st.sampled_from(
+        [
+            {"type": "string", "pattern": "^[a-f]{2,4}$"},
+            {"enum": ["x", 1, None, [2]]},
+            {"const": {"k": [True, "ü"]}},
+            {"type": "integer", "multipleOf": 3},
+            {"type": ["integer", "null"]},
+        ]
+    ),
+)
+
+
+def objects(members: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.tuples(
+        st.dictionaries(names, members, min_size=1, max_size=3), st.integers(0, 3)
+    ).map(
+        lambda at: {
+            "type": "object",
+            "properties": at[0],
+            "required": sorted(at[0])[: at[1]],
+            "additionalProperties": False,
+        }
+    )
+
+
+def arrays(members: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.tuples(members, st.integers(0, 2), st.integers(0, 2)).map(
+        lambda at: {
+            "type": "array",
+            "items": at[0],
+            "minItems": at[1],
+            "maxItems": at[1] + at[2],
+        }
+    )
+
+
+schemas = st.recursive(
+    leaves,
+    lambda members: st.one_of(
+        objects(members),
+        arrays(members),
+        st.lists(members, min_size=1, max_size=3).map(lambda many: {"anyOf": many}),
+    ),
+    max_leaves=5,
+)
+referring = schemas.map(
+    lambda one: {
+        "$defs": {"one": one},
+        "type": "array",
+        "prefixItems": [{"$ref": "#/$defs/one"}],
+        "minItems": 1,
+        "items": False,
+    }
+)
+
+
+@few
+@given(worlds, schemas | referring, seeds)
+def test_whatever_the_tokens_an_answer_is_valid_by_its_schema(
+    world: World, schema: dict[str, Any], seed: int
+) -> None:
+    answer = world.answer("json_schema", json.dumps(schema), seed)
+    jsonschema.Draft202012Validator(schema).validate(json.loads(answer))
+
+
+@few
+@given(worlds, seeds)
+def test_a_json_object_is_one(world: World, seed: int) -> None:
+    assert isinstance(json.loads(world.answer("json_object", "", seed)), dict)
+
+
+@few
+@given(
+    worlds,
+    seeds,
+    st.sampled_from(
+        [
+            "[a-z]{2,5}",
+            "(yes|no|maybe)?!",
+            "the [a-z]+ (fox|dog)s?",
+            r"[0-9]{4}-[0-9]{2}",
+            "(ab|ba)*c",
+            "[^a-z]{1,4}é+z",
+            r'"(\\[nt"]|[^"\\\x00-\x1f])*"',
+        ]
+    ),
+)
+def test_a_regex_matches_the_whole_answer(world: World, seed: int, regex: str) -> None:
+    answer = world.answer("regex", regex, seed)
+    assert re.fullmatch(regex, answer)
+
+
+@few
+@given(worlds, seeds)
+def test_a_grammar_of_nested_brackets(world: World, seed: int) -> None:
+    """No regex can say this: it needs a parser."""
+    grammar = 'start: "(" start* ")" | "[" start* "]" | "x"'
+    answer = world.answer("lark", grammar, seed, nudge="x)]")
+    while len(shorter := re.sub(r"\(x*\)|\[x*\]", "x", answer)) < len(answer):
+        answer = shorter
+    assert answer == "x"
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+@few
+@given(worlds, seeds, st.lists(texts, min_size=1, max_size=5))
+def test_a_choice_is_one_of_them(world: World, seed: int, choices: list[str]) -> None:
+    assert world.answer("choice", json.dumps(choices), seed) in choices
+
+
+def test_every_choice_can_be_made() -> None:
+    choices = ["a", "ab", "abc", "the fox", "é\n\"'\\", "\x7f\x00"]
+    answers = {WORLDS["gemma"].answer("choice", json.dumps(choices), seed) for seed in range(200)}
+    assert answers == set(choices)
+
+
+def refusal(kind: Kind, value: str) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        WORLDS["gemma"].grammars.rules(Grammar(kind, value, "where.it.was"))
+    assert caught.value.field == "where.it.was"
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ({"not": {"type": "string"}}, "not"),
+        ({"if": {"type": "string"}, "then": {"minLength": 3}}, "if"),
+        ({"type": "object", "dependentRequired": {"a": ["b"]}}, "dependentRequired"),
+        ({"dependentSchemas": {"a": {}}}, "dependentSchemas"),
+        ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+        ({"type": "array", "contains": {"type": "integer"}}, "contains"),
+        ({"type": "array", "minContains": 2}, "minContains"),
+        ({"type": "object", "propertyNames": {"pattern": "^a"}}, "propertyNames"),
+        ({"unevaluatedProperties": False}, "unevaluatedProperties"),
+        ({"unevaluatedItems": False}, "unevaluatedItems"),
+        ({"oneOf": [{"type": "string"}, {"type": "string", "minLength": 3}]}, "oneOf"),
+        ({"type": "string", "format": "colour"}, "colour"),
+        ({"type": "string", "pattern": "^(?=a)b"}, "look-ahead"),
+        ({"$ref": "http://127.0.0.1:9/schema.json"}, "http://127.0.0.1:9/schema.json"),
+        ({"$ref": "#/$defs/none"}, "none"),
+        ({"$dynamicRef": "#x"}, "$dynamicRef"),
+        ({"type": "integr"}, "integr"),
+        ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength"),
+        ({"not": {}, "x-guidance": {"lenient": True}}, "not"),
+        ({"properties": {"a": {"items": {"not": {}}}}}, "not"),
+        (False, "object"),
+        ([1], "object"),
+    ],
+)
+def test_what_a_schema_cannot_have_is_refused_by_name(schema: object, keyword: str) -> None:
+    assert keyword in refusal("json_schema", json.dumps(schema)).wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        ("regex", "[a", "unclosed"),
+        ("regex", r"(a)\1", "backreferences"),
+        ("regex", "", "empty"),
+        ("lark", "start: other", "other"),
+        ("lark", 'start: "a', "lexer error"),
+        ("lark", "start: start", "grammar"),
+        ("lark", 'start: ""', "empty"),
+        ("lark", 'start: %json {"not": {}}', "not"),
+        ("lark", 'start: %json {"not": {}, "x-guidance": {"lenient": true}}', "x-guidance"),
+        ("json_schema", "{", "EOF"),
+    ],
+)
+def test_what_is_no_grammar_is_refused(kind: Kind, value: str, reason: str) -> None:
+    assert reason in refusal(kind, value).wanted
+
+
+def test_a_model_without_ends_has_no_grammars() -> None:
+    tokenizer = WORLDS["gemma"].tokenizer
+    with pytest.raises(InvalidRequest, match="ends an answer"):
+        Grammars(tokenizer, vocab_size=300, ends=()).rules(Grammar("regex", "a"))
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+HOSTILE: list[tuple[Kind, Callable[[], str]]] = [
+    ("regex", lambda: "(a?){30000}a{30000}"),
+    ("regex", lambda: "(a{1,1000}){1,1000}"),
+    ("regex", lambda: "(.*a){200}.{300}"),
+    ("regex", lambda: "(x+x+)+y"),
+    ("regex", lambda: "(" * 5000 + ")" * 5000),
+    ("regex", lambda: "|".join(f"a{{{i}}}.*b{{{i}}}" for i in range(1, 300))),
+    ("regex", lambda: "a" * 70_000),
+    ("lark", lambda: "start: e\ne: e e e e | e e | " + " | ".join(f'"{i}"' for i in range(300))),
+    ("json_schema", lambda: json.dumps(_nested(400))),
+    (
+        "json_schema",
+        lambda: json.dumps(
+            {
+                "allOf": [
+                    {"anyOf": [{"properties": {f"{i}{j}": {}}} for j in range(9)]} for i in range(9)
+                ]
+            }
+        ),
+    ),
+    ("json_schema", lambda: '{"enum": [' + ",".join(f'"{i}"' for i in range(9000)) + "]}"),
+    ("json_schema", lambda: '{"type": "string", "minLength": 1000000}'),
+]
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_hostile_grammars_take_a_bounded_time(number: int) -> None:
+    kind, value = HOSTILE[number][0], HOSTILE[number][1]()
+    world = WORLDS["gemma"]
+    began = time.process_time()
+    try:
+        rules = world.grammars.rules(Grammar(kind, value))
+        random = np.random.default_rng(0)
+        for _ in range(50):
+            if rules.finished:
+                break
+            rules.accept(int(random.choice(np.flatnonzero(rules.allowed()))))
+    except (InvalidRequest, ConstraintFailed):
+        pass
+    assert time.process_time() - began < 5
+
+
+def test_a_grammar_that_fails_on_the_way_raises() -> None:
+    """This one has a beginning, and too many states behind it."""
+    rules = WORLDS["gemma"].grammars.rules(Grammar("regex", "[xy]{20}(a?){30000}a{30000}"))
+
+    def go_on() -> None:
+        for _ in range(40):
+            rules.accept(int(np.flatnonzero(rules.allowed())[-1]))
+
+    with pytest.raises(ConstraintFailed, match="too many"):
+        go_on()
+
+
+def test_a_token_that_is_not_allowed_is_not_taken() -> None:
+    rules = WORLDS["gemma"].grammars.rules(Grammar("regex", "abc"))
+    with pytest.raises(ConstraintFailed):
+        rules.accept(int(np.flatnonzero(~rules.allowed())[30]))
+
+
+def spelled(rules: Rules, world: World, text: str) -> list[bool]:
+    finished = []
+    for token in world.tokenizer.read(text, special=False):
+        rules.accept(token)
+        finished.append(rules.finished)
+    return finished
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_answers_with_one_grammar_do_not_disturb_each_other(name: str) -> None:
+    world = WORLDS[name]
+    grammar = Grammar("regex", "ab+|cd+|e")
+    first, second, third = (world.grammars.rules(grammar) for _ in range(3))
+    assert spelled(first, world, "abb")[-1] is False
+    assert spelled(second, world, "cd")[-1] is False
+    assert spelled(third, world, "e") == [True]
+    assert first.allowed()[list(world.ends)].all()
+    (d,) = world.tokenizer.read("d", special=False)
+    assert second.allowed()[d]
+    assert not first.allowed()[d]
+
+
+def test_a_grammar_is_compiled_once() -> None:
+    world = World(gemma_like())
+    compiled = world.grammars._compiled
+    for field in ("json_schema", "response_format.schema"):
+        world.grammars.rules(Grammar("json_schema", '{"type": "integer"}', field))
+    assert (compiled.cache_info().misses, compiled.cache_info().hits) == (1, 1)
