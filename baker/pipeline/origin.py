@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from models.bundle import Kernels
 
 _PACKAGE = "hearth"
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parents[2]
 # What of a checkout has a say in a bundle's bytes.
-_CODE = ("baker", "configs", "models", "server")
+_CODE = ("baker", "configs", "hearth", "models", "runtime", "server")
 # Packages that read weights, write files or compute golden values.
 _TOOLS = ("gguf", "iree-base-runtime", "ml_dtypes", "numpy", "safetensors", "tokenizers")
 
