@@ -21,10 +21,10 @@ from baker.compiler.compilation import CompileError
 from baker.compiler.kernel_objects import KernelError
 from baker.compiler.targets import TARGET_NAMES, TargetError
 from baker.parameters.quantization import NotFiniteError
-from baker.pipeline.bake_gru import GruOrder, bake_gru
+from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.prompt_prefix import PrefixError
-from baker.pipeline.recipe import Order, RecipeError, recipes
+from baker.pipeline.recipe import BakeRequest, RecipeError, recipes
 from baker.precision.auto_precision import AUTO, MAX_KL
 from baker.weights.source import WeightsError
 from models.bundle import BundleError, read_manifest
@@ -36,7 +36,7 @@ from models.program import STORAGE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from baker.pipeline import stages
+    from baker.pipeline.shared_stages import Progress as StageProgress
 
 _REFUSALS = (
     BakeError, BundleError, CompileError, ConfigError, DslError, KernelError,
@@ -129,7 +129,7 @@ def bake_model(
     """Bake the model that the command is named after."""
     model = context_.command.name
     assert model is not None, "a command without a name"
-    order = Order(
+    request = BakeRequest(
         model=model,
         weights=weights,
         size=size,
@@ -142,10 +142,10 @@ def bake_model(
         max_memory=max_memory,
         max_kl=max_kl,
     )
-    _run(lambda progress: bake(order, progress))
+    _run(lambda progress: bake(request, progress))
 
 
-def _run(work: Callable[[stages.Progress], Path]) -> None:
+def _run(work: Callable[[StageProgress], Path]) -> None:
     """Bake, and say what became of it."""
     began = time.perf_counter()
     try:
@@ -189,7 +189,7 @@ def bake_gru_model(
     What is left out comes from configs/arrays/gru.toml. Layers, directions and biases are those
     of the weights. `step` is there unless the GRU reads in both directions.
     """
-    order = GruOrder(
+    request = GruBakeRequest(
         weights=weights,
         steps=steps,
         batch=batch,
@@ -198,7 +198,7 @@ def bake_gru_model(
         target=target,
         out=out,
     )
-    _run(lambda progress: bake_gru(order, progress))
+    _run(lambda progress: bake_gru(request, progress))
 
 
 @app.command("inspect")
@@ -249,7 +249,7 @@ class TerminalProgress:
 
     @contextlib.contextmanager
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
-        """See stages.Progress."""
+        """See shared_stages.Progress."""
         began = time.perf_counter()
         if self._console.is_terminal:
             with self._bar(total) as bar:

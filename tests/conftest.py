@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from baker.pipeline.recipe import Order, packaged_weights
+from baker.pipeline.recipe import BakeRequest, packaged_weights
 from baker.reference.numpy_runtime import stored_parameters, traced
 from baker.weights.open_weights import open_weights
 from models.architecture import ARCHITECTURES
@@ -46,9 +46,9 @@ class Silent:
         yield lambda _: None
 
 
-def order(out: Path, *, precision: str = "f32", **options: object) -> Order:
-    """What `bake gemma3 --precision ... --out ...` asks for."""
-    asked = {
+def bake_request(out: Path, *, precision: str = "f32", **options: object) -> BakeRequest:
+    """The request that `bake gemma3 --precision ... --out ...` makes."""
+    defaults = {
         "model": "gemma3",
         "weights": None,
         "size": None,
@@ -57,12 +57,12 @@ def order(out: Path, *, precision: str = "f32", **options: object) -> Order:
         "slots": None,
         "prefix": None,
     }
-    return Order(**{**asked, "precision": precision, "out": out, **options})  # type: ignore[arg-type]
+    return BakeRequest(**{**defaults, "precision": precision, "out": out, **options})  # type: ignore[arg-type]
 
 
 def packaged(model: str) -> WeightSource:
     """The weights of a model that are installed with the extras."""
-    return open_weights(packaged_weights(order(Path(), model=model)))
+    return open_weights(packaged_weights(bake_request(Path(), model=model)))
 
 
 def weights_in(bundle: Path) -> dict[str, NDArray[np.float32]]:
@@ -118,9 +118,9 @@ class Bundles:
 
     def _bake(self, name: str) -> Path:
         out = self._folder / name
-        order = (*_BAKE, *SHARED[name], "--out", str(out))
+        command = (*_BAKE, *SHARED[name], "--out", str(out))
         self._running = subprocess.Popen(
-            order, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         with self._running as process:
             _, said = process.communicate()

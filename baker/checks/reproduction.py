@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 from baker.atomic_folder import BakeError
 from baker.compiler.compilation import compiler_for
 from baker.compiler.targets import find_target
-from baker.pipeline.bake_gru import GruOrder, bake_gru
+from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.origin import hearth, source_records, tools
-from baker.pipeline.recipe import Order, packaged_weights, recipes
+from baker.pipeline.recipe import BakeRequest, packaged_weights, recipes
 from baker.weights.open_weights import open_weights
 from models.bundle import MANIFEST, PREFIX_TEXT, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from baker.pipeline.stages import Progress
+    from baker.pipeline.shared_stages import Progress
     from models.bundle import Compiler, FileRecord, Hearth, Manifest, Provenance
 
 _BLOCK = 1 << 20
@@ -61,13 +61,13 @@ def reproduce(bundle: Path, weights: Path | None, progress: Progress) -> list[Di
     with tempfile.TemporaryDirectory(prefix="hearth-") as folder:
         out = Path(folder) / "bundle"
         if origin.model == _GRU:
-            order = _gru_order(origin, weights, out)
-            check_sources(origin, [order.weights])
-            bake_gru(order, progress)
+            gru = _gru_request(origin, weights, out)
+            check_sources(origin, [gru.weights])
+            bake_gru(gru, progress)
         else:
-            wanted = _language_order(origin, weights, prefix, out)
-            check_sources(origin, open_weights(weights or packaged_weights(wanted)).files())
-            bake(wanted, progress)
+            request = _language_request(origin, weights, prefix, out)
+            check_sources(origin, open_weights(weights or packaged_weights(request)).files())
+            bake(request, progress)
         made = read_manifest(out)
         # The same bytes, whatever they are called here and whichever package holds them.
         same = replace(made.provenance, sources=origin.sources)
@@ -140,22 +140,24 @@ def _file(record: FileRecord | None) -> str:
     return "no more" if record is None else f"{record.name} (sha256 {record.sha256[:16]})"
 
 
-def _language_order(
+def _language_request(
     origin: Provenance, weights: Path | None, prefix: Path | None, out: Path
-) -> Order:
+) -> BakeRequest:
     if origin.model not in recipes():
         raise BakeError(f"this version of Hearth has no {origin.model!r:.80} to bake")
     if weights is None and not all(source.package for source in origin.sources):
         raise BakeError(f"the bundle was baked from {_names(origin)}: give --weights PATH")
     given = {name: kind for name, kind in _LANGUAGE_MAY_HAVE.items() if name in origin.options}
     options = _checked(origin, _LANGUAGE_OPTIONS | given)
-    return Order(model=origin.model, weights=weights, size=None, prefix=prefix, out=out, **options)
+    return BakeRequest(
+        model=origin.model, weights=weights, size=None, prefix=prefix, out=out, **options
+    )
 
 
-def _gru_order(origin: Provenance, weights: Path | None, out: Path) -> GruOrder:
+def _gru_request(origin: Provenance, weights: Path | None, out: Path) -> GruBakeRequest:
     if weights is None:
         raise BakeError(f"the bundle was baked from {_names(origin)}: give --weights PATH")
-    return GruOrder(weights=weights, out=out, **_checked(origin, _GRU_OPTIONS))
+    return GruBakeRequest(weights=weights, out=out, **_checked(origin, _GRU_OPTIONS))
 
 
 def _names(origin: Provenance) -> str:

@@ -12,7 +12,7 @@ from baker.atomic_folder import BakeError
 from baker.checks.reproduction import changes, check_sources
 from baker.compiler.targets import check_program, runs_here
 from baker.pipeline.recipe import recipes
-from baker.pipeline.stages import program_text
+from baker.pipeline.shared_stages import program_text
 from baker.reference.numpy_runtime import traced
 from baker.weights.open_weights import open_weights
 from baker.weights.source import WeightsError

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from baker.cli import TerminalProgress
-from baker.compare.comparison import Order, compare_sides, record_side
+from baker.compare.comparison import CompareOptions, compare_sides, record_side
 from baker.compare.passages import STEPS, UnreadableText
 from baker.compare.report.publish import publish
 from baker.compare.report.summary_tables import Table, passages_table, summary_table, verdict
@@ -117,7 +117,7 @@ def ab(
     ] = None,
 ) -> None:
     """Compare, or record: see _HELP."""
-    order = Order(
+    options = CompareOptions(
         texts=tuple(text or ()),
         positions=positions,
         answers=answers,
@@ -131,12 +131,12 @@ def ab(
             raise typer.BadParameter("--record keeps A's answers: there is no B")
         if not answers:
             raise typer.BadParameter("--record keeps A's answers: --answers 0 leaves none")
-        write_recording(record, record_side(a, order, progress))
+        write_recording(record, record_side(a, options, progress))
         return
     if b is None:
         raise typer.BadParameter("wanted B, or --record FILE.json")
     limits = Limits(max_kl=max_kl, max_difference=max_difference, min_agreement=min_agreement)
-    report = compare_sides(a, b, order, progress)
+    report = compare_sides(a, b, options, progress)
     report = report.model_copy(update={"failures": failures(report, limits)})
     files = publish(report, out)
     _show(report, files)

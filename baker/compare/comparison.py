@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from baker.compare.sides.prediction import Prediction
     from baker.compare.sides.side import Side
     from baker.compare.sides.side_tokens import Vocabulary
-    from baker.pipeline.stages import Progress
+    from baker.pipeline.shared_stages import Progress
 
 # Positions that llama.cpp makes room for, if no text asks for more.
 _ROOM = 4096
@@ -45,7 +45,7 @@ _TOP = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class CompareOptions:
     """What both sides read.
 
     texts      files; without any the shipped ones
@@ -64,33 +64,33 @@ class Order:
     threads: int | None
 
 
-def compare_sides(a_name: str, b_name: str, order: Order, progress: Progress) -> Report:
+def compare_sides(a_name: str, b_name: str, options: CompareOptions, progress: Progress) -> Report:
     """Compare B with A; raises the errors of `opened`, of what is read, and SideError."""
     with contextlib.ExitStack() as stack:
         with progress.stage("open both sides"):
-            a, b = _open_both(a_name, b_name, order, stack)
+            a, b = _open_both(a_name, b_name, options, stack)
         _check_vocabularies(a, b)
-        vocabulary = _given(order) or a.vocabulary or b.vocabulary
-        passages, notes = _passages(a, b, order, vocabulary, progress)
+        vocabulary = _given(options) or a.vocabulary or b.vocabulary
+        passages, notes = _passages(a, b, options, vocabulary, progress)
         with progress.stage("compare", sum(passage.places for passage in passages)) as advance:
             trial = compare(a, b, passages, lambda: advance(1))
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return build_report(a, b, trial, vocabulary, notes, made=now, hearth=version("hearth"))
 
 
-def record_side(name: str, order: Order, progress: Progress) -> Recording:
+def record_side(name: str, options: CompareOptions, progress: Progress) -> Recording:
     """Record a side's greedy answers to the default prompts; raises as compare_sides."""
     with contextlib.ExitStack() as stack:
         with progress.stage("open"):
-            known = _given(order) or vocabulary_of(name)
-            side = stack.enter_context(_opened("A", name, known, order))
+            known = _given(options) or vocabulary_of(name)
+            side = stack.enter_context(_opened("A", name, known, options))
         vocabulary = _needed(known or side.vocabulary)
-        prompts, notes = _prompts(vocabulary, side.context, order.answers)
-        with progress.stage("record", len(prompts) * order.answers) as advance:
+        prompts, notes = _prompts(vocabulary, side.context, options.answers)
+        with progress.stage("record", len(prompts) * options.answers) as advance:
             cases = []
             for case_name, prompt_ids in prompts.items():
                 best = []
-                for prediction in greedy_answer(side, prompt_ids, order.answers):
+                for prediction in greedy_answer(side, prompt_ids, options.answers):
                     best.append(_best(prediction))
                     advance(1)
                 cases.append(_case(case_name, prompt_ids, best, vocabulary))
@@ -124,34 +124,34 @@ def _case(
 
 
 def _opened(
-    letter: str, name: str, vocabulary: Vocabulary | None, order: Order
+    letter: str, name: str, vocabulary: Vocabulary | None, options: CompareOptions
 ) -> contextlib.AbstractContextManager[Side]:
     """A side by its name; an endpoint's key is in OPENAI_API_KEY_A, _B, or OPENAI_API_KEY."""
     environment = os.environ
     key = environment.get(f"OPENAI_API_KEY_{letter}", environment.get("OPENAI_API_KEY"))
-    room = max(_ROOM, order.positions or 0)
+    room = max(_ROOM, options.positions or 0)
     opening = Opening(
-        threads=order.threads, longest=room, top=order.top, vocabulary=vocabulary, key=key
+        threads=options.threads, longest=room, top=options.top, vocabulary=vocabulary, key=key
     )
     return opened(name, opening)
 
 
 def _open_both(
-    a_name: str, b_name: str, order: Order, stack: contextlib.ExitStack
+    a_name: str, b_name: str, options: CompareOptions, stack: contextlib.ExitStack
 ) -> tuple[Side, Side]:
     """An endpoint is opened last, as it reads its tokens with the other side's vocabulary."""
-    known = _given(order) or vocabulary_of(a_name) or vocabulary_of(b_name)
+    known = _given(options) or vocabulary_of(a_name) or vocabulary_of(b_name)
     a_first = not is_endpoint(a_name)
     names = [("A", a_name), ("B", b_name)]
     sides: dict[str, Side] = {}
     for letter, name in names if a_first else reversed(names):
-        sides[letter] = stack.enter_context(_opened(letter, name, known, order))
+        sides[letter] = stack.enter_context(_opened(letter, name, known, options))
         known = known or sides[letter].vocabulary
     return sides["A"], sides["B"]
 
 
-def _given(order: Order) -> Vocabulary | None:
-    return None if order.tokenizer is None else BundleVocabulary.of(order.tokenizer)
+def _given(options: CompareOptions) -> Vocabulary | None:
+    return None if options.tokenizer is None else BundleVocabulary.of(options.tokenizer)
 
 
 def _needed(vocabulary: Vocabulary | None) -> Vocabulary:
@@ -170,23 +170,23 @@ def _check_vocabularies(a: Side, b: Side) -> None:
 
 
 def _passages(
-    a: Side, b: Side, order: Order, vocabulary: Vocabulary | None, progress: Progress
+    a: Side, b: Side, options: CompareOptions, vocabulary: Vocabulary | None, progress: Progress
 ) -> tuple[list[Passage], list[str]]:
     """What is read, and notes of what is left out."""
     contexts = [side.context for side in (a, b) if side.context is not None]
     context = min(contexts, default=None)
     for side in (a, b):
         if isinstance(side, RecordedSide):
-            return _recorded(side, order, context, (a, b)), []
+            return _recorded(side, options, context, (a, b)), []
     known = _needed(vocabulary)
-    passages, notes = _texts(a, b, order, known, context)
-    if not order.answers:
+    passages, notes = _texts(a, b, options, known, context)
+    if not options.answers:
         return passages, notes
-    prompts, left_out = _prompts(known, context, order.answers)
-    with progress.stage("let A answer", len(prompts) * order.answers) as advance:
+    prompts, left_out = _prompts(known, context, options.answers)
+    with progress.stage("let A answer", len(prompts) * options.answers) as advance:
         for name, prompt_ids in prompts.items():
             answer = []
-            for prediction in greedy_answer(a, prompt_ids, order.answers):
+            for prediction in greedy_answer(a, prompt_ids, options.answers):
                 answer.append(prediction.greedy)
                 advance(1)
             passages.append(answer_passage(name, prompt_ids, tuple(answer)))
@@ -194,9 +194,9 @@ def _passages(
 
 
 def _recorded(
-    side: RecordedSide, order: Order, context: int | None, sides: tuple[Side, Side]
+    side: RecordedSide, options: CompareOptions, context: int | None, sides: tuple[Side, Side]
 ) -> list[Passage]:
-    if order.texts:
+    if options.texts:
         raise SideError(f"{side.about.name} has recorded answers only: leave --text out")
     passages = list(recorded_passages(side.recording))
     known = [side.vocab_size for side in sides if side.vocab_size is not None]
@@ -217,10 +217,10 @@ def _recorded(
 
 
 def _texts(
-    a: Side, b: Side, order: Order, vocabulary: Vocabulary, context: int | None
+    a: Side, b: Side, options: CompareOptions, vocabulary: Vocabulary, context: int | None
 ) -> tuple[list[Passage], list[str]]:
-    texts = read_texts(order.texts) if order.texts else shipped_texts()
-    limits = [limit for limit in (order.positions, context) if limit is not None]
+    texts = read_texts(options.texts) if options.texts else shipped_texts()
+    limits = [limit for limit in (options.positions, context) if limit is not None]
     passages, notes = [], []
     for name, text in texts.items():
         passage = text_passage(name, text, vocabulary, min(limits, default=None))

@@ -13,9 +13,9 @@ from threadpoolctl import threadpool_limits
 
 from baker.atomic_folder import BakeError, folder_beside
 from baker.compiler.targets import runs_here
-from baker.pipeline.stages import (
-    Place,
-    compiling,
+from baker.pipeline.shared_stages import (
+    Workspace,
+    compile_in_background,
     provenance,
     records,
     statistics,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.pipeline.stages import Asked, Compiled, Progress
+    from baker.pipeline.shared_stages import CompiledProgram, Progress, RecordedRequest
     from baker.weights.source import WeightSource
     from models.bundle import Target
     from models.dsl.graph import Graph
@@ -64,7 +64,7 @@ _BESIDE_WEIGHTS = 1 << 20
 class ArraysModel:
     """What is baked: a program, and the weights, whose tensors have its parameters' names."""
 
-    asked: Asked
+    recorded: RecordedRequest
     architecture: str
     config: Mapping[str, Any]
     program: ArraysProgram
@@ -81,14 +81,14 @@ def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progres
     functions = function_specs(program)
     size = weights_bytes(program.parameters) + _BESIDE_WEIGHTS
     with folder_beside(out, size=size) as folder:
-        place = Place(folder=folder, target=target, progress=progress)
-        with compiling(place, program.graphs) as compiled:
+        workspace = Workspace(folder=folder, target=target, progress=progress)
+        with compile_in_background(workspace, program.graphs) as compiled:
             stored = {name: (StoredTensor(name),) for name in program.parameters}
-            write_weights(place, model.source, stored, program.parameters)
+            write_weights(workspace, model.source, stored, program.parameters)
         with progress.stage("compute golden values with NumPy"), threadpool_limits(1):
             examples = _examples(program, folder / PARAMETERS)
             write_examples(folder / GOLDEN, examples)
-        manifest = _manifest(model, place, functions, compiled)
+        manifest = _manifest(model, workspace, functions, compiled)
         write_manifest(folder, manifest)
         if runs_here(target):
             with progress.stage("compare with NumPy"):
@@ -155,7 +155,10 @@ def _examples(program: ArraysProgram, archive: Path) -> list[Example]:
 
 
 def _manifest(
-    model: ArraysModel, place: Place, functions: tuple[FunctionSpec, ...], compiled: Compiled
+    model: ArraysModel,
+    workspace: Workspace,
+    functions: tuple[FunctionSpec, ...],
+    compiled: CompiledProgram,
 ) -> ArraysManifest:
     program = model.program
     return ArraysManifest(
@@ -164,9 +167,9 @@ def _manifest(
         config=dict(model.config),
         precision="f32",
         tolerance=TOLERANCE,
-        target=place.target,
+        target=workspace.target,
         statistics=statistics(program.graphs, program.parameters),
-        provenance=provenance(model.asked, model.source, compiled),
-        files=records(sorted(place.folder.iterdir())),
+        provenance=provenance(model.recorded, model.source, compiled),
+        files=records(sorted(workspace.folder.iterdir())),
         functions=functions,
     )

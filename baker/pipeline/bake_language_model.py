@@ -18,10 +18,10 @@ from baker.pipeline import recipe
 from baker.pipeline.memory_plan import check_fits, footprint, too_large
 from baker.pipeline.prompt_prefix import prefix_ids, write_prefix
 from baker.pipeline.recipe import RecipeError
-from baker.pipeline.stages import (
-    Asked,
-    Place,
-    compiling,
+from baker.pipeline.shared_stages import (
+    RecordedRequest,
+    Workspace,
+    compile_in_background,
     provenance,
     records,
     statistics,
@@ -44,12 +44,12 @@ from runtime.language_model import IreeRuntime
 from runtime.self_test import self_test
 
 if TYPE_CHECKING:
-    from baker.pipeline.recipe import Defaults, Order
-    from baker.pipeline.stages import Compiled, Progress
+    from baker.pipeline.recipe import BakeRequest, Defaults
+    from baker.pipeline.shared_stages import CompiledProgram, Progress
     from baker.precision.kl_from_f32 import Divergence
     from baker.weights.source import WeightSource
     from models.architecture import Architecture
-    from models.bundle import Golden, Target, Tried
+    from models.bundle import Golden, Target, TriedPrecision
     from models.config import ModelConfig
     from models.program import Program
 
@@ -58,41 +58,41 @@ _BESIDE_WEIGHTS = 24 << 20
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What the stages share."""
+class _BakeInputs:
+    """What every stage of baking a language model needs."""
 
-    asked: Asked
+    recorded: RecordedRequest
     source: WeightSource
     architecture: Architecture[Any]
     config: ModelConfig
     defaults: Defaults
     program: Program
     prefix: str | None
-    place: Place
+    workspace: Workspace
 
 
-def bake(order: Order, progress: Progress) -> Path:
+def bake(request: BakeRequest, progress: Progress) -> Path:
     """Bake a bundle; returns its folder.
 
     Raises WeightsError, ConfigError, RecipeError, TargetError, CompileError, PrefixError, BakeError
     or OSError; then, as after KeyboardInterrupt, no bundle and no file is left behind.
     """
     with progress.stage("open the weights"):
-        architecture = recipe.architecture_of(order)
-        weights = order.weights or recipe.packaged_weights(order)
+        architecture = recipe.architecture_of(request)
+        weights = request.weights or recipe.packaged_weights(request)
         source = open_weights(weights)
         config = _config(source, architecture)
-        defaults = recipe.defaults_for(order, config)
-        target = targets.find_target(order.target)
-        prefix = _prefix_text(order.prefix, target)
-    asked = Asked(
-        model=order.model,
-        options=_options(order, defaults, target),
-        tried=_tried(order, source, config, defaults, progress),
+        defaults = recipe.defaults_for(request, config)
+        target = targets.find_target(request.target)
+        prefix = _prefix_text(request.prefix, target)
+    recorded = RecordedRequest(
+        model=request.model,
+        options=_options(request, defaults, target),
+        tried=_tried(request, source, config, defaults, progress),
         package=weights.package if isinstance(weights, PackagedWeights) else None,
     )
-    if asked.tried:
-        defaults = replace(defaults, precision=asked.tried[-1].precision)
+    if recorded.tried:
+        defaults = replace(defaults, precision=recorded.tried[-1].precision)
     with progress.stage("trace the model"):
         try:
             program = _program(architecture, config, defaults)
@@ -101,28 +101,36 @@ def bake(order: Order, progress: Progress) -> Path:
                 f"--precision {defaults.precision} is not for this model: {error}; "
                 "--precision bf16 takes any size"
             ) from error
-    if order.max_memory is not None:
+    if request.max_memory is not None:
         with progress.stage("see whether it fits"):
             trace = partial(_program, architecture, config)
-            check_fits(program, defaults, order.max_memory, trace)
-    out = order.out or Path(_name(order, config, defaults, target))
+            check_fits(program, defaults, request.max_memory, trace)
+    out = request.out or Path(_name(request, config, defaults, target))
     size = weights_bytes(program.parameters) + _BESIDE_WEIGHTS
     with folder_beside(out, size=size) as folder:
-        place = Place(folder=folder, target=target, progress=progress)
-        _make(_Work(asked, source, architecture, config, defaults, program, prefix, place))
+        workspace = Workspace(folder=folder, target=target, progress=progress)
+        _make(
+            _BakeInputs(
+                recorded, source, architecture, config, defaults, program, prefix, workspace
+            )
+        )
     return out
 
 
 def _tried(
-    order: Order, source: WeightSource, config: ModelConfig, defaults: Defaults, progress: Progress
-) -> tuple[Tried, ...]:
-    """The precisions that were tried for `auto`, the one to bake last; none for another order."""
+    request: BakeRequest,
+    source: WeightSource,
+    config: ModelConfig,
+    defaults: Defaults,
+    progress: Progress,
+) -> tuple[TriedPrecision, ...]:
+    """The precisions tried for `auto`, the chosen one last; empty for any other precision."""
     if defaults.precision != AUTO:
-        if order.max_kl is not None:
+        if request.max_kl is not None:
             raise RecipeError(f"--max-kl is for --precision {AUTO}")
         return ()
 
-    architecture, target = recipe.architecture_of(order), targets.find_target(order.target)
+    architecture, target = recipe.architecture_of(request), targets.find_target(request.target)
 
     @cache
     def meter() -> Meter:  # only once something is to be measured
@@ -134,7 +142,7 @@ def _tried(
             program = _program(architecture, config, wanted)
         except TypeRuleError as error:
             return f"not for this model, {error}"
-        return too_large(program, wanted, order.max_memory)
+        return too_large(program, wanted, request.max_memory)
 
     def divergence(precision: str) -> Divergence:
         with progress.stage(f"compare {precision} with F32"):
@@ -142,7 +150,7 @@ def _tried(
 
     return choose(
         by_speed(instructions_for(target)),
-        max_kl=MAX_KL if order.max_kl is None else order.max_kl,
+        max_kl=MAX_KL if request.max_kl is None else request.max_kl,
         obstacle=obstacle,
         divergence=divergence,
     )
@@ -159,45 +167,51 @@ def _program(architecture: Architecture[Any], config: ModelConfig, defaults: Def
     return architecture.program(config, options)
 
 
-def _make(work: _Work) -> None:
+def _make(inputs: _BakeInputs) -> None:
     """Write every file of the bundle. The compiler works while the weights are written."""
-    place, program = work.place, work.program
-    stored = locate(work.source, work.architecture, work.config, program)
-    with compiling(place, program.graphs) as compiled:
-        write_weights(place, work.source, stored, program.parameters)
-        with place.progress.stage("write the tokenizer"):
-            tokenizer = _write_tokenizer(work)
+    workspace, program = inputs.workspace, inputs.program
+    stored = locate(inputs.source, inputs.architecture, inputs.config, program)
+    with compile_in_background(workspace, program.graphs) as compiled:
+        write_weights(workspace, inputs.source, stored, program.parameters)
+        with workspace.progress.stage("write the tokenizer"):
+            tokenizer = _write_tokenizer(inputs)
     # Not beside the compiler: its threads and NumPy's would take each other's time.
-    golden = _golden(work, tokenizer)
-    with place.progress.stage("write the manifest"):
-        manifest = _manifest(work, compiled, golden)
-        write_manifest(place.folder, manifest)
-    if targets.runs_here(place.target):
-        with place.progress.stage("compare with NumPy"):
-            runtime = IreeRuntime(place.folder, manifest, threads=None)
+    golden = _golden(inputs, tokenizer)
+    with workspace.progress.stage("write the manifest"):
+        manifest = _manifest(inputs, compiled, golden)
+        write_manifest(workspace.folder, manifest)
+    if targets.runs_here(workspace.target):
+        with workspace.progress.stage("compare with NumPy"):
+            runtime = IreeRuntime(workspace.folder, manifest, threads=None)
             verdict = self_test(runtime, manifest.golden, manifest.tolerance)
         if not verdict.passed:
             raise BakeError(f"the compiled program is not the model: {verdict.message}")
-        _write_prefix(work, tokenizer, runtime, manifest)
+        _write_prefix(inputs, tokenizer, runtime, manifest)
 
 
 def _write_prefix(
-    work: _Work, tokenizer: Tokenizer, runtime: IreeRuntime, manifest: LanguageManifest
+    inputs: _BakeInputs, tokenizer: Tokenizer, runtime: IreeRuntime, manifest: LanguageManifest
 ) -> None:
     """Read the prefix, if there is one, and put what it leaves into the bundle."""
-    if work.prefix is None:
+    if inputs.prefix is None:
         return
     bos = manifest.special_tokens.bos
-    with work.place.progress.stage("read the prefix"):
-        ids = prefix_ids(work.prefix, tokenizer, bos, chunk=runtime.chunk, context=manifest.context)
-        rows, text = (work.place.folder / name for name in (layout.PREFIX, layout.PREFIX_TEXT))
+    with inputs.workspace.progress.stage("read the prefix"):
+        ids = prefix_ids(
+            inputs.prefix, tokenizer, bos, chunk=runtime.chunk, context=manifest.context
+        )
+        rows, text = (
+            inputs.workspace.folder / name for name in (layout.PREFIX, layout.PREFIX_TEXT)
+        )
         write_prefix(runtime, ids, rows)
-        text.write_bytes(work.prefix.encode())
+        text.write_bytes(inputs.prefix.encode())
         files = (*manifest.files, record_file(rows), record_file(text))
-        write_manifest(work.place.folder, replace(manifest, files=files))
+        write_manifest(inputs.workspace.folder, replace(manifest, files=files))
 
 
-def _options(order: Order, defaults: Defaults, target: Target) -> dict[str, str | int | float]:
+def _options(
+    request: BakeRequest, defaults: Defaults, target: Target
+) -> dict[str, str | int | float]:
     """The options of a bake by their flags' names; the prefix is a file of the bundle."""
     options: dict[str, str | int | float] = {
         "precision": defaults.precision,
@@ -206,10 +220,10 @@ def _options(order: Order, defaults: Defaults, target: Target) -> dict[str, str 
         "target": target.name,
     }
     if defaults.precision == AUTO:
-        options["max_kl"] = MAX_KL if order.max_kl is None else order.max_kl
-    if order.max_memory is not None:
-        options["max_memory"] = order.max_memory
-    if order.prefix is not None:
+        options["max_kl"] = MAX_KL if request.max_kl is None else request.max_kl
+    if request.max_memory is not None:
+        options["max_memory"] = request.max_memory
+    if request.prefix is not None:
         options["prefix"] = layout.PREFIX_TEXT
     return options
 
@@ -242,59 +256,61 @@ def _config(source: WeightSource, architecture: Architecture[Any]) -> ModelConfi
     return config
 
 
-def _name(order: Order, config: ModelConfig, defaults: Defaults, target: Target) -> str:
-    """The name of a bundle for which the order has none."""
-    size = recipe.size_of(order.model, config) or "custom"
-    parts = [order.model, size, defaults.precision]
+def _name(request: BakeRequest, config: ModelConfig, defaults: Defaults, target: Target) -> str:
+    """The name of a bundle whose request names no folder."""
+    size = recipe.size_of(request.model, config) or "custom"
+    parts = [request.model, size, defaults.precision]
     return "-".join(parts if target.name == "host" else [*parts, target.name])
 
 
-def _write_tokenizer(work: _Work) -> Tokenizer:
-    text = drop_unused_merges(tokenizer_json(work.source))
-    (work.place.folder / layout.TOKENIZER).write_text(text, encoding="utf-8")
-    template = chat_template(work.source)
+def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
+    text = drop_unused_merges(tokenizer_json(inputs.source))
+    (inputs.workspace.folder / layout.TOKENIZER).write_text(text, encoding="utf-8")
+    template = chat_template(inputs.source)
     if template is not None:
-        (work.place.folder / layout.CHAT_TEMPLATE).write_text(template, encoding="utf-8")
+        (inputs.workspace.folder / layout.CHAT_TEMPLATE).write_text(template, encoding="utf-8")
     return Tokenizer.from_str(text)
 
 
-def _golden(work: _Work, tokenizer: Tokenizer) -> tuple[Golden, ...]:
+def _golden(inputs: _BakeInputs, tokenizer: Tokenizer) -> tuple[Golden, ...]:
     """By a program that has room for the golden prompts, all at once, and for no more."""
     ids = prompt_ids(tokenizer)
     options = ProgramOptions(
         context=max(len(tokens) for tokens in ids) + STEPS,
-        precision=work.defaults.precision,
-        prefill_tokens=work.defaults.prefill_tokens,
+        precision=inputs.defaults.precision,
+        prefill_tokens=inputs.defaults.prefill_tokens,
         decode_batches=(1, len(ids)),
     )
-    program = work.architecture.program(work.config, options)
-    parameters = stored_parameters(program.parameters, work.place.folder / layout.PARAMETERS)
+    program = inputs.architecture.program(inputs.config, options)
+    parameters = stored_parameters(program.parameters, inputs.workspace.folder / layout.PARAMETERS)
     runtime = NumpyRuntime(program, parameters, context=options.context, slots=len(ids))
     # A sum's last bits depend on how many threads share it, and a bundle's bytes must not.
-    with work.place.progress.stage("compute golden values with NumPy"), threadpool_limits(1):
+    with inputs.workspace.progress.stage("compute golden values with NumPy"), threadpool_limits(1):
         return golden_values(runtime, ids)
 
 
-def _manifest(work: _Work, compiled: Compiled, golden: tuple[Golden, ...]) -> LanguageManifest:
-    program = work.program
+def _manifest(
+    inputs: _BakeInputs, compiled: CompiledProgram, golden: tuple[Golden, ...]
+) -> LanguageManifest:
+    program = inputs.program
     cache_bytes = sum(spec.bytes for spec in program.caches)
     return LanguageManifest(
         format=layout.FORMAT,
-        architecture=work.architecture.name,
-        config=work.architecture.to_manifest(work.config),
-        precision=work.defaults.precision,
+        architecture=inputs.architecture.name,
+        config=inputs.architecture.to_manifest(inputs.config),
+        precision=inputs.defaults.precision,
         vocab_size=program.vocab_size,
-        context=work.defaults.context,
-        slots=work.defaults.slots,
-        tolerance=TOLERANCE[work.defaults.precision],
-        special_tokens=special_tokens(work.source),
+        context=inputs.defaults.context,
+        slots=inputs.defaults.slots,
+        tolerance=TOLERANCE[inputs.defaults.precision],
+        special_tokens=special_tokens(inputs.source),
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
-        target=work.place.target,
+        target=inputs.workspace.target,
         statistics=statistics(program.graphs, program.parameters)
         | {"cache_bytes_per_slot": cache_bytes},
         golden=golden,
         footprint=footprint(program.graphs, program.parameters),
-        provenance=provenance(work.asked, work.source, compiled),
-        files=records(sorted(work.place.folder.iterdir())),
+        provenance=provenance(inputs.recorded, inputs.source, compiled),
+        files=records(sorted(inputs.workspace.folder.iterdir())),
     )

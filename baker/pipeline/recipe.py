@@ -36,11 +36,11 @@ class RecipeError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What the command line asks for; None where it leaves the choice to the recipe.
+class BakeRequest:
+    """A language model to bake. None means: as the recipe says.
 
-    `max_memory` are the bytes that serving may take; None for no limit. `max_kl` is the divergence
-    from F32 that the precision `auto` may have, in nats.
+    `max_memory` limits the memory of serving, in bytes; None: no limit. `max_kl` is the
+    largest mean KL divergence from F32, in nats, that the precision `auto` accepts.
     """
 
     model: str
@@ -68,7 +68,7 @@ class Defaults:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One file of configs/. `weights` are what is baked when an order names none."""
+    """One file of configs/. `weights` are baked when the request names none."""
 
     model: str
     size: str
@@ -101,17 +101,17 @@ def recipes() -> Mapping[str, tuple[Recipe, ...]]:
     }
 
 
-def architecture_of(order: Order) -> Architecture[Any]:
-    """The architecture of the model that an order names."""
-    return recipes()[order.model][0].architecture
+def architecture_of(request: BakeRequest) -> Architecture[Any]:
+    """The architecture of the model that a request names."""
+    return recipes()[request.model][0].architecture
 
 
-def packaged_weights(order: Order) -> PackagedWeights:
-    """The weights of the model's recipes, for an order without any; raises RecipeError."""
-    for recipe in recipes()[order.model]:
-        if recipe.weights is not None and order.size in (None, recipe.size):
+def packaged_weights(request: BakeRequest) -> PackagedWeights:
+    """The packaged weights of the requested model; raises RecipeError if no package has them."""
+    for recipe in recipes()[request.model]:
+        if recipe.weights is not None and request.size in (None, recipe.size):
             return recipe.weights
-    raise RecipeError(f"no package holds weights of {order.model} {order.size}: give --weights")
+    raise RecipeError(f"no package holds weights of {request.model} {request.size}: give --weights")
 
 
 def size_of(model: str, config: ModelConfig) -> str | None:
@@ -120,21 +120,21 @@ def size_of(model: str, config: ModelConfig) -> str | None:
     return next((recipe.size for recipe in recipes()[model] if recipe.shape == shape), None)
 
 
-def defaults_for(order: Order, config: ModelConfig) -> Defaults:
-    """The defaults of the weights' size, with what the order says in their place.
+def defaults_for(request: BakeRequest, config: ModelConfig) -> Defaults:
+    """The defaults of the weights' size, replaced by the request's values where it has any.
 
-    Raises RecipeError when the order names another size than the weights have, or a context or
-    number of slots that cannot be.
+    Raises RecipeError when the request names another size than the weights have, or a context or
+    number of slots out of range.
     """
-    found = size_of(order.model, config)
-    if order.size is not None and order.size != found:
+    found = size_of(request.model, config)
+    if request.size is not None and request.size != found:
         raise RecipeError(
-            f"--size {order.size}: the weights are of size {found or 'unknown'} "
+            f"--size {request.size}: the weights are of size {found or 'unknown'} "
             f"({config.layers} layers of width {config.hidden})"
         )
-    smallest, *larger = recipes()[order.model]
+    smallest, *larger = recipes()[request.model]
     recipe = next((recipe for recipe in larger if recipe.size == found), smallest)
-    chosen = dataclasses.replace(recipe.defaults, **dict(_said(order)))
+    chosen = dataclasses.replace(recipe.defaults, **dict(_said(request)))
     if not LEAST_CONTEXT <= chosen.context <= config.max_context:
         raise RecipeError(
             f"--context {chosen.context}: wanted {LEAST_CONTEXT} to {config.max_context}, "
@@ -155,10 +155,10 @@ def decode_batches(slots: int) -> tuple[int, ...]:
     return (*(power for power in powers if power < most), most)
 
 
-def _said(order: Order) -> Iterator[tuple[str, Any]]:
-    """The fields of Defaults that an order sets."""
+def _said(request: BakeRequest) -> Iterator[tuple[str, Any]]:
+    """The fields of Defaults that a request sets."""
     for field in dataclasses.fields(Defaults):
-        value = getattr(order, field.name, None)
+        value = getattr(request, field.name, None)
         if value is not None:
             yield field.name, value
 

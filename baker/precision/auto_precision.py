@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from baker.atomic_folder import BakeError
-from models.bundle import Tried
+from models.bundle import TriedPrecision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,13 +36,13 @@ def choose(
     max_kl: float,
     obstacle: Callable[[str], str | None],
     divergence: Callable[[str], Divergence],
-) -> tuple[Tried, ...]:
+) -> tuple[TriedPrecision, ...]:
     """Try one precision after the other until one will do: what was tried, that one last.
 
     `obstacle` says why a precision cannot be baked or served, if so; what is left has its
     `divergence` measured, which takes long. Raises BakeError if none will do.
     """
-    tried: list[Tried] = []
+    tried: list[TriedPrecision] = []
     for precision in precisions:
         tried.append(_try(precision, max_kl, obstacle, divergence))
         if tried[-1].refused is None:
@@ -56,13 +56,13 @@ def _try(
     max_kl: float,
     obstacle: Callable[[str], str | None],
     divergence: Callable[[str], Divergence],
-) -> Tried:
+) -> TriedPrecision:
     refused = obstacle(precision)
     if refused is not None:
-        return Tried(precision=precision, kl=None, positions=0, refused=refused)
+        return TriedPrecision(precision=precision, kl=None, positions=0, refused=refused)
     found = divergence(precision)
     within = found.mean <= max_kl  # also false for what is no number
-    return Tried(
+    return TriedPrecision(
         precision=precision,
         kl=found.mean,
         positions=found.positions,

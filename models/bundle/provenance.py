@@ -16,7 +16,7 @@ __all__ = [
     "Kernels",
     "Provenance",
     "SourceRecord",
-    "Tried",
+    "TriedPrecision",
 ]
 
 
@@ -79,7 +79,7 @@ class Hearth:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class TriedPrecision:
     """A precision that `bake --precision auto` tried.
 
     kl         the mean of its divergence from F32, in nats; None where it was not measured
@@ -118,7 +118,7 @@ class Provenance:
 
     model: str
     options: dict[str, Any]
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedPrecision, ...]
     hearth: Hearth
     sources: tuple[SourceRecord, ...]
     graph: str

@@ -24,7 +24,7 @@ from baker.compiler.targets import embedded_elfs
 from baker.parameters.parameter_writer import locate, write_parameters
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.recipe import RecipeError
-from baker.pipeline.stages import program_text
+from baker.pipeline.shared_stages import program_text
 from baker.reference.numpy_runtime import program_options
 from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
 from baker.weights.open_weights import open_weights
@@ -47,7 +47,7 @@ from models.gemma3 import Gemma3
 from models.program import ProgramOptions
 from runtime.cpu_features import UnsupportedCpu
 from runtime.open_bundle import open_bundle
-from tests.conftest import OTHER_TARGET, Silent, order, packaged, weights_in
+from tests.conftest import OTHER_TARGET, Silent, bake_request, packaged, weights_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -142,7 +142,7 @@ def test_what_is_not_a_bundle_is_not_replaced(tmp_path: Path) -> None:
     occupied.mkdir()
     (occupied / "letter.txt").write_text("dear all")
     with pytest.raises(BakeError, match="not a bundle"):
-        bake(order(occupied), Silent())
+        bake(bake_request(occupied), Silent())
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
@@ -160,7 +160,7 @@ def test_a_bundle_of_another_version_may_be_replaced_and_stays_until_then(tmp_pa
     old.mkdir()
     (old / "manifest.json").write_text('{"format": 1}')
     with pytest.raises(KeyboardInterrupt):
-        bake(order(old), InterruptedAtLowering())
+        bake(bake_request(old), InterruptedAtLowering())
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
     assert [path.name for path in old.iterdir()] == ["manifest.json"]
 
@@ -178,15 +178,15 @@ def test_orders_that_do_not_fit(
     tmp_path: Path, change: dict[str, object], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        bake(replace(order(tmp_path / "bundle"), **change), Silent())  # type: ignore[arg-type]
+        bake(replace(bake_request(tmp_path / "bundle"), **change), Silent())  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
 
 def test_another_size_than_the_weights_have_is_refused(tmp_path: Path) -> None:
     (weights,) = packaged("gemma3").files()
-    asked = replace(order(tmp_path / "bundle"), weights=weights, size="1b")
+    request = replace(bake_request(tmp_path / "bundle"), weights=weights, size="1b")
     with pytest.raises(RecipeError, match="--size 1b: the weights are of size 270m"):
-        bake(asked, Silent())
+        bake(request, Silent())
     assert not list(tmp_path.iterdir())
 
 
@@ -196,7 +196,7 @@ def test_an_unknown_config_key_is_refused_by_name(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**CONFIG, "mixture_of_depths": 3}))
     save_file({"model.norm.weight": np.zeros(640, np.float32)}, folder / "model.safetensors")
     with pytest.raises(ConfigError, match="mixture_of_depths"):
-        bake(order(tmp_path / "bundle", weights=folder), Silent())
+        bake(bake_request(tmp_path / "bundle", weights=folder), Silent())
 
 
 def test_a_vocabulary_that_our_kernels_cannot_have(tmp_path: Path) -> None:
@@ -204,14 +204,14 @@ def test_a_vocabulary_that_our_kernels_cannot_have(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 262145}))
     save_file({str(i): np.zeros(1, np.float32) for i in range(18)}, folder / "model.safetensors")
-    asked = order(tmp_path / "bundle", weights=folder, precision="int8-g32")
+    request = bake_request(tmp_path / "bundle", weights=folder, precision="int8-g32")
     refused = r"int8-g32 is not for this model: .* 16 rows .* is 262145 x 640; --precision bf16 "
     with pytest.raises(BakeError, match=refused):
-        bake(asked, Silent())
+        bake(request, Silent())
     # `auto` goes on to the next ones, and says of each what is wrong with it.
     refused = r"none will do: int8-g32: not for this model.*; bf16: needs .*; f32: needs .*0.1 MB"
     with pytest.raises(BakeError, match=refused):
-        bake(replace(asked, precision="auto", max_memory=1000), Silent())
+        bake(replace(request, precision="auto", max_memory=1000), Silent())
 
 
 def small_gemma(folder: Path) -> Path:

@@ -25,7 +25,7 @@ from baker.checks.verification import verify
 from baker.cli import app
 from baker.compiler.targets import embedded_elfs
 from baker.pipeline.bake_arrays import TOLERANCE
-from baker.pipeline.bake_gru import GruOrder, bake_gru
+from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.origin import source_records
 from baker.weights.source import BadFile, NoWeights, UnsupportedType
 from models.bundle import (
@@ -95,15 +95,15 @@ def expected(x: Array, h0: Array) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.stack(inputs), np.stack(last)
 
 
-def order(weights: Path, out: Path, **options: object) -> GruOrder:
-    asked: dict[str, Any] = {
+def gru_request(weights: Path, out: Path, **options: object) -> GruBakeRequest:
+    defaults: dict[str, Any] = {
         "steps": S,
         "batch": B,
         "batch_first": False,
         "form": None,
         "target": "host",
     }
-    return GruOrder(weights=weights, out=out, **{**asked, **options})
+    return GruBakeRequest(weights=weights, out=out, **{**defaults, **options})
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bundle(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bake_gru(order(file, tmp_path_factory.mktemp("gru") / "sensor"), Silent())
+    return bake_gru(gru_request(file, tmp_path_factory.mktemp("gru") / "sensor"), Silent())
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +225,7 @@ def test_what_has_changed_since_is_said(bundle: Path) -> None:
 
 def test_another_machine(bundle: Path, file: Path, tmp_path: Path) -> None:
     target, machine = _OTHER[platform.machine()]
-    made = bake_gru(order(file, tmp_path / "other", target=target), Silent())
+    made = bake_gru(gru_request(file, tmp_path / "other", target=target), Silent())
     assert {elf.machine for elf in embedded_elfs((made / VMFB).read_bytes())} == {machine}
     assert (made / GOLDEN).read_bytes() == (bundle / GOLDEN).read_bytes()
     console = Console(record=True, width=200)
@@ -270,18 +270,18 @@ def test_weights_that_are_no_gru(
 ) -> None:
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(error, match=message):
-        bake_gru(order(tmp_path / "model.safetensors", tmp_path / "gru"), Silent())
+        bake_gru(gru_request(tmp_path / "model.safetensors", tmp_path / "gru"), Silent())
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
 def test_files_that_are_no_weights(tmp_path: Path) -> None:
     with pytest.raises(NoWeights, match="absent does not exist: pass a safetensors file"):
-        bake_gru(order(tmp_path / "absent", tmp_path / "gru"), Silent())
+        bake_gru(gru_request(tmp_path / "absent", tmp_path / "gru"), Silent())
     with pytest.raises(BadFile, match="is a folder, wanted a file"):
-        bake_gru(order(tmp_path, tmp_path / "gru"), Silent())
+        bake_gru(gru_request(tmp_path, tmp_path / "gru"), Silent())
     (tmp_path / "model").write_bytes(b"GGUF and so on")
     with pytest.raises(BadFile, match="is not a whole safetensors file"):
-        bake_gru(order(tmp_path / "model", tmp_path / "gru"), Silent())
+        bake_gru(gru_request(tmp_path / "model", tmp_path / "gru"), Silent())
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_options_that_do_not_fit(
     file: Path, tmp_path: Path, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        bake_gru(order(file, tmp_path / "gru", **options), Silent())
+        bake_gru(gru_request(file, tmp_path / "gru", **options), Silent())
     assert not list(tmp_path.iterdir())
 
 
@@ -314,15 +314,15 @@ class Interrupted(Silent):
 def test_a_form_that_is_of_no_use_is_said(file: Path, tmp_path: Path) -> None:
     """In the name of a stage, where this bake then ends."""
     stage = "trace the model, unrolled (fused: one step has no other to share a matmul with)"
-    asked = order(file, tmp_path / "gru", steps=1, form="fused")
+    request = gru_request(file, tmp_path / "gru", steps=1, form="fused")
     with pytest.raises(KeyboardInterrupt):
-        bake_gru(asked, Interrupted(stage))
+        bake_gru(request, Interrupted(stage))
 
 
 @pytest.mark.parametrize("at", ["lower to StableHLO", "write the weights", "compile"])
 def test_an_interrupted_bake_leaves_nothing(file: Path, tmp_path: Path, at: str) -> None:
     with pytest.raises(KeyboardInterrupt):
-        bake_gru(order(file, tmp_path / "gru"), Interrupted(at))
+        bake_gru(gru_request(file, tmp_path / "gru"), Interrupted(at))
     assert not list(tmp_path.iterdir())
 
 
@@ -331,7 +331,7 @@ def test_a_program_that_is_not_the_model_is_not_put_in_place(
 ) -> None:
     monkeypatch.setattr("baker.pipeline.bake_arrays.TOLERANCE", 0.0)
     with pytest.raises(BakeError, match=r"the compiled program is not the model: .* differs by"):
-        bake_gru(order(file, tmp_path / "gru"), Silent())
+        bake_gru(gru_request(file, tmp_path / "gru"), Silent())
     assert not list(tmp_path.iterdir())
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from baker.pipeline.bake_gru import GruOrder, bake_gru
+from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from examples import training
 from examples.train_gru import STEPS, main, signals
 from models.bundle import ArraysManifest, read_manifest_of
@@ -30,11 +30,11 @@ def test_a_trained_gru_is_baked_and_foretells(
     assert losses[-1] < losses[0] / 8
     assert imread(tmp_path / "loss.png").ndim == 3
 
-    order = GruOrder(
+    request = GruBakeRequest(
         weights=tmp_path / "gru.safetensors", steps=STEPS, batch=16, batch_first=False,
         form="loop", target="host", out=tmp_path / "bundle",
     )  # fmt: skip
-    bundle = bake_gru(order, Silent())
+    bundle = bake_gru(request, Silent())
     manifest = read_manifest_of(bundle, ArraysManifest)
     runtime = ArraysRuntime(bundle, manifest, threads=None)
     made = signals(np.random.default_rng(99), STEPS + 1, 16)

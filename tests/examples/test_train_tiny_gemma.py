@@ -23,7 +23,7 @@ from examples.train_tiny_gemma import (
 from models.gemma3_config import from_hugging_face
 from runtime.interface import read_prompt
 from runtime.open_bundle import open_bundle
-from tests.conftest import Silent, order
+from tests.conftest import Silent, bake_request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ def test_a_trained_gemma_is_baked_and_continues_the_text(
     assert losses[-1] < losses[0] / 30
     assert imread(folder / "loss.png").ndim == 3
 
-    bundle = bake(order(tmp_path / "bundle", weights=folder, slots=1), Silent())
+    bundle = bake(bake_request(tmp_path / "bundle", weights=folder, slots=1), Silent())
     _, runtime = open_bundle(bundle, threads=None)
     ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode("after friday comes ").ids
     logits = read_prompt(runtime, ids)

@@ -41,7 +41,7 @@ from models.bundle import (
     SourceRecord,
     SpecialTokens,
     Target,
-    Tried,
+    TriedPrecision,
     WrongFormat,
     WrongKind,
     parse_manifest,
@@ -59,8 +59,8 @@ ORIGIN = Provenance(
     model="gemma3",
     options={"precision": "auto", "slots": 2},
     tried=(
-        Tried(precision="int8-g32", kl=0.5, positions=64, refused="too much"),
-        Tried(precision="bf16", kl=1e-4, positions=64, refused=None),
+        TriedPrecision(precision="int8-g32", kl=0.5, positions=64, refused="too much"),
+        TriedPrecision(precision="bf16", kl=1e-4, positions=64, refused=None),
     ),
     hearth=Hearth(version="0.1.0", revision="ef", modified=False),
     sources=(
@@ -229,7 +229,7 @@ def test_the_examples_reach_every_field() -> None:
     records = (
         LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
         GoldenStep, Footprint, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
-        Provenance, SourceRecord, Hearth, Kernels, Tried,
+        Provenance, SourceRecord, Hearth, Kernels, TriedPrecision,
     )  # fmt: skip
     names = {name for _, _, name in FIELDS} | {"format"}
     assert names == {field.name for record in records for field in dataclasses.fields(record)}

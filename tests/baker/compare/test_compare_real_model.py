@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.compare.comparison import Order, compare_sides
+from baker.compare.comparison import CompareOptions, compare_sides
 from baker.compare.passages import recorded_passages
 from baker.compare.report.summary import summarize
 from baker.compare.sides.recording import read_recording
@@ -64,9 +64,11 @@ def test_bf16_is_close_and_mostly_gives_the_same_answers(bundles: Mapping[str, P
 def test_int8_g32_loses_next_to_nothing(
     bundles: Mapping[str, Path], logits: str, least: float, most: float
 ) -> None:
-    order = Order(texts=(), positions=60, answers=0, tokenizer=None, top=20, threads=None)
+    options = CompareOptions(
+        texts=(), positions=60, answers=0, tokenizer=None, top=20, threads=None
+    )
     ours = f"{logits}{bundles['int8-g32']}"
-    report = compare_sides(str(bundles["f32"]), ours, order, Silent())
+    report = compare_sides(str(bundles["f32"]), ours, options, Silent())
     assert report.exact
     assert report.texts is not None
     assert report.texts.positions == 118
@@ -78,9 +80,9 @@ def test_int8_g32_loses_next_to_nothing(
 
 @pytest.mark.slow
 def test_numpy_computes_what_the_compiled_program_does(bundles: Mapping[str, Path]) -> None:
-    order = Order(texts=(), positions=3, answers=0, tokenizer=None, top=20, threads=None)
+    options = CompareOptions(texts=(), positions=3, answers=0, tokenizer=None, top=20, threads=None)
     bundle = str(bundles["f32"])
-    report = compare_sides(f"numpy:{bundle}", bundle, order, Silent())
+    report = compare_sides(f"numpy:{bundle}", bundle, options, Silent())
     assert report.texts is not None
     assert report.texts.positions == report.texts.agree == 4
     assert report.texts.kl_max < 1e-8

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import Tried
+    from models.bundle import TriedPrecision
 
     Array = NDArray[Any]
 
@@ -37,7 +37,7 @@ LARGE = {"bf16": "needs 900 MB", "f32": "needs 1500 MB"}
 
 def tried(
     instructions: str, max_kl: float, obstacles: dict[str, str], kl: dict[str, float] = KL
-) -> tuple[tuple[Tried, ...], list[str]]:
+) -> tuple[tuple[TriedPrecision, ...], list[str]]:
     """What was tried, and what of it was measured."""
     measured: list[str] = []
 

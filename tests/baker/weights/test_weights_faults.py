@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baker.pipeline.bake_gru import GruOrder, bake_gru
+from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.weights.open_weights import open_weights
 from baker.weights.safetensors import SafetensorsFile
 from baker.weights.source import BadFile, read_array
@@ -124,7 +124,7 @@ def test_a_bake_whose_weights_change_leaves_nothing(tmp_path: Path, stage: str) 
     tensors = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     weights = tmp_path / "gru.safetensors"
     save_file({**tensors, "bias_hh_l0": tensors["bias_ih_l0"]}, weights)
-    order = GruOrder(
+    request = GruBakeRequest(
         weights=weights,
         steps=2,
         batch=None,
@@ -135,7 +135,7 @@ def test_a_bake_whose_weights_change_leaves_nothing(tmp_path: Path, stage: str) 
     )
     meddler = Meddler(stage, weights)
     with pytest.raises(BadFile, match=r"gru\.safetensors has changed while it was read"):
-        bake_gru(order, meddler)
+        bake_gru(request, meddler)
     assert meddler.latest == stage
     assert list(tmp_path.iterdir()) == [weights]
 

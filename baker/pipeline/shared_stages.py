@@ -1,4 +1,4 @@
-"""What baking has in common, whatever is baked: the compiler at work, weights, records of files."""
+"""The stages that every bake shares: compile, write the weights, record files and provenance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from baker.weights.source import WeightSource
-    from models.bundle import Compiler, FileRecord, Kernels, Target, Tried
+    from models.bundle import Compiler, FileRecord, Kernels, Target, TriedPrecision
     from models.dsl.graph import Graph
     from models.dsl.types import TensorType
     from models.program import StoredTensor
@@ -35,15 +35,15 @@ _MODULE = "hearth"
 
 
 class Progress(Protocol):
-    """Where the baker says what it is doing."""
+    """Reports the stages of a bake."""
 
     def stage(self, name: str, total: int = 0) -> AbstractContextManager[Callable[[int], None]]:
-        """A stage of the work; the function that it gives is told of `total` units as they go."""
+        """Enter a stage; call the yielded function with the number of units done, of `total`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a bundle is made, for which machine, and who is told."""
+class Workspace:
+    """The folder that a bundle is made in, its target, and where progress is reported."""
 
     folder: Path
     target: Target
@@ -51,21 +51,21 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What `bake` was asked for, as a provenance has it: see models/bundle/provenance.py.
+class RecordedRequest:
+    """A bake request as the provenance records it: see models/bundle/provenance.py.
 
-    `package` is the import name of the package that holds the weights, None for given files.
+    `package` is the import name of the package that holds the weights, None if they are files.
     """
 
     model: str
     options: Mapping[str, Any]
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedPrecision, ...] = ()
     package: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compiled:
-    """What a program was compiled by, with which kernels, and the sha256 of its StableHLO text."""
+class CompiledProgram:
+    """The compiler and the kernels of a program, and the sha256 of its StableHLO text."""
 
     compiler: Compiler
     kernels: Kernels
@@ -73,25 +73,27 @@ class Compiled:
 
 
 @contextmanager
-def compiling(place: Place, graphs: Sequence[Graph]) -> Iterator[Compiled]:
-    """Compile graphs while the block runs; when it ends, model.vmfb is there, for the target.
+def compile_in_background(
+    workspace: Workspace, graphs: Sequence[Graph]
+) -> Iterator[CompiledProgram]:
+    """Compile graphs while the block runs; model.vmfb is complete when it ends.
 
     Raises CompileError or TargetError.
     """
-    vmfb, text = place.folder / VMFB, place.folder / "model.mlir"
-    with place.progress.stage("lower to StableHLO"):
+    vmfb, text = workspace.folder / VMFB, workspace.folder / "model.mlir"
+    with workspace.progress.stage("lower to StableHLO"):
         program = program_text(graphs)
         text.write_bytes(program)
-    with Compilation(text, vmfb, place.target, kernels=kernels(graphs)) as compilation:
-        yield Compiled(
+    with Compilation(text, vmfb, workspace.target, kernels=kernels(graphs)) as compilation:
+        yield CompiledProgram(
             compiler=compilation.compiler,
             kernels=compilation.kernels,
             graph=hashlib.sha256(program).hexdigest(),
         )
-        with place.progress.stage("compile"):
+        with workspace.progress.stage("compile"):
             compilation.wait()
     text.unlink()
-    check_program(vmfb.read_bytes(), place.target)
+    check_program(vmfb.read_bytes(), workspace.target)
 
 
 def program_text(graphs: Sequence[Graph]) -> bytes:
@@ -100,14 +102,14 @@ def program_text(graphs: Sequence[Graph]) -> bytes:
 
 
 def write_weights(
-    place: Place,
+    workspace: Workspace,
     source: WeightSource,
     stored: Mapping[str, tuple[StoredTensor, ...]],
     parameters: Mapping[str, TensorType],
 ) -> None:
     """Write params.irpa, block by block; raises a WeightsError, also if they change meanwhile."""
-    with place.progress.stage("write the weights", weights_bytes(parameters)) as advance:
-        write_parameters(source, stored, parameters, place.folder / PARAMETERS, advance)
+    with workspace.progress.stage("write the weights", weights_bytes(parameters)) as advance:
+        write_parameters(source, stored, parameters, workspace.folder / PARAMETERS, advance)
     source.require_unchanged()
 
 
@@ -128,17 +130,19 @@ def statistics(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) ->
     } | {f"ops.{graph.name}": len(graph.nodes) for graph in graphs}
 
 
-def provenance(asked: Asked, source: WeightSource, compiled: Compiled) -> Provenance:
+def provenance(
+    recorded: RecordedRequest, source: WeightSource, compiled: CompiledProgram
+) -> Provenance:
     """Where the bundle comes from that is being made; reads the weights' files once more.
 
     Raises BadFile if they have changed.
     """
-    sources = source_records(source.files(), asked.package)
+    sources = source_records(source.files(), recorded.package)
     source.require_unchanged()  # their digests are those of what was read
     return Provenance(
-        model=asked.model,
-        options=dict(asked.options),
-        tried=asked.tried,
+        model=recorded.model,
+        options=dict(recorded.options),
+        tried=recorded.tried,
         hearth=hearth(),
         sources=sources,
         graph=compiled.graph,
