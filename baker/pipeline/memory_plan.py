@@ -17,6 +17,7 @@ from baker.atomic_folder import BakeError
 from baker.pipeline.recipe import LEAST_CONTEXT
 from models.bundle import Footprint, language_memory, megabytes
 from models.dsl.graph import Apply
+from models.dsl.ops import Reads
 from models.dsl.types import TypeRuleError
 from models.program import STORAGE
 
@@ -28,24 +29,6 @@ if TYPE_CHECKING:
     from models.dsl.graph import Graph
     from models.dsl.types import TensorType
     from models.program import Program
-
-# Their operands are laid out for the kernels, once if they are weights.
-_PRODUCTS = frozenset({"dot_general", "project"})
-_LOOKUPS = frozenset({"gather", "embedding_halved"})
-# Values that are stored: of other ops, the compiler computes a value where it is read.
-_STORED = _PRODUCTS | {
-    "attention_cached",
-    "concatenate",
-    "linear_grouped",
-    "linear_refined",
-    "linear_upper",
-    "reduce_max",
-    "reduce_sum",
-    "residual_norm",
-    "rotated_norm",
-    "scan",
-    "scatter",
-}
 
 
 def check_fits(
@@ -116,9 +99,9 @@ def _flag(chosen: Defaults, choice: Defaults) -> str:
 def footprint(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) -> Footprint:
     """The footprint of a program: no weight is read."""
     uses = [use for graph in graphs for use in _uses(graph)]
-    laid_out = {name for name, op in uses if op in _PRODUCTS}
-    looked_up = {name for name, op in uses if op in _LOOKUPS}
-    read = {name for name, op in uses if op not in _PRODUCTS | _LOOKUPS} - laid_out
+    laid_out = {name for name, reads in uses if reads is Reads.LAID_OUT}
+    looked_up = {name for name, reads in uses if reads is Reads.LOOKED_UP}
+    read = {name for name, reads in uses if reads is Reads.IN_PLACE} - laid_out
 
     def size(names: set[str]) -> int:
         return sum(parameters[name].nbytes for name in names)
@@ -131,14 +114,14 @@ def footprint(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) -> 
     )
 
 
-def _uses(graph: Graph) -> Iterator[tuple[str, str]]:
-    """Each parameter with the ops that read it, by name."""
+def _uses(graph: Graph) -> Iterator[tuple[str, Reads]]:
+    """The name of each parameter, with how an op reads it, for every op that does."""
     names = {id(tensor): name for name, tensor in graph.parameters.items()}
     for node in graph.nodes:
         assert isinstance(node.origin, Apply)
         for source in node.inputs:
             if id(source) in names:
-                yield names[id(source)], node.origin.op.name
+                yield names[id(source)], node.origin.op.reads
 
 
 def call_bytes(graph: Graph) -> int:
@@ -167,7 +150,7 @@ def _last_readers(graph: Graph) -> dict[int, int]:
         below = frozenset().union(*(needs.get(id(source), ()) for source in node.inputs))
         last |= dict.fromkeys(below, at)
         shared = len(below) > 1 and readers[id(node)] > 1
-        if shared or id(node) in given or node.origin.op.name in _STORED:
+        if shared or id(node) in given or node.origin.op.is_stored:
             below = frozenset((id(node),))
             last[id(node)] = at
         needs[id(node)] = below

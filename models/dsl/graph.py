@@ -38,15 +38,20 @@ class Apply:
     attrs: Mapping[str, Any]
 
 
-def _operator(name: str, *, reflected: bool = False) -> Callable[[Tensor, Tensor | float], Tensor]:
+# What Python's operators apply to tensors, by symbol, and "fill": (tensor, number) -> a tensor of
+# the same type filled with the number. The files of models/dsl/ops register their ops here.
+OPERATORS: dict[str, Callable[..., Tensor]] = {}
+
+
+def _operator(
+    symbol: str, *, reflected: bool = False
+) -> Callable[[Tensor, Tensor | float], Tensor]:
     """A Python operator on tensors of one type; a number stands for a tensor filled with it."""
 
     def method(self: Tensor, other: Tensor | float) -> Tensor:
-        from models.dsl import ops  # ops are made of tensors: a cycle
-
-        operand = other if isinstance(other, Tensor) else ops.full_like(self, other)
+        operand = other if isinstance(other, Tensor) else OPERATORS["fill"](self, other)
         pair = (operand, self) if reflected else (self, operand)
-        return ops.REGISTRY[name](*pair)
+        return OPERATORS[symbol](*pair)
 
     return method
 
@@ -73,16 +78,19 @@ class Tensor:
         """The tensors that this one is computed from."""
         return self.origin.inputs if isinstance(self.origin, Apply) else ()
 
-    __add__ = _operator("add")
-    __radd__ = _operator("add", reflected=True)
-    __sub__ = _operator("subtract")
-    __rsub__ = _operator("subtract", reflected=True)
-    __mul__ = _operator("multiply")
-    __rmul__ = _operator("multiply", reflected=True)
-    __truediv__ = _operator("divide")
-    __rtruediv__ = _operator("divide", reflected=True)
-    __pow__ = _operator("power")
-    __rpow__ = _operator("power", reflected=True)
+    __add__ = _operator("+")
+    __radd__ = _operator("+", reflected=True)
+    __sub__ = _operator("-")
+    __rsub__ = _operator("-", reflected=True)
+    __mul__ = _operator("*")
+    __rmul__ = _operator("*", reflected=True)
+    __truediv__ = _operator("/")
+    __rtruediv__ = _operator("/", reflected=True)
+    __pow__ = _operator("**")
+    __rpow__ = _operator("**", reflected=True)
+
+    def __neg__(self) -> Tensor:
+        return OPERATORS["neg"](self)
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise VoidError(

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.ops.record import Array, Attrs, Kernel, NoGradient, Op, Sample, operands, wanted
+from models.dsl.ops.record import (
+    Array,
+    Attrs,
+    Kernel,
+    NoGradient,
+    Op,
+    Reads,
+    Sample,
+    operands,
+    require,
+)
 from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType
 
@@ -27,18 +37,18 @@ _WIDTH_STEP, _MOST_WIDTH = 64, 256
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     query, key, value, start = operands(types, 4)
     floats = query.dtype in (DType.F32, DType.F64)
-    wanted(floats and query.rank == 3 and key.rank == 2, "a query (T, H, D), a cache (R, G * D)")
+    require(floats and query.rank == 3 and key.rank == 2, "a query (T, H, D), a cache (R, G * D)")
     width, columns = query.shape[2], key.shape[1]
-    wanted(key == value and key.dtype is query.dtype, "keys and values of one type, the query's")
-    wanted(start == TensorType((1,), DType.I32), "a start i32 (1,)")
-    wanted(
+    require(key == value and key.dtype is query.dtype, "keys and values of one type, the query's")
+    require(start == TensorType((1,), DType.I32), "a start i32 (1,)")
+    require(
         width % _WIDTH_STEP == 0
         and width <= _MOST_WIDTH
         and columns % width == 0
         and query.shape[1] % (columns // width) == 0,
         f"heads of a multiple of {_WIDTH_STEP} and {_MOST_WIDTH} at most, H a multiple of G",
     )
-    wanted(attrs["window"] >= 1, f"a window of at least 1 key, got {attrs['window']}")
+    require(attrs["window"] >= 1, f"a window of at least 1 key, got {attrs['window']}")
     return query
 
 
@@ -104,4 +114,6 @@ attention_cached: Op = Op(
         _sample(rng, 2, 20, 3),
         _sample(rng, 7, 0, 7),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=True,
 )

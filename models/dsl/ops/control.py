@@ -10,7 +10,7 @@ from models.dsl.evaluate import evaluate
 from models.dsl.graph import Graph, make_graph
 from models.dsl.ops.creation import full, full_like
 from models.dsl.ops.elementwise import add, convert, multiply, tanh
-from models.dsl.ops.record import Array, Attrs, Loop, Op, Sample, Types, wanted
+from models.dsl.ops.record import Array, Attrs, Loop, Op, Reads, Sample, Types, require
 from models.dsl.ops.samples import normal
 from models.dsl.ops.shape import concatenate, reshape, slice_
 from models.dsl.trace import trace
@@ -41,16 +41,16 @@ def _body(types: Types, attrs: Attrs) -> Graph:
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     count, steps, keep = attrs["sequences"], attrs["steps"], attrs["keep"]
-    wanted(len(types) > count >= 0, f"an initial state and {count} sequences")
-    wanted(steps >= 1, "at least one step")
-    wanted(keep in ("all", "last"), "keep to be all or last")
-    wanted(attrs["reverse"] in (False, True), "reverse to be a bool")
-    wanted(
+    require(len(types) > count >= 0, f"an initial state and {count} sequences")
+    require(steps >= 1, "at least one step")
+    require(keep in ("all", "last"), "keep to be all or last")
+    require(attrs["reverse"] in (False, True), "reverse to be a bool")
+    require(
         all(given.rank and given.shape[0] == steps for given in types[1 : 1 + count]),
         f"sequences of {steps} steps",
     )
     (state,) = (output.type for output in _body(types, attrs).outputs)
-    wanted(state == types[0], f"a body that gives the state's type {types[0]}, not {state}")
+    require(state == types[0], f"a body that gives the state's type {types[0]}, not {state}")
     return state.with_shape(steps, *state.shape) if keep == "all" else state
 
 
@@ -215,4 +215,6 @@ scan: Op = Op(
     lower=_lower,
     vjp=_vjp,
     samples=_samples,
+    reads=Reads.IN_PLACE,
+    is_stored=True,
 )

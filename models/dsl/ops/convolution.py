@@ -19,11 +19,12 @@ from models.dsl.ops.record import (
     Attrs,
     Lowering,
     Op,
+    Reads,
     Sample,
     Types,
     integers,
     operands,
-    wanted,
+    require,
 )
 from models.dsl.ops.samples import normal
 from models.dsl.ops.shape import pad, reshape, reverse, transpose
@@ -41,19 +42,19 @@ _LEADING = 2
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     x, weight = operands(types, 2)
     strides, dilation, groups = attrs["strides"], attrs["dilation"], attrs["groups"]
-    wanted(x.dtype.is_float and x.dtype is weight.dtype, "two inputs of one float dtype")
-    wanted(
+    require(x.dtype.is_float and x.dtype is weight.dtype, "two inputs of one float dtype")
+    require(
         x.rank == weight.rank > _LEADING and len(strides) == len(dilation) == x.rank - _LEADING,
         "x (N, C, ...) and a weight of its rank, a stride and a dilation for each further axis",
     )
-    wanted(min(groups, *strides, *dilation) >= 1, "positive strides, dilation and groups")
-    wanted(
+    require(min(groups, *strides, *dilation) >= 1, "positive strides, dilation and groups")
+    require(
         x.shape[1] == groups * weight.shape[1] and weight.shape[0] % groups == 0,
         f"x's channels to be {groups} times those of the weight, whose outputs divide by {groups}",
     )
     reach = _reach(weight, dilation)
     spatial = tuple(zip(x.shape[_LEADING:], reach, strides, strict=True))
-    wanted(
+    require(
         all(extent >= size and (extent - size) % stride == 0 for extent, size, stride in spatial),
         f"extents of {reach} plus a multiple of the strides: every element is read",
     )
@@ -189,4 +190,6 @@ convolution: Op = Op(
     lower=_lower,
     vjp=_vjp,
     samples=_samples,
+    reads=Reads.IN_PLACE,
+    is_stored=True,
 )

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from models.dsl.graph import OPERATORS
 from models.dsl.ops.record import (
     Array,
     Attrs,
     Lowering,
     NoGradient,
     Op,
+    Reads,
     Sample,
     Types,
     operands,
-    wanted,
+    require,
 )
 from models.dsl.types import NUMBERS, DType, TensorType
 
@@ -34,22 +36,22 @@ _NOTHING_TO_DIFFERENTIATE = NoGradient("it has no inputs")
 def _infer_full(types: Types, attrs: Attrs) -> TensorType:
     operands(types, 0)
     dtype: DType = attrs["dtype"]
-    wanted(dtype.is_float or math.isfinite(attrs["value"]), f"a value that {dtype.label} has")
+    require(dtype.is_float or math.isfinite(attrs["value"]), f"a value that {dtype.label} has")
     return TensorType(tuple(attrs["shape"]), dtype)
 
 
 def _infer_iota(types: Types, attrs: Attrs) -> TensorType:
     operands(types, 0)
     result = TensorType(tuple(attrs["shape"]), attrs["dtype"])
-    wanted(result.dtype in NUMBERS, "a dtype of numbers")
-    wanted(0 <= attrs["axis"] < result.rank, f"an axis below {result.rank}")
+    require(result.dtype in NUMBERS, "a dtype of numbers")
+    require(0 <= attrs["axis"] < result.rank, f"an axis below {result.rank}")
     return result
 
 
 def _infer_constant(types: Types, attrs: Attrs) -> TensorType:
     operands(types, 0)
     value: Array = attrs["value"]
-    wanted(
+    require(
         value.size <= LARGEST_CONSTANT,
         f"at most {LARGEST_CONSTANT} elements, got {value.size}: make it a parameter",
     )
@@ -84,6 +86,8 @@ full: Op = Op(
         Sample((), {"shape": (4,), "dtype": DType.I32, "value": -7}),
         Sample((), {"shape": (), "dtype": DType.F32, "value": -np.inf}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 iota: Op = Op(
@@ -99,6 +103,8 @@ iota: Op = Op(
         Sample((), {"shape": (5,), "axis": 0, "dtype": DType.I32}),
         Sample((), {"shape": (2, 3, 4), "axis": 1, "dtype": DType.F32}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 constant: Op = Op(
@@ -112,12 +118,17 @@ constant: Op = Op(
         Sample((), {"value": rng.normal(size=(3, 5)).astype(np.float32)}),
         Sample((), {"value": rng.integers(-9, 9, size=(7,), dtype=np.int32)}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 
 def full_like(tensor: Tensor, value: float) -> Tensor:
     """A tensor of another's type, filled with one value."""
     return full(shape=tensor.shape, dtype=tensor.dtype, value=value)
+
+
+OPERATORS["fill"] = full_like
 
 
 def literal(value: float, dtype: DType) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from models.dsl.graph import OPERATORS
 from models.dsl.ops.creation import full_like
 from models.dsl.ops.record import (
     Array,
@@ -14,11 +15,11 @@ from models.dsl.ops.record import (
     Lowering,
     NoGradient,
     Op,
+    Reads,
     Sample,
     Types,
-    Vjp,
     operands,
-    wanted,
+    require,
 )
 from models.dsl.ops.samples import distinct, integers, normal, positive
 from models.dsl.types import FLOATS, NUMBERS, DType, TensorType
@@ -32,6 +33,8 @@ __all__ = [
     "absolute",
     "add",
     "barrier",
+    "bitwise_and",
+    "bitwise_or",
     "compare",
     "convert",
     "cosine",
@@ -48,7 +51,10 @@ __all__ = [
     "negate",
     "power",
     "remainder",
+    "round_",
     "select",
+    "shift_left",
+    "shift_right",
     "sign",
     "sine",
     "sqrt",
@@ -70,237 +76,198 @@ def _same_types(
     types: Types, count: int, dtypes: Collection[DType] = frozenset(DType)
 ) -> TensorType:
     first, *others = operands(types, count)
-    wanted(all(given == first for given in others), "inputs of one type")
-    wanted(first.dtype in dtypes, f"one of {', '.join(sorted(known.label for known in dtypes))}")
+    require(all(other == first for other in others), "inputs of one type")
+    require(first.dtype in dtypes, f"one of {', '.join(sorted(known.label for known in dtypes))}")
     return first
 
 
-def _unary(
+def unary(
     name: str,
     doc: str,
-    operation: str,
     evaluate: Callable[[Array], Array],
-    vjp: Callable[[Tensor, Tensor, Tensor], Tensor] | NoGradient,
+    gradient: Callable[[Tensor, Tensor, Tensor], Tensor] | str,
+    *,
     sample: Callable[..., Array] = normal,
-    dialect: str = "stablehlo",
+    mlir: str = "",
 ) -> Op:
-    """A row of the table of unary float ops; `vjp` takes (upstream, input, output)."""
+    """A row of the table of unary float ops.
 
-    def gradient(
+    `gradient` takes (upstream g, input x, output y), or is the reason why there is none. `mlir` is
+    the operation, if it is not StableHLO's of the same name.
+    """
+
+    def vjp(
         upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
     ) -> tuple[Tensor | None, ...]:
-        assert not isinstance(vjp, NoGradient)
-        return (vjp(upstream, inputs[0], output),)
+        assert not isinstance(gradient, str)
+        return (gradient(upstream, inputs[0], output),)
 
     return Op(
         name=name,
         doc=doc,
         infer=lambda types, _: _same_types(types, 1, FLOATS),
         evaluate=lambda arrays, _: evaluate(arrays[0]),
-        lower=lambda *_: Lowering(f"{dialect}.{operation}"),
-        vjp=vjp if isinstance(vjp, NoGradient) else gradient,
+        lower=lambda *_: Lowering(mlir or f"stablehlo.{name}"),
+        vjp=NoGradient(gradient) if isinstance(gradient, str) else vjp,
         samples=lambda rng: [Sample((sample(rng, 3, 5),)), Sample((sample(rng, 2, 1, 4, 3),))],
+        reads=Reads.IN_PLACE,
+        is_stored=False,
     )
 
 
-def _binary(
+def binary(
     name: str,
     doc: str,
-    stablehlo: str,
     evaluate: Callable[[Array, Array], Array],
-    vjp: Vjp | NoGradient,
+    gradient: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] | str,
+    *,
     sample: Callable[..., Array] = normal,
     dtypes: Collection[DType] = NUMBERS,
+    mlir: str = "",
 ) -> Op:
-    """A row of the table of binary ops on two inputs of one type."""
+    """A row of the table of binary ops on two inputs of one type.
+
+    `gradient` takes (upstream g, inputs x and y, output z), or is the reason why there is none.
+    """
+
+    def vjp(
+        upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
+    ) -> tuple[Tensor | None, ...]:
+        assert not isinstance(gradient, str)
+        return gradient(upstream, inputs[0], inputs[1], output)
+
     return Op(
         name=name,
         doc=doc,
         infer=lambda types, _: _same_types(types, 2, dtypes),
         evaluate=lambda arrays, _: evaluate(arrays[0], arrays[1]),
-        lower=lambda *_: Lowering(f"stablehlo.{stablehlo}"),
-        vjp=vjp,
+        lower=lambda *_: Lowering(mlir or f"stablehlo.{name}"),
+        vjp=NoGradient(gradient) if isinstance(gradient, str) else vjp,
         samples=lambda rng: [
             Sample(tuple(sample(rng, 2, 3, 5))),
             Sample(tuple(sample(rng, 2, 2, 4, 1, 3))),
         ],
+        reads=Reads.IN_PLACE,
+        is_stored=False,
     )
 
 
-# --- unary
-
-negate: Op = _unary("negate", "-x.", "negate", np.negative, lambda g, x, y: negate(g))
-exponential: Op = _unary(
-    "exponential", "e to the power of x.", "exponential", np.exp, lambda g, x, y: multiply(g, y)
-)
-exponential_minus_one: Op = _unary(
-    "exponential_minus_one",
-    "e to the power of x, minus 1, precise near 0.",
-    "exponential_minus_one",
-    np.expm1,
-    lambda g, x, y: add(g, multiply(g, y)),
-)
-log: Op = _unary(
-    "log",
-    "The natural logarithm of x.",
-    "log",
-    np.log,
-    lambda g, x, y: divide(g, x),
-    sample=positive,
-)
-tanh: Op = _unary(
-    "tanh",
-    "The hyperbolic tangent of x.",
-    "tanh",
-    np.tanh,
-    lambda g, x, y: subtract(g, multiply(g, multiply(y, y))),
-)
-sine: Op = _unary(
-    "sine", "The sine of x, in radians.", "sine", np.sin, lambda g, x, y: multiply(g, cosine(x))
-)
-cosine: Op = _unary(
-    "cosine",
-    "The cosine of x, in radians.",
-    "cosine",
-    np.cos,
-    lambda g, x, y: negate(multiply(g, sine(x))),
-)
-sqrt: Op = _unary(
-    "sqrt",
-    "The square root of x.",
-    "sqrt",
-    np.sqrt,
-    lambda g, x, y: divide(multiply(g, full_like(y, 0.5)), y),
-    sample=positive,
-)
-absolute: Op = _unary(
-    "absolute",
-    "The absolute value of x.",
-    "abs",
-    np.abs,
-    lambda g, x, y: multiply(g, sign(x)),
-    sample=distinct,
-)
-sign: Op = _unary(
-    "sign", "-1, 0 or 1: the sign of x.", "sign", np.sign, NoGradient("a step: zero or undefined")
-)
-erf: Op = _unary(
-    "erf",
-    "The error function of x.",
-    "erf",
-    lambda x: np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype),
-    lambda g, x, y: multiply(
-        g,
-        multiply(exponential(negate(multiply(x, x))), full_like(x, 2.0 / math.sqrt(math.pi))),
-    ),
-    dialect="chlo",
-)
-floor: Op = _unary(
-    "floor",
-    "The largest integer that is not above x.",
-    "floor",
-    np.floor,
-    NoGradient("a staircase: zero or undefined"),
-)
+def _chosen(g: Tensor, x: Tensor, _: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """The input that is the output takes the gradient; of two equal ones, the first."""
+    first, zero = compare(x, z, direction="EQ"), full_like(g, 0.0)
+    return select(first, g, zero), select(first, zero, g)
 
 
-# The identity, across which a compiler fuses nothing: how it rounds on one side (a multiply-add,
-# the order of a sum) then cannot depend on the other.
+def _power_gradient(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """y x^(y - 1) and x^y log(x); 0^0 and log(0) count as 0, so that nothing divides by zero."""
+    zero, one = full_like(x, 0.0), full_like(x, 1.0)
+    exponent = select(compare(y, zero, direction="EQ"), y, y - one)
+    logarithm = log(select(compare(x, zero, direction="EQ"), one, x))
+    return g * (y * power(x, exponent)), g * (z * logarithm)
+
+
+def _erf(x: Array) -> Array:
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype))
+
+
+def _booleans(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.random(size=shape) < 0.5
+
+
+def _shifts(rng: np.random.Generator, *shape: int) -> Array:
+    """i32 of both signs, and then 0 to 7 places."""
+    x = rng.integers(-(2**31), 2**31, size=shape, dtype=np.int32)
+    x[-1] &= 7
+    return x
+
+
+def _shifted_right(x: Array, y: Array) -> Array:
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    return np.right_shift(x.view(unsigned), y.view(unsigned)).view(x.dtype)
+
+
+_ERF_SLOPE = 2.0 / math.sqrt(math.pi)  # at 0
+_INTEGERS = frozenset({DType.I8, DType.I32, DType.I64})
+_STEPS = "its derivative is zero or undefined"
+_BITS = "its inputs are integers"
+
+# fmt: off
+
+# --- unary: the gradient is a function of (g, x, y)
+
+negate: Op = unary("negate", "-x.", np.negative, lambda g, x, y: -g)
+exponential: Op = unary("exponential", "e to the power of x.", np.exp, lambda g, x, y: g * y)
+exponential_minus_one: Op = unary("exponential_minus_one", "e to the power of x, minus 1; precise "
+                                  "near 0.", np.expm1, lambda g, x, y: g + g * y)
+log: Op = unary("log", "Natural logarithm of x.", np.log, lambda g, x, y: g / x, sample=positive)
+tanh: Op = unary("tanh", "Hyperbolic tangent of x.", np.tanh, lambda g, x, y: g - g * (y * y))
+sine: Op = unary("sine", "Sine of x, in radians.", np.sin, lambda g, x, y: g * cosine(x))
+cosine: Op = unary("cosine", "Cosine of x, in radians.", np.cos, lambda g, x, y: -(g * sine(x)))
+sqrt: Op = unary("sqrt", "Square root of x.", np.sqrt, lambda g, x, y: g * 0.5 / y, sample=positive)
+absolute: Op = unary("absolute", "Absolute value of x.", np.abs, lambda g, x, y: g * sign(x),
+                     sample=distinct, mlir="stablehlo.abs")
+erf: Op = unary("erf", "Error function of x.", _erf,
+                lambda g, x, y: g * (exponential(-(x * x)) * _ERF_SLOPE), mlir="chlo.erf")
+sign: Op = unary("sign", "Sign of x: -1, 0 or 1.", np.sign, _STEPS)
+floor: Op = unary("floor", "Largest integer that is at most x.", np.floor, _STEPS)
+round_: Op = unary("round", "Integer nearest to x; the even one of two.", np.rint, _STEPS,
+                   mlir="stablehlo.round_nearest_even")
+
+# --- binary: the gradients are a function of (g, x, y, z)
+
+add: Op = binary("add", "x + y.", np.add, lambda g, x, y, z: (g, g))
+subtract: Op = binary("subtract", "x - y.", np.subtract, lambda g, x, y, z: (g, -g))
+multiply: Op = binary("multiply", "x * y.", np.multiply, lambda g, x, y, z: (g * y, g * x))
+divide: Op = binary("divide", "x / y.", np.divide, lambda g, x, y, z: (g / y, -(g * (z / y))),
+                    sample=positive, dtypes=FLOATS)
+power: Op = binary("power", "x to the power of y.", np.power, _power_gradient, sample=positive)
+maximum: Op = binary("maximum", "Larger of x and y.", np.maximum, _chosen, sample=distinct)
+minimum: Op = binary("minimum", "Smaller of x and y.", np.minimum, _chosen, sample=distinct)
+remainder: Op = binary("remainder", "Remainder of x / y, with the sign of x.", np.fmod, _BITS,
+                       sample=integers)
+logical_and: Op = binary("logical_and", "Whether both x and y are true.", np.logical_and,
+                         "its inputs are booleans", sample=_booleans, dtypes={DType.BOOL},
+                         mlir="stablehlo.and")
+bitwise_and: Op = binary("bitwise_and", "Bits that both x and y have.", np.bitwise_and, _BITS,
+                         sample=integers, dtypes=_INTEGERS, mlir="stablehlo.and")
+bitwise_or: Op = binary("bitwise_or", "Bits that x or y has.", np.bitwise_or, _BITS,
+                        sample=integers, dtypes=_INTEGERS, mlir="stablehlo.or")
+shift_left: Op = binary("shift_left", "Bits of x, y places higher.", np.left_shift, _BITS,
+                        sample=_shifts, dtypes=_INTEGERS)
+shift_right: Op = binary("shift_right", "Bits of x, y places lower; zeros come in.",
+                         _shifted_right, _BITS, sample=_shifts, dtypes=_INTEGERS,
+                         mlir="stablehlo.shift_right_logical")
+
+# fmt: on
+
+# What Python's operators on tensors are.
+OPERATORS |= {"+": add, "-": subtract, "*": multiply, "/": divide, "**": power, "neg": negate}
+
+# The compiler fuses nothing across a barrier, so rounding on one side (a multiply-add, the order
+# of a sum) cannot depend on the other.
 barrier: Op = Op(
     name="barrier",
-    doc="The input, across which the compiler fuses nothing.",
+    doc="x, unchanged: the compiler fuses nothing across a barrier.",
     infer=lambda types, _: _same_types(types, 1),
     evaluate=lambda arrays, _: arrays[0],
     lower=lambda *_: Lowering("iree_tensor_ext.compute_barrier.start"),
     vjp=lambda upstream, *_: (upstream,),
     samples=lambda rng: [Sample((normal(rng, 3, 5),)), Sample((integers(rng, 2, 1, 4),))],
-)
-
-# --- binary
-
-add: Op = _binary("add", "x + y.", "add", np.add, lambda g, xs, y, _: (g, g))
-subtract: Op = _binary(
-    "subtract", "x - y.", "subtract", np.subtract, lambda g, xs, y, _: (g, negate(g))
-)
-multiply: Op = _binary(
-    "multiply",
-    "x * y.",
-    "multiply",
-    np.multiply,
-    lambda g, xs, y, _: (multiply(g, xs[1]), multiply(g, xs[0])),
-)
-divide: Op = _binary(
-    "divide",
-    "x / y.",
-    "divide",
-    np.divide,
-    lambda g, xs, y, _: (divide(g, xs[1]), negate(multiply(g, divide(y, xs[1])))),
-    sample=positive,
-    dtypes=FLOATS,
-)
-
-
-def _vjp_chosen(
-    upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
-) -> tuple[Tensor | None, ...]:
-    """The input that is the output takes the gradient; of two equal ones, the first."""
-    first = compare(inputs[0], output, direction="EQ")
-    nothing = full_like(upstream, 0.0)
-    return select(first, upstream, nothing), select(first, nothing, upstream)
-
-
-maximum: Op = _binary(
-    "maximum", "The larger of x and y.", "maximum", np.maximum, _vjp_chosen, sample=distinct
-)
-minimum: Op = _binary(
-    "minimum", "The smaller of x and y.", "minimum", np.minimum, _vjp_chosen, sample=distinct
-)
-
-
-def _vjp_power(
-    upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
-) -> tuple[Tensor | None, ...]:
-    """y x^(y - 1), and x^y log(x), which is 0 where x is. Where y is 0, no x divides."""
-    x, y = inputs
-    nothing, one = full_like(x, 0.0), full_like(x, 1.0)
-    below = select(compare(y, nothing, direction="EQ"), y, subtract(y, one))
-    logarithm = log(select(compare(x, nothing, direction="EQ"), one, x))
-    return (
-        multiply(upstream, multiply(y, power(x, below))),
-        multiply(upstream, multiply(output, logarithm)),
-    )
-
-
-power: Op = _binary("power", "x to the power of y.", "power", np.power, _vjp_power, sample=positive)
-remainder: Op = _binary(
-    "remainder",
-    "What is left of x after division by y, with the sign of x.",
-    "remainder",
-    lambda x, y: np.fmod(x, y),
-    NoGradient("it is here for positions, which are integers"),
-    sample=integers,
-)
-logical_and: Op = _binary(
-    "logical_and",
-    "Whether both x and y are true.",
-    "and",
-    np.logical_and,
-    NoGradient("its inputs are booleans"),
-    sample=lambda rng, *shape: rng.random(size=shape) < 0.5,
-    dtypes={DType.BOOL},
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 # --- ops that mix dtypes
 
 
 def _infer_compare(types: Types, attrs: Attrs) -> TensorType:
-    wanted(attrs["direction"] in _COMPARISONS, f"a direction of {', '.join(_COMPARISONS)}")
+    require(attrs["direction"] in _COMPARISONS, f"a direction of {', '.join(_COMPARISONS)}")
     return _same_types(types, 2).with_dtype(DType.BOOL)
 
 
 def _infer_select(types: Types, _: Attrs) -> TensorType:
     choice, *values = operands(types, 3)
-    wanted(
+    require(
         choice.dtype is DType.BOOL and choice.shape == values[0].shape,
         "a bool input and two others of its shape",
     )
@@ -322,6 +289,8 @@ compare: Op = Op(
         Sample((integers(rng, 50), integers(rng, 50)), {"direction": "EQ"}),
         Sample((integers(rng, 50), integers(rng, 50)), {"direction": "LE"}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 select: Op = Op(
@@ -339,6 +308,8 @@ select: Op = Op(
         Sample((rng.random((3, 4)) < 0.5, normal(rng, 3, 4), normal(rng, 3, 4))),
         Sample((rng.random((2, 3, 1)) < 0.5, integers(rng, 2, 3, 1), integers(rng, 2, 3, 1))),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 convert: Op = Op(
@@ -353,4 +324,6 @@ convert: Op = Op(
         Sample((integers(rng, 5),), {"dtype": DType.F32}),
         Sample((np.rint(9 * normal(rng, 3, 1, 4)),), {"dtype": DType.I8}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from models.dsl import grouped
-from models.dsl.ops.record import Array, Attrs, Kernel, NoGradient, Op, Sample, operands, wanted
+from models.dsl.ops.record import (
+    Array,
+    Attrs,
+    Kernel,
+    NoGradient,
+    Op,
+    Reads,
+    Sample,
+    operands,
+    require,
+)
 from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType
 
@@ -34,7 +44,7 @@ NO_GRADIENT = NoGradient("its weights are rounded: train with f32 ones")
 
 def product_type(x: TensorType, outputs: int, columns: int) -> TensorType:
     """The type of rows (M, K) times a matrix of so many rows and columns; refuses other rows."""
-    wanted(
+    require(
         x.dtype in (DType.F32, DType.F64) and x.rank == 2 and x.shape[1] == columns,
         "rows f32 (M, K) with the weight's K",
     )
@@ -86,7 +96,7 @@ def sample_matrix(rng: np.random.Generator, rows: int, columns: int) -> tuple[Ar
 def _infer_linear(types: Types, _: Attrs) -> TensorType:
     x, weight, scale = operands(types, 3)
     rows, columns = grouped.matrix_shape(weight.shape)
-    wanted(
+    require(
         weight.dtype is DType.I8 and scale == scale_type(weight),
         "a weight i8 (N / 16, K / 32, 8, 64) and a scale f16 (N / 16, K / 32, 16)",
     )
@@ -111,4 +121,6 @@ linear_grouped: Op = Op(
         Sample((normal(rng, 1, 32), *sample_matrix(rng, 16, 32))),
         Sample((normal(rng, 11, 32), *sample_matrix(rng, 16, 32))),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=True,
 )

@@ -20,7 +20,7 @@ from models.dsl.ops.grouped import (
     sample_matrix,
     scale_type,
 )
-from models.dsl.ops.record import Array, Attrs, Kernel, Op, Sample, operands, wanted
+from models.dsl.ops.record import Array, Attrs, Kernel, Op, Reads, Sample, operands, require
 from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType
 
@@ -33,7 +33,7 @@ __all__ = ["embedding_halved", "linear_refined", "linear_upper"]
 def _matrix(halves: list[TensorType], scale: TensorType) -> tuple[int, int]:
     """(N, K); refuses what is not stored so."""
     shape = grouped.matrix_shape(halves[0].shape, halved=True)
-    wanted(
+    require(
         all(half == halves[0].with_dtype(DType.I8) for half in halves)
         and scale == scale_type(halves[0]),
         "halves i8 (N / 16, K / 32, 4, 64) and a scale f16 (N / 16, K / 32, 16)",
@@ -52,7 +52,7 @@ def _sample(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, A
 def _infer_upper(types: Types, _: Attrs) -> TensorType:
     x, upper, scale, skipped = operands(types, 4)
     result = product_type(x, *_matrix([upper], scale))
-    wanted(skipped == TensorType((x.shape[0],), DType.I32), "flags i32 (M,)")
+    require(skipped == TensorType((x.shape[0],), DType.I32), "flags i32 (M,)")
     return result
 
 
@@ -82,6 +82,8 @@ linear_upper: Op = Op(
     lower=lambda types, result, _: product_kernel("linear_upper", types[0], result.shape[1]),
     vjp=NO_GRADIENT,
     samples=lambda rng: [_upper_sample(rng, skipped) for skipped in ([0], [0, 1] * 5, [1, 1])],
+    reads=Reads.IN_PLACE,
+    is_stored=True,
 )
 
 
@@ -91,7 +93,7 @@ linear_upper: Op = Op(
 def _infer_refined(types: Types, _: Attrs) -> TensorType:
     x, upper, lower, scale, coarse, threshold = operands(types, 6)
     result = product_type(x, *_matrix([upper, lower], scale))
-    wanted(
+    require(
         coarse == result and threshold == x.with_shape(x.shape[0]),
         "coarse products (M, N) and a threshold (M,) of the rows' dtype",
     )
@@ -133,6 +135,8 @@ linear_refined: Op = Op(
     lower=lambda types, result, _: product_kernel("linear_refined", types[0], result.shape[1]),
     vjp=NO_GRADIENT,
     samples=lambda rng: [_refined_sample(rng)],
+    reads=Reads.IN_PLACE,
+    is_stored=True,
 )
 
 
@@ -142,7 +146,7 @@ linear_refined: Op = Op(
 def _infer_embedding(types: Types, _: Attrs) -> TensorType:
     ids, upper, lower, scale = operands(types, 4)
     columns = _matrix([upper, lower], scale)[1]
-    wanted(ids.dtype is DType.I32 and ids.rank == 1, "ids i32 (M,)")
+    require(ids.dtype is DType.I32 and ids.rank == 1, "ids i32 (M,)")
     return TensorType((*ids.shape, columns), DType.F32)
 
 
@@ -156,4 +160,6 @@ embedding_halved: Op = Op(
     ),
     vjp=NO_GRADIENT,
     samples=lambda rng: [Sample((np.array([13, 0, 15], np.int32), *_sample(rng, 16, 32)))],
+    reads=Reads.LOOKED_UP,
+    is_stored=True,
 )

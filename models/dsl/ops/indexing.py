@@ -15,12 +15,13 @@ from models.dsl.ops.record import (
     Attrs,
     Lowering,
     Op,
+    Reads,
     Sample,
     Types,
     combiner,
     integers,
     operands,
-    wanted,
+    require,
 )
 from models.dsl.ops.samples import normal
 from models.dsl.ops.shape import reshape, transpose
@@ -37,8 +38,8 @@ __all__ = ["gather", "scatter"]
 
 def _infer_gather(types: Types, attrs: Attrs) -> TensorType:
     (operand, indices), axis = operands(types, 2), attrs["axis"]
-    wanted(indices.dtype is DType.I32, "i32 indices")
-    wanted(0 <= axis < operand.rank, f"an axis below {operand.rank}")
+    require(indices.dtype is DType.I32, "i32 indices")
+    require(0 <= axis < operand.rank, f"an axis below {operand.rank}")
     return operand.with_shape(*operand.shape[:axis], *indices.shape, *operand.shape[axis + 1 :])
 
 
@@ -86,6 +87,8 @@ gather: Op = Op(
         Sample((normal(rng, 2, 5, 3), np.array([[4, 1], [1, 0]], np.int32)), {"axis": 1}),
         Sample((normal(rng, 4, 3), np.array(2, np.int32)), {"axis": 0}),
     ],
+    reads=Reads.LOOKED_UP,
+    is_stored=False,
 )
 
 
@@ -94,13 +97,13 @@ gather: Op = Op(
 
 def _infer_scatter(types: Types, attrs: Attrs) -> TensorType:
     operand, indices, updates = operands(types, 3)
-    wanted(
+    require(
         indices.dtype is DType.I32
         and indices.rank == 1
         and updates == operand.with_shape(*indices.shape, *operand.shape[1:]),
         "i32 indices of rank 1 and updates like the operand's rows",
     )
-    wanted(attrs["combine"] in ("add", "replace"), "combine to be add or replace")
+    require(attrs["combine"] in ("add", "replace"), "combine to be add or replace")
     return operand
 
 
@@ -157,4 +160,6 @@ scatter: Op = Op(
             {"combine": "add"},
         ),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=True,
 )

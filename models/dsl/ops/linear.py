@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from models.dsl.ops.elementwise import convert
-from models.dsl.ops.record import Array, Attrs, Lowering, Op, Sample, Types, operands, wanted
+from models.dsl.ops.record import (
+    Array,
+    Attrs,
+    Lowering,
+    Op,
+    Reads,
+    Sample,
+    Types,
+    operands,
+    require,
+)
 from models.dsl.ops.samples import normal
 from models.dsl.ops.shape import transpose
 from models.dsl.types import NUMBERS, DType, TensorType
@@ -31,8 +41,8 @@ def _accumulated(types: Types, into: DType) -> None:
     """The inputs have one dtype; sums are kept in it, or in a wider one of its kind."""
     left, right = operands(types, 2)
     given = left.dtype
-    wanted(given is right.dtype and given in NUMBERS, "two inputs of one dtype, of numbers")
-    wanted(
+    require(given is right.dtype and given in NUMBERS, "two inputs of one dtype, of numbers")
+    require(
         into in NUMBERS
         and into.is_float == given.is_float
         and (into is given or into.numpy.itemsize > given.numpy.itemsize),
@@ -46,12 +56,12 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     left, right = types
 
     def extents(given: TensorType, axes: tuple[int, ...]) -> tuple[int, ...]:
-        wanted(all(0 <= axis < given.rank for axis in axes), f"axes below {given.rank}")
+        require(all(0 <= axis < given.rank for axis in axes), f"axes below {given.rank}")
         return tuple(given.shape[axis] for axis in axes)
 
     shared = extents(left, left_batch)
-    wanted(shared == extents(right, right_batch), "equal batch extents")
-    wanted(extents(left, left_sum) == extents(right, right_sum), "equal contracted extents")
+    require(shared == extents(right, right_batch), "equal batch extents")
+    require(extents(left, left_sum) == extents(right, right_sum), "equal contracted extents")
     rows = extents(left, _free(left.rank, left_batch, left_sum))
     columns = extents(right, _free(right.rank, right_batch, right_sum))
     return TensorType(shared + rows + columns, attrs["dtype"])
@@ -193,6 +203,8 @@ dot_general: Op = Op(
     lower=_lower,
     vjp=_vjp,
     samples=_samples,
+    reads=Reads.LAID_OUT,
+    is_stored=True,
 )
 
 
@@ -202,8 +214,8 @@ dot_general: Op = Op(
 def _infer_project(types: Types, attrs: Attrs) -> TensorType:
     _accumulated(types, attrs["dtype"])
     x, weight = types
-    wanted(x.dtype.is_float, "floats")
-    wanted(
+    require(x.dtype.is_float, "floats")
+    require(
         x.rank == weight.rank == 2 and x.shape[1] == weight.shape[1],
         "rows (M, K) and a weight (N, K)",
     )
@@ -264,4 +276,6 @@ project: Op = Op(
     lower=_lower_project,
     vjp=lambda g, xs, y, attrs: _vjp(g, xs, y, _as_dot_general(attrs)),
     samples=_samples_project,
+    reads=Reads.LAID_OUT,
+    is_stored=True,
 )

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.ops.record import Array, Attrs, Kernel, NoGradient, Op, Sample, operands, wanted
+from models.dsl.ops.record import (
+    Array,
+    Attrs,
+    Kernel,
+    NoGradient,
+    Op,
+    Reads,
+    Sample,
+    operands,
+    require,
+)
 from models.dsl.ops.samples import normal, positive
 from models.dsl.types import DType
 
@@ -35,7 +45,7 @@ def _normalised(x: Array, weight: Array, eps: float) -> Array:
 
 def _rows(x: TensorType, rank: int, multiple: int) -> None:
     """Refuses what the kernels do not take as their first input."""
-    wanted(
+    require(
         x.dtype in (DType.F32, DType.F64) and x.rank == rank and x.shape[-1] % multiple == 0,
         f"floats of rank {rank}, the last axis a multiple of {multiple}",
     )
@@ -47,8 +57,8 @@ def _rows(x: TensorType, rank: int, multiple: int) -> None:
 def _infer_residual(types: Types, _: Attrs) -> TensorType:
     h, y, after, before = operands(types, 4)
     _rows(h, 2, _LANES)
-    wanted(h == y, "two tensors (N, E) of one type")
-    wanted(after == before == h.with_shape(h.shape[1]), "two weights (E,) of their dtype")
+    require(h == y, "two tensors (N, E) of one type")
+    require(after == before == h.with_shape(h.shape[1]), "two weights (E,) of their dtype")
     return h.with_shape(2, *h.shape)
 
 
@@ -79,6 +89,8 @@ residual_norm: Op = Op(
     ),
     vjp=_NO_GRADIENT,
     samples=lambda rng: [_residual_sample(rng, 1, 32), _residual_sample(rng, 3, 48)],
+    reads=Reads.IN_PLACE,
+    is_stored=True,
 )
 
 
@@ -90,9 +102,9 @@ def _infer_rotated(types: Types, attrs: Attrs) -> TensorType:
     _rows(x, 3, 2 * _LANES)
     rows, every, width = x.shape
     start, stop = attrs["heads"]
-    wanted(0 <= start < stop <= every, f"some of {every} heads, got {start} to {stop}")
-    wanted(weight == x.with_shape(width), "a weight (D,) of the heads' dtype")
-    wanted(cosine == sine == x.with_shape(rows, width // 2), "a cosine and a sine (N, D / 2)")
+    require(0 <= start < stop <= every, f"some of {every} heads, got {start} to {stop}")
+    require(weight == x.with_shape(width), "a weight (D,) of the heads' dtype")
+    require(cosine == sine == x.with_shape(rows, width // 2), "a cosine and a sine (N, D / 2)")
     return x.with_shape(rows, stop - start, width)
 
 
@@ -133,4 +145,6 @@ rotated_norm: Op = Op(
     lower=_lower_rotated,
     vjp=_NO_GRADIENT,
     samples=lambda rng: [_rotated_sample(rng, 1, 1, (0, 1)), _rotated_sample(rng, 3, 4, (1, 3))],
+    reads=Reads.IN_PLACE,
+    is_stored=True,
 )

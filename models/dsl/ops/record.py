@@ -5,6 +5,7 @@ A missing field or a name used twice fails at import. There is no second list of
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from models.dsl.graph import Apply, Graph, Tensor
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 
-__all__ = ["REGISTRY", "Kernel", "Loop", "Lowering", "NoGradient", "Op", "Sample"]
+__all__ = ["REGISTRY", "Kernel", "Loop", "Lowering", "NoGradient", "Op", "Reads", "Sample"]
 
 Array: TypeAlias = NDArray[Any]
 Types: TypeAlias = tuple[TensorType, ...]
@@ -100,6 +101,19 @@ class Sample:
 Vjp: TypeAlias = Callable[[Tensor, tuple[Tensor, ...], Tensor, Attrs], tuple["Tensor | None", ...]]
 
 
+class Reads(enum.Enum):
+    """How a compiled op reads a weight.
+
+    IN_PLACE    all of it, from the mapped file
+    LAID_OUT    all of it, from a copy in the layout of its kernel, which is made at load
+    LOOKED_UP   a few rows of it, from the mapped file: the system may drop the other pages
+    """
+
+    IN_PLACE = enum.auto()
+    LAID_OUT = enum.auto()
+    LOOKED_UP = enum.auto()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Op:
     """One operation.
@@ -112,6 +126,9 @@ class Op:
     vjp       the gradient in terms of ops, or NoGradient with the reason
     samples   (generator) -> 1 to 4 small examples, distinct sizes, rank up to 4; they also say
               which attributes there are, and those that all of them have are required
+    reads     how the compiled op reads a weight
+    is_stored whether the compiled op stores its result; the compiler computes another op's result
+              where it is read
     """
 
     name: str
@@ -121,6 +138,8 @@ class Op:
     lower: Callable[[Types, TensorType, Attrs], Lowering | Loop | Kernel]
     vjp: Vjp | NoGradient
     samples: Callable[[np.random.Generator], list[Sample]]
+    reads: Reads
+    is_stored: bool
 
     def __post_init__(self) -> None:
         if self.name in REGISTRY:
@@ -155,15 +174,15 @@ class Op:
 REGISTRY: dict[str, Op] = {}
 
 
-def wanted(condition: bool, message: str) -> None:
-    """Raise TypeRuleError with what the op wanted, unless the condition holds."""
+def require(condition: bool, expected: str) -> None:
+    """Raise TypeRuleError with what the op expects, unless the condition holds."""
     if not condition:
-        raise TypeRuleError(f"wanted {message}")
+        raise TypeRuleError(f"expected {expected}")
 
 
 def operands(types: Types, count: int) -> Types:
     """The types, of which there must be `count`; raises TypeRuleError."""
-    wanted(len(types) == count, f"{count} input{'' if count == 1 else 's'}, got {len(types)}")
+    require(len(types) == count, f"{count} input{'' if count == 1 else 's'}, got {len(types)}")
     return types
 
 

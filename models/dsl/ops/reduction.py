@@ -12,13 +12,14 @@ from models.dsl.ops.record import (
     Attrs,
     Lowering,
     Op,
+    Reads,
     Sample,
     Types,
     Vjp,
     combiner,
     integers,
     operands,
-    wanted,
+    require,
 )
 from models.dsl.ops.samples import distinct
 from models.dsl.ops.shape import broadcast
@@ -37,8 +38,8 @@ __all__ = [
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     (given,), axes = operands(types, 1), attrs["axes"]
-    wanted(given.dtype.is_float, "a float input")
-    wanted(
+    require(given.dtype.is_float, "a float input")
+    require(
         axes == tuple(sorted(set(axes))) and all(0 <= axis < given.rank for axis in axes),
         f"rising axes below {given.rank}",
     )
@@ -77,6 +78,8 @@ def _reduction(
         ),
         vjp=vjp,
         samples=samples,
+        reads=Reads.IN_PLACE,
+        is_stored=True,
     )
 
 

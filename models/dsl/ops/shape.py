@@ -11,11 +11,12 @@ from models.dsl.ops.record import (
     Attrs,
     Lowering,
     Op,
+    Reads,
     Sample,
     Types,
     integers,
     operands,
-    wanted,
+    require,
 )
 from models.dsl.ops.samples import normal
 
@@ -32,7 +33,7 @@ __all__ = ["broadcast", "concatenate", "pad", "reshape", "reverse", "slice_", "t
 def _infer_reshape(types: Types, attrs: Attrs) -> TensorType:
     (given,) = operands(types, 1)
     result = given.with_shape(*attrs["shape"])
-    wanted(result.size == given.size, f"a shape of {given.size} elements")
+    require(result.size == given.size, f"a shape of {given.size} elements")
     return result
 
 
@@ -48,6 +49,8 @@ reshape: Op = Op(
         Sample((normal(rng, 2, 3, 5),), {"shape": (5, 1, 3, 2)}),
         Sample((normal(rng, 1),), {"shape": ()}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 # --- transpose
@@ -55,7 +58,7 @@ reshape: Op = Op(
 
 def _infer_transpose(types: Types, attrs: Attrs) -> TensorType:
     (given,), order = operands(types, 1), attrs["order"]
-    wanted(sorted(order) == list(range(given.rank)), f"an order of {given.rank} axes")
+    require(sorted(order) == list(range(given.rank)), f"an order of {given.rank} axes")
     return given.with_shape(*(given.shape[axis] for axis in order))
 
 
@@ -75,6 +78,8 @@ transpose: Op = Op(
         # No involution: an order and its inverse differ.
         Sample((normal(rng, 2, 3, 4, 5),), {"order": (2, 0, 3, 1)}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 # --- reverse
@@ -82,7 +87,7 @@ transpose: Op = Op(
 
 def _infer_reverse(types: Types, attrs: Attrs) -> TensorType:
     (given,), axes = operands(types, 1), attrs["axes"]
-    wanted(
+    require(
         len(set(axes)) == len(axes) and all(0 <= axis < given.rank for axis in axes),
         f"different axes below {given.rank}",
     )
@@ -102,6 +107,8 @@ reverse: Op = Op(
         Sample((normal(rng, 4, 3),), {"axes": (0,)}),
         Sample((normal(rng, 2, 3, 4),), {"axes": (2, 1)}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 # --- broadcast
@@ -109,13 +116,13 @@ reverse: Op = Op(
 
 def _infer_broadcast(types: Types, attrs: Attrs) -> TensorType:
     (given,), shape, axes = operands(types, 1), attrs["shape"], attrs["axes"]
-    wanted(
+    require(
         len(axes) == given.rank
         and axes == tuple(sorted(set(axes)))
         and all(0 <= axis < len(shape) for axis in axes),
         f"{given.rank} rising axes below {len(shape)}",
     )
-    wanted(
+    require(
         all(extent in (1, shape[axis]) for extent, axis in zip(given.shape, axes, strict=True)),
         f"extents 1 or those of {shape} at the axes {axes}",
     )
@@ -156,6 +163,8 @@ broadcast: Op = Op(
         Sample((normal(rng, 2, 1),), {"shape": (2, 3, 5), "axes": (0, 1)}),
         Sample((normal(rng),), {"shape": (2, 2), "axes": ()}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 # --- slice and pad
@@ -163,7 +172,7 @@ broadcast: Op = Op(
 
 def _infer_slice(types: Types, attrs: Attrs) -> TensorType:
     (given,), bounds = operands(types, 1), attrs["bounds"]
-    wanted(
+    require(
         len(bounds) == given.rank
         and all(
             0 <= start < stop <= extent and step > 0
@@ -207,12 +216,14 @@ slice_: Op = Op(
         Sample((normal(rng, 5, 6),), {"bounds": ((1, 4, 1), (0, 6, 1))}),
         Sample((normal(rng, 2, 9, 3),), {"bounds": ((0, 2, 1), (1, 8, 3), (2, 3, 1))}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 
 def _infer_pad(types: Types, attrs: Attrs) -> TensorType:
     (given,), padding = operands(types, 1), attrs["padding"]
-    wanted(
+    require(
         len(padding) == given.rank and all(count >= 0 for axis in padding for count in axis),
         f"{given.rank} times (low, high, between), none negative",
     )
@@ -266,20 +277,22 @@ pad: Op = Op(
         Sample((normal(rng, 2, 3, 2),), {"padding": ((0, 0, 0), (1, 0, 2), (0, 3, 1))}),
         Sample((normal(rng, 3),), {"padding": ((2, 1, 0),), "value": -1.5}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
 )
 
 # --- concatenate
 
 
 def _infer_concatenate(types: Types, attrs: Attrs) -> TensorType:
-    wanted(bool(types), "an input")
+    require(bool(types), "an input")
     first, axis = types[0], attrs["axis"]
-    wanted(0 <= axis < first.rank, f"an axis below {first.rank}")
+    require(0 <= axis < first.rank, f"an axis below {first.rank}")
 
     def others(given: TensorType) -> tuple[object, ...]:
         return (given.dtype, given.rank, given.shape[:axis], given.shape[axis + 1 :])
 
-    wanted(
+    require(
         all(others(given) == others(first) for given in types),
         f"inputs that differ along axis {axis} only",
     )
@@ -312,4 +325,6 @@ concatenate: Op = Op(
         Sample((normal(rng, 2, 3), normal(rng, 2, 4)), {"axis": 1}),
         Sample((normal(rng, 1, 3, 2), normal(rng, 4, 3, 2), normal(rng, 2, 3, 2)), {"axis": 0}),
     ],
+    reads=Reads.IN_PLACE,
+    is_stored=True,
 )
