@@ -56,7 +56,7 @@ class ModelConfig:
         for field in dataclasses.fields(self):
             require(getattr(self, field.name), _FIELD_KINDS[str(field.type)], field.name)
         if self.layers > MOST_LAYERS:
-            raise ConfigError(f"{self.layers} layers, wanted {MOST_LAYERS} at most")
+            raise ConfigError(f"{self.layers} layers, expected {MOST_LAYERS} at most")
         if self.heads % self.kv_heads:
             raise ConfigError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads")
         if self.head_dim % 2:
@@ -79,7 +79,7 @@ def require(value: Any, kind: type, key: str) -> None:
     else:
         fits, wanted = isinstance(value, kind), f"a value of type {kind.__name__}"
     if not fits:
-        raise ConfigError(f"{key}: wanted {wanted}, got {value!r:.80}")
+        raise ConfigError(f"{key}: expected {wanted}, got {value!r:.80}")
 
 
 def require_kinds(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
@@ -122,7 +122,7 @@ def gguf_keys(
     """
     found = metadata.get("general.architecture")
     if found != architecture:
-        raise ConfigError(f"general.architecture: wanted {architecture}, got {found!r}")
+        raise ConfigError(f"general.architecture: expected {architecture}, got {found!r}")
     prefix = f"{architecture}."
     own = {
         key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)

@@ -117,7 +117,7 @@ def from_hugging_face(data: Mapping[str, Any]) -> Config:
     """Read a config.json; raises ConfigError, naming the key that is unknown or unsupported."""
     if data.get("model_type") not in ("gemma3_text", "gemma3"):
         raise ConfigError(
-            f"model_type: wanted gemma3_text or gemma3, got {data.get('model_type')!r}"
+            f"model_type: expected gemma3_text or gemma3, got {data.get('model_type')!r}"
         )
     if "text_config" in data:
         refuse_unknown(data, _HUGGING_FACE_OUTER, "config.json")

@@ -56,10 +56,10 @@ class GruConfig:
         """Raises ConfigError, naming the key."""
         for key in ("inputs", "hidden", "layers", "steps", "batch"):
             if getattr(self, key) < 1:
-                raise ConfigError(f"{key}: wanted at least 1, got {getattr(self, key)}")
+                raise ConfigError(f"{key}: expected at least 1, got {getattr(self, key)}")
         chosen = _choose(self, self.form)
         if chosen.name != self.form:
-            raise ConfigError(f"form: wanted {chosen.name}, got {chosen.fallback}")
+            raise ConfigError(f"form: expected {chosen.name}, got {chosen.fallback}")
 
     @property
     def directions(self) -> int:
@@ -82,7 +82,9 @@ def config_from_shapes(
     """
     for name in ("weight_ih_l0", "weight_hh_l0"):
         if len(shapes.get(name, ())) != 2:
-            raise ConfigError(f"{name}: wanted a matrix, got {shapes.get(name, 'no such tensor')}")
+            raise ConfigError(
+                f"{name}: expected a matrix, got {shapes.get(name, 'no such tensor')}"
+            )
     layers = 1
     while f"weight_ih_l{layers}" in shapes:
         layers += 1
@@ -103,7 +105,7 @@ def config_from_shapes(
     for name in sorted({*shapes, *wanted}):
         if shapes.get(name) != wanted.get(name):
             raise ConfigError(
-                f"{name}: wanted {wanted.get(name, 'no such tensor')}, "
+                f"{name}: expected {wanted.get(name, 'no such tensor')}, "
                 f"got {shapes.get(name, 'no such tensor')}"
             )
     return config

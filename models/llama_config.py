@@ -79,7 +79,7 @@ _HUGGING_FACE_IGNORED = frozenset(
 def from_hugging_face(data: Mapping[str, Any]) -> Config:
     """Read a config.json; raises ConfigError, naming the key that is unknown or unsupported."""
     if data.get("model_type") != "llama":
-        raise ConfigError(f"model_type: wanted llama, got {data.get('model_type')!r}")
+        raise ConfigError(f"model_type: expected llama, got {data.get('model_type')!r}")
     known = {*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_FIXED, *_HUGGING_FACE_IGNORED}
     refuse_unknown(data, known | {"rope_parameters"}, "config.json")
     refuse_other_values(data, _HUGGING_FACE_FIXED)

@@ -50,18 +50,18 @@ class ProgramOptions:
             ("decode_batches", self.decode_batches),
         ):
             if not sizes or sizes != tuple(sorted(set(sizes))) or sizes[0] < 1:
-                raise DslError(f"{what}: wanted rising sizes from 1, got {sizes}")
+                raise DslError(f"{what}: expected rising sizes from 1, got {sizes}")
         if self.decode_batches[0] != 1:
-            raise DslError(f"decode_batches: wanted 1 among them, got {self.decode_batches}")
+            raise DslError(f"decode_batches: expected 1 among them, got {self.decode_batches}")
         sizes = self.verify_tokens
         most = min(DECODE_ROWS, self.chunk)  # so many rows round alike; so many a ring has room for
         if sizes != tuple(sorted(set(sizes))) or any(not 2 <= size <= most for size in sizes):
-            raise DslError(f"verify_tokens: wanted rising sizes from 2 to {most}, got {sizes}")
+            raise DslError(f"verify_tokens: expected rising sizes from 2 to {most}, got {sizes}")
         if self.context < 1:
-            raise DslError(f"context: wanted at least 1 token, got {self.context}")
+            raise DslError(f"context: expected at least 1 token, got {self.context}")
         if self.precision not in STORAGE:
             now = ", which is int8-g32 now" if self.precision == "int8" else ""
-            raise DslError(f"precision: wanted {', '.join(STORAGE)}, got {self.precision!r}{now}")
+            raise DslError(f"precision: expected {', '.join(STORAGE)}, got {self.precision!r}{now}")
 
     @property
     def kernels(self) -> bool:
@@ -141,12 +141,12 @@ class ArraysProgram:
         """Raises DslError where a result has no name, or two things have one."""
         names = [graph.name for graph in self.graphs]
         if sorted(names) != sorted(self.outputs) or len(set(names)) != len(names):
-            raise DslError(f"functions: wanted results of {names}, got {list(self.outputs)}")
+            raise DslError(f"functions: expected results of {names}, got {list(self.outputs)}")
         for graph in self.graphs:
             results = self.outputs[graph.name]
             if len(set(results)) != len(graph.outputs):
                 raise DslError(
-                    f"{graph.name}: wanted {len(graph.outputs)} names of results, got {results}"
+                    f"{graph.name}: expected {len(graph.outputs)} names of results, got {results}"
                 )
 
 

@@ -23,7 +23,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Arr
     array is not of its tensor's type, whoever made it: the caller, the weights or an op.
     """
     if len(inputs) != len(graph.inputs):
-        raise DslError(f"{graph.name}: wanted {len(graph.inputs)} inputs, got {len(inputs)}")
+        raise DslError(f"{graph.name}: expected {len(graph.inputs)} inputs, got {len(inputs)}")
     values: dict[int, Array] = {}
     for tensor, array in zip(graph.inputs, inputs, strict=True):
         values[id(tensor)] = _checked(array, tensor, graph.name)
@@ -52,5 +52,5 @@ def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Arr
 def _checked(array: Array, tensor: Tensor, where: str) -> Array:
     found = TensorType(array.shape, DType.of(array.dtype))
     if found != tensor.type:
-        raise DslError(f"{where}: wanted {tensor.type}, got {found}")
+        raise DslError(f"{where}: expected {tensor.type}, got {found}")
     return array

@@ -43,7 +43,7 @@ def value_and_grad(
     """
     value = function(*arguments)
     if value.shape or not value.dtype.is_float:
-        raise DslError(f"value_and_grad: wanted a float scalar of the function, got {value.type}")
+        raise DslError(f"value_and_grad: expected a float scalar of the function, got {value.type}")
     nodes = tuple(tensor for tensor in in_order((value,)) if isinstance(tensor.origin, Apply))
     wanted = arguments if by is None else by
     return value, _pulled_back(nodes, (value,), (full_like(value, 1.0),), wanted)

@@ -66,7 +66,7 @@ def matrix_shape(weight: tuple[int, ...], *, halved: bool = False) -> tuple[int,
     inner = (QUADS // 2 if halved else QUADS, _LANES)
     if len(weight) != 4 or weight[2:] != inner:
         raise TypeRuleError(
-            f"wanted (N / {ROWS}, K / {GROUP}, {inner[0]}, {inner[1]}), got {weight}"
+            f"expected (N / {ROWS}, K / {GROUP}, {inner[0]}, {inner[1]}), got {weight}"
         )
     return weight[0] * ROWS, weight[1] * GROUP
 

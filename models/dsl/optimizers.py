@@ -105,5 +105,5 @@ def _share(beta: float, steps: Tensor, like: Tensor) -> Tensor:
     """1 - beta^steps, of another tensor's type: what a mean that began at zero has of its data."""
     # expm1, since beta^steps is near 1 at first.
     exponent = ops.convert(steps, dtype=like.dtype) * math.log(beta)
-    share = ops.negate(ops.exponential_minus_one(exponent))
+    share = -ops.exponential_minus_one(exponent)
     return ops.broadcast(share, shape=like.shape, axes=())

@@ -12,7 +12,7 @@ import numpy as np
 
 
 class DslError(Exception):
-    """A program in the DSL is wrong. The message names the op, what it wanted and what it got.
+    """A program in the DSL is wrong. The message names the op, what it expected and what it got.
 
     DslError
      +- TypeRuleError    an op refuses its inputs' shapes or dtypes, or its attributes
@@ -76,7 +76,7 @@ class DType(enum.Enum):
             if known.label == label:
                 return known
         wanted = ", ".join(known.label for known in DType)
-        raise TypeRuleError(f"unknown dtype {label!r}, wanted one of {wanted}")
+        raise TypeRuleError(f"unknown dtype {label!r}, expected one of {wanted}")
 
 
 FLOATS = frozenset(dtype for dtype in DType if dtype.is_float)

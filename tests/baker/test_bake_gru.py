@@ -245,7 +245,7 @@ def without(name: str) -> dict[str, Array]:
 @pytest.mark.parametrize(
     ("tensors", "error", "message"),
     [
-        (without("weight_hh_l0"), ConfigError, "weight_hh_l0: wanted a matrix"),
+        (without("weight_hh_l0"), ConfigError, "weight_hh_l0: expected a matrix"),
         (without("bias_hh_l1"), ConfigError, r"bias_hh_l1: wanted \(12,\), got no such tensor"),
         (
             weights() | {"weight_hh_l1": np.zeros((12, 5), np.float32)},
@@ -255,7 +255,7 @@ def without(name: str) -> dict[str, Array]:
         (
             weights() | {"lin.weight": np.zeros((2, 4), np.float32)},
             ConfigError,
-            "lin.weight: wanted no such tensor",
+            "lin.weight: expected no such tensor",
         ),
         (
             weights() | {"bias_hh_l0": np.zeros(12, np.float64)},

@@ -158,7 +158,7 @@ DIFFERENTIABLE: dict[str, Case] = {
 }  # fmt: skip
 
 NOT_DIFFERENTIABLE: dict[str, tuple[Case, str]] = {
-    "sign": ((ops.sign, X), "sign has no gradient: a step"),
+    "sign": ((ops.sign, X), "sign has no gradient: its derivative"),
     "ge": ((lambda x: ops.compare(x, x, direction="GE"), X), "compare has no gradient: its result"),
     "lt": ((lambda x: ops.compare(x, x, direction="LT"), X), "compare has no gradient: its result"),
     "convert": ((lambda x: ops.convert(x, dtype=DType.BF16), X), "convert has no gradient: it"),
@@ -244,7 +244,7 @@ def test_consumers_and_returns_get_the_right_part(compiled: Compiled) -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: f.softmax(x, axis=2), "wanted an axis from -2 to 1, got 2"),
+        (lambda x: f.softmax(x, axis=2), "expected an axis from -2 to 1, got 2"),
         (lambda x: f.split(x, [1, 2], axis=1), r"sizes \[1, 2\] do not add up to axis 1"),
         (lambda x: f.squeeze(x, axis=0), "axis 0 of .* is not 1"),
         (lambda x: f.unsqueeze(x, axis=3), "no place for an axis 3"),

@@ -318,7 +318,7 @@ def test_a_verify_is_as_many_decodes_whatever_was_guessed_before(
 def test_sizes_of_a_verify_that_cannot_be(sizes: tuple[int, ...]) -> None:
     """No more than the ring has room for, nor than round alike."""
     chunk = 3 if max(sizes) == 4 else 16
-    with pytest.raises(DslError, match="verify_tokens: wanted rising sizes from 2 to"):
+    with pytest.raises(DslError, match="verify_tokens: expected rising sizes from 2 to"):
         replace(OPTIONS, prefill_tokens=(chunk,), verify_tokens=sizes)
 
 

@@ -151,7 +151,7 @@ def test_another_pattern_of_layers() -> None:
     ("changes", "message"),
     [
         ({"new_feature": 1}, "config.json: unknown key new_feature: it may change"),
-        ({"model_type": "gemma2"}, "model_type: wanted gemma3_text or gemma3, got 'gemma2'"),
+        ({"model_type": "gemma2"}, "model_type: expected gemma3_text or gemma3, got 'gemma2'"),
         ({"attention_bias": True}, "attention_bias = True, supported is False"),
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0, supported is None"),
         ({"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0"),
@@ -197,7 +197,7 @@ def test_unknown_keys_are_refused_on_both_levels_of_a_larger_model() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"general.architecture": "llama"}, "wanted gemma3, got 'llama'"),
+        ({"general.architecture": "llama"}, "expected gemma3, got 'llama'"),
         ({"gemma3.expert_count": 8}, r"gemma3.\*: unknown key expert_count"),
         ({"gemma3.attention.value_length": 128}, "value_length differs from key_length"),
         ({"gemma3.rope.scaling.type": "yarn"}, "scaling.type: 'yarn', supported is linear"),

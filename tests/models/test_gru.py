@@ -196,7 +196,7 @@ def test_gates_that_take_too_much_memory_are_not_fused(monkeypatch: pytest.Monke
 
 
 def test_a_form_that_there_is_not() -> None:
-    with pytest.raises(TypeRuleError, match="form: wanted unrolled, loop, fused, got 'quick'"):
+    with pytest.raises(TypeRuleError, match="form: expected unrolled, loop, fused, got 'quick'"):
         CASE.graph(F32, "quick")
 
 

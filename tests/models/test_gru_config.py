@@ -53,13 +53,13 @@ def test_a_state_dict_tells_the_configuration(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weight_hh_l0": None}, "weight_hh_l0: wanted a matrix, got no such tensor"),
-        ({"weight_hh_l0": (12,)}, "weight_hh_l0: wanted a matrix"),
-        ({"weight_ih_l0": (16, 3)}, r"weight_ih_l0: wanted \(12, 3\), got \(16, 3\)"),
-        ({"bias_hh_l1": None}, r"bias_hh_l1: wanted \(12,\), got no such tensor"),
-        ({"weight_ih_l1": None}, "bias_hh_l1: wanted no such tensor"),
-        ({"weight_hr_l0": (2, 4)}, "weight_hr_l0: wanted no such tensor"),
-        ({"weight_ih_l0_reverse": (12, 3)}, "bias_hh_l0_reverse: wanted"),
+        ({"weight_hh_l0": None}, "weight_hh_l0: expected a matrix, got no such tensor"),
+        ({"weight_hh_l0": (12,)}, "weight_hh_l0: expected a matrix"),
+        ({"weight_ih_l0": (16, 3)}, r"weight_ih_l0: expected \(12, 3\), got \(16, 3\)"),
+        ({"bias_hh_l1": None}, r"bias_hh_l1: expected \(12,\), got no such tensor"),
+        ({"weight_ih_l1": None}, "bias_hh_l1: expected no such tensor"),
+        ({"weight_hr_l0": (2, 4)}, "weight_hr_l0: expected no such tensor"),
+        ({"weight_ih_l0_reverse": (12, 3)}, "bias_hh_l0_reverse: expected"),
     ],
 )
 def test_tensors_that_are_no_gru(changes: dict[str, tuple[int, ...] | None], message: str) -> None:
@@ -72,7 +72,7 @@ def test_tensors_that_are_no_gru(changes: dict[str, tuple[int, ...] | None], mes
 @pytest.mark.parametrize("key", ["inputs", "hidden", "layers", "steps", "batch", "form"])
 def test_values_that_no_gru_has(key: str) -> None:
     wrong: dict[str, Any] = {key: "fast" if key == "form" else 0}
-    with pytest.raises(ConfigError, match=f"{key}: wanted"):
+    with pytest.raises(ConfigError, match=f"{key}: expected"):
         dataclasses.replace(CONFIG, **wrong)
 
 
@@ -85,7 +85,7 @@ def test_a_form_that_does_not_take_the_configuration_is_replaced_and_says_why() 
     config = config_from_shapes(SHAPES, steps=1_000_000, batch=2, form="fused")
     assert config.form == "loop"
     assert config.fallback == "fused: 96000000 bytes of gates, at most 67108864 are kept"
-    with pytest.raises(ConfigError, match="form: wanted unrolled, got fused: one step"):
+    with pytest.raises(ConfigError, match="form: expected unrolled, got fused: one step"):
         dataclasses.replace(CONFIG, steps=1, form="fused")
 
 

@@ -83,7 +83,7 @@ def test_linear_scaling() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "mistral"}, "model_type: wanted llama, got 'mistral'"),
+        ({"model_type": "mistral"}, "model_type: expected llama, got 'mistral'"),
         ({"sliding_window": 4096}, "unknown key sliding_window"),
         ({"attention_bias": True}, "attention_bias = True, supported is False"),
         ({"mlp_bias": True}, "mlp_bias = True, supported is False"),
@@ -105,7 +105,7 @@ def test_a_config_is_refused(changes: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"general.architecture": "gemma3"}, "wanted llama, got 'gemma3'"),
+        ({"general.architecture": "gemma3"}, "expected llama, got 'gemma3'"),
         ({"llama.expert_count": 8}, r"llama.\*: unknown key expert_count"),
         ({"llama.rope.dimension_count": 32}, "rope.dimension_count is 32, .* key_length, 64"),
         ({"llama.attention.value_length": 32}, "value_length is 32, .* key_length, 64"),

@@ -116,7 +116,7 @@ def test_a_broken_op_is_seen(
 def test_the_interpreter_sees_a_wrong_type_too() -> None:
     with (
         broken(add, evaluate=wider) as op,
-        pytest.raises(DslError, match=r"broken_add: wanted f32\[2\], got f64\[2\]"),
+        pytest.raises(DslError, match=r"broken_add: expected f32\[2\], got f64\[2\]"),
     ):
         run(op, np.zeros(2, np.float32), np.zeros(2, np.float32))
 

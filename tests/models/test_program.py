@@ -33,11 +33,11 @@ def test_every_result_has_a_name() -> None:
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        ({}, "functions: wanted results of"),
-        ({"run": ("y", "x"), "step": ("y",)}, "functions: wanted results of"),
-        ({"run": ("y",)}, "run: wanted 2 names of results"),
-        ({"run": ("y", "y")}, "run: wanted 2 names of results"),
-        ({"run": ("y", "x", "z")}, "run: wanted 2 names of results"),
+        ({}, "functions: expected results of"),
+        ({"run": ("y", "x"), "step": ("y",)}, "functions: expected results of"),
+        ({"run": ("y",)}, "run: expected 2 names of results"),
+        ({"run": ("y", "y")}, "run: expected 2 names of results"),
+        ({"run": ("y", "x", "z")}, "run: expected 2 names of results"),
     ],
 )
 def test_names_that_do_not_fit(outputs: dict[str, tuple[str, ...]], message: str) -> None:

@@ -108,13 +108,13 @@ def test_a_body_reads_nothing_but_its_arguments() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"sequences": 3}, "wanted an initial state and 3 sequences"),
-        ({"steps": 0}, "wanted at least one step"),
-        ({"keep": "first"}, "wanted keep to be all or last"),
-        ({"steps": 5}, "wanted sequences of 5 steps"),
+        ({"sequences": 3}, "expected an initial state and 3 sequences"),
+        ({"steps": 0}, "expected at least one step"),
+        ({"keep": "first"}, "expected keep to be all or last"),
+        ({"steps": 5}, "expected sequences of 5 steps"),
         (
             {"body": lambda _, row, __: row * 2.0},
-            r"wanted a body that gives .*f32\[3\], not f32\[2\]",
+            r"expected a body that gives .*f32\[3\], not f32\[2\]",
         ),
     ],
 )

@@ -234,5 +234,5 @@ def test_a_missing_operand_raises() -> None:
         module_text("m", [replace(graph, parameters={})], "model")
     with pytest.raises(DslError, match=r"add in g: <input y: f32\[2\]> is missing"):
         module_text("m", [replace(graph, inputs=graph.inputs[:1])], "model")
-    with pytest.raises(TypeRuleError, match="add: wanted a tensor as input 1, got None"):
+    with pytest.raises(TypeRuleError, match="add: expected a tensor as input 1, got None"):
         trace("g", lambda x: (ops.add(x, None),), {"x": inputs["x"]})  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ def test_gradients_of_a_modules_parameters() -> None:
 
 def test_only_a_float_scalar_has_a_gradient() -> None:
     x = Tensor(TensorType((2,), DType.F32), Input("x"))
-    with pytest.raises(DslError, match=r"wanted a float scalar of the function, got f32\[2\]"):
+    with pytest.raises(DslError, match=r"expected a float scalar of the function, got f32\[2\]"):
         value_and_grad(lambda x: x, x)
     with pytest.raises(DslError, match=r"got i32\[\]"):
         value_and_grad(lambda x: ops.convert(scalar(x), dtype=DType.I32), x)

@@ -106,7 +106,7 @@ def silu(x: Tensor) -> Tensor:
     """x / (1 + exp(-x)) (Elfwing et al., 2017)."""
     # exp(80) is finite (in f16 exp(11) is), and below -80 the result is as good as zero.
     bounded = ops.maximum(x, ops.full_like(x, -11.0 if x.dtype is DType.F16 else -80.0))
-    return x / (ops.exponential(ops.negate(bounded)) + 1.0)
+    return x / (ops.exponential(-bounded) + 1.0)
 
 
 def sigmoid(x: Tensor) -> Tensor:

@@ -101,7 +101,7 @@ def choose_gru_form(asked: str, steps: int, state: TensorType) -> GruForm:
     Raises TypeRuleError for a form that there is not.
     """
     if asked not in GRU_FORMS:
-        raise TypeRuleError(f"form: wanted {', '.join(GRU_FORMS)}, got {asked!r}")
+        raise TypeRuleError(f"form: expected {', '.join(GRU_FORMS)}, got {asked!r}")
     if asked != "fused":
         return GruForm(asked, None)
     if steps == 1:

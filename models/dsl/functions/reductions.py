@@ -37,9 +37,9 @@ def argmax(x: Tensor, *, axis: int) -> Tensor:
     largest = along_axes(ops.reduce_max(x, axes=(axis,)), x, (axis,))
     index = ops.iota(shape=x.shape, axis=axis, dtype=DType.F32)
     candidates = ops.select(
-        ops.compare(x, largest, direction="EQ"), ops.negate(index), ops.full_like(index, -math.inf)
+        ops.compare(x, largest, direction="EQ"), -index, ops.full_like(index, -math.inf)
     )
-    return ops.convert(ops.negate(ops.reduce_max(candidates, axes=(axis,))), dtype=DType.I32)
+    return ops.convert(-ops.reduce_max(candidates, axes=(axis,)), dtype=DType.I32)
 
 
 def _folded(x: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ def axis_of(x: Tensor, axis: int) -> int:
     """The axis, from 0 on. Raises TypeRuleError when the tensor has no such axis."""
     rank = x.type.rank
     if not -rank <= axis < rank:
-        raise TypeRuleError(f"{x}: wanted an axis from {-rank} to {rank - 1}, got {axis}")
+        raise TypeRuleError(f"{x}: expected an axis from {-rank} to {rank - 1}, got {axis}")
     return axis % rank
 
 

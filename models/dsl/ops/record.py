@@ -150,7 +150,7 @@ class Op:
         """Apply the op to void tensors; raises TypeRuleError, naming the op and its inputs."""
         for i, tensor in enumerate(inputs):
             if not isinstance(tensor, Tensor):
-                raise TypeRuleError(f"{self.name}: wanted a tensor as input {i}, got {tensor!r}")
+                raise TypeRuleError(f"{self.name}: expected a tensor as input {i}, got {tensor!r}")
         for name in attrs.keys() - self._attributes.keys():
             raise TypeRuleError(f"{self.name}: there is no attribute {name!r}")
         for name, required in self._attributes.items():
