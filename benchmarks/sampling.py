@@ -13,6 +13,7 @@ import argparse
 import json
 import statistics
 import time
+from array import array
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,13 +74,15 @@ def model_like(seed: int) -> NDArray[np.float32]:
 
 def microseconds(options: SamplingOptions, constraint: Constraint | None, rounds: int) -> float:
     """The median over tokens of one answer."""
-    sampler = Sampler(options, seed=1, prompt=PROMPT, ends=(1, 106), constraint=constraint)
+    tokens = array("q", PROMPT)
+    sampler = Sampler(options, seed=1, tokens=tokens, ends=(1, 106), constraint=constraint)
     many = [model_like(seed) for seed in range(4)]
     times = []
     for number in range(rounds):
         began = time.perf_counter()
         sample = sampler.sample(many[number % len(many)])
         times.append(time.perf_counter() - began)
+        tokens.append(sample.token)
         if sample.last or (constraint is not None and sample.token in (1, 106)):
             break
     return 1e6 * statistics.median(times)

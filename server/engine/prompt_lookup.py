@@ -1,9 +1,9 @@
-"""What a text that repeats itself says next, and whether it pays to have the model check it.
+"""Prompt lookup: draft the next tokens from a text that repeats itself (Saxena, 2023).
 
-Prompt lookup (Saxena, 2023): where the latest tokens have stood before, what followed them there is
-a guess of what follows now. The model checks several guesses in one call, which takes less time
-than a call for each. It knows tokens and seconds. It knows no model and no sampler, and nothing
-here changes an answer: a guess is kept only if the sampler takes the same token.
+Where the latest tokens occurred before, the tokens that followed them there are a draft of what
+follows now. The model verifies several drafted tokens in one call, which takes less time than one
+call per token. It knows tokens and seconds. It knows no model and no sampler, and nothing here
+changes an answer: a drafted token is accepted only if the sampler chooses the same one.
 """
 
 from __future__ import annotations
@@ -13,122 +13,129 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
-# Tokens that must agree before what followed them is a guess.
-_AGREE = 2
-# The chance that a guess is right, by the bits of how many tokens before it have agreed (2 to 3, 4
-# to 7, and so on), before this text has shown how it is; it counts as so many guesses.
-_CHANCES = {2: 0.35, 3: 0.65, 4: 0.85, 5: 0.93}
-_WEIGHT = 2.0
-# What an earlier guess still counts after each one, so that some twenty of them matter.
-_FADING = 0.95
-# Less than this is not worth the risk.
-_LEAST_GAIN = 1.05
-# Calls that tell how long the next one takes.
-_REMEMBERED = 9
-# A call takes no longer than this share of a call for each token: a measure of a bad moment, which
-# would keep it from being measured again, is not believed.
-_DEAREST = 0.8
+# How many tokens must match before those that followed them are a draft.
+_MIN_MATCH = 2
+# Probability that a drafted token is accepted, by the bit length of how many tokens before it match
+# (2 to 3, 4 to 7, and so on). A prior: it counts as much as _PRIOR_WEIGHT drafted tokens do.
+_PRIOR_ACCEPTANCE = {2: 0.35, 3: 0.65, 4: 0.85, 5: 0.93}
+_PRIOR_WEIGHT = 2.0
+# Weight of older observations after each new one: about twenty matter.
+_DECAY = 0.95
+# A draft must promise at least this many tokens in the time of one call for one token.
+_MIN_GAIN = 1.05
+# How many of the latest calls predict how long the next one takes.
+_RECENT_CALLS = 9
+# Upper bound of a call's cost, as a fraction of one call per token. A single slow measurement above
+# it would prevent all later ones.
+_MAX_COST = 0.8
 
 
-class Lookup:
-    """The tokens of one sequence, and guesses of the next ones.
+class PromptLookup:
+    """Drafts the next tokens of one sequence, whose `tokens` it reads and never changes.
 
-    The guess follows the latest place where the two latest tokens have stood, and stays with that
-    place for as long as it is right. Each guess counts, checked or not: so a text in which guesses
-    become right is noticed without a call of the model.
+    The draft follows the latest place where the two latest tokens occurred, and stays with that
+    place for as long as it predicts the tokens that come. Every prediction counts, verified or not,
+    so a text that begins to repeat itself is noticed without a call of the model.
     """
 
-    def __init__(self, tokens: Iterable[int]) -> None:
-        self._tokens: list[int] = []
-        self._behind: dict[tuple[int, ...], int] = {}  # by tokens that agree, the place after them
-        self._place: int | None = None  # of the token that is the next guess
-        self._agreed = _AGREE  # how many tokens before that place are as the latest ones
-        for token in tokens:
-            self._follow(token)
-        self._right = dict.fromkeys(_CHANCES, 0.0)
-        self._tried = dict.fromkeys(_CHANCES, 0.0)
+    def __init__(self, tokens: Sequence[int]) -> None:
+        """Index the prompt, which is all of `tokens` now; tokens that come later are the answer."""
+        self._tokens = tokens
+        self._indexed = 0  # how many of the tokens have been seen
+        self._places: dict[tuple[int, ...], int] = {}  # by matching tokens, the place after them
+        self._place: int | None = None  # where the drafted tokens begin
+        self._matched = _MIN_MATCH  # how many tokens before that place equal the latest ones
+        self._accepted = dict.fromkeys(_PRIOR_ACCEPTANCE, 0.0)
+        self._predicted = dict.fromkeys(_PRIOR_ACCEPTANCE, 0.0)
+        while self._indexed < len(tokens):
+            self._index_next()
 
-    def append(self, token: int) -> None:
-        """The sequence goes on with this token."""
-        if self._place is not None:
-            level = _level(self._agreed)
-            self._tried[level] = self._tried[level] * _FADING + 1
-            self._right[level] = self._right[level] * _FADING + (self._guessed(token))
-        self._follow(token)
-
-    def guess(self, most: int) -> tuple[int, ...]:
-        """The next tokens, at most so many; none if the latest ones have not stood before."""
+    def draft(self, max_tokens: int) -> tuple[int, ...]:
+        """The next tokens, at most `max_tokens`; none if the latest ones did not occur before."""
+        self._catch_up()
         if self._place is None:
             return ()
-        found: list[int] = []
-        for place in range(self._place, self._place + most):
-            behind = place - len(self._tokens)  # a repetition may reach into itself
-            found.append(self._tokens[place] if behind < 0 else found[behind])
-        return tuple(found)
+        drafted: list[int] = []
+        for place in range(self._place, self._place + max_tokens):
+            beyond = place - len(self._tokens)  # a repetition may continue into the draft itself
+            drafted.append(self._tokens[place] if beyond < 0 else drafted[beyond])
+        return tuple(drafted)
 
-    def expected(self, guesses: int) -> float:
-        """How many of so many guesses will be right, those after a wrong one not counted."""
-        total, all_right = 0.0, 1.0
-        for ahead in range(guesses):
-            level = _level(self._agreed + ahead)
-            before = _CHANCES[level] * _WEIGHT
-            all_right *= (self._right[level] + before) / (self._tried[level] + _WEIGHT)
-            total += all_right
+    def expected(self, drafted: int) -> float:
+        """How many of `drafted` tokens will be accepted; those after a rejected one are not."""
+        self._catch_up()
+        total, all_accepted = 0.0, 1.0
+        for ahead in range(drafted):
+            level = _level(self._matched + ahead)
+            prior = _PRIOR_ACCEPTANCE[level] * _PRIOR_WEIGHT
+            all_accepted *= (self._accepted[level] + prior) / (
+                self._predicted[level] + _PRIOR_WEIGHT
+            )
+            total += all_accepted
         return total
 
-    def _guessed(self, token: int) -> bool:
-        return self._place is not None and self._tokens[self._place] == token
+    def _catch_up(self) -> None:
+        """Index the tokens that have come, and count which of them were predicted."""
+        while self._indexed < len(self._tokens):
+            if self._place is not None:
+                level = _level(self._matched)
+                self._predicted[level] = self._predicted[level] * _DECAY + 1
+                self._accepted[level] = self._accepted[level] * _DECAY + self._next_is_predicted()
+            self._index_next()
 
-    def _follow(self, token: int) -> None:
-        """Take a token, and find the place of the next guess."""
-        right = self._guessed(token)
-        self._tokens.append(token)
-        latest = tuple(self._tokens[-_AGREE:])
-        if right and self._place is not None:
+    def _next_is_predicted(self) -> bool:
+        return self._place is not None and self._tokens[self._place] == self._tokens[self._indexed]
+
+    def _index_next(self) -> None:
+        """Index one more token, and find the place that predicts the one after it."""
+        predicted = self._next_is_predicted()
+        self._indexed += 1
+        latest = tuple(self._tokens[max(0, self._indexed - _MIN_MATCH) : self._indexed])
+        if predicted and self._place is not None:
             self._place += 1
-            self._agreed += 1
+            self._matched += 1
         else:
-            self._place = self._behind.get(latest)
-            self._agreed = _AGREE
-        if len(latest) == _AGREE:
-            self._behind[latest] = len(self._tokens)
+            self._place = self._places.get(latest)
+            self._matched = _MIN_MATCH
+        if len(latest) == _MIN_MATCH:
+            self._places[latest] = self._indexed
 
 
 class Costs:
-    """How long it takes to read one token, or several in one call of one of the sizes.
+    """How long a call for one token takes, and a call that verifies, by its size in tokens.
 
-    The latest calls tell. What has not been tried yet is taken to cost nothing more.
+    The median of the latest calls. A size that was not measured is assumed to cost nothing extra.
     """
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes
-        self._seconds = {size: deque[float](maxlen=_REMEMBERED) for size in (1, *sizes)}
+        self._seconds = {size: deque[float](maxlen=_RECENT_CALLS) for size in (1, *sizes)}
 
     def add(self, tokens: int, seconds: float) -> None:
-        """So many tokens have been read, by the smallest size in which they fit."""
+        """A call for `tokens` tokens took `seconds`; it counts for the smallest size that fits."""
         self._seconds[min(size for size in self._seconds if size >= tokens)].append(seconds)
 
     def of(self, size: int) -> float:
-        """What a call costs, in calls for one token."""
+        """The cost of a call of this size, in calls for one token."""
         one, several = self._seconds[1], self._seconds[size]
         if not one or not several:
             return 1.0
-        return min(statistics.median(several) / statistics.median(one), _DEAREST * size)
+        return min(statistics.median(several) / statistics.median(one), _MAX_COST * size)
 
 
-def worth_checking(lookup: Lookup, costs: Costs, most: int) -> tuple[int, ...]:
-    """The guesses, at most so many, with which tokens are likely to come fastest; perhaps none."""
+def best_draft(lookup: PromptLookup, costs: Costs, max_tokens: int) -> tuple[int, ...]:
+    """The draft that yields most tokens per second, at most `max_tokens`; empty if none does."""
     best: tuple[int, ...] = ()
-    gain = _LEAST_GAIN
+    best_gain = _MIN_GAIN
     for size in costs.sizes:
-        guesses = lookup.guess(min(size - 1, most))
-        found = (1 + lookup.expected(len(guesses))) / costs.of(size)
-        if guesses and found > gain:
-            best, gain = guesses, found
+        draft = lookup.draft(min(size - 1, max_tokens))
+        gain = (1 + lookup.expected(len(draft))) / costs.of(size)
+        if draft and gain > best_gain:
+            best, best_gain = draft, gain
     return best
 
 
-def _level(agreed: int) -> int:
-    return min(agreed.bit_length(), max(_CHANCES))
+def _level(matched: int) -> int:
+    return min(matched.bit_length(), max(_PRIOR_ACCEPTANCE))

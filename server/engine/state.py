@@ -1,11 +1,17 @@
-"""What the engine is doing, as a snapshot for whoever watches: slots, queue and prefix cache.
+"""Snapshots of what the engine is doing: slots, queue and prefix cache.
 
-Plain numbers, made by the engine's thread and read by any other. It knows no metrics format.
+Plain numbers, written by the engine's thread and read by any other. It knows no metrics format.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from server.engine.sequence import Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,9 +19,9 @@ class SlotState:
     """One slot. When it is free, `request` is None and every number is 0.
 
     prompt_tokens     length of the prompt
-    cached_tokens     of the prompt, taken from the prefix cache
-    read_tokens       of prompt and answer, by now in the slot's KV cache
-    generated_tokens  of the answer, by now
+    cached_tokens     tokens of the prompt that came out of the prefix cache
+    read_tokens       tokens of prompt and answer that are in the slot's KV cache
+    generated_tokens  tokens of the answer so far
     """
 
     id: int
@@ -35,8 +41,8 @@ class SlotState:
 class CacheState:
     """The prefix cache in memory; with `limit_bytes` 0 there is none.
 
-    Since the start, in blocks: `hits` were restored (`disk_hits` of them from disk), `misses` had
-    to be computed, and `evicted` were given up for lack of room.
+    Blocks since the start: `hits` were restored (`disk_hits` of them from disk), `misses` were
+    computed, `evicted` were dropped to stay within the limit.
     """
 
     blocks: int = 0
@@ -50,7 +56,7 @@ class CacheState:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineState:
-    """The engine after its latest step: `queued` requests wait for a slot, of `queue_limit`."""
+    """The engine after its latest step; `queued` requests wait, at most `queue_limit` may."""
 
     slots: tuple[SlotState, ...]
     queued: int
@@ -60,8 +66,35 @@ class EngineState:
 
 @dataclass(frozen=True, kw_only=True)
 class CallsState:
-    """Calls of functions: whether one runs; `queued` others wait for it, of `queue_limit`."""
+    """Calls of array functions: whether one runs, and how many wait, at most `queue_limit`."""
 
     busy: bool
     queued: int
     queue_limit: int
+
+
+def slot_states(slots: int, running: Iterable[Sequence]) -> tuple[SlotState, ...]:
+    """The states of all slots, of which the running sequences have some."""
+    states = {
+        sequence.slot: SlotState(
+            id=sequence.slot,
+            request=sequence.id,
+            prompt_tokens=sequence.prompt_tokens,
+            cached_tokens=sequence.cached_tokens,
+            read_tokens=sequence.position,
+            generated_tokens=len(sequence.tokens) - sequence.prompt_tokens,
+        )
+        for sequence in running
+    }
+    return tuple(states.get(slot) or _free(slot) for slot in range(slots))
+
+
+def _free(slot: int) -> SlotState:
+    return SlotState(
+        id=slot,
+        request=None,
+        prompt_tokens=0,
+        cached_tokens=0,
+        read_tokens=0,
+        generated_tokens=0,
+    )

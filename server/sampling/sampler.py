@@ -9,7 +9,6 @@ Equal logits: the lower id is the better one.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,7 +19,8 @@ from server.sampling.candidates import Candidates, draw, total
 from server.sampling.chain import SAMPLERS, View
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from array import array
+    from collections.abc import Collection
 
     from numpy.typing import NDArray
 
@@ -127,7 +127,8 @@ class Sample:
 class Sampler:
     """Chooses the tokens of one answer.
 
-    `prompt` are the ids before it, `ends` those that end it.
+    `tokens` are those of the sequence, 64-bit: now the prompt, and after each call of `sample` the
+    caller appends the chosen token. `ends` are the ids that end the answer.
     """
 
     def __init__(
@@ -135,14 +136,14 @@ class Sampler:
         options: SamplingOptions,
         *,
         seed: int,
-        prompt: Sequence[int],
+        tokens: array[int],
         ends: Collection[int],
         constraint: Constraint | None = None,
     ) -> None:
         self._options = options
         self._random = random_state(seed)
-        self._tokens = array("q", prompt)
-        self._unended = len(prompt) + options.min_tokens  # until there are so many tokens
+        self._tokens = tokens
+        self._min_length = len(tokens) + options.min_tokens
         self._ends = ends
         self._constraint = constraint
         self._chain = tuple(SAMPLERS[name] for name in options.samplers)
@@ -162,7 +163,6 @@ class Sampler:
         # A single candidate takes no number from the generator.
         position = draw(candidates.weights(), self._random.random()) if candidates.size > 1 else 0
         token = candidates.id(position)
-        self._tokens.append(token)
         return Sample(token, self._logprobs(logits, candidates, position), self._accept(token))
 
     def _permitted(self, logits: NDArray[np.float32]) -> Candidates:
@@ -173,7 +173,7 @@ class Sampler:
             changed = logits.copy()
             for id_, bias in options.logit_bias:
                 changed[id_] += np.float32(bias)
-        if self._ends and (options.ignore_eos or len(self._tokens) < self._unended):
+        if self._ends and (options.ignore_eos or len(self._tokens) < self._min_length):
             changed = logits.copy() if changed is logits else changed
             changed[list(self._ends)] = -np.inf
         allowed = self._constraint.allowed() if self._constraint else None
@@ -185,7 +185,7 @@ class Sampler:
         return candidates if changed is logits else candidates.possible()
 
     def _chosen_from(self, candidates: Candidates) -> Candidates:
-        # The view of the tokens must be gone before one more is appended.
+        # The view must be gone before the next append: an array that is viewed cannot grow.
         tokens = np.frombuffer(self._tokens, np.int64)
         view = View(options=self._options, tokens=tokens, random=self._random)
         for sampler in self._chain:

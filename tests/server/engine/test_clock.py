@@ -24,7 +24,7 @@ def _jumping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_deadlines_timings_and_retries_do_not_see_it() -> None:
     service = fakes.fake_service(LIBRARY, delay=0.02, slots=1)
-    service._engine._queue_limit = 0
+    service._engine._admission.queue_limit = 0
     with fakes.running(service) as client, ThreadPoolExecutor(1) as pool:
         body = {"prompt": "the dog", "max_tokens": 60}
         began = time.monotonic()

@@ -13,7 +13,8 @@ import pytest
 
 from runtime.fake import FakeRuntime
 from runtime.interface import read_prompt
-from server.engine.engine import Engine, retry_after
+from server.engine.admission import retry_after
+from server.engine.engine import Engine
 from server.engine.generation import (
     Embedded,
     EmbedRequest,
@@ -426,11 +427,11 @@ def test_closing_cancels_what_is_left_and_ends_the_thread() -> None:
 def test_an_error_of_the_engine_itself_ends_every_request(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("our own bug")
 
     async def test(engine: Engine) -> None:
-        monkeypatch.setattr("server.engine.scheduler.Scheduler.commit", broken)
+        monkeypatch.setattr("server.engine.sequence.Sequence.append", broken)
         generations = [engine.submit(request_of(n)) for n in range(3)]
         found = await asyncio.gather(*(events_of(g) for g in generations))
         assert {type(events[-1]) for events in found} == {Failed}

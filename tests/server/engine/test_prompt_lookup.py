@@ -1,4 +1,4 @@
-"""Prompt lookup: what is guessed, what is expected of it, and when it is worth a check."""
+"""Prompt lookup: the draft, how many of its tokens are expected, and when verifying them pays."""
 
 from __future__ import annotations
 
@@ -6,91 +6,107 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.engine.prompt_lookup import Costs, Lookup, worth_checking
+from server.engine.prompt_lookup import Costs, PromptLookup, best_draft
 
 tokens_of_few = st.lists(st.integers(0, 3), max_size=40)
 
 
 def costs_of(**seconds: float) -> Costs:
     """Costs by size: costs_of(_1=1.0, _4=1.5)."""
-    known = {int(name.removeprefix("_")): value for name, value in seconds.items()}
-    costs = Costs(tuple(size for size in known if size > 1))
-    for size, value in known.items():
+    by_size = {int(name.removeprefix("_")): value for name, value in seconds.items()}
+    costs = Costs(tuple(size for size in by_size if size > 1))
+    for size, value in by_size.items():
         costs.add(size, value)
     return costs
 
 
-def lookup_after(prompt: list[int], answer: list[int]) -> Lookup:
-    lookup = Lookup(prompt)
-    for token in answer:
-        lookup.append(token)
+def lookup_after(prompt: list[int], answer: list[int]) -> PromptLookup:
+    tokens = list(prompt)
+    lookup = PromptLookup(tokens)
+    tokens += answer
     return lookup
 
 
 @given(tokens_of_few, tokens_of_few, st.integers(1, 9))
-def test_a_guess_is_what_followed_the_two_latest_tokens_before(
-    prompt: list[int], answer: list[int], most: int
+def test_a_draft_is_what_followed_the_two_latest_tokens_before(
+    prompt: list[int], answer: list[int], max_tokens: int
 ) -> None:
     text = prompt + answer
-    guess = lookup_after(prompt, answer).guess(most)
+    draft = lookup_after(prompt, answer).draft(max_tokens)
     places = [at for at in range(2, len(text)) if text[at - 2 : at] == text[-2:]]
-    assert len(guess) == (most if places else 0)
+    assert len(draft) == (max_tokens if places else 0)
     continuations = []
     for place in places:
         longer = list(text)
-        for at in range(place, place + most):
+        for at in range(place, place + max_tokens):
             longer.append(longer[at])
         continuations.append(tuple(longer[len(text) :]))
-    assert not guess or guess in continuations
+    assert not draft or draft in continuations
+
+
+@given(tokens_of_few, tokens_of_few)
+def test_it_does_not_matter_when_new_tokens_are_indexed(
+    prompt: list[int], answer: list[int]
+) -> None:
+    tokens = list(prompt)
+    lookup = PromptLookup(tokens)
+    for token in answer:
+        tokens.append(token)
+        lookup.draft(4)
+    at_once = lookup_after(prompt, answer)
+    assert lookup.expected(5) == at_once.expected(5)
+    assert lookup.draft(5) == at_once.draft(5)
 
 
 @given(tokens_of_few, tokens_of_few, st.integers(1, 9))
-def test_more_guesses_are_worth_more_and_less_than_their_number(
-    prompt: list[int], answer: list[int], most: int
+def test_a_longer_draft_promises_more_and_at_most_its_length(
+    prompt: list[int], answer: list[int], max_tokens: int
 ) -> None:
     lookup = lookup_after(prompt, answer)
-    expected = [lookup.expected(count) for count in range(most + 1)]
+    expected = [lookup.expected(count) for count in range(max_tokens + 1)]
     assert expected == sorted(expected)
     assert expected[0] == 0
-    assert all(expected[count] <= count for count in range(most + 1))
+    assert all(expected[count] <= count for count in range(max_tokens + 1))
 
 
-def test_a_guess_stays_with_its_place_while_it_is_right() -> None:
-    text = [1, 2, 3, 4, 9, 2, 3, 7, 7]
-    lookup = lookup_after(text, [1, 2])
-    assert lookup.guess(3) == (3, 4, 9)
-    lookup.append(3)
-    assert lookup.guess(3) == (4, 9, 2)  # though the latest 2, 3 was followed by 7
-    lookup.append(5)
-    assert lookup.guess(3) == ()
+def test_a_draft_stays_with_its_place_while_it_is_accepted() -> None:
+    tokens = [1, 2, 3, 4, 9, 2, 3, 7, 7]
+    lookup = PromptLookup(tokens)
+    tokens += [1, 2]
+    assert lookup.draft(3) == (3, 4, 9)
+    tokens.append(3)
+    assert lookup.draft(3) == (4, 9, 2)  # although 7 followed the latest 2, 3
+    tokens.append(5)
+    assert lookup.draft(3) == ()
 
 
-def test_a_repetition_reaches_into_itself() -> None:
-    assert lookup_after([], [8, 1, 2, 1, 2]).guess(5) == (1, 2, 1, 2, 1)
-    assert lookup_after([6], [6, 6]).guess(4) == (6, 6, 6, 6)
+def test_a_repetition_continues_into_the_draft() -> None:
+    assert lookup_after([], [8, 1, 2, 1, 2]).draft(5) == (1, 2, 1, 2, 1)
+    assert lookup_after([6], [6, 6]).draft(4) == (6, 6, 6, 6)
 
 
-def test_nothing_is_guessed_of_what_never_came() -> None:
-    assert Lookup([]).guess(4) == ()
-    assert Lookup([1]).guess(4) == ()
-    assert Lookup([1, 2, 3]).guess(4) == ()
+def test_nothing_is_drafted_without_a_match() -> None:
+    for tokens in ([], [1], [1, 2, 3]):
+        assert PromptLookup(tokens).draft(4) == ()
 
 
-def test_guesses_that_come_true_raise_what_is_expected_and_others_lower_it() -> None:
+def test_accepted_predictions_raise_what_is_expected_and_others_lower_it() -> None:
     prompt = [*range(100), 0, 1]
     right = lookup_after(prompt, list(range(2, 60)))
     assert right.expected(7) > 6
-    wrong = Lookup(range(100))
-    for token in range(0, 60, 2):  # two tokens that stood there, then one that did not follow
-        for said in (token, token + 1, 0):
-            wrong.append(said)
-    wrong.append(70)
-    wrong.append(71)
+    # Two tokens that occurred there, then one that did not follow.
+    answer = [said for token in range(0, 60, 2) for said in (token, token + 1, 0)]
+    wrong = lookup_after(list(range(100)), [*answer, 70, 71])
     assert 0 < wrong.expected(7) < 0.1
 
 
+def test_the_prompt_does_not_count_as_predictions() -> None:
+    repeated = [1, 2, 3, 4] * 10
+    assert PromptLookup(repeated).expected(1) < lookup_after(repeated[:8], repeated[8:]).expected(1)
+
+
 @pytest.mark.parametrize(
-    ("seconds", "guesses"),
+    ("seconds", "drafted"),
     [
         ({"_1": 1.0, "_4": 1.3, "_8": 1.8}, 7),
         ({"_1": 1.0, "_4": 1.3, "_8": 4.0}, 3),
@@ -98,37 +114,37 @@ def test_guesses_that_come_true_raise_what_is_expected_and_others_lower_it() -> 
         ({"_1": 1.0}, 0),
     ],
 )
-def test_the_size_of_a_text_that_repeats_itself_is_the_fastest_one(
-    seconds: dict[str, float], guesses: int
+def test_the_best_draft_of_a_repetition_has_the_fastest_size(
+    seconds: dict[str, float], drafted: int
 ) -> None:
     lookup = lookup_after(list(range(50)), list(range(30)))
-    assert len(worth_checking(lookup, costs_of(**seconds), 99)) == guesses
+    assert len(best_draft(lookup, costs_of(**seconds), 99)) == drafted
 
 
-def test_no_more_is_guessed_than_may_come() -> None:
+def test_a_draft_is_no_longer_than_the_answer_may_be() -> None:
     lookup, costs = lookup_after(list(range(50)), list(range(30))), costs_of(_1=1, _4=1.1, _8=1.2)
-    assert [len(worth_checking(lookup, costs, most)) for most in (0, 1, 2, 5, 7, 8)] == [
-        0, 1, 2, 5, 7, 7,
-    ]  # fmt: skip
+    lengths = [len(best_draft(lookup, costs, max_tokens)) for max_tokens in (0, 1, 2, 5, 7, 8)]
+    assert lengths == [0, 1, 2, 5, 7, 7]
 
 
 def test_a_text_that_does_not_repeat_itself_soon_costs_nothing() -> None:
-    """The two latest tokens have always stood before, and something else follows each time."""
-    lookup, costs = Lookup([]), costs_of(_1=1.0, _4=1.4, _8=2.0)
-    checked = []
+    """The two latest tokens have always occurred, and another token follows each time."""
+    tokens: list[int] = []
+    lookup, costs = PromptLookup(tokens), costs_of(_1=1.0, _4=1.4, _8=2.0)
+    drafted = []
     for turn in range(200):
-        checked.append(len(worth_checking(lookup, costs, 99)))
+        drafted.append(len(best_draft(lookup, costs, 99)))
         for token in (1, 2, 10 + turn):
-            lookup.append(token)
-            checked.append(len(worth_checking(lookup, costs, 99)))
-    assert sum(count > 0 for count in checked) <= 3
+            tokens.append(token)
+            drafted.append(len(best_draft(lookup, costs, 99)))
+    assert sum(count > 0 for count in drafted) <= 3
 
 
-def test_costs_are_those_of_the_latest_calls_and_a_slow_moment_is_forgotten() -> None:
+def test_costs_are_those_of_the_latest_calls_and_outliers_are_bounded() -> None:
     costs = Costs((4, 8))
-    assert costs.of(4) == costs.of(8) == 1  # nothing is known
+    assert costs.of(4) == costs.of(8) == 1  # nothing has been measured
     costs.add(1, 1.0)
-    costs.add(3, 100.0)  # read by the size of 4
+    costs.add(3, 100.0)  # a call of size 4
     assert costs.of(8) == 1
     assert costs.of(4) == pytest.approx(3.2)  # less than four calls, so it is tried again
     for _ in range(9):

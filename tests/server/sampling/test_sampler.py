@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from array import array
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.sampling.constraint import ConstraintFailed
-from server.sampling.sampler import Sampler, SamplingOptions
+from server.sampling.sampler import Sample, Sampler, SamplingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from server.sampling.constraint import Constraint
 
 OFF = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)
 GREEDY = replace(OFF, temperature=0)
@@ -31,16 +34,35 @@ logits_of = st.lists(
 ).filter(lambda values: max(values) > -math.inf)
 
 
-def sampler_of(options: SamplingOptions = OFF, *, seed: int = 1, **fields: Any) -> Sampler:
-    return Sampler(options, seed=seed, **{"prompt": (), "ends": (), **fields})
+class Answer:
+    """A sampler and its tokens, to which every chosen token is appended as a sequence does."""
+
+    def __init__(
+        self,
+        options: SamplingOptions = OFF,
+        *,
+        seed: int = 1,
+        prompt: tuple[int, ...] = (),
+        ends: tuple[int, ...] = (),
+        constraint: Constraint | None = None,
+    ) -> None:
+        self.tokens = array("q", prompt)
+        self.sampler = Sampler(
+            options, seed=seed, tokens=self.tokens, ends=ends, constraint=constraint
+        )
+
+    def sample(self, logits: NDArray[np.float32]) -> Sample:
+        sample = self.sampler.sample(logits)
+        self.tokens.append(sample.token)
+        return sample
 
 
-def array(*values: float) -> NDArray[np.float32]:
+def logits_array(*values: float) -> NDArray[np.float32]:
     return np.array(values, np.float32)
 
 
-def tokens_of(sampler: Sampler, logits: NDArray[np.float32], count: int) -> list[int]:
-    return [sampler.sample(logits).token for _ in range(count)]
+def tokens_of(answer: Answer, logits: NDArray[np.float32], count: int) -> list[int]:
+    return [answer.sample(logits).token for _ in range(count)]
 
 
 class Only:
@@ -66,25 +88,25 @@ class Only:
 
 @given(logits_of, st.integers(0, 2**32 - 1))
 def test_greedy_takes_the_first_of_the_largest(values: list[float], seed: int) -> None:
-    logits = array(*values)
+    logits = logits_array(*values)
     for options in (GREEDY, SamplingOptions(temperature=0), SamplingOptions(top_k=1)):
-        assert sampler_of(options, seed=seed).sample(logits).token == int(np.argmax(logits))
-    assert logits.tolist() == array(*values).tolist()
+        assert Answer(options, seed=seed).sample(logits).token == int(np.argmax(logits))
+    assert logits.tolist() == logits_array(*values).tolist()
 
 
 @given(logits_of, st.integers(0, 2**32 - 1), st.booleans())
 def test_what_is_impossible_is_never_drawn(values: list[float], seed: int, limits: bool) -> None:
     options = SamplingOptions(min_keep=5) if limits else OFF
-    token = sampler_of(options, seed=seed).sample(array(*values)).token
+    token = Answer(options, seed=seed).sample(logits_array(*values)).token
     assert values[token] > -math.inf
 
 
 def test_the_draw_has_the_probabilities_of_the_softmax() -> None:
-    logits = np.log(array(1, 2, 3, 4))
+    logits = np.log(logits_array(1, 2, 3, 4))
     options = replace(OFF, temperature=0.5)  # squares the weights: 1, 4, 9, 16 of 30
     count = 6000
-    drawn = Counter(tokens_of(sampler_of(options), logits, count))
-    expected = array(1, 4, 9, 16) / 30 * count
+    drawn = Counter(tokens_of(Answer(options), logits, count))
+    expected = logits_array(1, 4, 9, 16) / 30 * count
     chi_squared = sum((drawn[i] - expected[i]) ** 2 / expected[i] for i in range(4))
     assert chi_squared < 16.3  # the 99.9 % point for three degrees of freedom
 
@@ -92,23 +114,23 @@ def test_the_draw_has_the_probabilities_of_the_softmax() -> None:
 @pytest.mark.parametrize("temperature", [5e-324, 1e-30, 1e30])
 def test_extreme_temperatures_stay_finite(temperature: float) -> None:
     options = replace(OFF, temperature=temperature)
-    tokens = set(tokens_of(sampler_of(options), array(0, 5, -5, -np.inf), 50))
+    tokens = set(tokens_of(Answer(options), logits_array(0, 5, -5, -np.inf), 50))
     assert tokens == ({1} if temperature < 1 else {0, 1, 2})
 
 
 def test_equal_seeds_give_equal_tokens_and_others_do_not() -> None:
     logits = np.zeros(1000, np.float32)
-    first, second, other = (tokens_of(sampler_of(seed=s), logits, 20) for s in (7, 7, 8))
+    first, second, other = (tokens_of(Answer(seed=s), logits, 20) for s in (7, 7, 8))
     assert first == second != other
     assert first[:3] == [468, 426, 362]  # as recorded once: other releases must agree
 
 
 def test_what_is_reported_does_not_change_what_is_drawn() -> None:
     logits = np.zeros(1000, np.float32)
-    plain = tokens_of(sampler_of(), logits, 20)
+    plain = tokens_of(Answer(), logits, 20)
     for post in (False, True):
         options = replace(OFF, logprobs=3, post_sampling_probs=post)
-        assert tokens_of(sampler_of(options), logits, 20) == plain
+        assert tokens_of(Answer(options), logits, 20) == plain
 
 
 @pytest.mark.parametrize(
@@ -134,59 +156,55 @@ def test_what_is_reported_does_not_change_what_is_drawn() -> None:
 def test_who_needs_logits_that_are_far_below_the_best(
     options: SamplingOptions, needed: bool
 ) -> None:
-    assert sampler_of(options).exact is needed
+    assert Answer(options).sampler.exact is needed
 
 
 def test_a_constraint_needs_all_logits() -> None:
-    assert sampler_of(GREEDY, constraint=Only((1,), size=2)).exact
+    assert Answer(GREEDY, constraint=Only((1,), size=2)).sampler.exact
 
 
 def test_the_samplers_run_in_the_order_that_is_asked_for() -> None:
-    logits = np.log(array(0.4, 0.3, 0.2, 0.1))
+    logits = np.log(logits_array(0.4, 0.3, 0.2, 0.1))
     # Of all, 0.6 is held by two tokens; of the best two, by the first alone, or nearly so.
     options = replace(OFF, top_k=2, top_p=0.55)
-    assert set(
-        tokens_of(sampler_of(replace(options, samplers=("top_k", "top_p"))), logits, 99)
-    ) == {0}
-    assert set(
-        tokens_of(sampler_of(replace(options, samplers=("top_p", "top_k"))), logits, 99)
-    ) == {
+    assert set(tokens_of(Answer(replace(options, samplers=("top_k", "top_p"))), logits, 99)) == {0}
+    assert set(tokens_of(Answer(replace(options, samplers=("top_p", "top_k"))), logits, 99)) == {
         0,
         1,
     }
-    assert set(tokens_of(sampler_of(replace(options, samplers=())), logits, 99)) == {0, 1, 2, 3}
+    assert set(tokens_of(Answer(replace(options, samplers=())), logits, 99)) == {0, 1, 2, 3}
 
 
 def test_penalties_see_the_prompt_and_the_answer() -> None:
     options = replace(GREEDY, presence_penalty=10, repeat_last_n=3)
-    sampler = sampler_of(options, prompt=(0, 1))
+    answer = Answer(options, prompt=(0, 1))
     # The last three: 0 1 | 0 1 2 | 1 2 3 | 2 3 0 | ...
-    assert tokens_of(sampler, array(4, 3, 2, 1, -50), 6) == [2, 3, 0, 1, 2, 3]
+    assert tokens_of(answer, logits_array(4, 3, 2, 1, -50), 6) == [2, 3, 0, 1, 2, 3]
 
 
 def test_a_bias_is_added_and_an_infinite_one_bans() -> None:
     options = replace(GREEDY, logit_bias=((2, 1.5), (2, 1.0), (0, -math.inf)))
-    logits = array(9, 2, 0, 1)
-    assert sampler_of(options).sample(logits).token == 2
+    logits = logits_array(9, 2, 0, 1)
+    assert Answer(options).sample(logits).token == 2
     with pytest.raises(ConstraintFailed):
-        sampler_of(replace(OFF, logit_bias=((0, -math.inf),))).sample(array(1))
+        Answer(replace(OFF, logit_bias=((0, -math.inf),))).sample(logits_array(1))
 
 
 def test_the_ends_are_banned_until_there_are_enough_tokens() -> None:
-    logits = array(1, 5, 4, 0)
+    logits = logits_array(1, 5, 4, 0)
     fields: dict[str, Any] = {"prompt": (3, 3, 3), "ends": (1, 2)}
     options = replace(GREEDY, min_tokens=2)
-    assert tokens_of(sampler_of(options, **fields), logits, 4) == [0, 0, 1, 1]
-    assert tokens_of(sampler_of(replace(GREEDY, ignore_eos=True), **fields), logits, 3) == [0] * 3
-    assert tokens_of(sampler_of(GREEDY, **fields), logits, 1) == [1]
+    assert tokens_of(Answer(options, **fields), logits, 4) == [0, 0, 1, 1]
+    assert tokens_of(Answer(replace(GREEDY, ignore_eos=True), **fields), logits, 3) == [0] * 3
+    assert tokens_of(Answer(GREEDY, **fields), logits, 1) == [1]
 
 
 @pytest.mark.parametrize("size", [3, 8, 1021])
 def test_a_constraint_bans_all_but_what_it_allows(size: int) -> None:
     constraint = Only((2, size - 1), (1,), size=size)
-    sampler = sampler_of(constraint=constraint)
+    answer = Answer(constraint=constraint)
     logits = np.zeros(size, np.float32)
-    first, second = sampler.sample(logits), sampler.sample(logits)
+    first, second = answer.sample(logits), answer.sample(logits)
     assert first.token in (2, size - 1)
     assert (second.token, first.last, second.last) == (1, False, True)
     assert constraint.accepted == [first.token, 1]
@@ -194,30 +212,30 @@ def test_a_constraint_bans_all_but_what_it_allows(size: int) -> None:
 
 def test_a_constraint_is_not_told_of_the_end() -> None:
     constraint = Only((3,), (3,), size=4)
-    sample = sampler_of(constraint=constraint, ends=(3,)).sample(np.zeros(4, np.float32))
+    sample = Answer(constraint=constraint, ends=(3,)).sample(np.zeros(4, np.float32))
     assert (sample.token, sample.last, constraint.accepted) == (3, False, [])
 
 
 def test_a_constraint_that_leaves_nothing_ends_in_an_error() -> None:
-    logits = array(0, 0, -np.inf)
+    logits = logits_array(0, 0, -np.inf)
     with pytest.raises(ConstraintFailed):
-        sampler_of(constraint=Only((2,), size=3)).sample(logits)
+        Answer(constraint=Only((2,), size=3)).sample(logits)
     with pytest.raises(ConstraintFailed):
-        sampler_of(
-            replace(OFF, logit_bias=((1, -math.inf),)), constraint=Only((1,), size=3)
-        ).sample(logits)
+        Answer(replace(OFF, logit_bias=((1, -math.inf),)), constraint=Only((1,), size=3)).sample(
+            logits
+        )
     with pytest.raises(ConstraintFailed):
-        sampler_of(constraint=Only(size=3)).sample(logits)
+        Answer(constraint=Only(size=3)).sample(logits)
 
 
 @given(logits_of, st.integers(0, 20))
 def test_log_probabilities_are_the_log_softmax(values: list[float], alternatives: int) -> None:
-    exact = array(*values).astype(np.float64)
+    exact = logits_array(*values).astype(np.float64)
     exact -= exact.max()
     exact -= np.log(np.exp(exact).sum())
     # What the samplers and bans do must not be seen.
     options = SamplingOptions(logprobs=alternatives, top_k=2, logit_bias=((0, 0.5),))
-    sample = sampler_of(options).sample(array(*values))
+    sample = Answer(options).sample(logits_array(*values))
     assert sample.logprobs
     assert sample.logprobs.chosen == pytest.approx(exact[sample.token], rel=1e-5, abs=1e-5)
     best = sorted(range(len(values)), key=lambda i: (-values[i], i))[:alternatives]
@@ -228,9 +246,9 @@ def test_log_probabilities_are_the_log_softmax(values: list[float], alternatives
 
 
 def test_probabilities_after_sampling_are_those_that_were_drawn_from() -> None:
-    logits = np.log(array(0.4, 0.3, 0.2, 0.1))
+    logits = np.log(logits_array(0.4, 0.3, 0.2, 0.1))
     options = replace(OFF, top_k=3, temperature=0.5, logprobs=4, post_sampling_probs=True)
-    sample = sampler_of(options, seed=3).sample(logits)
+    sample = Answer(options, seed=3).sample(logits)
     assert sample.logprobs
     squares = {0: 16 / 29, 1: 9 / 29, 2: 4 / 29}
     found = {i: math.exp(p) for i, p in sample.logprobs.top}
@@ -244,7 +262,7 @@ def test_logits_that_are_no_numbers_are_refused(bad: float, options: SamplingOpt
     logits = np.zeros(5000, np.float32)
     logits[4321] = bad
     with pytest.raises(FloatingPointError, match="finite"):
-        sampler_of(options).sample(logits)
+        Answer(options).sample(logits)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +271,7 @@ def test_logits_that_are_no_numbers_are_refused(bad: float, options: SamplingOpt
 )
 def test_the_usual_options_cost_little_at_a_large_vocabulary(options: SamplingOptions) -> None:
     logits = np.random.default_rng(0).standard_normal(262_144, np.float32) * 4
-    sampler = sampler_of(options)
+    answer = Answer(options)
 
     def seconds(of: Any) -> float:
         began = time.perf_counter()
@@ -262,4 +280,4 @@ def test_the_usual_options_cost_little_at_a_large_vocabulary(options: SamplingOp
 
     # The best of many, since the machine is shared; a sort of everything takes a hundred times it.
     full_sort = seconds(lambda values: np.argsort(values, kind="stable"))
-    assert min(seconds(sampler.sample) for _ in range(30)) < full_sort / 10
+    assert min(seconds(answer.sample) for _ in range(30)) < full_sort / 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from array import array
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -44,7 +45,7 @@ class World:
         The tokens of `nudge` are likelier, as the ends are, or numbers and texts would go on long.
         """
         rules = self.grammars.rules(Grammar(kind, value))
-        sampler = Sampler(UNCHOSEN, seed=seed, prompt=(), ends=self.ends, constraint=rules)
+        sampler = Sampler(UNCHOSEN, seed=seed, tokens=array("q"), ends=self.ends, constraint=rules)
         random, tokens = np.random.default_rng(seed), []
         for _ in range(3000):
             logits = random.standard_normal(self.size).astype(np.float32) * 3

@@ -1,0 +1,178 @@
+"""A request while the engine serves it: the only owner of its tokens.
+
+A sequence knows which of its tokens the KV cache of its slot holds, when its answer ends, and which
+events its client has received. The sampler and the prompt lookup read its tokens in place. It knows
+no other sequence and calls no model.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from server.engine.generation import EmbedRequest, Started, Token
+from server.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from server.engine.generation import Event, Failed, Finished, Request
+    from server.engine.prompt_lookup import PromptLookup
+    from server.sampling.sampler import Sample
+
+FinishReason: TypeAlias = Literal["stop", "length"]
+
+NO_SLOT = -1
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class Sequence:
+    """The tokens of one request, with its position, slot and sampler state.
+
+    tokens          prompt and answer, 64-bit; only `append` adds to them
+    prompt_tokens   length of the prompt
+    prefill_tokens  how many tokens are read in chunks: all but the last one of a prompt, or all of
+                    a text to be embedded
+    max_length      length of prompt and answer at which the answer ends
+    eos             ids that end the answer and are not part of it
+    deliver         hands an event to the client
+    deadline        when the request ends, in seconds of time.monotonic; None for never
+    sampler         chooses the tokens of the answer; None for an embedding
+    block_keys      keys of the prompt's blocks in the prefix cache; empty if it is not used
+    lookup          drafts tokens; None if nothing is drafted
+    slot            the slot, or NO_SLOT while the request waits
+    position        how many of the tokens are in the slot's KV cache
+    admitted_at     when the request got its slot, in seconds of time.monotonic
+    cached_tokens   tokens of the prompt that came out of the prefix cache
+    drafted         drafted tokens that the model has verified so far
+    accepted        drafted tokens that became part of the answer so far
+    hidden_sum      for an embedding: sum of the hidden states so far, f32 (hidden,)
+    started, ended  whether the client has received Started, and the last event
+    """
+
+    id: int
+    tokens: array[int]
+    prompt_tokens: int
+    prefill_tokens: int
+    max_length: int
+    eos: frozenset[int]
+    deliver: Callable[[Event], None]
+    deadline: float | None = None
+    sampler: Sampler | None = None
+    block_keys: tuple[bytes, ...] = ()
+    lookup: PromptLookup | None = None
+    slot: int = NO_SLOT
+    position: int = 0
+    admitted_at: float | None = None
+    cached_tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    hidden_sum: NDArray[np.float32] | None = None
+    started: bool = False
+    ended: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next token can be sampled: all tokens but the last one have been read."""
+        return self.position >= self.prefill_tokens
+
+    @property
+    def is_embedding(self) -> bool:
+        """Whether the tokens are read to their end and not continued."""
+        return self.prefill_tokens == self.prompt_tokens
+
+    @property
+    def remaining(self) -> int:
+        """How many more tokens the answer may have."""
+        return self.max_length - len(self.tokens)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the sampler needs every logit exactly, also those far below the best one."""
+        return self.sampler is not None and self.sampler.exact
+
+    def next_chunk(self, size: int) -> array[int]:
+        """The next tokens to read in one chunk, at most `size`; empty when the prompt is read."""
+        return self.tokens[self.position : min(self.position + size, self.prefill_tokens)]
+
+    def advance(self, count: int) -> None:
+        """`count` more tokens of the prompt are in the slot's KV cache."""
+        self.position += count
+        assert self.position <= self.prefill_tokens, f"{self.position} prompt tokens read"
+
+    def append(self, token: int, *, last: bool = False) -> FinishReason | None:
+        """Add the sampled token; the model has read the one before it.
+
+        Returns why the answer ends here, or None. A `last` token, after which the constraint
+        allows nothing, ends it with "stop".
+        """
+        self.tokens.append(token)
+        self.position += 1
+        if last or token in self.eos:
+            return "stop"
+        return "length" if len(self.tokens) == self.max_length else None
+
+    def take(self, sample: Sample, *, at: float) -> FinishReason | None:
+        """As `append`, and deliver the token unless it is one of `eos`."""
+        finish = self.append(sample.token, last=sample.last)
+        self.start()
+        if sample.token not in self.eos:
+            self.deliver(Token(sample.token, sample.logprobs, at, self.drafted, self.accepted))
+        return finish
+
+    def start(self) -> None:
+        """Deliver Started, once, and only if the request got a slot."""
+        if self.admitted_at is not None and not self.started:
+            self.started = True
+            self.deliver(Started(self.admitted_at, self.cached_tokens))
+
+    def end(self, event: Finished | Failed) -> None:
+        """Deliver the last event."""
+        self.ended = True
+        self.start()
+        self.deliver(event)
+
+
+def new_sequence(
+    id_: int,
+    request: Request | EmbedRequest,
+    *,
+    context: int,
+    eos: frozenset[int],
+    deliver: Callable[[Event], None],
+    block_keys: tuple[bytes, ...] = (),
+) -> Sequence:
+    """The sequence of a request, which fits in `context` positions."""
+    prompt = len(request.prompt)
+    tokens = array("q", request.prompt)
+    if isinstance(request, EmbedRequest):
+        assert 0 < prompt <= context, f"{prompt} tokens to embed in a context of {context}"
+        prefill_tokens = max_length = prompt
+        sampler = None
+    else:
+        max_length = min(prompt + request.max_tokens, context)
+        assert 0 < prompt < max_length, f"a prompt of {prompt} tokens in a context of {context}"
+        prefill_tokens = prompt - 1
+        sampler = Sampler(
+            request.sampling,
+            seed=request.seed,
+            tokens=tokens,
+            ends=eos,
+            constraint=request.constraint,
+        )
+    return Sequence(
+        id=id_,
+        tokens=tokens,
+        prompt_tokens=prompt,
+        prefill_tokens=prefill_tokens,
+        max_length=max_length,
+        eos=eos,
+        deliver=deliver,
+        deadline=request.deadline,
+        sampler=sampler,
+        block_keys=block_keys,
+    )

@@ -1,0 +1,222 @@
+"""One step of the engine: one token of every sequence that is ready, and one chunk of one prompt.
+
+It calls the model, the sampler and the prefix cache, and delivers what they return. An error in one
+of these calls ends the sequences that the call was for, and no other sequence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from server.engine.generation import Embedded, Failed, Finished
+from server.engine.prompt_lookup import PromptLookup, best_draft
+from server.sampling.constraint import ConstraintFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from runtime.interface import Runtime
+    from server.engine.prefix_cache import PrefixCache
+    from server.engine.prompt_lookup import Costs
+    from server.engine.scheduler import Scheduler
+    from server.engine.sequence import Sequence
+
+log = logging.getLogger(__name__)
+
+
+class StepRunner:
+    """Runs steps of the sequences that the scheduler chooses.
+
+    cache         the prefix cache; None for none
+    costs         of the calls that verify drafted tokens; None to draft nothing
+    exact_logits  whether every sequence gets all logits exactly, whatever its sampler needs
+    end           ends a sequence with its last event
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scheduler: Scheduler,
+        *,
+        cache: PrefixCache | None,
+        costs: Costs | None,
+        exact_logits: bool,
+        end: Callable[[Sequence, Finished | Failed], None],
+    ) -> None:
+        self._runtime = runtime
+        self._scheduler = scheduler
+        self._cache = cache
+        self._costs = costs
+        self._exact_logits = exact_logits
+        self._end = end
+
+    def run(self) -> None:
+        """One step."""
+        for sequence in self._scheduler.admit():
+            with self._failing(sequence):
+                self._admit(sequence)
+        for sequence in self._scheduler.prefilling():
+            with self._failing(sequence):
+                self._restore(sequence)
+        ready = self._scheduler.ready()
+        if draft := self._draft(ready):
+            self._verify(ready[0], draft)
+        else:
+            for first in range(0, len(ready), self._runtime.batch):
+                self._decode(ready[first : first + self._runtime.batch])
+        for sequence in self._scheduler.prefilling()[:1]:
+            with self._failing(sequence):
+                if sequence.is_embedding:
+                    self._embed(sequence)
+                else:
+                    self._prefill(sequence)
+
+    def _admit(self, sequence: Sequence) -> None:
+        sequence.admitted_at = time.monotonic()
+        if self._costs is not None and not sequence.is_embedding:
+            sequence.lookup = PromptLookup(sequence.tokens)
+
+    def _restore(self, sequence: Sequence) -> None:
+        """Copy the next blocks of a prompt from the prefix cache, as many as it has.
+
+        Before every step, not only when the prompt begins: of several prompts that begin alike,
+        each may read blocks that the others then find.
+        """
+        if self._cache is None or not sequence.block_keys:
+            return
+        blocks = self._cache.find(sequence.block_keys, sequence.position // self._runtime.chunk)
+        if blocks:
+            self._runtime.restore(sequence.slot, sequence.position, blocks)
+            tokens = len(blocks) * self._runtime.chunk
+            self._scheduler.advance(sequence, tokens)
+            sequence.cached_tokens += tokens
+
+    def _prefill(self, sequence: Sequence) -> None:
+        """Read a chunk of a prompt, and add it to the prefix cache if it is a whole one."""
+        start, tokens = sequence.position, sequence.next_chunk(self._runtime.chunk)
+        self._runtime.prefill(sequence.slot, tokens, start)
+        self._scheduler.advance(sequence, len(tokens))
+        keys = sequence.block_keys[: sequence.position // self._runtime.chunk]
+        if self._cache is not None and keys and len(tokens) == self._runtime.chunk:
+            self._cache.add(keys, self._runtime.save(sequence.slot, start, sequence.position))
+
+    def _embed(self, sequence: Sequence) -> None:
+        """Read a chunk of a text; after the last chunk, deliver the mean of the hidden states."""
+        tokens = sequence.next_chunk(self._runtime.chunk)
+        states = self._runtime.embed(sequence.slot, tokens, sequence.position)
+        total = states if sequence.hidden_sum is None else sequence.hidden_sum + states
+        sequence.hidden_sum = total
+        self._scheduler.advance(sequence, len(tokens))
+        if sequence.ready:
+            sequence.start()
+            sequence.deliver(Embedded(total / np.float32(sequence.prompt_tokens)))
+            self._end(sequence, Finished("stop"))
+
+    def _draft(self, ready: tuple[Sequence, ...]) -> tuple[int, ...]:
+        """Tokens worth verifying. Only for a sequence alone: in a batch, tokens cost less."""
+        if self._costs is None or len(ready) != 1:
+            return ()
+        (sequence,) = ready
+        assert sequence.lookup is not None, "a sequence is admitted before it is ready"
+        return best_draft(sequence.lookup, self._costs, sequence.remaining - 1)
+
+    def _verify(self, sequence: Sequence, draft: tuple[int, ...]) -> None:
+        """Read a token and the drafted ones, and sample until a token differs from the draft.
+
+        The next step reads over the drafted tokens that were wrong.
+        """
+        assert self._costs is not None, "a draft needs costs"
+        sequence.drafted += len(draft)
+        with self._failing(sequence):
+            began = time.perf_counter()
+            tokens = (sequence.tokens[-1], *draft)
+            rows = self._runtime.verify(
+                sequence.slot, tokens, sequence.position, exact=self._exact(sequence)
+            )
+            self._costs.add(len(tokens), time.perf_counter() - began)
+        for expected in (*draft, None):
+            if sequence.ended:
+                return
+            with self._failing(sequence):
+                row = next(rows)
+            if sequence.ended or not self._sample(sequence, row, expected):
+                return
+
+    def _decode(self, batch: tuple[Sequence, ...]) -> None:
+        """Read a token of each sequence, and sample the next one."""
+        rows: list[tuple[Sequence, NDArray[np.float32]]] = []
+        with self._failing(*batch):
+            began = time.perf_counter()
+            rows = self._rows(batch)
+            if self._costs is not None and len(batch) == 1:
+                self._costs.add(1, time.perf_counter() - began)
+        for sequence, row in rows:
+            self._sample(sequence, row, None)
+
+    def _rows(self, batch: tuple[Sequence, ...]) -> list[tuple[Sequence, NDArray[np.float32]]]:
+        """Read a token of each sequence; the sequences that did not fail, with logits (V,).
+
+        When a batch fails, for example because one slot's caches cannot be allocated, each sequence
+        is read alone: that gives the same bits, and reading a token again changes nothing.
+        """
+        try:
+            logits = self._runtime.decode(
+                [sequence.slot for sequence in batch],
+                [sequence.tokens[-1] for sequence in batch],
+                [sequence.position for sequence in batch],
+                [self._exact(sequence) for sequence in batch],
+            )
+            return list(zip(batch, logits, strict=True))
+        except Exception:
+            if len(batch) == 1:
+                raise
+            log.warning("a step of %d sequences failed; reading each one alone", len(batch))
+        alone: list[tuple[Sequence, NDArray[np.float32]]] = []
+        for sequence in batch:
+            with self._failing(sequence):
+                alone += self._rows((sequence,))
+        return alone
+
+    def _sample(
+        self, sequence: Sequence, logits: NDArray[np.float32], expected: int | None
+    ) -> bool:
+        """Sample the next token from logits (V,) and deliver it.
+
+        Returns whether it is the expected token and the sequence goes on.
+        """
+        assert sequence.sampler is not None, "an embedding is never ready"
+        with self._failing(sequence):
+            sample = sequence.sampler.sample(logits)
+        if sequence.ended:
+            return False
+        accepted = sample.token == expected
+        sequence.accepted += accepted
+        finish = sequence.take(sample, at=time.monotonic())
+        if finish is not None:
+            self._end(sequence, Finished(finish))
+        return accepted and finish is None
+
+    def _exact(self, sequence: Sequence) -> bool:
+        return self._exact_logits or sequence.exact
+
+    @contextlib.contextmanager
+    def _failing(self, *sequences: Sequence) -> Iterator[None]:
+        """An error in this block ends these sequences, and no other."""
+        try:
+            yield
+            return
+        except ConstraintFailed as error:
+            event = Failed(str(error), by_rules=True)
+        except Exception as error:
+            log.exception("a step of the model failed")
+            event = Failed(f"a step of the model failed: {type(error).__name__}: {error}")
+        for sequence in sequences:
+            if not sequence.ended:
+                self._end(sequence, event)
