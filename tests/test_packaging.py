@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import yaml
 
-from runtime.fake import FakeRuntime
 from server.services.language_service import Service
 from server.settings import PREFIX, Settings
 from server.text.tokenizer import Tokenizer
+from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.test_cli import certificate
 

@@ -14,7 +14,7 @@ from benchmarks.report import read_bandwidth
 from benchmarks.table import rows
 from benchmarks.turns import BenchmarkError, Found, Model, limit
 from benchmarks.worker import DEPTHS, PROMPTS, STEPS, TOGETHER, About, Text, measure
-from runtime.fake import FakeRuntime
+from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runtime.fake import FakeRuntime
 from runtime.self_test import self_test
+from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 
 if TYPE_CHECKING:

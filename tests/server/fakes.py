@@ -26,7 +26,6 @@ from models.bundle import (
     SpecialTokens,
     Target,
 )
-from runtime.fake import FakeRuntime
 from runtime.interface import read_prompt
 from server.app import Guards, create_app
 from server.process.lifecycle import DrainingServer, bind, url
@@ -34,6 +33,7 @@ from server.services.deployment import Deployment
 from server.services.language_service import EngineOptions, Service
 from server.text.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
+from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

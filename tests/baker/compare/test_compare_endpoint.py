@@ -12,8 +12,8 @@ from baker.compare.sides.endpoint import Endpoint, client_of
 from baker.compare.sides.prediction import Full
 from baker.compare.sides.side import SideError
 from baker.compare.sides.side_tokens import BundleVocabulary, ids_by_text
-from runtime.fake import FakeRuntime
 from runtime.interface import read_prompt
+from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty
 

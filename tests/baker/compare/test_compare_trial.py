@@ -23,8 +23,8 @@ from baker.compare.sides.side import (
     greedy_answer,
 )
 from baker.compare.trial import WORST, compare
-from runtime.fake import FakeRuntime
 from runtime.interface import read_prompt
+from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

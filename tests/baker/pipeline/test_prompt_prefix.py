@@ -11,13 +11,13 @@ from baker.atomic_folder import BakeError
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.prompt_prefix import PrefixError, prefix_ids, write_prefix
 from models.bundle import PREFIX, read_manifest, verify_files
-from runtime.fake import FakeRuntime
 from runtime.kv_blocks import block_keys, read_blocks
 from server.sampling.sampler import SamplingOptions
 from server.services.language_service import EngineOptions, open_service
 from server.text.completion import CompletionRequest, Summary
 from server.text.tokenizer import Tokenizer
 from tests.conftest import OPENING, OTHER_TARGET, Silent, bake_request
+from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 
 if TYPE_CHECKING:

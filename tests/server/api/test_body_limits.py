@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from runtime.fake import FakeRuntime
 from server.api.native.generate import GenerateRequest
 from server.api.native.tokens import DetokenizeBody
 from server.api.openai.chat import ChatBody
@@ -17,6 +16,7 @@ from server.api.openai.embeddings import EmbeddingsBody
 from server.api.openai.responses import ResponsesBody
 from server.services.language_service import EngineOptions, Service
 from server.text.tokenizer import Tokenizer
+from tests.fake_runtime import FakeRuntime
 from tests.server import fakes, templates
 from tests.server.api.test_http import LIBRARY, VOCAB, answer, stream, wait_until
 

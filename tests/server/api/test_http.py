@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from runtime.fake import FakeRuntime
 from runtime.interface import read_prompt
 from server.services.language_service import Service
 from server.text.tokenizer import Tokenizer
+from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 import openai
 import pytest
 
-from runtime.fake import FakeRuntime
+from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.openai_servers import LIBRARY, TOKENIZER, client_of
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runtime.fake import FakeRuntime
 from runtime.interface import read_prompt
 from server.engine.admission import retry_after
 from server.engine.engine import Engine
@@ -29,6 +28,7 @@ from server.engine.generation import (
 from server.engine.prefix_cache import PrefixCache
 from server.errors import Draining, EngineStopped, QueueFull
 from server.sampling.sampler import SamplingOptions
+from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runtime.fake import FakeRuntime
 from server.engine.generation import Event, Failed, Finished, Generation, Request, Started
 from server.engine.prefix_cache import PrefixCache
 from server.engine.prompt_lookup import Costs
+from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import GREEDY, SAMPLED, fake, tokens_in, with_engine
 
 if TYPE_CHECKING:

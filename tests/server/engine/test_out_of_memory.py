@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runtime.fake import FakeRuntime
 from server.engine.generation import EmbedRequest, Event, Failed, Finished, Token
 from server.engine.prefix_cache import PrefixCache
+from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import SAMPLED, events_of, request_of, tokens_in, with_engine
 
 if TYPE_CHECKING:

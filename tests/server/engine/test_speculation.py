@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from runtime.fake import FakeRuntime
 from server.engine.engine import Engine
 from server.engine.generation import Event, Failed, Finished, Request, Token
 from server.engine.prompt_lookup import Costs
+from tests.fake_runtime import FakeRuntime
 from tests.server.api.test_http import LIBRARY
 from tests.server.engine.test_engine import GREEDY, SAMPLED, events_of, request_of, with_engine
 from tests.server.engine.test_engine_random import Free

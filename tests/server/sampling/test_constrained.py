@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from runtime.fake import FakeRuntime
 from server.sampling.sampler import SamplingOptions
 from server.services.language_service import Service
 from server.text.sampling_text import SamplingText
 from server.text.tokenizer import Tokenizer
+from tests.fake_runtime import FakeRuntime
 from tests.server.fakes import BOS, EOS, gemma_like, manifest_of, running
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The fake runtime keeps the promises of the protocol that it stands in for."""
+"""The fake runtime keeps the contract of runtime/interface.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from runtime.fake import FakeRuntime
+from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
     from runtime.interface import Rows

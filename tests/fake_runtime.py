@@ -1,9 +1,9 @@
-"""A runtime without weights, for the tests of everything above it.
+"""A runtime without weights, a test double for everything that calls a model.
 
-Logits and hidden states are drawn from the tokens that a slot has read, in order, and from nothing
-else: the same tokens give the same in every slot, batch, chunking and process. It is strict where a
-real runtime would compute nonsense: a position that leaves a gap, a token or slot that does not
-exist.
+Logits and hidden states depend on the tokens that a slot has read, in order, and on nothing else:
+equal tokens give equal values in every slot, batch, chunking and process. Where a real runtime
+would compute nonsense this one raises AssertionError: a position that leaves a gap, a token or slot
+that does not exist.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SAVED, _PADDING = 0x5A4ED, -1
 
 @dataclass(kw_only=True)
 class FakeRuntime:
-    """Logits of `vocab_size` numbers with a standard deviation of `spread`; hidden states of 1.
+    """Logits (vocab_size,) with standard deviation `spread`; hidden states with 1.
 
-    Each call takes `delay` seconds; a call that reads the token `poison` raises RuntimeError. With
-    more `habit` the latest token alone says more of what comes next, and text repeats itself.
+    A call takes `delay` seconds; one that reads the token `poison` raises RuntimeError. The larger
+    `habit`, the more the logits depend on the latest token alone, and the more the text repeats.
     """
 
     vocab_size: int
@@ -55,14 +55,14 @@ class FakeRuntime:
         self._prefilled[slot] = (start, start + len(tokens))
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
-        """As Runtime.save; the block knows everything that was read before it."""
+        """As Runtime.save; the block holds all tokens that were read before its end."""
         assert self._prefilled.get(slot) == (start, stop), f"no prefill wrote {start} to {stop}"
         block = np.full(self.context + 3, _PADDING, np.int32)
         block[: stop + 3] = _SAVED, start, stop, *self._read[slot][:stop]
         return block.view(np.uint8)
 
     def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
-        """As Runtime.restore; refuses what does not continue what the slot has read."""
+        """As Runtime.restore; a block must continue the tokens that the slot has read."""
         for at, block in enumerate(blocks):
             magic, first, stop, *read = (int(value) for value in block.view(np.int32))
             assert magic == _SAVED, "restoring what was never saved"
@@ -76,7 +76,7 @@ class FakeRuntime:
         slots: Sequence[int],
         tokens: Sequence[int],
         positions: Sequence[int],
-        exact: Sequence[bool] = (),  # noqa: ARG002 - these always are
+        exact: Sequence[bool] = (),  # noqa: ARG002 - all logits are exact
     ) -> NDArray[np.float32]:
         """As Runtime.decode."""
         assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences"
