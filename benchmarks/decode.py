@@ -32,35 +32,45 @@ from baker.compare.passages import shipped_texts
 from baker.compare.report.summary import Report
 from baker.compare.sides.opening import EXACT_LOGITS
 from baker.compare.sides.side_tokens import BundleVocabulary
-from benchmarks.processes import ServerFailed
-from benchmarks.report import (
+from benchmarks.engines.decode_rounds import DECODE, Bench, BenchmarkError, Found, Model, run_rounds
+from benchmarks.engines.decode_worker import DEPTHS, PROMPTS, STEPS, TOGETHER
+from benchmarks.report.figures import (
+    Figure,
+    Rounds,
+    figures_table,
+    markdown_figures,
+    medians,
+    print_figures,
+    rows,
+)
+from benchmarks.report.machine import (
     Machine,
-    look_at_machine,
+    describe_machine,
     physical_cores,
-    plots_folder,
-    spelled,
     versions,
+    versions_line,
     write_json,
 )
-from benchmarks.servers import version_of
-from benchmarks.table import Figure, Rounds, markdown, medians, print_table, rows
-from benchmarks.turns import DECODE, Bench, BenchmarkError, Found, Model, run_rounds
-from benchmarks.worker import DEPTHS, PROMPTS, STEPS, TOGETHER
+from benchmarks.report.speed_plots import ModelPoint, SpeedLine, speed_by, speed_by_kl
+from benchmarks.serving.server_commands import version_of
+from benchmarks.serving.server_process import ServerFailed
 from models.bundle import BundleError, LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from baker.presentation.table import Table
+
 FIGURES = (
-    Figure(DECODE, "decode, tokens/s", more_is_better=True),
+    Figure(DECODE, "decode, tokens/s", higher_is_better=True),
     Figure("weights_mb", "weights read for a token, MB"),
-    Figure("limit_percent", "of the bandwidth's limit, %", more_is_better=True),
+    Figure("limit_percent", "of the bandwidth's limit, %", higher_is_better=True),
     *(
-        Figure(f"decode_{n}", f"decode after {n}, tokens/s", more_is_better=True)
+        Figure(f"decode_{n}", f"decode after {n}, tokens/s", higher_is_better=True)
         for n in DEPTHS[1:]
     ),
-    Figure("decode_together", f"{TOGETHER} sequences together, tokens/s", more_is_better=True),
-    *(Figure(f"prefill_{n}", f"prefill of {n}, tokens/s", more_is_better=True) for n in PROMPTS),
+    Figure("decode_together", f"{TOGETHER} sequences together, tokens/s", higher_is_better=True),
+    *(Figure(f"prefill_{n}", f"prefill of {n}, tokens/s", higher_is_better=True) for n in PROMPTS),
     Figure("load_s", "loaded, s"),
     Figure("first_token_s", "first token, s"),
     Figure("resident_mb", "resident, MB"),
@@ -151,7 +161,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=physical_cores(), help="of all engines")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, for a document")
-    parser.add_argument("--plots", type=plots_folder, metavar="FOLDER", help="needs matplotlib")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
     if not arguments.pair and not any(model.ours for model in arguments.alone):
         parser.error("wanted a bundle, by --pair or --alone")
@@ -203,6 +213,11 @@ class Section:
     measured: dict[str, Rounds]
     goals: Mapping[str, float]
 
+    @property
+    def table(self) -> Table:
+        """The section as a table."""
+        return figures_table(self.title, FIGURES, self.measured, self.goals)
+
 
 def section(models: Sequence[Model], found: Found, kl: Mapping[str, float]) -> Section:
     """The table of a pair, ours first, or of a model alone."""
@@ -220,13 +235,11 @@ def section(models: Sequence[Model], found: Found, kl: Mapping[str, float]) -> S
 
 def write_plots(folder: Path, models: Sequence[Model], found: Found) -> None:
     """decode-kl.svg, where a KL is known, and decode-context.svg, of medians."""
-    from benchmarks.plots import Line, Point, speed_against_kl, speed_by
-
     median = {model.name: medians(found.rounds[model.name]) for model in models}
     points = [
-        Point(
+        ModelPoint(
             name=found.build(model),
-            ours=model.ours,
+            is_hearth=model.ours,
             kl=median[model.name]["kl"],
             speed=median[model.name][DECODE],
         )
@@ -234,11 +247,11 @@ def write_plots(folder: Path, models: Sequence[Model], found: Found) -> None:
         if "kl" in median[model.name]
     ]
     if points:
-        speed_against_kl(folder / "decode-kl.svg", points)
+        speed_by_kl(folder / "decode-kl.svg", points)
     lines = [
-        Line(
+        SpeedLine(
             name=found.heading(model),
-            ours=model.ours,
+            is_hearth=model.ours,
             speeds={
                 depth: median[model.name][f"decode_{depth}"]
                 for depth in DEPTHS
@@ -247,7 +260,7 @@ def write_plots(folder: Path, models: Sequence[Model], found: Found) -> None:
         )
         for model in models
     ]
-    speed_by(folder / "decode-context.svg", lines, by="tokens in the context", what="decode")
+    speed_by(folder / "decode-context.svg", lines, x_label="tokens in the context", what="decode")
 
 
 def write_files(
@@ -259,11 +272,9 @@ def write_files(
 ) -> None:
     """What --json and --markdown ask for."""
     if arguments.markdown is not None:
-        tables = [
-            f"{one.title}:\n\n{markdown(FIGURES, one.measured, one.goals)}" for one in sections
-        ]
+        tables = [markdown_figures(one.table) for one in sections]
         arguments.markdown.write_text(
-            "\n".join([f"{machine}\n{spelled(used)}\n", *tables]), encoding="utf-8"
+            "\n".join([f"{machine}\n{versions_line(used)}\n", *tables]), encoding="utf-8"
         )
     if arguments.json is not None:
         write_json(
@@ -297,16 +308,16 @@ def main() -> None:
         models = distinct([model for group in groups for model in group])
         bench = bench_of(arguments, models)
         kl = read_kl(arguments.kl, models)
-        machine = look_at_machine(bench.threads)
+        machine = describe_machine(bench.threads)
         found = run_rounds(models, bench, arguments.rounds, kl, Console(stderr=True))
     except (BenchmarkError, BundleError, ServerFailed) as error:
         sys.exit(f"decode: {error}")
     sections = [section(group, found, kl) for group in groups]
     used = versions_of(found, bench.server)
     console = Console(soft_wrap=True, highlight=False)
-    console.print(f"{machine}; medians of {arguments.rounds} rounds", spelled(used), sep="\n")
+    console.print(f"{machine}; medians of {arguments.rounds} rounds", versions_line(used), sep="\n")
     for one in sections:
-        print_table(one.title, FIGURES, one.measured, one.goals)
+        print_figures(one.table)
     write_files(arguments, machine, used, found, sections)
     if arguments.plots is not None:
         write_plots(arguments.plots, models, found)

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from baker.compiler.compilation import Compilation, CompileError
 from baker.compiler.targets import find_target
 from baker.parameters.irpa import ArchiveWriter
-from benchmarks.gru_sides import ANSWER, Model, measure_apart
-from benchmarks.report import look_at_machine, physical_cores, write_json
-from benchmarks.table import Figure, Rounds, print_table
+from baker.presentation.table import Table, print_table
+from benchmarks.engines.gru_worker import ANSWER, Model, measure_apart
+from benchmarks.report.figures import Figure, Rounds, figures_table, print_figures
+from benchmarks.report.machine import describe_machine, physical_cores, write_json
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from models.dsl.evaluate import evaluate
 from models.dsl.stablehlo import module_text
@@ -129,13 +129,18 @@ def ratios(measured: Mapping[str, Rounds]) -> str:
 
 def print_growth(compiled: Sequence[Compiled], milliseconds: Mapping[str, float]) -> None:
     """The table of what compiling costs."""
-    table = Table("steps", "form", "compiled in, s", "program, KB", "call, ms", box=None)
+    rows = []
     for one in compiled:
-        cells = [str(one.model.steps), one.model.form, f"{one.seconds:.1f}"]
-        if one.failure is None:
-            cells += [f"{one.size / 1000:.0f}", f"{milliseconds[one.model.name]:.3g}"]
-        table.add_row(*cells, *([one.failure] if one.failure else []))
-    Console().print(f"H = {GROWTH_HIDDEN}, 1 thread", table, sep="\n", highlight=False)
+        size = f"{one.size / 1000:.0f}" if one.failure is None else "-"
+        call = one.failure or f"{milliseconds[one.model.name]:.3g}"
+        rows.append((one.model.form, str(one.model.steps), f"{one.seconds:.1f}", size, call))
+    print_table(
+        Table(
+            title=f"H = {GROWTH_HIDDEN}, 1 thread",
+            headings=("form", "steps", "compilation, s", "program, KB", "call, ms"),
+            rows=tuple(rows),
+        )
+    )
 
 
 def options() -> argparse.Namespace:
@@ -176,12 +181,12 @@ def main() -> None:
             console.print(f"{model.name}: {said}", highlight=False)
         late = {one.model.form for one in compiled if one.failure and one.model.steps == STEPS}
         forms = [form for form in FORMS if form not in late]
-        machine = look_at_machine(max(arguments.threads))
+        machine = describe_machine(max(arguments.threads))
         by_threads = {}
         for threads in arguments.threads:
             measured = run_rounds(top, arguments.rounds, threads, forms, torch=torch)
             title = f"{machine}; of them {threads} used, medians of {arguments.rounds} rounds"
-            print_table(title, FIGURES, measured)
+            print_figures(figures_table(title, FIGURES, measured))
             Console().print(ratios(measured), highlight=False, soft_wrap=True)
             by_threads[str(threads)] = measured
         growth = [one for one in compiled if one.model.hidden == GROWTH_HIDDEN]

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from baker.presentation.table import Table, print_table
 from models.bundle import LanguageManifest, read_manifest_of
 from server.sampling.sampler import Sampler, SamplingOptions
 from server.text.grammar import Grammar, Grammars
@@ -115,11 +114,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     figures = dict(measure(arguments.rounds, arguments.bundle))
-    table = Table("options", "median, microseconds")
-    table.columns[1].justify = "right"
-    for name, figure in figures.items():
-        table.add_row(name, f"{figure:.0f}")
-    Console().print(table)
+    rows = tuple((name, f"{figure:.0f}") for name, figure in figures.items())
+    headings = ("options", "median, microseconds")
+    print_table(Table(title="Time to sample a token", headings=headings, rows=rows))
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 

@@ -26,17 +26,24 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from benchmarks.client import Prompts, connect
-from benchmarks.processes import Running, Server, ServerFailed, resources, running
-from benchmarks.report import (
-    look_at_machine,
+from benchmarks.report.figures import (
+    Figure,
+    Rounds,
+    figures_table,
+    markdown_figures,
+    medians,
+    print_figures,
+)
+from benchmarks.report.machine import (
+    describe_machine,
     physical_cores,
-    plots_folder,
-    spelled,
     versions,
+    versions_line,
     write_json,
 )
-from benchmarks.scenarios import (
+from benchmarks.report.speed_plots import SpeedLine, speed_by
+from benchmarks.serving.load_client import Prompts, connect
+from benchmarks.serving.load_scenarios import (
     HOT_FIGURES,
     LONG_FIGURES,
     Asker,
@@ -45,10 +52,10 @@ from benchmarks.scenarios import (
     throughput,
     throughput_figures,
 )
-from benchmarks.servers import hearth, llama_server, version_of
-from benchmarks.soak import FIGURES as SOAK_FIGURES
-from benchmarks.soak import soak
-from benchmarks.table import Figure, Rounds, markdown, medians, print_table
+from benchmarks.serving.server_commands import hearth, llama_server, version_of
+from benchmarks.serving.server_process import Running, Server, ServerFailed, resources, running
+from benchmarks.serving.soak import FIGURES as SOAK_FIGURES
+from benchmarks.serving.soak import soak
 from models.bundle import LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
@@ -128,7 +135,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--soak", type=float, metavar="MINUTES")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table, for a document")
-    parser.add_argument("--plots", type=plots_folder, metavar="FOLDER", help="needs matplotlib")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER")
     return parser.parse_args()
 
 
@@ -150,10 +157,10 @@ def compare(arguments: argparse.Namespace) -> bool:
         )
         servers.append(theirs)
         used["llama-server"] = version_of(program)
-    machine = look_at_machine(arguments.threads)
+    machine = describe_machine(arguments.threads)
     measured = run_rounds(servers, arguments, Console(stderr=True))
     title = f"{machine}; {manifest.precision} bundle, medians of {arguments.rounds} rounds"
-    title += f"\n{spelled(used)}"
+    title += f"\n{versions_line(used)}"
     show(arguments, title, measured)
     if arguments.json is not None:
         write_json(
@@ -173,35 +180,35 @@ def show(arguments: argparse.Namespace, title: str, measured: dict[str, Rounds])
     """Print the table, and write the Markdown and the plot that were asked for."""
     throughputs = [throughput_figures(number) for number in arguments.clients]
     others = [*LONG_FIGURES, *HOT_FIGURES, *_SERVER_FIGURES]
-    print_table(title, [*chain(*throughputs), *others], measured, _GOALS)
+    print_figures(figures_table(title, [*chain(*throughputs), *others], measured, _GOALS))
     if arguments.markdown is not None:
         # Shorter: latencies with that number of clients only of which there is a goal.
         rows = chain(*(each if each[0].name in _GOALS else each[:1] for each in throughputs))
-        text = f"{title}:\n\n{markdown([*rows, *others], measured, _GOALS)}"
+        text = markdown_figures(figures_table(title, [*rows, *others], measured, _GOALS))
         arguments.markdown.write_text(text, encoding="utf-8")
     if arguments.plots is not None:
-        from benchmarks.plots import Line, speed_by
-
         lines = [
-            Line(
+            SpeedLine(
                 name=name,
-                ours=name == "hearth",
+                is_hearth=name == "hearth",
                 speeds={n: medians(rounds)[f"{n}_rate"] for n in arguments.clients},
             )
             for name, rounds in measured.items()
         ]
-        speed_by(arguments.plots / "serve-clients.svg", lines, by="clients", what="all together")
+        speed_by(
+            arguments.plots / "serve-clients.svg", lines, x_label="clients", what="all together"
+        )
 
 
 def run_soak(arguments: argparse.Namespace) -> bool:
     """Soak our server, print what was seen, write it; whether all was well."""
     server = hearth(arguments.bundle, arguments.threads)
-    machine = look_at_machine(arguments.threads)
+    machine = describe_machine(arguments.threads)
     with running(server) as process:
         soaked = asyncio.run(soak(process, arguments.soak * 60, arguments.seed))
     console = Console()
     title = f"{machine}; {arguments.soak:g} minutes, {soaked.requests}"
-    print_table(title, SOAK_FIGURES, {server.name: [soaked.figures()]})
+    print_figures(figures_table(title, SOAK_FIGURES, {server.name: [soaked.figures()]}))
     for problem in soaked.unexpected[:5]:
         console.print(problem, style="red", markup=False)
     console.print("health: ok" if soaked.healthy else "health: not ok", highlight=False)

@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.report import look_at_machine, physical_cores, write_json
-from benchmarks.table import Figure, print_table
+from baker.presentation.table import Table, print_table
+from benchmarks.report.figures import Figure, figures_table, print_figures
+from benchmarks.report.machine import describe_machine, physical_cores, write_json
 from models.bundle import TOKENIZER
 from runtime.open_bundle import open_bundle
 from server.engine.engine import Engine
@@ -32,7 +30,7 @@ from server.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from benchmarks.table import Rounds
+    from benchmarks.report.figures import Rounds
 
 _CODE = """def total_price(items, tax):
     result = 0
@@ -135,7 +133,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=physical_cores())
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    machine = look_at_machine(arguments.threads)
+    machine = describe_machine(arguments.threads)
     bench = Bench(arguments.bundle, arguments.threads, arguments.max_tokens)
     bench.answer(PROMPTS["quoting"], 0.0, guess=True)  # the first calls are slow
     found: dict[str, list[tuple[Answer, Answer]]] = {}
@@ -148,8 +146,8 @@ def main() -> None:
         ]
         for place, side in enumerate(("lookup", "off"))
     }
-    figures = [Figure(name, f"{name}, tokens/s", more_is_better=True) for name in found]
-    print_table(f"{arguments.bundle} on {machine}", figures, measured)
+    figures = [Figure(name, f"{name}, tokens/s", higher_is_better=True) for name in found]
+    print_figures(figures_table(f"{arguments.bundle} on {machine}", figures, measured))
     guesses = _guesses(found)
     if arguments.json:
         write_json(arguments.json, machine, rounds=measured, guesses=guesses)
@@ -157,7 +155,7 @@ def main() -> None:
 
 def _guesses(found: dict[str, list[tuple[Answer, Answer]]]) -> dict[str, dict[str, float]]:
     """Print, by text, guesses for a token and the share that was right; the medians."""
-    table = Table("", "tokens", "guessed for a token", "right", box=None)
+    rows = []
     medians: dict[str, dict[str, float]] = {}
     for name, pairs in found.items():
         answers = [guessed for guessed, _ in pairs]
@@ -166,8 +164,9 @@ def _guesses(found: dict[str, list[tuple[Answer, Answer]]]) -> dict[str, dict[st
         accepted = statistics.median(answer.accepted for answer in answers)
         medians[name] = {"tokens": tokens, "drafted": drafted, "accepted": accepted}
         right = f"{accepted / drafted:.0%}" if drafted else "-"
-        table.add_row(name, str(tokens), f"{drafted / tokens:.2f}", right)
-    Console().print(table)
+        rows.append((name, f"{tokens}", f"{drafted / tokens:.2f}", right))
+    headings = ("", "tokens", "drafted per token", "accepted")
+    print_table(Table(title="Drafted tokens", headings=headings, rows=tuple(rows)))
     return medians
 
 

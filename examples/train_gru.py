@@ -13,7 +13,7 @@ import numpy as np
 import typer
 from safetensors.numpy import save_file
 
-from examples.training import Array, Task, Trained, draw, train
+from examples.training import Array, Task, Trained, draw_losses, train
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.nn import GRU
@@ -90,7 +90,7 @@ def fit(steps: int, seed: int, say: Callable[[str], None]) -> Trained:
 
 def main(
     steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 500,
-    out: Annotated[Path, typer.Option(help="Where the weights and loss.png go.")] = Path(
+    out: Annotated[Path, typer.Option(help="Where the weights and loss.svg go.")] = Path(
         "signal-gru"
     ),
     seed: Annotated[int, typer.Option(help="Of the weights at first and of the signals.")] = 0,
@@ -103,7 +103,7 @@ def main(
     trained = fit(steps, seed, typer.echo)
     out.mkdir(parents=True, exist_ok=True)
     save_file(trained.weights, out / "gru.safetensors")
-    draw(trained, out / "loss.png", "A GRU learns to foretell a signal")
+    draw_losses(trained, out / "loss.svg", "A GRU learns to foretell a signal")
     typer.echo(f"{out}: next, bake gru --weights {out / 'gru.safetensors'} --out {out}-bundle")
 
 

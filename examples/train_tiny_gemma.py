@@ -15,7 +15,7 @@ import typer
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models
 
-from examples.training import Array, Task, Trained, draw, train
+from examples.training import Array, Task, Trained, draw_losses, train
 from models.decoder import KVCache, cache_rows
 from models.dsl import functions as f
 from models.dsl import ops
@@ -151,7 +151,7 @@ def fit(steps: int, seed: int, say: Callable[[str], None]) -> Trained:
 
 def main(
     steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 200,
-    out: Annotated[Path, typer.Option(help="Where the weights and loss.png go.")] = Path(
+    out: Annotated[Path, typer.Option(help="Where the weights and loss.svg go.")] = Path(
         "tiny-gemma"
     ),
     seed: Annotated[int, typer.Option(help="Of the weights at first and of the text.")] = 0,
@@ -164,7 +164,7 @@ def main(
     """
     trained = fit(steps, seed, typer.echo)
     save(trained.weights, out)
-    draw(trained, out / "loss.png", "A tiny Gemma 3 learns the days of the week")
+    draw_losses(trained, out / "loss.svg", "A tiny Gemma 3 learns the days of the week")
     typer.echo(f"{out}: next, bake gemma3 --weights {out} --precision f32 --out {out}-bundle")
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import iree.runtime as rt
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from baker.compiler.compilation import Compilation
 from baker.compiler.targets import find_target
 from baker.parameters.irpa import ArchiveWriter
+from baker.presentation.svg_plot import Plot, decade_axis, linear_axis, standalone
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from models.dsl.evaluate import evaluate
 from models.dsl.gradient import value_and_grad
@@ -171,13 +171,16 @@ class CompiledStep:
         return self._device.upload(np.array(array, order="C"), dtype)
 
 
-def draw(trained: Trained, path: Path, title: str) -> None:
-    """The loss over the steps as a PNG, NumPy's on top of it."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(trained.losses, label="compiled train_step")
-    axes.plot(trained.numpy_losses, "o", label="NumPy")
-    axes.set(title=title, xlabel="step", ylabel="loss", yscale="log")
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120)
+def draw_losses(trained: Trained, path: Path, title: str) -> None:
+    """Draw the loss of every step as an SVG file, and NumPy's losses as dots on it."""
+    plot = Plot(
+        title,
+        linear_axis(len(trained.losses)),
+        decade_axis(trained.losses, smallest=1e-12),
+        x_label="step",
+        y_label="loss",
+        names=("compiled train_step", "NumPy"),
+    )
+    plot.line(0, enumerate(trained.losses))
+    plot.dots(1, enumerate(trained.numpy_losses))
+    path.write_text(standalone(plot.svg), encoding="utf-8")

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table as RichTable
 
 from baker.cli import TerminalProgress
 from baker.compare.comparison import CompareOptions, compare_sides, record_side
 from baker.compare.passages import STEPS, UnreadableText
 from baker.compare.report.publish import publish
-from baker.compare.report.summary_tables import Table, passages_table, summary_table, verdict
+from baker.compare.report.summary_tables import passages_table, summary_table, verdict
 from baker.compare.report.thresholds import Limits, failures
 from baker.compare.sides.llama_cpp import LlamaError
 from baker.compare.sides.recording import RecordingError, write_recording
 from baker.compare.sides.side import SideError
 from baker.parameters.irpa import BadArchive
+from baker.presentation.table import terminal_table
 from models.bundle import BundleError
 from models.config import ConfigError
 from models.dsl.types import DslError
@@ -147,22 +147,12 @@ def ab(
 def _show(report: Report, files: Sequence[Path]) -> None:
     console = Console()
     for table in (summary_table(report), passages_table(report)):
-        console.print(_rich(table), "")
+        console.print(terminal_table(table), "")
     plain = (report.computed, *report.notes, *map(str, files))
     console.print(*plain, sep="\n", markup=False, highlight=False)
     for sentence in report.failures:
         console.print(sentence, style="red", highlight=False, markup=False)
     console.print(verdict(report), style="red" if report.failures else "green", highlight=False)
-
-
-def _rich(table: Table) -> RichTable:
-    first, *others = table.headings
-    shown = RichTable(first, title=table.title, title_justify="left", box=None, padding=(0, 1))
-    for heading in others:
-        shown.add_column(heading, justify="right")
-    for row in table.rows:
-        shown.add_row(*row)
-    return shown
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ Counted is what the system cannot take back while a bundle is served. Not counte
 params.irpa that are read to lay weights out when the program is loaded, and those of which rows are
 looked up: the system may drop them at any time, and reads them again.
 
-It knows sizes, and no machine. Figures of the process were measured by benchmarks/memory.py.
+It knows sizes, and no machine. benchmarks/memory_contract.py measures what a process takes.
 """
 
 from __future__ import annotations

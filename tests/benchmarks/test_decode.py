@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.decode import FIGURES, TARGETS, distinct, pair_of, read_kl, section
-from benchmarks.report import read_bandwidth
-from benchmarks.table import rows
-from benchmarks.turns import BenchmarkError, Found, Model, limit
-from benchmarks.worker import DEPTHS, PROMPTS, STEPS, TOGETHER, About, Text, measure
+from benchmarks.engines.decode_rounds import BenchmarkError, Found, Model, limit
+from benchmarks.engines.decode_worker import DEPTHS, PROMPTS, STEPS, TOGETHER, About, Text, measure
+from benchmarks.report.figures import rows
+from benchmarks.report.machine import read_bandwidth
 from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_sequences_together_count_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
         work()
         return 1.0
 
-    monkeypatch.setattr("benchmarks.worker._seconds", a_second)
+    monkeypatch.setattr("benchmarks.engines.decode_worker._seconds", a_second)
     runtime = FakeRuntime(vocab_size=16, context=200, slots=TOGETHER, chunk=512, batch=TOGETHER)
     figures = measure(runtime, TEXT, time.monotonic())
     assert figures["prefill_128"] == 128

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from benchmarks.engines.gru_worker import ANSWER, Model, measure_apart
 from benchmarks.gru import HIDDEN, compile_model, models, ratios
-from benchmarks.gru_sides import ANSWER, Model, measure_apart
 
 if TYPE_CHECKING:
     from pathlib import Path

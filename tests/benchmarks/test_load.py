@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from benchmarks.client import Answer, Prompts, RequestFailed, ask, connect
-from benchmarks.processes import Running, Server, ServerFailed, resources
-from benchmarks.processes import running as running_process
-from benchmarks.scenarios import Asker, throughput
-from benchmarks.soak import Sample, growth, soak
+from benchmarks.serving.load_client import Answer, Prompts, RequestFailed, ask, connect
+from benchmarks.serving.load_scenarios import Asker, throughput
+from benchmarks.serving.server_process import Running, Server, ServerFailed, resources
+from benchmarks.serving.server_process import running as running_process
+from benchmarks.serving.soak import Sample, growth, soak
 from tests.server.fakes import fake_service, gemma_like, running
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from benchmarks.memory import resident
+from benchmarks.memory_contract import resident
 from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no script, no network."""
+"""A report as one HTML page with everything in it: no scripts, no network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import jinja2
 from markupsafe import Markup
 
-from baker.compare.report import svg_plots as plots
+from baker.compare.report import comparison_plots as plots
 from baker.compare.report.summary_tables import (
     candidates_table,
     passages_table,
@@ -27,14 +27,14 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A plot and what it shows."""
+    """A plot and its caption."""
 
     caption: str
     svg: Markup
 
 
 def page(report: Report) -> str:
-    """The page; texts of strangers are escaped by Jinja."""
+    """The text of report.html. Jinja escapes everything that comes from models and files."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -51,30 +51,33 @@ def page(report: Report) -> str:
 
 
 def _figures(report: Report) -> list[Figure]:
-    kl = "KL" if report.exact else "KL (lower bound)"
+    kl = "KL divergence" if report.exact else "KL divergence (lower bound)"
     texts = [passage for passage in report.passages if passage.kind == "text"]
     answers = [passage for passage in report.passages if passage.kind == "answer"]
-    groups = []
-    if texts:
-        groups.append(("texts", "position in the text, in tokens", plots.by_text(texts)))
-    if answers:
-        groups.append(
-            ("answers", "step of the answer, in tokens", plots.of_all("answers", answers))
-        )
     figures = []
-    for name, x_name, series in groups:
-        by_position = f"{kl} by position, {name}: each, and the mean of neighbours"
-        agreement = f"Same best token by position, {name}"
-        figures += [
-            _figure(by_position, plots.kl_by_position(series, by_position, x_name)),
-            _figure(agreement, plots.agreement_by_position(series, agreement, x_name)),
-        ]
+    if texts:
+        series = plots.series_by_passage(texts)
+        figures += _by_position("texts", kl, series, "position in the text, in tokens")
+    if answers:
+        series = [plots.merged_series("answers", answers)]
+        figures += _by_position("answers", kl, series, "position in the answer, in tokens")
     every = [value for passage in report.passages for value in passage.kl]
     spread = f"Distribution of {kl}, all positions"
-    until = "Where the best token first differs"
-    figures.append(_figure(spread, plots.distribution(every, spread, f"{kl}, nats")))
-    figures.append(_figure(until, plots.same_until(report.passages, until)))
-    return figures
+    until = "Tokens until the top token first differs"
+    return [
+        *figures,
+        _figure(spread, plots.kl_distribution(every, spread, f"{kl}, nats")),
+        _figure(until, plots.tokens_until_difference(report.passages, until)),
+    ]
+
+
+def _by_position(group: str, kl: str, series: list[plots.Series], x_label: str) -> list[Figure]:
+    divergence = f"{kl} in nats by position, {group}: every position, and means of neighbours"
+    agreement = f"Positions with the same top token, {group}"
+    return [
+        _figure(divergence, plots.kl_by_position(series, divergence, x_label)),
+        _figure(agreement, plots.agreement_by_position(series, agreement, x_label)),
+    ]
 
 
 def _figure(caption: str, svg: ET.Element) -> Figure:

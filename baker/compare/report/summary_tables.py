@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from baker.presentation.table import Table
 
 if TYPE_CHECKING:
     from baker.compare.report.summary import PassageReport, Place, Report, Summary
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table with a heading for each column; the first column is text, the others numbers."""
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def verdict(report: Report) -> str:

@@ -143,6 +143,7 @@ def cells_of_markdown(text: str) -> list[list[str]]:
     for line in text.splitlines():
         if line.startswith("| "):
             cells = re.split(r"(?<!\\)\|", line)[1:-1]
+            cells = [cell.replace("&emsp;", "") for cell in cells]  # an indented name
             rows.append([re.sub(r"\\(.)", r"\1", cell).strip() for cell in cells])
     return rows
 

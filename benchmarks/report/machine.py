@@ -1,11 +1,7 @@
-"""Where and with what was measured, and the file of figures. Linux only.
-
-It knows the machine and the versions, and not what the figures are figures of: table.py shows them.
-"""
+"""The machine and the versions that figures were measured with, and the JSON file. Linux only."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -13,7 +9,6 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +19,12 @@ from baker.pipeline.origin import hearth
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_READ = 1 << 30  # bytes that are read to measure the bandwidth, far more than the caches hold
+_READ = 1 << 30  # bytes read to measure the bandwidth, far more than the caches hold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where it was measured; bandwidth in GB/s with `threads` threads, load as in uptime."""
+    """The CPU, its read bandwidth in GB/s with `threads` threads, and the load as in uptime."""
 
     cpu: str
     cores: int
@@ -40,12 +35,12 @@ class Machine:
     def __str__(self) -> str:
         return (
             f"{self.cpu}, {self.threads} threads, {self.read_bandwidth:.0f} GB/s read, "
-            f"load {self.load_before:.1f} before"
+            f"load {self.load_before:.1f} at the start"
         )
 
 
-def look_at_machine(threads: int) -> Machine:
-    """This machine, as it is now."""
+def describe_machine(threads: int) -> Machine:
+    """Describe this machine; takes about a second, for the bandwidth."""
     load = os.getloadavg()[0]
     return Machine(
         cpu=_cpu_name(),
@@ -57,7 +52,7 @@ def look_at_machine(threads: int) -> Machine:
 
 
 def physical_cores() -> int:
-    """The cores that this process may use, not counting a second thread of a core."""
+    """The number of cores that this process may use; two threads of one core count once."""
     allowed = os.sched_getaffinity(0)
     topology = Path("/sys/devices/system/cpu")
     siblings = {
@@ -69,7 +64,6 @@ def physical_cores() -> int:
 
 
 def _cpu_name() -> str:
-    """What the CPU calls itself."""
     for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -77,10 +71,10 @@ def _cpu_name() -> str:
 
 
 def read_bandwidth(threads: int, size: int = _READ) -> float:
-    """GB/s at which that many threads read `size` bytes of memory, the best of 5.
+    """GB/s at which `threads` threads read `size` bytes of memory, the best of 5.
 
-    Each finds the largest of its share of the words: NumPy does that with the CPU's vectors and
-    without the GIL, three times as fast in a core's cache as memory can be read.
+    Each thread computes the maximum of its share: NumPy does so with vector instructions and
+    without the GIL, three times as fast from a cache as memory can be read.
     """
     parts = np.array_split(np.ones(size // 8, np.uint64), threads)
 
@@ -97,28 +91,20 @@ def read_bandwidth(threads: int, size: int = _READ) -> float:
 
 
 def versions() -> dict[str, str]:
-    """Of Hearth, with the git revision where it is a checkout, and of IREE's runtime."""
-    ours = hearth()
-    if ours.revision is None:
-        said = ours.version
-    else:
-        said = f"{ours.version}, {ours.revision[:10]}{', modified' if ours.modified else ''}"
-    return {"hearth": said, "iree-base-runtime": metadata.version("iree-base-runtime")}
+    """The versions of Hearth, with its git revision in a checkout, and of IREE's runtime."""
+    version = hearth()
+    text = version.version
+    if version.revision is not None:
+        text += f", {version.revision[:10]}{', modified' if version.modified else ''}"
+    return {"hearth": text, "iree-base-runtime": metadata.version("iree-base-runtime")}
 
 
-def spelled(versions: Mapping[str, str]) -> str:
-    """Versions as a line of text."""
+def versions_line(versions: Mapping[str, str]) -> str:
+    """The versions on one line."""
     return "; ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def plots_folder(text: str) -> Path:
-    """A folder for plots, as an option's type: what draws them is asked for before the work."""
-    if find_spec("matplotlib") is None:
-        raise argparse.ArgumentTypeError("matplotlib is not installed: pip install matplotlib")
-    return Path(text)
-
-
 def write_json(path: Path, machine: Machine, **data: Any) -> None:
-    """Write the machine, the load after the last run, and what else there is to say."""
+    """Write the machine, the load after the last round, and `data`."""
     whole = {"machine": asdict(machine), "load_after": os.getloadavg()[0], **data}
     path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.client import Answer, Prompts, RequestFailed, ask
-from benchmarks.table import Figure
+from benchmarks.report.figures import Figure
+from benchmarks.serving.load_client import Answer, Prompts, RequestFailed, ask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Asker:
 def throughput_figures(clients: int) -> tuple[Figure, ...]:
     """The rows of `throughput`."""
     return (
-        Figure(f"{clients}_rate", f"{clients} clients, tokens/s", more_is_better=True),
+        Figure(f"{clients}_rate", f"{clients} clients, tokens/s", higher_is_better=True),
         Figure(f"{clients}_first_p50", "  first token, p50, ms"),
         Figure(f"{clients}_first_p95", "  first token, p95, ms"),
         Figure(f"{clients}_gap_p50", "  between tokens, p50, ms"),

@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from baker.compare.sides.opening import EXACT_LOGITS
-from benchmarks.processes import resources, running
-from benchmarks.report import read_bandwidth
-from benchmarks.servers import hearth, llama_server
-from benchmarks.worker import DEPTHS, About
+from benchmarks.engines.decode_worker import DEPTHS, About
+from benchmarks.report.machine import read_bandwidth
+from benchmarks.serving.server_commands import hearth, llama_server
+from benchmarks.serving.server_process import resources, running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
-    from benchmarks.table import Rounds
+    from benchmarks.report.figures import Rounds
 
-HERE = Path(__file__).resolve().parent
+_ROOT = Path(__file__).parents[2]
+_WORKER = "benchmarks.engines.decode_worker"
 DECODE = f"decode_{DEPTHS[0]}"
 
 
@@ -92,13 +93,13 @@ def run_worker(model: Model, bench: Bench) -> tuple[About, dict[str, float]]:
     """Measure a model once, in a process of its own; raises BenchmarkError."""
     engine = "hearth" if model.ours else "llama.cpp"
     python = sys.executable if model.ours else bench.python
-    command: list[str | Path] = [python, HERE / "worker.py", engine, model.path]
+    command: list[str | Path] = [python, "-m", _WORKER, engine, model.path]
     options = {"context": bench.context, "threads": bench.threads, "begun": time.monotonic()}
     for name, value in options.items():
         command += [f"--{name}", str(value)]
     if model.exact:
         command.append("--exact")
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     done = subprocess.run(
         command,
         env=environment,

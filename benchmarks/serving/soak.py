@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import numpy as np
 
-from benchmarks.client import PATH, Prompts, RequestFailed, ask, body_of, connect
-from benchmarks.processes import resources
-from benchmarks.table import Figure
+from benchmarks.report.figures import Figure
+from benchmarks.serving.load_client import PATH, Prompts, RequestFailed, ask, body_of, connect
+from benchmarks.serving.server_process import resources
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from benchmarks.processes import Running
+    from benchmarks.serving.server_process import Running
 
 CLIENTS = 12  # more than a bundle's usual eight slots, so that some always wait
 INTERVAL = 5  # seconds between two looks at the process

@@ -1,6 +1,6 @@
 """Does a server stay within the memory that its bundle promises? Predicted against measured.
 
-    python -m benchmarks.memory gemma3-270m-int8-g32 gemma3-270m-bf16 --json memory.json
+    python -m benchmarks.memory_contract gemma3-270m-int8-g32 gemma3-270m-bf16 --json memory.json
 
 Each bundle is served with one slot and with all of them, in a control group whose limit is exactly
 what models/bundle/memory_sum.py says. Every slot reads and answers until its context is full, with
@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.confined import CannotConfine, group
-from benchmarks.processes import Running, Server, ServerFailed, running
-from benchmarks.report import look_at_machine, physical_cores, write_json
+from baker.presentation.table import Table, print_table
+from benchmarks.report.machine import describe_machine, physical_cores, write_json
+from benchmarks.serving.memory_group import CannotConfine, group
+from benchmarks.serving.server_process import Running, Server, ServerFailed, running
 from models.bundle import (
     PARAMETERS,
     REQUESTS,
@@ -220,23 +220,28 @@ async def _send_large(client: httpx.AsyncClient) -> None:
             raise ServerFailed(f"large bodies were answered by {unexpected}")
 
 
-def print_served(console: Console, found: Sequence[Served]) -> None:
-    """The table, in MB."""
-    table = Table("bundle", "slots", box=None, padding=(0, 1))
-    for column in ("predicted", "measured", "error", "with file pages", "answered", "killed"):
-        table.add_column(column, justify="right")
-    for row in found:
-        table.add_row(
-            f"{row.bundle} ({row.precision})",
-            str(row.slots),
-            megabytes(row.predicted),
-            megabytes(row.measured),
-            f"{100 * (row.predicted / row.measured - 1):+.1f} %",
-            megabytes(row.resident),
-            f"{row.answered} of {row.asked}",
-            str(row.killed),
-        )
-    console.print(table)
+def served_table(served: Sequence[Served]) -> Table:
+    """A row for each server, in MB."""
+    return Table(
+        title="Memory, MB",
+        headings=(
+            "bundle", "slots", "predicted", "measured", "error", "with file pages", "answered",
+            "killed",
+        ),
+        rows=tuple(
+            (
+                f"{row.bundle} ({row.precision})",
+                str(row.slots),
+                megabytes(row.predicted),
+                megabytes(row.measured),
+                f"{100 * (row.predicted / row.measured - 1):+.1f} %",
+                megabytes(row.resident),
+                f"{row.answered} of {row.asked}",
+                str(row.killed),
+            )
+            for row in served
+        ),
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -252,7 +257,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the figures go")
     arguments = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    machine = look_at_machine(arguments.threads)
+    machine = describe_machine(arguments.threads)
     found: list[Served] = []
     try:
         for bundle in arguments.bundles:
@@ -266,7 +271,7 @@ def main() -> None:
             console.print(refusal(bundle, manifest, threads=arguments.threads), soft_wrap=True)
     except (BundleError, CannotConfine, ServerFailed) as error:
         sys.exit(f"memory: {error}")
-    print_served(console, found)
+    print_table(served_table(found))
     if arguments.json:
         write_json(arguments.json, machine, served=[asdict(row) for row in found])
     if any(row.killed or row.answered < row.asked for row in found):

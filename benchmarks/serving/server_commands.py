@@ -9,7 +9,7 @@ from pathlib import Path
 
 import models
 import server
-from benchmarks.processes import Server
+from benchmarks.serving.server_process import Server
 
 _CACHE_MB = 256  # for prompts that were read before, besides what is in the slots
 

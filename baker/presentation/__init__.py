@@ -1,0 +1,1 @@
+"""Tables and plots, for the comparison report, the benchmarks and the examples."""

@@ -1,0 +1,1 @@
+"""One engine at a time, in a process of its own: Hearth, llama.cpp or PyTorch."""

@@ -1,0 +1,1 @@
+"""Figures, tables, plots and the description of the machine."""

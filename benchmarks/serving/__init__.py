@@ -1,0 +1,1 @@
+"""Servers under load: their processes, their clients and the requests."""
