@@ -22,7 +22,8 @@ import numpy as np
 
 from baker.presentation.table import Table, print_table
 from models.bundle import LanguageManifest, read_manifest_of
-from server.sampling.sampler import Sampler, SamplingOptions
+from server.sampling.options import SamplingOptions
+from server.sampling.sampler import Sampler
 from server.text.grammar import Grammar, Grammars
 from server.text.tokenizer import Tokenizer
 

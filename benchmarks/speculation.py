@@ -24,7 +24,7 @@ from runtime.open_bundle import open_bundle
 from server.engine.engine import Engine
 from server.engine.generation import Request, Token
 from server.engine.prompt_lookup import Costs
-from server.sampling.sampler import SamplingOptions
+from server.sampling.options import SamplingOptions
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

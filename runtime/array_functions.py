@@ -5,22 +5,17 @@ It knows the ABI of models/bundle/array_manifest.py. Callers check names, shapes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from runtime.device import Device, result
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from models.bundle import ArraysManifest
-
-# By name; each f32 of the shape that the manifest says.
-Arrays: TypeAlias = "Mapping[str, NDArray[np.float32]]"
+    from runtime.array_bytes import Arrays
 
 
 class Functions(Protocol):

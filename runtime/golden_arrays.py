@@ -1,28 +1,19 @@
-"""Golden values of functions on arrays, and arrays as raw bytes.
-
-The one place that knows how an array lies in golden.bin and in the body of a raw request: its
-values as little-endian f32, row-major, one array after the other with nothing between.
-"""
+"""Golden values of functions on arrays: golden.bin, whose format is array_bytes.py's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from models.bundle import GOLDEN, Corrupt
+from runtime.array_bytes import from_bytes, to_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
-    from models.bundle import ArraysManifest, ArraySpec
-    from runtime.array_functions import Arrays
-
-_F32 = np.dtype("<f4")
+    from models.bundle import ArraysManifest
+    from runtime.array_bytes import Arrays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,24 +23,6 @@ class Example:
     function: str
     inputs: Arrays
     outputs: Arrays
-
-
-def to_bytes(arrays: Iterable[NDArray[np.float32]]) -> bytes:
-    """Arrays, one after the other."""
-    return b"".join(np.ascontiguousarray(array, _F32).tobytes() for array in arrays)
-
-
-def from_bytes(data: bytes, specs: Sequence[ArraySpec]) -> dict[str, NDArray[np.float32]]:
-    """The arrays that lie one after the other; raises ValueError unless the length is theirs."""
-    wanted = sum(spec.bytes for spec in specs)
-    if len(data) != wanted:
-        raise ValueError(f"{wanted} bytes")
-    found, start = {}, 0
-    for spec in specs:
-        values = np.frombuffer(data, _F32, spec.bytes // _F32.itemsize, start)
-        found[spec.name] = values.reshape(spec.shape).astype(np.float32, copy=False)
-        start += spec.bytes
-    return found
 
 
 def write_examples(path: Path, examples: Iterable[Example]) -> None:

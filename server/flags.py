@@ -110,7 +110,7 @@ def _default(field: FieldInfo) -> str:
         return f" (default: {_with_unit(value)})"
     if value is None or value == () or value == [] or field.is_required():
         return ""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         value = " ".join(map(str, value))
     return f" (default: {value})"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from runtime.self_test import Verdict
     from server.engine.state import CacheState, CallsState, EngineState
-    from server.text.completion import Ended
+    from server.text.answer import Ended
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

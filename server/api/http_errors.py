@@ -190,6 +190,8 @@ def _wanted(problem: dict[str, Any]) -> str:
             return f"one of {problem['ctx']['expected_tags']}"
         case "literal_error":
             return _JSON_WORDS.sub(lambda word: word[0].lower(), problem["ctx"]["expected"])
+        case "tuple_type":
+            return "a valid list"
         case "model_attributes_type" | "model_type":
             return "a JSON object, sent as application/json"
     return re.sub(r"^(\w+ should (be|have)|Value error,) ", "", problem["msg"])

@@ -19,7 +19,8 @@ from server.errors import Draining, GenerationFailed
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from runtime.array_functions import Arrays, Functions
+    from runtime.array_bytes import Arrays
+    from runtime.array_functions import Functions
     from server.errors import EngineStopped
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from server.sampling.constraint import Constraint
-    from server.sampling.sampler import Logprobs, SamplingOptions
+    from server.sampling.options import SamplingOptions
+    from server.sampling.sampler import Logprobs
 
 
 @dataclass(frozen=True, kw_only=True)

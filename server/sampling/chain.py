@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from server.sampling.sampler import SamplingOptions
+    from server.sampling.options import SamplingOptions
 
 _LARGEST = float(np.finfo(np.float32).max)
 _FLOAT_MAX_LOG = 88.7228391  # of DRY's exponent, as in llama.cpp

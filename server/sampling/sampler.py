@@ -9,8 +9,7 @@ Equal logits: the lower id is the better one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from server.sampling.constraint import Constraint
-
-Breakers = Mapping[int, tuple[tuple[int, ...], ...]]
+    from server.sampling.options import SamplingOptions
 
 # What a byte of eight bans adds to the logits, lowest bit first, f32 (256, 8).
 _BANS = np.where(
@@ -34,77 +32,6 @@ _BANS = np.where(
     np.float32(-np.inf),
     np.float32(0),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingOptions:
-    """How a token is chosen. The names and defaults are llama-server's.
-
-    temperature         0 takes the most likely token; else the logits are divided by it
-    dynatemp_range      the temperature moves by so much with the entropy; 0 leaves it alone
-    dynatemp_exponent   how it moves: normalised entropy to this power
-    top_k               keep the k most likely; 0 keeps all
-    top_p               keep the fewest that together have this probability; 1 keeps all
-    min_p               keep those with at least this share of the best one's probability
-    typical_p           keep those closest to the expected surprise, up to this probability; 1: all
-    repeat_penalty      divides positive and multiplies negative logits of recent tokens; 1 is off
-    repeat_last_n       how many tokens are recent, prompt included; 0 none, -1 all
-    presence_penalty    taken from the logits of recent tokens
-    frequency_penalty   taken from them once for each time they came
-    dry_*               weaken the token that would prolong a repetition (DRY); multiplier 0: off
-    dry_breakers        tokens at which a repetition ends: first id to the ids that must follow it
-    xtc_*               with this probability, drop all but the least likely of the tokens above the
-                        threshold
-    min_keep            the least number of tokens that a sampler leaves
-    logit_bias          (id, number) pairs, added to the logits before anything else; -inf bans
-    samplers            which samplers run, in this order
-    ignore_eos          ban the tokens that end an answer
-    min_tokens          ban them until so many tokens have come
-    logprobs            how many alternatives to report beside each token; None reports nothing
-    post_sampling_probs report the probabilities after the samplers, not the model's own
-    """
-
-    temperature: float = 0.8
-    dynatemp_range: float = 0.0
-    dynatemp_exponent: float = 1.0
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    typical_p: float = 1.0
-    repeat_penalty: float = 1.0
-    repeat_last_n: int = 64
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    dry_multiplier: float = 0.0
-    dry_base: float = 1.75
-    dry_allowed_length: int = 2
-    dry_penalty_last_n: int = -1
-    dry_breakers: Breakers = field(default_factory=dict)
-    xtc_probability: float = 0.0
-    xtc_threshold: float = 0.1
-    min_keep: int = 0
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    samplers: tuple[str, ...] = tuple(SAMPLERS)
-    ignore_eos: bool = False
-    min_tokens: int = 0
-    logprobs: int | None = None
-    post_sampling_probs: bool = False
-
-    @property
-    def needs_all_logits(self) -> bool:
-        """Whether a logit far below the best one may matter: reported, lifted, or not cut off."""
-        changed = (
-            self.logit_bias,
-            self.ignore_eos,
-            self.min_tokens,
-            self.repeat_penalty != 1,
-            self.presence_penalty,
-            self.frequency_penalty,
-            self.dry_multiplier,
-        )
-        flattened = (self.temperature > 1, self.dynatemp_range, self.typical_p < 1)
-        cut = self.temperature == 0 or self.top_k or self.top_p < 1 or self.min_p
-        return self.logprobs is not None or any(changed) or any(flattened) or not cut
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from models.bundle import ArraysManifest
-    from runtime.array_functions import Arrays, Functions
+    from runtime.array_bytes import Arrays
+    from runtime.array_functions import Functions
     from runtime.golden_arrays import Example
     from runtime.self_test import Level, Verdict
 

@@ -19,15 +19,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from models.bundle import MANIFEST, digest
 from runtime.open_bundle import digested
+from runtime.self_test import Level
 from server.errors import SelfTestFailed, Starting
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from models.bundle import Manifest
-    from runtime.self_test import Level, Verdict
+    from runtime.self_test import Verdict
     from server.errors import Unavailable
     from server.metrics import Metrics
+
+# Level is exported for the API layer, which does not import the runtime.
+__all__ = ["Level", "Served", "Worker", "version"]
 
 
 def version() -> str:

@@ -37,7 +37,7 @@ from server.process.heap import give_back
 from server.process.memory_limit import admit
 from server.services.bundle_service import Served
 from server.text.choices import Choices
-from server.text.completion import Completer, Completion, CompletionRequest, Embedding, Ended
+from server.text.completer import Completer
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -47,7 +47,10 @@ if TYPE_CHECKING:
     from runtime.interface import Rows, Runtime
     from runtime.self_test import Level, Verdict
     from server.engine.state import EngineState
+    from server.text.answer import Embedding, Ended
     from server.text.chat_template import ChatTemplate
+    from server.text.completion import Completion
+    from server.text.completion_request import CompletionRequest
 
 Speculation: TypeAlias = Literal["lookup", "off"]
 

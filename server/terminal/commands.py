@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from models.bundle import BundleError
 from server import flags
-from server.api.fields import GenerationFields
+from server.api.generation_fields import GenerationFields
 from server.errors import ServerError
 from server.services.language_service import open_service
 from server.terminal.conversation import converse

@@ -14,7 +14,7 @@ from server.terminal.session import figures
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from server.api.fields import GenerationFields
+    from server.api.generation_fields import GenerationFields
     from server.terminal.session import Session
     from server.text.chat_template import Message
 

@@ -10,14 +10,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from server.errors import SelfTestFailed
-from server.text.completion import Summary
+from server.text.answer import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from server.services.language_service import Service
-    from server.text.completion import CompletionRequest
+    from server.text.completion_request import CompletionRequest
 
 
 class Session:

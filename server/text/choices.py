@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from server.text.completion import Completion, Piece, Summary
+from server.text.answer import Piece, Summary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from types import TracebackType
+
+    from server.text.completion import Completion
 
 
 class Choices:

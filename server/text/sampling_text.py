@@ -1,32 +1,27 @@
-"""What of the sampling options is text: tokens that a bias names, strings that end repetitions.
-
-It knows a tokenizer and the sampler's options. It knows no requests.
-"""
+"""Translate the sampling options that are text into token ids: logit biases and DRY's breakers."""
 
 from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from server.errors import InvalidRequest
+from server.sampling.options import SamplingOptions, SamplingParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from server.sampling.sampler import Breakers, SamplingOptions
+    from server.sampling.options import Breakers
     from server.text.tokenizer import Tokenizer
 
-# llama-server's.
-DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
-
-_LONGEST_BREAKER = 40  # bytes
-_LONGEST_TAIL = 20  # tokens
+_MAX_BREAKER_BYTES = 40
+_MAX_TAIL_TOKENS = 20
 
 
 class SamplingText:
-    """Gives sampling options their tokens, for a model with `vocab_size` ids."""
+    """Makes a sampler's options from a request's, for a model with `vocab_size` ids."""
 
     def __init__(self, tokenizer: Tokenizer, *, vocab_size: int) -> None:
         self._tokenizer = tokenizer
@@ -36,19 +31,25 @@ class SamplingText:
 
     def resolve(
         self,
-        options: SamplingOptions,
+        parameters: SamplingParameters,
         *,
+        logprobs: int | None = None,
         logit_bias: Sequence[tuple[int | str, float]],
         dry_sequence_breakers: tuple[str, ...],
     ) -> SamplingOptions:
-        """The options with these biases, and with these breakers if DRY is on.
+        """The sampler's options for a request's parameters, with texts as token ids.
 
-        A text biases each of its tokens, as in llama-server. For any thread. Raises InvalidRequest
-        for an id that the model does not have.
+        A text biases each of its tokens, as in llama-server. Breakers are resolved only when DRY is
+        on. For any thread. Raises InvalidRequest for an id that the model does not have.
         """
-        if logit_bias:
-            biases = tuple((id_, bias) for token, bias in logit_bias for id_ in self._biased(token))
-            options = replace(options, logit_bias=biases)
+        same = {name.name: getattr(parameters, name.name) for name in fields(SamplingParameters)}
+        options = SamplingOptions(
+            **same,
+            logprobs=logprobs,
+            logit_bias=tuple(
+                (id_, bias) for token, bias in logit_bias for id_ in self._biased(token)
+            ),
+        )
         if options.dry_multiplier:
             options = replace(options, dry_breakers=self._breakers_of(dry_sequence_breakers))
         return options
@@ -74,7 +75,7 @@ class SamplingText:
         As get_overlapping_token_sequences in llama.cpp's llama-sampler.cpp.
         """
         cuts = range(1, len(breaker))
-        tails = {breaker[:cut]: self._tail(breaker[cut:])[:_LONGEST_TAIL] for cut in cuts}
+        tails = {breaker[:cut]: self._tail(breaker[cut:])[:_MAX_TAIL_TOKENS] for cut in cuts}
         for id_, word in enumerate(self._tokenizer.words[: self._vocab_size]):
             if breaker in word:
                 yield id_, ()
@@ -94,4 +95,4 @@ class SamplingText:
 
 def _cut(text: str) -> bytes:
     """The beginning of a text that llama.cpp looks at, in whole characters."""
-    return text.encode()[:_LONGEST_BREAKER].decode(errors="ignore").encode()
+    return text.encode()[:_MAX_BREAKER_BYTES].decode(errors="ignore").encode()

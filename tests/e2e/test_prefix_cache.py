@@ -18,7 +18,7 @@ from server.engine.engine import Engine
 from server.engine.generation import Event, Finished, Generation, Request, Started, Token
 from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
-from server.sampling.sampler import SamplingOptions
+from server.sampling.options import SamplingOptions
 
 if TYPE_CHECKING:
     from runtime.language_model import IreeRuntime

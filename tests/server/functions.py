@@ -23,7 +23,7 @@ from tests.server.fakes import NOWHERE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from runtime.array_functions import Arrays
+    from runtime.array_bytes import Arrays
 
     Array = NDArray[np.float32]
 

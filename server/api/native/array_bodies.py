@@ -23,7 +23,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
-from runtime.golden_arrays import from_bytes, to_bytes
+from runtime.array_bytes import from_bytes, to_bytes
 from server.api.http_errors import shown
 from server.errors import InvalidRequest
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from models.bundle import ArraySpec, FunctionSpec
-    from runtime.array_functions import Arrays
+    from runtime.array_bytes import Arrays
 
 RAW = "application/octet-stream"
 FUNCTION = "X-Hearth-Function"

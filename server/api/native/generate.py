@@ -1,6 +1,5 @@
 """POST /generate: continue a prompt, whole or as a stream."""
 
-import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,10 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.current_service import Serving
 from server.api.disconnect import unless_disconnected
-from server.api.fields import GenerationFields, Logprobs, Text
+from server.api.fields import Logprobs, Text
+from server.api.generation_fields import GenerationFields
 from server.api.http_errors import ERRORS
 from server.api.sse import CompletionStream, streams
-from server.text.completion import Candidate, Completion, FinishReason, Piece, Summary
+from server.api.usage import Usage
+from server.text.answer import Candidate, FinishReason, Piece, Summary, Timings
+from server.text.completion import Completion
 
 router = APIRouter(responses=ERRORS)
 
@@ -48,29 +50,6 @@ class TokenLogprob(Alternative):
     """A token of the answer, with the most likely tokens in its place, best first."""
 
     top: list[Alternative]
-
-
-class Usage(BaseModel):
-    """Numbers of tokens. The token by which the model ends an answer is not counted."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class Timings(BaseModel):
-    """In milliseconds; prefill ends, and decode begins, with the first token.
-
-    `tokens_per_second` counts the tokens after the first; null if there are none. `draft_n` tokens
-    were guessed and checked by the model, of which `draft_n_accepted` were right.
-    """
-
-    queue_ms: float
-    prefill_ms: float
-    decode_ms: float
-    tokens_per_second: float | None
-    draft_n: int
-    draft_n_accepted: int
 
 
 class StreamEvent(BaseModel):
@@ -143,7 +122,7 @@ def _response(summary: Summary, pieces: list[Piece], with_logprobs: bool) -> Gen
             completion_tokens=summary.completion_tokens,
             total_tokens=summary.prompt_tokens + summary.completion_tokens,
         ),
-        timings=Timings(**dataclasses.asdict(summary.timings)),
+        timings=summary.timings,
         seed=summary.seed,
     )
 

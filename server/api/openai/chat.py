@@ -15,8 +15,8 @@ from server.api.openai.shared_fields import (
     ChosenLogprob,
     FinishWord,
     OpenAIFields,
+    OpenAIUsage,
     StreamOptions,
-    Usage,
     chosen_logprob,
     finish_reason,
     head,
@@ -26,8 +26,8 @@ from server.api.openai.shared_fields import (
 from server.api.openai.turn import Turn, begin
 from server.api.sse import CompletionStream, streams
 from server.errors import InvalidRequest
+from server.text.answer import Piece, Summary
 from server.text.choices import Choices
-from server.text.completion import Piece, Summary
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 
@@ -128,7 +128,7 @@ class ChatChunk(BaseModel):
     model: str
     system_fingerprint: str
     choices: list[ChunkChoice]
-    usage: Usage | None = None
+    usage: OpenAIUsage | None = None
 
 
 class ChatAnswer(BaseModel):
@@ -140,7 +140,7 @@ class ChatAnswer(BaseModel):
     model: str
     system_fingerprint: str
     choices: list[Choice]
-    usage: Usage
+    usage: OpenAIUsage
 
 
 @router.post(
@@ -192,7 +192,7 @@ def _check(body: ChatBody) -> None:
         raise InvalidRequest(field="stream_options", got="an object", wanted="null without stream")
 
 
-async def _parts(body: ChatBody, choices: Choices) -> AsyncIterator[ChunkChoice | Usage]:
+async def _parts(body: ChatBody, choices: Choices) -> AsyncIterator[ChunkChoice | OpenAIUsage]:
     """More of one choice or another, and the usage at the end."""
     summaries: dict[int, Summary] = {}
     calls: Counter[int] = Counter()
@@ -237,7 +237,7 @@ def _logprobs(piece: Piece) -> Logprobs:
 
 
 async def _events(
-    body: ChatBody, first: dict[str, Any], parts: AsyncIterator[ChunkChoice | Usage]
+    body: ChatBody, first: dict[str, Any], parts: AsyncIterator[ChunkChoice | OpenAIUsage]
 ) -> AsyncIterator[ChatChunk]:
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     usages: dict[str, Any] = {"usage": None} if with_usage else {}
@@ -248,10 +248,12 @@ async def _events(
             yield ChatChunk(**first, choices=[], usage=part)
 
 
-async def _whole(first: dict[str, Any], parts: AsyncIterator[ChunkChoice | Usage]) -> ChatAnswer:
+async def _whole(
+    first: dict[str, Any], parts: AsyncIterator[ChunkChoice | OpenAIUsage]
+) -> ChatAnswer:
     gathered: dict[int, list[ChunkChoice]] = defaultdict(list)
     async for part in parts:
-        if isinstance(part, Usage):
+        if isinstance(part, OpenAIUsage):
             choices = [_joined(gathered[index]) for index in sorted(gathered)]
             return ChatAnswer(**first, choices=choices, usage=part)
         gathered[part.index].append(part)

@@ -15,8 +15,8 @@ from server.api.http_errors import ERRORS
 from server.api.openai.shared_fields import (
     FinishWord,
     OpenAIFields,
+    OpenAIUsage,
     StreamOptions,
-    Usage,
     finish_reason,
     head,
     usage,
@@ -24,8 +24,8 @@ from server.api.openai.shared_fields import (
 from server.api.sse import CompletionStream, streams
 from server.errors import InvalidRequest
 from server.services.language_service import Service
+from server.text.answer import Candidate, Summary, TokenLogprobs
 from server.text.choices import Choices
-from server.text.completion import Candidate, Summary, TokenLogprobs
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 
@@ -78,7 +78,7 @@ class CompletionAnswer(BaseModel):
     model: str
     system_fingerprint: str
     choices: list[Choice]
-    usage: Usage | None = None
+    usage: OpenAIUsage | None = None
 
 
 @router.post(
@@ -122,7 +122,7 @@ def _check(body: CompletionBody) -> None:
 
 async def _parts(
     body: CompletionBody, service: Service, choices: Choices
-) -> AsyncIterator[Choice | Usage]:
+) -> AsyncIterator[Choice | OpenAIUsage]:
     """More of one choice or another, and the usage at the end."""
     lengths: dict[int, int] = {}
     summaries: dict[int, Summary] = {}
@@ -169,7 +169,7 @@ def _label(candidate: Candidate) -> str:
 
 
 async def _events(
-    body: CompletionBody, first: dict[str, Any], parts: AsyncIterator[Choice | Usage]
+    body: CompletionBody, first: dict[str, Any], parts: AsyncIterator[Choice | OpenAIUsage]
 ) -> AsyncIterator[CompletionAnswer]:
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     usages: dict[str, Any] = {"usage": None} if with_usage else {}
@@ -180,10 +180,12 @@ async def _events(
             yield CompletionAnswer(**first, choices=[], usage=part)
 
 
-async def _whole(first: dict[str, Any], parts: AsyncIterator[Choice | Usage]) -> CompletionAnswer:
+async def _whole(
+    first: dict[str, Any], parts: AsyncIterator[Choice | OpenAIUsage]
+) -> CompletionAnswer:
     gathered: dict[int, list[Choice]] = defaultdict(list)
     async for part in parts:
-        if isinstance(part, Usage):
+        if isinstance(part, OpenAIUsage):
             choices = [_joined(gathered[index]) for index in sorted(gathered)]
             return CompletionAnswer(**first, choices=choices, usage=part)
         gathered[part.index].append(part)

@@ -17,7 +17,7 @@ from server.api.fields import Fields, Text, prompts
 from server.api.http_errors import ERRORS
 from server.errors import InvalidRequest
 from server.services.language_service import Service
-from server.text.completion import Embedding
+from server.text.answer import Embedding
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from server.api.fields import Fields, JsonObject, Text, whole_json
+from server.api.fields import Fields, JsonObject, Text, encodable_json
 from server.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _calls(calls: list[ToolCallItem], field: str) -> list[dict[str, Any]]:
 
 def _arguments(call: ToolCallItem, field: str) -> dict[str, Any]:
     try:
-        arguments = whole_json(json.loads(call.function.arguments))
+        arguments = encodable_json(json.loads(call.function.arguments))
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):

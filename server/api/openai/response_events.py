@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict
 
 from server.api.openai.shared_fields import ChosenLogprob, chosen_logprob, new_id
 from server.api.sse import NamedEvent
+from server.text.answer import Piece, Summary
 from server.text.choices import Choices
-from server.text.completion import Piece, Summary
 from server.text.tool_calls import ToolCall
 
 

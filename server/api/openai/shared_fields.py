@@ -6,9 +6,11 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from server.api.fields import Fields, GenerationFields, Metadata, Text
+from server.api.fields import Fields, Metadata, Text
+from server.api.generation_fields import GenerationFields
+from server.api.usage import Usage
 from server.services.language_service import Service
-from server.text.completion import Candidate, FinishReason, Summary, TokenLogprobs
+from server.text.answer import Candidate, FinishReason, Summary, TokenLogprobs
 
 FinishWord: TypeAlias = Literal["stop", "length", "tool_calls"]
 
@@ -40,21 +42,18 @@ class PromptDetails(BaseModel):
     cached_tokens: int
 
 
-class Usage(BaseModel):
-    """Numbers of tokens, of all choices. The token that ends an answer is not counted."""
+class OpenAIUsage(Usage):
+    """Token counts of all choices. The token with which the model ends an answer is not counted."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
     prompt_tokens_details: PromptDetails
 
 
-def usage(summaries: list[Summary], *, choices: int) -> Usage:
+def usage(summaries: list[Summary], *, choices: int) -> OpenAIUsage:
     """The usage of a request with so many choices for each prompt, which counts once."""
     prompts = summaries[::choices]
     prompt = sum(summary.prompt_tokens for summary in prompts)
     completion = sum(summary.completion_tokens for summary in summaries)
-    return Usage(
+    return OpenAIUsage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=prompt + completion,

@@ -9,9 +9,8 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from server.api.current_service import Serving
-from server.api.fields import SamplingFields
+from server.api.generation_fields import SamplingFields
 from server.api.http_errors import ERRORS, ErrorBody
-from server.engine.state import SlotState
 from server.errors import NoSlotFree
 from server.services.bundle_service import version
 
@@ -106,18 +105,18 @@ async def slots(
     states = service.state().slots
     if fail_on_no_slot and all(slot.busy for slot in states):
         raise NoSlotFree("every slot is busy")
-    return [_slot(slot, service.manifest.context) for slot in states]
-
-
-def _slot(slot: SlotState, context: int) -> Slot:
-    read = min(slot.read_tokens, slot.prompt_tokens) - slot.cached_tokens
-    return Slot(
-        id=slot.id,
-        id_task=slot.request,
-        n_ctx=context,
-        is_processing=slot.busy,
-        n_prompt_tokens=slot.prompt_tokens,
-        n_prompt_tokens_processed=max(0, read),
-        n_prompt_tokens_cache=slot.cached_tokens,
-        next_token=[NextToken(n_decoded=slot.generated_tokens)] if slot.busy else [],
-    )
+    return [
+        Slot(
+            id=slot.id,
+            id_task=slot.request,
+            n_ctx=service.manifest.context,
+            is_processing=slot.busy,
+            n_prompt_tokens=slot.prompt_tokens,
+            n_prompt_tokens_processed=max(
+                0, min(slot.read_tokens, slot.prompt_tokens) - slot.cached_tokens
+            ),
+            n_prompt_tokens_cache=slot.cached_tokens,
+            next_token=[NextToken(n_decoded=slot.generated_tokens)] if slot.busy else [],
+        )
+        for slot in states
+    ]

@@ -13,12 +13,11 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from models.bundle import ArraysManifest, LanguageManifest, Manifest
-from runtime.self_test import Level, Verdict
 from server.api.current_service import Deployed, ServingAny
 from server.api.http_errors import ERRORS
 from server.api.operator.reload import Reloaded, shown
 from server.metrics import CONTENT_TYPE
-from server.services.bundle_service import Served, version
+from server.services.bundle_service import Level, Served, version
 from server.services.deployment import Deployment
 
 router = APIRouter(responses=ERRORS, tags=["operation"])
@@ -102,20 +101,19 @@ async def bundle(service: ServingAny) -> dict[str, Any]:
 
     And the verdict of its self-test on this machine, null while it runs.
     """
-    verdict = service.verdict
+    self_test = _self_test(service)
     manifest: dict[str, Any] = json.loads(service.manifest.to_json())
-    return {**manifest, "self_test": _self_test(verdict).model_dump() if verdict else None}
+    return {**manifest, "self_test": self_test.model_dump() if self_test else None}
 
 
 def _health(service: Served, deployment: Deployment) -> Health:
     problem = service.unavailable()
-    verdict = service.verdict
     return Health(
         status=problem.status if problem else "ok",
         message=str(problem or deployment.damage or "requests are accepted"),
         version=version(),
         model=_model(service.manifest),
-        self_test=_self_test(verdict) if verdict else None,
+        self_test=_self_test(service),
         bundle=service.fingerprint,
         last_reload=shown(latest) if (latest := deployment.last_reload) else None,
     )
@@ -133,7 +131,10 @@ def _model(manifest: Manifest) -> LanguageModel | ArraysModel:
     return LanguageModel(**shared, vocab_size=manifest.vocab_size, context=manifest.context)
 
 
-def _self_test(verdict: Verdict) -> SelfTest:
+def _self_test(service: Served) -> SelfTest | None:
+    verdict = service.verdict
+    if verdict is None:
+        return None
     difference = verdict.largest_difference
     return SelfTest(
         level=verdict.level,

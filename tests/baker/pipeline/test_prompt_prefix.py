@@ -12,9 +12,10 @@ from baker.pipeline.bake_language_model import bake
 from baker.pipeline.prompt_prefix import PrefixError, prefix_ids, write_prefix
 from models.bundle import PREFIX, read_manifest, verify_files
 from runtime.kv_blocks import block_keys, read_blocks
-from server.sampling.sampler import SamplingOptions
+from server.sampling.options import SamplingOptions
 from server.services.language_service import EngineOptions, open_service
-from server.text.completion import CompletionRequest, Summary
+from server.text.answer import Summary
+from server.text.completion_request import CompletionRequest
 from server.text.tokenizer import Tokenizer
 from tests.conftest import OPENING, OTHER_TARGET, Silent, bake_request
 from tests.fake_runtime import FakeRuntime

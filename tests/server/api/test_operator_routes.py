@@ -11,7 +11,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from server.sampling.sampler import SamplingOptions
+from server.sampling.options import SamplingOptions
 from server.services.bundle_service import version
 from tests.server import fakes
 from tests.server.api.test_http import LIBRARY, POISON, answer, stream

@@ -27,7 +27,7 @@ from server.engine.generation import (
 )
 from server.engine.prefix_cache import PrefixCache
 from server.errors import Draining, EngineStopped, QueueFull
-from server.sampling.sampler import SamplingOptions
+from server.sampling.options import SamplingOptions
 from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:

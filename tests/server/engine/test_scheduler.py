@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from server.engine.generation import EmbedRequest, Request
 from server.engine.scheduler import Scheduler
 from server.engine.sequence import NO_SLOT, Sequence, new_sequence
-from server.sampling.sampler import SamplingOptions
+from server.sampling.options import SamplingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

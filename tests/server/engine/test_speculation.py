@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from server.sampling.sampler import SamplingOptions
+    from server.sampling.options import SamplingOptions
     from server.services.language_service import Speculation
 
 SIZES = (2, 4, 8)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from server.sampling.candidates import Candidates
 from server.sampling.chain import SAMPLERS, View
-from server.sampling.sampler import SamplingOptions
+from server.sampling.options import SamplingOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

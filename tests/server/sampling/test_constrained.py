@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from server.sampling.sampler import SamplingOptions
+from server.sampling.options import SamplingOptions
 from server.services.language_service import Service
 from server.text.sampling_text import SamplingText
 from server.text.tokenizer import Tokenizer

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.sampling.constraint import ConstraintFailed
-from server.sampling.sampler import Sample, Sampler, SamplingOptions
+from server.sampling.options import SamplingOptions
+from server.sampling.sampler import Sample, Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
 from server import flags
-from server.api.fields import GenerationFields
+from server.api.generation_fields import GenerationFields
 from server.terminal import commands as cli
 from tests.server import fakes
 from tests.server.api.test_http import LIBRARY, answer

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
-from server.sampling.sampler import Sampler, SamplingOptions
+from server.sampling.options import SamplingOptions
+from server.sampling.sampler import Sampler
 from server.text.grammar import Grammar, Grammars, Kind, Rules
 from server.text.tokenizer import Tokenizer
 from tests.server.fakes import BOS, EOS, byte_level, gemma_like

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from server import web
-from server.sampling.sampler import SamplingOptions
+from server.sampling.options import SamplingOptions
 from tests.server import fakes
 from tests.server.openai_servers import scripted
 

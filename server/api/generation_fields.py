@@ -1,0 +1,117 @@
+"""The fields of every request for text: sampling, constraints, and how the answer is sent.
+
+Names and defaults are llama-server's.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from server.api.fields import MAX_NAMES, Fields, Text, encodable_json, limit_members
+from server.api.grammar_fields import GrammarFields
+from server.text.completion_request import (
+    DRY_SEQUENCE_BREAKERS,
+    SEED_COUNT,
+    CompletionRequest,
+    SamplingParameters,
+)
+
+_MAX_BIAS = 1e6
+
+
+def _bias_pair(pair: list[Any]) -> list[Any]:
+    match pair:
+        case [int() | str() as token, int() | float() | False as bias]:
+            if not isinstance(token, bool) and bias is not True and abs(bias) <= _MAX_BIAS:
+                encodable_json(token)
+                return pair
+    raise ValueError("an id or a text, and a number up to 1e6 or false")
+
+
+Bias = Annotated[float, Field(ge=-_MAX_BIAS, le=_MAX_BIAS)] | Literal[False]
+LogitBias = Annotated[
+    dict[Text, Bias] | list[Annotated[list[Any], AfterValidator(_bias_pair)]],
+    Field(max_length=MAX_NAMES),
+    BeforeValidator(limit_members),
+]
+Breaker = Annotated[Text, Field(min_length=1, max_length=40)]
+StopString = Annotated[Text, Field(min_length=1, max_length=256)]
+
+
+class SamplingFields(Fields, SamplingParameters):
+    """SamplingParameters as fields of a request: same names, defaults, ranges, descriptions."""
+
+
+class GenerationFields(SamplingFields, GrammarFields):
+    """What every request for text has besides its prompt and its length."""
+
+    logit_bias: LogitBias = Field(
+        default_factory=list,
+        description="Numbers to add to the logits of a token id, or of each token of a text. false "
+        'forbids the tokens. Either pairs, [[15043, -1], ["Hello", false]], or an object, '
+        '{"15043": -1, "Hello": false}.',
+    )
+    dry_sequence_breakers: Annotated[list[Breaker], Field(min_length=1, max_length=16)] = Field(
+        default_factory=lambda: list(DRY_SEQUENCE_BREAKERS),
+        description="DRY: texts that end a repetition.",
+    )
+    seed: int = Field(
+        -1,
+        ge=-1,
+        lt=SEED_COUNT,
+        description="Seed of the random generator. The same request with the same seed gives the "
+        "same answer. -1 draws a random seed.",
+    )
+    stop: StopString | Annotated[list[StopString], Field(max_length=16)] = Field(
+        default_factory=list,
+        description="End the answer before any of these strings.",
+    )
+    timeout_ms: int | None = Field(
+        None,
+        ge=1,
+        description="End the answer after this many milliseconds, time in the queue included. "
+        "No limit by default.",
+    )
+    cache_prompt: bool = Field(
+        True,
+        description="Reuse the prefix cache for the prompt, and keep the prompt in it. The answer "
+        "is the same either way.",
+    )
+    stream: bool = Field(False, description="Send the answer as server-sent events.")
+
+    def completion(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None,
+        logprobs: int | None,
+        choice: int = 0,
+    ) -> CompletionRequest:
+        """The text layer's request; raises InvalidRequest.
+
+        Choice 0 has the seed of the request, and each further choice the next seed.
+        """
+        return CompletionRequest(
+            prompt=prompt if isinstance(prompt, str) else tuple(prompt),
+            max_tokens=max_tokens,
+            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
+            sampling=self,
+            seed=None if self.seed == -1 else (self.seed + choice) % SEED_COUNT,
+            logprobs=logprobs,
+            timeout_ms=self.timeout_ms,
+            cache_prompt=self.cache_prompt,
+            grammar=self.rules(),
+            logit_bias=_biases(self.logit_bias),
+            dry_sequence_breakers=tuple(self.dry_sequence_breakers),
+        )
+
+
+def _biases(biases: dict[str, Bias] | list[list[Any]]) -> tuple[tuple[int | str, float], ...]:
+    """(token id or text, number) pairs; as in llama-server, a key of digits is an id."""
+    if isinstance(biases, dict):
+        pairs = [(int(key) if key.isdecimal() else key, bias) for key, bias in biases.items()]
+    else:
+        pairs = [(token, bias) for token, bias in biases]
+    return tuple((token, -math.inf if bias is False else float(bias)) for token, bias in pairs)

@@ -1,0 +1,119 @@
+"""The fields that constrain an answer: a JSON Schema, regex, grammar or list of choices."""
+
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from server.api.fields import Fields, JsonObject, Text
+from server.errors import InvalidRequest
+from server.text.grammar import Grammar
+
+Choices = Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=512)]
+
+
+class SchemaFormat(Fields):
+    """A JSON Schema in OpenAI's form. It is always enforced."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: Text | None = Field(None, description="Accepted and ignored.")
+    description: Text | None = Field(None, description="Accepted and ignored.")
+    schema_: JsonObject = Field(alias="schema", description="The JSON Schema.")
+    strict: bool | None = Field(
+        None, description="Accepted and ignored: the schema is always enforced."
+    )
+
+
+class ResponseFormat(Fields):
+    """The format of the answer: `type`, and the field of that type."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    type: Literal["text", "json_object", "json_schema", "regex", "grammar", "choice"] = Field(
+        "text", description="text allows any answer; the other types constrain it."
+    )
+    json_schema: SchemaFormat | None = Field(None, description="For json_schema: the schema.")
+    schema_: JsonObject | None = Field(
+        None, alias="schema", description="For json_object, optional, as in llama-server: a schema."
+    )
+    regex: Text | None = Field(
+        None, description="For regex: the regular expression that the whole answer matches."
+    )
+    grammar: Text | None = Field(
+        None, description="For grammar: a grammar in llguidance's variant of Lark."
+    )
+    choice: Choices | None = Field(None, description="For choice: the allowed answers.")
+
+    @model_validator(mode="after")
+    def _fields_match_type(self) -> Self:
+        for name in ("json_schema", "regex", "grammar", "choice"):
+            if (getattr(self, name) is not None) != (self.type == name):
+                raise ValueError(f"the field of type {self.type}, and no field of another type")
+        if self.schema_ is not None and self.type != "json_object":
+            raise ValueError("schema only with type json_object")
+        return self
+
+    def rules(self) -> Grammar | None:
+        """The grammar of the answer; None allows any text."""
+        at = f"response_format.{self.type}"
+        match self.type:
+            case "text":
+                return None
+            case "json_object":
+                if self.schema_ is not None:
+                    return _schema_rules(self.schema_, "response_format.schema")
+                return Grammar("json_object", field="response_format")
+            case "json_schema":
+                assert self.json_schema is not None
+                return _schema_rules(self.json_schema.schema_, f"{at}.schema")
+            case "choice":
+                return Grammar("choice", json.dumps(self.choice), at)
+            case "grammar":
+                return Grammar("lark", self.grammar or "", at)
+            case "regex":
+                return Grammar("regex", self.regex or "", at)
+
+
+class GrammarFields(Fields):
+    """Constraints on the answer: at most one of these."""
+
+    response_format: ResponseFormat | None = Field(
+        None,
+        description="The format of the answer, as in OpenAI's API, with a type for each of the "
+        "other constraints.",
+    )
+    json_schema: JsonObject | None = Field(
+        None,
+        description="Answer with JSON that is valid under this JSON Schema. A schema with an "
+        "unsupported keyword is rejected.",
+    )
+    regex: Text | None = Field(
+        None, description="Answer with text that this regular expression matches as a whole."
+    )
+    grammar: Text | None = Field(
+        None, description="Answer with text of this grammar, in llguidance's variant of Lark."
+    )
+    choice: Choices | None = Field(None, description="Answer with one of these texts.")
+
+    def rules(self) -> Grammar | None:
+        """The grammar of the answer; None allows any text. Raises InvalidRequest for two."""
+        schema, regex, grammar, choice = self.json_schema, self.regex, self.grammar, self.choice
+        possible = (
+            None if self.response_format is None else self.response_format.rules(),
+            None if schema is None else _schema_rules(schema, "json_schema"),
+            None if regex is None else Grammar("regex", regex, "regex"),
+            None if grammar is None else Grammar("lark", grammar, "grammar"),
+            None if choice is None else Grammar("choice", json.dumps(choice), "choice"),
+        )
+        constraints = [constraint for constraint in possible if constraint is not None]
+        if len(constraints) > 1:
+            first, second = constraints[:2]
+            raise InvalidRequest(
+                field=second.field, got=second.kind, wanted=f"none beside {first.field}"
+            )
+        return constraints[0] if constraints else None
+
+
+def _schema_rules(schema: dict[str, Any], field: str) -> Grammar:
+    return Grammar("json_schema", json.dumps(schema, ensure_ascii=False), field)

@@ -1,0 +1,114 @@
+"""What the text layer gives back: pieces of an answer, its summary, or an embedding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from server.text.tool_calls import ToolCall
+
+FinishReason: TypeAlias = Literal["stop", "length", "timeout", "tool_calls"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that could come next, with the natural logarithm of its probability.
+
+    `bytes` are the UTF-8 bytes that the token adds to the answer. They may be part of a character.
+    """
+
+    id: int
+    text: str
+    bytes: bytes
+    logprob: float
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """The chosen token, and the most likely tokens at its position, best first."""
+
+    chosen: Candidate
+    top: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """More of the answer: at most one token, and the text and tool calls that are final so far.
+
+    `logprobs` has one entry per token, or none if the request did not ask for them.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timings:
+    """Durations of one answer. The first token ends the prefill and begins the decode."""
+
+    queue_ms: Annotated[
+        float, Field(description="Milliseconds from acceptance until a slot was free.")
+    ]
+    prefill_ms: Annotated[
+        float, Field(description="Milliseconds from the slot to the first token.")
+    ]
+    decode_ms: Annotated[
+        float, Field(description="Milliseconds from the first token to the last one.")
+    ]
+    tokens_per_second: Annotated[
+        float | None,
+        Field(description="Rate of the tokens after the first. null if there are none."),
+    ]
+    draft_n: Annotated[
+        int, Field(description="Number of tokens that were drafted and verified by the model.")
+    ]
+    draft_n_accepted: Annotated[
+        int, Field(description="Number of drafted tokens that the model confirmed.")
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The end of an answer. `cached_tokens` of the prompt came from the prefix cache."""
+
+    finish_reason: FinishReason
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    timings: Timings
+    seed: int
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The mean of the hidden states of a text's tokens, scaled to length 1: f32 (hidden,)."""
+
+    vector: NDArray[np.float32]
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a completion ended, for the metrics. Times are seconds of time.monotonic.
+
+    outcome   "cancelled" when the client disconnected first or the server stopped
+    started   None when the request never left the queue
+    drafted, accepted   as in the engine's Token
+    """
+
+    outcome: FinishReason | Literal["cancelled", "failed"]
+    prompt_tokens: int
+    cached_tokens: int
+    submitted: float
+    started: float | None
+    token_times: tuple[float, ...]
+    drafted: int
+    accepted: int

@@ -1,0 +1,146 @@
+"""From a request for text to a request to the engine.
+
+Prompts become token ids, grammars become constraints, and texts in the sampling options become
+token ids. The engine handles no text; this layer handles no HTTP and no slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from server.engine.generation import Embedded, EmbedRequest, Failed, Request
+from server.errors import Draining, GenerationFailed, InvalidRequest
+from server.text.answer import Embedding
+from server.text.completion import Completion
+from server.text.completion_request import SEED_COUNT
+from server.text.grammar import Grammars
+from server.text.sampling_text import SamplingText
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from numpy.typing import NDArray
+
+    from server.engine.engine import Engine
+    from server.sampling.options import SamplingOptions
+    from server.text.answer import Ended
+    from server.text.completion_request import CompletionRequest
+    from server.text.grammar import Rules
+    from server.text.tokenizer import Tokenizer
+
+
+class Completer:
+    """Starts completions on an engine whose model has `vocab_size` ids and `context` positions.
+
+    `eos` are the ids that end an answer.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        *,
+        vocab_size: int,
+        context: int,
+        eos: Collection[int],
+    ) -> None:
+        self._grammars = Grammars(tokenizer, vocab_size=vocab_size, ends=eos)
+        self._sampling = SamplingText(tokenizer, vocab_size=vocab_size)
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._context = context
+
+    async def begin(
+        self, request: CompletionRequest, on_end: Callable[[Ended], None]
+    ) -> Completion:
+        """Check a request and submit it; raises InvalidRequest, QueueFull or Unavailable.
+
+        `on_end` is called once, when the completion is closed.
+        """
+        accepted = time.monotonic()
+        prompt = await self._prompt_ids(request.prompt, request.field)
+        sampling, constraint = await asyncio.to_thread(self._resolve, request)
+        seed = secrets.randbelow(SEED_COUNT) if request.seed is None else request.seed
+        generation = self._engine.submit(
+            Request(
+                prompt=prompt,
+                max_tokens=self._context if request.max_tokens is None else request.max_tokens,
+                sampling=sampling,
+                seed=seed,
+                deadline=_deadline(accepted, request.timeout_ms),
+                cache_prompt=request.cache_prompt,
+                constraint=constraint,
+            )
+        )
+        return Completion(
+            generation,
+            self._tokenizer,
+            request,
+            prompt_tokens=len(prompt),
+            seed=seed,
+            on_end=on_end,
+        )
+
+    async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
+        """Embed a text or its token ids; raises as `begin`, and GenerationFailed or Draining."""
+        ids = await self._prompt_ids(text, field)
+        mean: NDArray[np.float32] | None = None
+        with self._engine.submit(EmbedRequest(prompt=ids)) as generation:
+            async for event in generation.events():
+                match event:
+                    case Embedded():
+                        mean = event.mean
+                    case Failed(message):
+                        raise GenerationFailed(message)
+        if mean is None:
+            raise Draining("the server stopped before the answer was complete")
+        return Embedding(_unit(mean), len(ids))
+
+    def _resolve(self, request: CompletionRequest) -> tuple[SamplingOptions, Rules | None]:
+        """The request's sampling options and grammar in token ids; for any thread."""
+        sampling = self._sampling.resolve(
+            request.sampling,
+            logprobs=request.logprobs,
+            logit_bias=request.logit_bias,
+            dry_sequence_breakers=request.dry_sequence_breakers,
+        )
+        return sampling, self._grammars.rules(request.grammar) if request.grammar else None
+
+    async def _prompt_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
+        if len(prompt) == 0:
+            got = "" if isinstance(prompt, str) else "[]"
+            raise InvalidRequest(field=field, got=got, wanted="at least one token")
+        if isinstance(prompt, str):
+            # A long text takes milliseconds, and the library releases the interpreter's lock.
+            ids = await asyncio.to_thread(self._tokenizer.encode, prompt)
+        else:
+            ids = prompt
+        for position, token in enumerate(ids):
+            if not 0 <= token < self._vocab_size:
+                raise InvalidRequest(
+                    field=field if isinstance(prompt, str) else f"{field}[{position}]",
+                    got=token,
+                    wanted=f"token ids from 0 to {self._vocab_size - 1}",
+                )
+        if len(ids) >= self._context:
+            raise InvalidRequest(
+                field=field,
+                got=f"{len(ids)} tokens",
+                wanted=f"at most {self._context - 1} tokens, one less than the model's context",
+            )
+        return ids
+
+
+def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    length = np.linalg.norm(vector)
+    return vector / length if length else vector
+
+
+def _deadline(accepted: float, timeout_ms: int | None) -> float | None:
+    return None if timeout_ms is None else accepted + timeout_ms / 1e3

@@ -1,0 +1,57 @@
+"""A request for text, as the API hands it to the text layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from server.sampling.options import SamplingParameters
+
+if TYPE_CHECKING:
+    from server.text.grammar import Grammar
+    from server.text.tool_calls import CallFormat
+
+# SamplingParameters is exported for the API layer, which does not import the sampling package.
+__all__ = ["DRY_SEQUENCE_BREAKERS", "SEED_COUNT", "CompletionRequest", "SamplingParameters"]
+
+# Seeds are 0 to SEED_COUNT - 1. As short as llama-server's, so that every client can send one back.
+SEED_COUNT = 2**32
+
+# llama-server's default.
+DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionRequest:
+    """A prompt to continue, and how.
+
+    prompt        text, or token ids
+    max_tokens    maximum length of the answer; None continues to the end of the context
+    stop          non-empty strings that end the answer
+    seed          None draws a random one
+    logprobs      number of alternatives to report for each token; None reports nothing
+    timeout_ms    milliseconds from acceptance to the end of the answer; None sets no limit
+    cache_prompt  as in the engine's Request
+    grammar       grammar that the answer must match; None allows any text
+    logit_bias    (token id or text, number) pairs, added to the logits of the id or of each token
+                  of the text
+    dry_sequence_breakers   strings that end a repetition for DRY
+    calls         format of the model's tool calls, which are removed from the text
+    one_call      end the answer after the first call
+    field         name of the prompt in the client's request, for errors
+    """
+
+    prompt: str | tuple[int, ...]
+    max_tokens: int | None
+    stop: tuple[str, ...]
+    sampling: SamplingParameters
+    seed: int | None
+    logprobs: int | None = None
+    timeout_ms: int | None = None
+    cache_prompt: bool = True
+    grammar: Grammar | None = None
+    logit_bias: tuple[tuple[int | str, float], ...] = ()
+    dry_sequence_breakers: tuple[str, ...] = DRY_SEQUENCE_BREAKERS
+    calls: CallFormat | None = None
+    one_call: bool = False
+    field: str = "prompt"
