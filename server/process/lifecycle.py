@@ -20,7 +20,7 @@ import ssl
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import uvicorn
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from fastapi import FastAPI
-
-    from server.services.deployment import Deployment
 
 
 # Seconds in which those who are cancelled are told so: more than a step takes on a slow device.
@@ -119,6 +117,26 @@ def _terminal() -> bool:
     return True
 
 
+class Drainable(Protocol):
+    """What signals act on: services/deployment.py, which imports this package."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether no accepted request is being answered."""
+
+    def drain(self) -> None:
+        """Reject new requests; finish the accepted ones."""
+
+    def cancel(self) -> None:
+        """Cancel the requests that are still running."""
+
+    def look(self) -> None:
+        """Check the bundle's files, once a second."""
+
+    async def reload(self) -> object:
+        """Load the bundle again; raises NotReloaded."""
+
+
 class DrainingServer(uvicorn.Server):
     """A uvicorn server whose first signal drains the deployment and whose second one ends it.
 
@@ -129,7 +147,7 @@ class DrainingServer(uvicorn.Server):
     def __init__(
         self,
         app: FastAPI,
-        deployment: Deployment,
+        deployment: Drainable,
         *,
         shutdown_timeout: float = 30,
         client_timeout: float = 30,
