@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from baker.weights.open_weights import open_weights
 from models.architecture import ARCHITECTURES
 from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 from models.program import parts
+from tests.quick import Guard, is_quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,15 +158,31 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(disk)], check=True)
 
 
+_guard = Guard()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests come last, when the bundles that they share are baked."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    """Mark quick tests, and put slow tests last, when the bundles that they share are baked."""
+    for item in items:
+        if not _is_slow(item) and is_quick(item.path):
+            item.add_marker("quick")
+    items.sort(key=_is_slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a quick test that starts a process or loads the compiler."""
+    with _guard.on() if item.get_closest_marker("quick") else nullcontext():
+        yield
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _baked_meanwhile(request: pytest.FixtureRequest) -> None:
     """Bake the shared bundles beside the quick tests of a session that has both kinds."""
-    kinds = {item.get_closest_marker("slow") is not None for item in request.session.items}
-    if len(kinds) == 2:
+    if len({_is_slow(item) for item in request.session.items}) == 2:
         for name in SHARED:
             request.getfixturevalue("bundles").begin(name)

@@ -1,0 +1,100 @@
+"""Which tests are quick: those of modules that reach no process, compiler, browser or bundle.
+
+Nothing is marked by hand. The imports of a test module are followed through the project; a module
+is quick if it reaches none of SLOW_IMPORTS and is not in SLOW_PATHS. What imports do not show,
+`Guard` does: a quick test that starts a process or loads the compiler fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+# Modules that start processes, compilers or browsers, or that take seconds to import.
+SLOW_IMPORTS = frozenset({"iree.compiler", "multiprocessing", "selenium", "subprocess", "torch"})
+# Tests that need none of these, and seconds all the same.
+SLOW_PATHS = (
+    ROOT / "tests/fuzz",
+    ROOT / "tests/models/test_registry.py",  # traces every op for every document
+    ROOT / "tests/server/api",  # each test starts an HTTP server
+)
+_CONFTEST = ROOT / "tests/conftest.py"
+_PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec"})
+
+
+@functools.cache
+def is_quick(module: Path) -> bool:
+    """Whether all tests of a module are quick."""
+    listed = any(path in (module, *module.parents) for path in SLOW_PATHS)
+    return not listed and not slow_imports(module)
+
+
+def slow_imports(module: Path) -> set[str]:
+    """The members of SLOW_IMPORTS that a test module and its conftest.py files reach."""
+    found: set[str] = set()
+    done = {_CONFTEST}  # it bakes the shared bundles: tests that ask for one are marked slow
+    todo = [module, *_conftests(module)]
+    while todo:
+        path = todo.pop()
+        if path in done:
+            continue
+        done.add(path)
+        for name in _imports(path):
+            found |= {slow for slow in SLOW_IMPORTS if f"{name}.".startswith(f"{slow}.")}
+            todo += _files(name)
+    return found
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """The dotted names imported when a module is loaded, so none of those for types alone."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _files(name: str) -> list[Path]:
+    """The files of the project that importing a dotted name loads."""
+    parts = name.split(".")
+    candidates = [ROOT.joinpath(*parts[:end]) for end in range(1, len(parts) + 1)]
+    files = [f for c in candidates for f in (c / "__init__.py", c.with_suffix(".py"))]
+    return [file for file in files if file.is_file()]
+
+
+def _conftests(module: Path) -> list[Path]:
+    files = (folder / "conftest.py" for folder in module.parents if ROOT in folder.parents)
+    return [file for file in files if file.is_file()]
+
+
+class Guard:
+    """Raises where a quick test starts a process or loads the compiler."""
+
+    def __init__(self) -> None:
+        self._on = False
+        sys.addaudithook(self._audit)
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Watch this process until the block ends."""
+        self._on = True
+        try:
+            yield
+        finally:
+            self._on = False
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if not self._on:
+            return
+        if event in _PROCESS_EVENTS:
+            raise RuntimeError(f"a quick test started a process: {args[0]!r}; see tests/quick.py")
+        if event == "import" and str(args[0]).startswith("iree.compiler"):
+            raise RuntimeError("a quick test loaded the compiler; see tests/quick.py")

@@ -1,0 +1,40 @@
+"""Which tests count as quick, and that none of them starts a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.quick import ROOT, Guard, is_quick, slow_imports
+
+TESTS = ROOT / "tests"
+
+
+@pytest.mark.parametrize(
+    ("module", "reached"),
+    [
+        ("server/test_cli.py", "subprocess"),
+        ("baker/test_bake_gru.py", "iree.compiler"),
+        ("server/web/test_chat.py", "selenium"),
+    ],
+)
+def test_imports_are_followed_through_the_project(module: str, reached: str) -> None:
+    assert reached in slow_imports(TESTS / module)
+    assert not is_quick(TESTS / module)
+
+
+def test_most_modules_are_quick() -> None:
+    modules = sorted(TESTS.rglob("test_*.py"))
+    assert sum(map(is_quick, modules)) > len(modules) / 3
+
+
+def test_the_guard_stops_processes_and_nothing_else() -> None:
+    guard = Guard()
+    with guard.on():
+        assert os.getpid()
+        with pytest.raises(RuntimeError, match="started a process"):
+            subprocess.run([sys.executable, "-c", ""], check=True)
+    subprocess.run([sys.executable, "-c", ""], check=True)
