@@ -1,4 +1,4 @@
-"""A request to the engine and what comes back: the seam between the text layer and the engine.
+"""Requests to the engine and the events that it returns: the interface to the text layer.
 
 An accepted request is a `Generation`. Its events are at most one Started, then Tokens or one
 Embedded, then exactly one Finished or Failed. All times are in seconds of time.monotonic.
@@ -26,10 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A prompt of token ids, at least one, with room in the context for one more.
+    """A prompt of token ids to be continued.
 
-    deadline      when it ends, finished or not; None for never
-    cache_prompt  whether to take what is known of the prompt from the prefix cache, and to keep it
+    prompt        at least one token, and fewer than the context has positions
+    max_tokens    length of the answer, at least 1; the context may end it earlier
+    seed          of the random numbers for sampling
+    deadline      when the answer ends at the latest; None for never
+    cache_prompt  whether to restore blocks of the prompt from the prefix cache and to save them
+    constraint    rules for the answer, such as a grammar; None for none
     """
 
     prompt: tuple[int, ...]
@@ -43,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedRequest:
-    """Token ids to be read and not continued: at least one, at most as many as the context has.
+    """Token ids to be embedded: at least one, at most as many as the context has positions.
 
     `deadline` is as in Request. The prefix cache is not used.
     """
@@ -54,9 +58,10 @@ class EmbedRequest:
 
 @dataclass(frozen=True)
 class Started:
-    """The prompt has been read; `at` is when the request left the queue.
+    """The prompt has been read, or the request has ended before that.
 
-    `cached_tokens` of the prompt came out of the prefix cache.
+    at             when the request got a slot
+    cached_tokens  tokens of the prompt that came out of the prefix cache
     """
 
     at: float
@@ -65,9 +70,11 @@ class Started:
 
 @dataclass(frozen=True)
 class Token:
-    """One more token of the answer.
+    """The next token of the answer.
 
-    By now `drafted` tokens of it have been guessed and checked, of which `accepted` were right.
+    at        when it was sampled
+    drafted   drafted tokens that were verified so far, for the whole answer
+    accepted  drafted tokens that became part of the answer so far
     """
 
     id: int
@@ -79,21 +86,21 @@ class Token:
 
 @dataclass(frozen=True)
 class Embedded:
-    """What an EmbedRequest asked for: the mean of its tokens' hidden states, f32 (hidden,)."""
+    """The result of an EmbedRequest: the mean of the hidden states of its tokens, f32 (hidden,)."""
 
     mean: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The end: by the model, by the answer's length, at the deadline, or by a cancellation."""
+    """The end: an eos token or a finished constraint, the length, the deadline, or a cancel."""
 
     reason: Literal["stop", "length", "timeout", "cancelled"]
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The end of a request whose step raised; `by_rules` if its own rules made it impossible."""
+    """The end after an error; `by_rules` if the constraint or the biases leave no token."""
 
     message: str
     by_rules: bool = False
@@ -103,9 +110,9 @@ Event = Started | Token | Embedded | Finished | Failed
 
 
 class Generation:
-    """One accepted request, as its client sees it. Leaving its `with` block cancels it.
+    """An accepted request, as its client sees it. Leaving its `with` block cancels the request.
 
-    Made in the client's event loop; only `deliver` is called from another thread.
+    Created in the client's event loop; only `deliver` may be called from another thread.
     """
 
     def __init__(self, leave: Callable[[], None]) -> None:
@@ -119,14 +126,14 @@ class Generation:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._leave()
 
     async def events(self) -> AsyncIterator[Event]:
-        """The events of the request, as they come, to the last one."""
+        """The events of the request as they come, up to the last one."""
         while True:
             event = await self._events.get()
             yield event
@@ -134,6 +141,6 @@ class Generation:
                 return
 
     def deliver(self, event: Event) -> None:
-        """Hand an event over to the client's event loop."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        """Put an event into the client's event loop."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing reads the event
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)

@@ -1,11 +1,11 @@
-"""Which blocks of KV rows are known, by the prompts that they are the start of.
+"""The prefix cache: blocks of KV rows of earlier prompts, so that later ones need not be read.
 
-Blocks and their keys are those of runtime/kv_blocks.py. Whoever continues from blocks that were
-found here does what they would have done after reading the tokens.
+Blocks and their keys are those of runtime/kv_blocks.py. A slot whose blocks were restored computes
+the same bits as one that has read the tokens.
 
-Blocks are opaque bytes. What is too much goes, least recently used first, and of a prompt its end
-before its start, as a block without the ones before it is of no use. The cache knows no slots, no
-requests and no runtime. It belongs to one thread; `state` may be called from another.
+Blocks are opaque bytes. The least recently used ones are evicted first, and of one prompt the last
+ones first, because a block is useless without the ones before it. The cache knows no slots, no
+requests and no runtime. It belongs to one thread; `state` may be called from any.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """Where blocks outlive the process."""
+    """Blocks that outlive the process."""
 
     def load(self, key: bytes) -> Rows | None:
-        """The block of a key, whole and as it was saved, or None."""
+        """The block of a key, or None if the store does not have it complete and unchanged."""
 
     def save(self, key: bytes, rows: Rows) -> None:
-        """Keep a block, some time later, perhaps; returns at once."""
+        """Write a block later, if there is time; returns at once."""
 
 
 class PrefixCache:
-    """At most `limit_bytes` of blocks, and behind them a store.
+    """At most `limit_bytes` of blocks in memory, and a store that has more.
 
-    The `pinned` blocks are always there, and count for nothing but the hits.
+    The `pinned` blocks are never evicted. They count as hits, and not against the limit.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class PrefixCache:
         self._bytes = self._hits = self._disk_hits = self._misses = self._evicted = 0
 
     def find(self, keys: Sequence[bytes], start: int) -> list[Rows]:
-        """The blocks of keys[start], keys[start + 1], ... up to the first one that is not known.
+        """The blocks of keys[start], keys[start + 1], ... up to the first one that is missing.
 
         `keys` are those of a prompt from its first chunk on.
         """
-        found: list[Rows] = []
+        blocks: list[Rows] = []
         for key in keys[start:]:
             rows = self._get(key)
             if rows is None:
                 break
-            found.append(rows)
-        self._hits += len(found)
-        if found:
-            self._touch(keys[: start + len(found)])
-        return found
+            blocks.append(rows)
+        self._hits += len(blocks)
+        if blocks:
+            self._touch(keys[: start + len(blocks)])
+        return blocks
 
     def add(self, keys: Sequence[bytes], rows: Rows) -> None:
-        """Keep the block of the last of `keys`, which was not known; the others come before it."""
+        """Add the missing block of the last of `keys`; the other keys are those before it."""
         self._misses += 1
         self._put(keys[-1], rows)
         self._touch(keys)
@@ -75,7 +75,7 @@ class PrefixCache:
             self._store.save(keys[-1], rows)
 
     def state(self) -> CacheState:
-        """What is kept, and how useful it was."""
+        """Size and hits."""
         return CacheState(
             blocks=len(self._blocks),
             bytes=self._bytes,
@@ -103,7 +103,7 @@ class PrefixCache:
             self._bytes += rows.nbytes
 
     def _touch(self, keys: Sequence[bytes]) -> None:
-        """The blocks of a prompt have been used; its first one counts as the latest."""
+        """Mark the blocks of a prompt as used, the first one last; evict down to the limit."""
         for key in reversed(keys):
             if key in self._blocks:
                 self._blocks.move_to_end(key)

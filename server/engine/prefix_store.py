@@ -2,13 +2,13 @@
 
     ROOT/<digest of the bundle>/<key of the block>.kv
 
-A file is a header (magic, the bundle's digest, the key, the length of the rows, a sha256 of all
-that and the rows) and the rows. It is written beside its place, synced and renamed by a thread of
-its own, so a crash at any time leaves whole files and perhaps a `.part`, which nobody reads and
-which goes when it is the oldest. A file that is not what its name says is deleted with a warning.
+A file is a header (magic, the bundle's digest, the key, the length of the rows, a sha256 of bundle,
+key and rows) and the rows. A thread writes it under a temporary name, syncs and renames it, so a
+crash at any time leaves complete files and perhaps a `.part`, which is never read and is deleted
+when it is the oldest file. A damaged file is deleted with a warning.
 
-All bundles under ROOT share its limit; the least recently used files go first, by their mtime. The
-file knows no tokens and no slots. Another server may use the same ROOT.
+All bundles under ROOT share one limit; the least recently used files, by their mtime, are deleted
+first. The files hold no tokens. Several servers may use the same ROOT.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 
 _MAGIC = b"hearthk1"
 _HEADER = struct.Struct("<8s32s32sQ32s")
-# Blocks that may wait to be written. A disk that is slower than the model loses some, which costs
-# time later; it never holds the model up.
-_WAITING = 8
+# How many blocks may wait to be written. If the disk is slower than the model, some are dropped and
+# must be computed again later; the model never waits for the disk.
+_MAX_WAITING = 8
 
 
 class CannotStore(Exception):
-    """The folder cannot be used; the message says why."""
+    """The folder of the prefix cache cannot be used; the message says why."""
 
 
 class PrefixStore:
@@ -57,38 +57,38 @@ class PrefixStore:
         except OSError as error:
             reason = error.strerror or str(error)
             raise CannotStore(
-                f"cannot keep the prefix cache in {root}: {reason}: choose another --cache-dir"
+                f"{root}: cannot store the prefix cache: {reason}; choose another --cache-dir"
             ) from error
-        self._waiting: queue.Queue[tuple[bytes, Rows] | None] = queue.Queue(_WAITING)
+        self._waiting: queue.Queue[tuple[bytes, Rows] | None] = queue.Queue(_MAX_WAITING)
         self._thread = threading.Thread(target=self._write_all, name="prefix-store", daemon=True)
         self._thread.start()
 
     def load(self, key: bytes) -> Rows | None:
-        """The block of a key, or None: not there, or not whole and therefore deleted."""
+        """The block of a key, or None if there is no file or a damaged one, which is deleted."""
         path = self._path(key)
         try:
             rows = _decode(_read(path, self._limit), self._bundle, key)
             if rows is None:
-                log.warning("the prefix cache's file %s is damaged: deleting it", path)
+                log.warning("%s: damaged file of the prefix cache; deleted", path)
                 path.unlink()
             else:
                 os.utime(path)
         except FileNotFoundError:
             return None
         except OSError as error:
-            log.warning("the prefix cache cannot read %s: %s", path, error)
+            log.warning("%s: cannot read this file of the prefix cache: %s", path, error)
             return None
         return rows
 
     def save(self, key: bytes, rows: Rows) -> None:
-        """Write a block some time later, or never if too many are waiting; returns at once."""
+        """Write a block later, or drop it if too many are waiting; returns at once."""
         try:
             self._waiting.put_nowait((key, rows))
         except queue.Full:
-            log.debug("the disk is slow: a block of the prefix cache is not written")
+            log.debug("the disk is slow: a block of the prefix cache was dropped")
 
     def close(self) -> None:
-        """Write what is waiting and end the thread."""
+        """Write the waiting blocks and end the thread."""
         if self._thread.is_alive():
             self._waiting.put(None)
             self._thread.join()
@@ -96,7 +96,7 @@ class PrefixStore:
     def _path(self, key: bytes) -> Path:
         return self._folder / f"{key.hex()}.kv"
 
-    # From here on everything runs in the store's thread.
+    # The methods below run in the store's thread.
 
     def _write_all(self) -> None:
         while (block := self._waiting.get()) is not None:
@@ -106,9 +106,9 @@ class PrefixStore:
                 self._make_room()
             except OSError as error:
                 log.warning(
-                    "the prefix cache cannot write %d bytes to %s: %s",
-                    rows.nbytes,
+                    "%s: cannot write %d bytes of the prefix cache: %s",
                     self._folder,
+                    rows.nbytes,
                     error,
                 )
 
@@ -127,14 +127,14 @@ class PrefixStore:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    """A file's bytes; none of one that is no plain file or larger than all may be together.
+    """A file's bytes; empty if it is not a regular file or larger than the limit of all files.
 
-    Raises OSError, also for a link: nothing here makes any.
+    Raises OSError, also for a link, which the store never creates.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
-        whole = stat.S_ISREG(status.st_mode) and status.st_size <= limit
-        return file.read(status.st_size) if whole else b""
+        readable = stat.S_ISREG(status.st_mode) and status.st_size <= limit
+        return file.read(status.st_size) if readable else b""
 
 
 def _write(path: Path, header: bytes, rows: Rows) -> None:
@@ -147,7 +147,7 @@ def _write(path: Path, header: bytes, rows: Rows) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError:
-        part.unlink(missing_ok=True)  # on a full disk it would take what is left
+        part.unlink(missing_ok=True)  # it would keep a full disk full
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -162,7 +162,7 @@ def _encode(rows: Rows, bundle: bytes, key: bytes) -> bytes:
 
 
 def _decode(data: bytes, bundle: bytes, key: bytes) -> Rows | None:
-    """The rows in a file, or None if it is not the whole file of this bundle and key."""
+    """The rows in a file, or None if it is not the complete file of this bundle and key."""
     if len(data) < _HEADER.size:
         return None
     rows = memoryview(data)[_HEADER.size :]

@@ -1,9 +1,9 @@
-"""The tokens that can still be chosen, and the arithmetic that samplers share.
+"""The tokens that can still be chosen, and the arithmetic that the samplers share.
 
 It knows logits and numbers. It knows no options and no names of samplers.
 
-The whole vocabulary is read as seldom as can be: a search for the best reads it twice, and only
-what a request asks for (a nucleus of everything, log-probabilities) takes its exponentials.
+The vocabulary is large, so it is read rarely: a search for the best tokens reads it twice, and its
+exponentials are computed only for log-probabilities and for top_p or typical_p without top_k.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _BLOCK = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Tokens and their logits: at least one, of which at least one can be chosen.
+    """At least one token, of which at least one can be chosen, and their logits.
 
-    logits   f32 (n,), never written to; -inf is a token that cannot be chosen
-    ids      i64 (n,), or None when the position is the id
-    ordered  best first; of equal logits the one that stood first
+    logits   f32 (n,), never written to; a token with -inf cannot be chosen
+    ids      i64 (n,), or None if the id is the position
+    ordered  whether the best is first; equal logits keep their order
     """
 
     logits: NDArray[np.float32]
@@ -38,7 +38,7 @@ class Candidates:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of candidates."""
         return self.logits.size
 
     def id(self, position: int) -> int:
@@ -46,17 +46,17 @@ class Candidates:
         return position if self.ids is None else int(self.ids[position])
 
     def keep(self, positions: NDArray[np.int64], *, ordered: bool) -> Candidates:
-        """Those at the positions, i64 (m,), in their order."""
+        """The candidates at positions, i64 (m,), in that order."""
         ids = positions if self.ids is None else self.ids[positions]
         return Candidates(logits=self.logits[positions], ids=ids, ordered=ordered)
 
     def first(self, count: int) -> Candidates:
-        """The `count` first ones of candidates in order."""
+        """The first `count` candidates, which are ordered."""
         ids = None if self.ids is None else self.ids[:count]
         return Candidates(logits=self.logits[:count], ids=ids, ordered=self.ordered)
 
     def best(self, count: int) -> Candidates:
-        """The `count` best, in order, or all if there are not so many."""
+        """The `count` best candidates, ordered; all if there are fewer."""
         if self.ordered:
             return self.first(count)
         return self.keep(largest(self.logits, min(count, self.size)), ordered=True)
@@ -66,9 +66,10 @@ class Candidates:
         ids: NDArray[np.int64],
         rule: Callable[[NDArray[np.float32], NDArray[np.int64]], NDArray[np.float32]],
     ) -> Candidates:
-        """Give new logits to those of `ids`, i64 (m,), ascending, that are candidates.
+        """Change the logits of the candidates among `ids`, i64 (m,), ascending.
 
-        `rule` gets their logits and their positions in `ids`. Raises ConstraintFailed.
+        `rule` maps their logits and their positions in `ids` to the new logits. Raises
+        ConstraintFailed.
         """
         if self.ids is None:
             positions, which = ids, np.arange(ids.size)
@@ -83,31 +84,31 @@ class Candidates:
         return Candidates(logits=logits, ids=self.ids).possible()
 
     def possible(self) -> Candidates:
-        """The same; raises ConstraintFailed if none of them can be chosen."""
+        """These candidates; raises ConstraintFailed if none of them can be chosen."""
         if self.logits.max() == -np.inf:
-            raise ConstraintFailed("the request's rules leave no token that could come next")
+            raise ConstraintFailed("the request's rules allow no next token")
         return self
 
     def weights(self) -> NDArray[np.float32]:
-        """Numbers in proportion to the probabilities, f32 (n,), the largest one 1."""
+        """Numbers proportional to the probabilities, f32 (n,); the largest one is 1."""
         shifted = self._shifted()
         np.exp(shifted, out=shifted)
         return shifted
 
     def log_probabilities(self) -> NDArray[np.float32]:
-        """The logarithm of the softmax, f32 (n,)."""
+        """The log-softmax, f32 (n,)."""
         shifted = self._shifted()
         shifted -= np.float32(np.log(total(np.exp(shifted))))
         return shifted
 
     def entropy(self) -> float:
         """The entropy of the softmax, in nats."""
-        surprise = -self.log_probabilities()
-        # An impossible token adds nothing, but 0 times infinity is no number.
-        return total(np.exp(-surprise) * np.minimum(surprise, np.finfo(np.float32).max))
+        surprisal = -self.log_probabilities()
+        # A token with -inf adds 0, where 0 times infinity would be NaN.
+        return total(np.exp(-surprisal) * np.minimum(surprisal, np.finfo(np.float32).max))
 
     def _shifted(self) -> NDArray[np.float32]:
-        """The logits with the best one at 0, in an array of their own."""
+        """The logits minus the largest one, a new array."""
         shifted: NDArray[np.float32]
         with np.errstate(over="ignore"):
             shifted = self.logits - self.logits.max()
@@ -117,7 +118,7 @@ class Candidates:
 def largest(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
     """The positions of the `count` largest values, largest first, i64 (count,).
 
-    Of equal values the first ones count.
+    Of equal values the first ones are taken.
     """
     positions = np.flatnonzero(values >= _lower_bound(values, count))
     order = np.argsort(-values[positions], kind="stable")
@@ -125,10 +126,10 @@ def largest(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
 
 
 def _lower_bound(values: NDArray[np.float32], count: int) -> np.float32:
-    """A number that the `count` largest values reach, and few others."""
+    """A lower bound of the `count` largest values, which few other values reach."""
     whole = values[: values.size - values.size % _BLOCK]
     if whole.size > 4 * _BLOCK and count <= _BLOCK:
-        # So many groups have a largest member that reaches it, and with it so many values.
+        # The maxima of `count` groups reach the bound, so at least `count` values do.
         values = whole.reshape(-1, _BLOCK).max(axis=0)
     bound: np.float32 = np.partition(values, -count)[-count]
     return bound
@@ -139,33 +140,33 @@ def fewest(
     weights: NDArray[np.float32],
     share: float,
     *,
-    least: int,
+    min_count: int,
     strictly: bool = False,
 ) -> NDArray[np.int64]:
-    """The positions of the fewest largest keys that hold `share` of the weights, in their order.
+    """The positions of the fewest largest keys that hold the fraction `share` of the weights.
 
-    But at least `least` of them; `strictly`: more than the share.
+    Largest key first, at least `min_count` of them. With `strictly`, they hold more than `share`.
     """
     goal = share * total(weights)
-    count = max(64, least)
+    count = max(64, min_count)
     while True:
         best = largest(keys, min(count, keys.size))
         reached = np.cumsum(weights[best], dtype=np.float64)
         if reached[-1] > goal or best.size == keys.size:
             needed = int(np.searchsorted(reached, goal, "right" if strictly else "left")) + 1
-            return best[: max(needed, least)]
+            return best[: max(needed, min_count)]
         count *= 8
 
 
 def total(weights: NDArray[np.float32]) -> float:
-    """Their sum; f32 within blocks, f64 over them, right to 1e-6."""
+    """The sum, f32 within blocks and f64 over blocks; relative error at most 1e-6."""
     return float(_block_sums(weights).sum())
 
 
 def draw(weights: NDArray[np.float32], number: float) -> int:
-    """The position at which the running sum of the weights passes `number` of their total.
+    """The position at which the cumulative sum of the weights exceeds `number` times their total.
 
-    `number` is in [0, 1); a position without weight is never taken.
+    `number` is in [0, 1); a position of weight 0 is never returned.
     """
     blocks = _block_sums(weights)
     block, rest = _pass(blocks, number * float(blocks.sum()))
@@ -179,9 +180,9 @@ def _block_sums(weights: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _pass(weights: NDArray[np.float64], goal: float) -> tuple[int, float]:
-    """Where the running sum passes the goal, and how much of the goal is left before that."""
+    """The position where the cumulative sum exceeds the goal, and the rest of the goal there."""
     reached = np.cumsum(weights)
-    # Rounding must not lead behind the last one that has a weight.
+    # Rounding must not lead beyond the last position that has a weight.
     goal = min(goal, float(np.nextafter(reached[-1], 0)))
     position = int(np.searchsorted(reached, goal, "right"))
     return position, goal - float(reached[position - 1]) if position else goal

@@ -1,6 +1,6 @@
-"""What a request may say next: the seam between the sampler and whatever holds the rules.
+"""Which tokens an answer may contain: the interface between the sampler and grammars.
 
-It knows token ids. It knows no grammar; server/text/grammar.py does.
+It knows token ids. The grammars are in server/text/grammar.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ConstraintFailed(Exception):
-    """A request's own rules leave no token that could come next, or are too much work to follow."""
+    """The request's rules allow no next token, or following them takes too much work."""
 
 
 class Constraint(Protocol):
@@ -21,13 +21,13 @@ class Constraint(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether the answer is complete and nothing but its end may follow."""
+        """Whether the answer is complete, so that only its end may follow."""
 
     def allowed(self) -> NDArray[np.bool_] | None:
-        """Which ids may come next, bool (V,), the ends of an answer among them; None: all of them.
+        """Which ids may come next, bool (V,), including those that end an answer; None for all.
 
         Raises ConstraintFailed.
         """
 
     def accept(self, token: int) -> None:
-        """Take the token that came, which is no end of an answer; raises ConstraintFailed."""
+        """Take the next token, which does not end the answer; raises ConstraintFailed."""

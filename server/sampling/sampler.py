@@ -1,10 +1,10 @@
-"""From logits to a token.
+"""Choose a token from logits.
 
-It knows logits, options, the ids that came before and a random generator. It knows no requests, no
-text and no slots. Everything that a choice depends on is the request's own, so that an answer
-depends on its seed and on nobody else's request. The samplers are in samplers.py.
+It knows logits, options, the tokens so far and a random generator. It knows no requests, no text
+and no slots. The choice depends on nothing else, so an answer depends on its own seed and never on
+other requests. The samplers of the chain are in chain.py.
 
-Equal logits: the lower id is the better one.
+Of equal logits, the one with the lower id is better.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from server.sampling.constraint import Constraint
     from server.sampling.options import SamplingOptions
 
-# What a byte of eight bans adds to the logits, lowest bit first, f32 (256, 8).
+# By a byte of eight bits, lowest first, each of which bans a token: what is added to the eight
+# logits, f32 (256, 8).
 _BANS = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"),
     np.float32(-np.inf),
@@ -44,7 +45,7 @@ class Logprobs:
 
 @dataclass(frozen=True)
 class Sample:
-    """A token that was chosen; `last` when the request's constraint lets nothing follow it."""
+    """A chosen token; `last` if the constraint allows no token after it."""
 
     token: int
     logprobs: Logprobs | None
@@ -74,26 +75,26 @@ class Sampler:
         self._ends = ends
         self._constraint = constraint
         self._chain = tuple(SAMPLERS[name] for name in options.samplers)
-        # Whether it is to be given all logits exactly, and not only those near the best one.
+        # Whether all logits must be exact, or only those near the best one.
         self.exact = constraint is not None or options.needs_all_logits
 
     def sample(self, logits: NDArray[np.float32]) -> Sample:
-        """Choose the next token by the logits, f32 (V,), left as they are, and take it as come.
+        """Choose the next token from logits, f32 (V,), which are not changed.
 
-        Raises FloatingPointError when the best logit is not a finite number, ConstraintFailed when
-        a bias or the constraint leaves no token.
+        The constraint takes the token. Raises FloatingPointError if the best logit is not finite,
+        ConstraintFailed if a bias or the constraint leaves no token.
         """
-        best = logits[logits.argmax()]  # of numbers and what is none, that is what is none
+        best = logits[logits.argmax()]  # NaN if there is one
         if not np.isfinite(best):
-            raise FloatingPointError(f"the model's largest logit is {best}, wanted a finite number")
+            raise FloatingPointError(f"the largest logit: got {best}, expected a finite number")
         candidates = self._chosen_from(self._permitted(logits))
-        # A single candidate takes no number from the generator.
+        # A single candidate consumes no random number.
         position = draw(candidates.weights(), self._random.random()) if candidates.size > 1 else 0
         token = candidates.id(position)
         return Sample(token, self._logprobs(logits, candidates, position), self._accept(token))
 
     def _permitted(self, logits: NDArray[np.float32]) -> Candidates:
-        """All tokens; impossible are those that a bias, the minimum or the constraint bans."""
+        """All tokens; those that a bias, min_tokens or the constraint bans have a logit of -inf."""
         options = self._options
         changed = logits
         if options.logit_bias:
@@ -105,7 +106,7 @@ class Sampler:
             changed[list(self._ends)] = -np.inf
         allowed = self._constraint.allowed() if self._constraint else None
         if allowed is not None:
-            # Without a branch for each of them, which would take ten times as long.
+            # A lookup by eight bans; np.where, which branches per token, takes ten times as long.
             bans = np.packbits(~allowed, bitorder="little")
             changed = changed + _BANS.take(bans, axis=0).reshape(-1)[: logits.size]
         candidates = Candidates(logits=changed)
@@ -138,17 +139,17 @@ class Sampler:
 
 
 def random_state(seed: int) -> np.random.Generator:
-    """The random state of one request; equal seeds give equal states on every machine."""
+    """The random generator of one request; equal seeds give equal numbers on every machine."""
     return np.random.Generator(np.random.Philox(seed))
 
 
 def log_probabilities(candidates: Candidates, position: int, alternatives: int) -> Logprobs:
-    """The log-probabilities of one candidate and of the best ones that are possible at all."""
+    """The log-probabilities of one candidate, and of the best ones that are not impossible."""
     top = candidates.best(alternatives) if alternatives else candidates.first(0)
     best = float(candidates.logits.max())
     log_sum = float(np.log(total(candidates.weights())))
-    found = ((top.id(i), float(logit) - best - log_sum) for i, logit in enumerate(top.logits))
+    pairs = ((top.id(i), float(logit) - best - log_sum) for i, logit in enumerate(top.logits))
     return Logprobs(
         chosen=float(candidates.logits[position]) - best - log_sum,
-        top=tuple((id_, logprob) for id_, logprob in found if logprob > -np.inf),
+        top=tuple((id_, logprob) for id_, logprob in pairs if logprob > -np.inf),
     )

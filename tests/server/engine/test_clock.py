@@ -1,4 +1,4 @@
-"""The clock on the wall may jump: only what is called a time of day knows it."""
+"""The wall clock may jump: deadlines, timings and retries use the monotonic clock."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DAY = 86400
 
 @pytest.fixture(autouse=True)
 def _jumping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look at the clock finds it a day before or behind where it was at the last one."""
+    """time.time() jumps by a day, forwards or backwards, from call to call."""
     true, jumps = time.time, itertools.cycle((DAY, 0, -DAY, 0))
     monkeypatch.setattr(time, "time", lambda: true() + next(jumps))
 
 
-def test_deadlines_timings_and_retries_do_not_see_it() -> None:
+def test_jumps_of_the_wall_clock_change_no_deadline_timing_or_retry() -> None:
     service = fakes.fake_service(LIBRARY, delay=0.02, slots=1)
     service._engine._admission.queue_limit = 0
     with fakes.running(service) as client, ThreadPoolExecutor(1) as pool:

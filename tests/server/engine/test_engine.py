@@ -1,4 +1,4 @@
-"""The engine on a fake runtime: events, cancels, failures, shutdown."""
+"""The engine with a fake runtime: events, cancels, failures, shutdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from runtime.interface import read_prompt
-from server.engine.admission import retry_after
 from server.engine.engine import Engine
 from server.engine.generation import (
     Embedded,
@@ -94,7 +93,7 @@ def greedy_by_hand(prompt: tuple[int, ...], count: int) -> list[int]:
     return tokens
 
 
-def test_the_events_of_a_request() -> None:
+def test_a_request_gets_started_then_tokens_then_finished() -> None:
     async def test(engine: Engine) -> None:
         events = await events_of(engine.submit(request_of(1, 2, 3)))
         assert isinstance(events[0], Started)
@@ -106,7 +105,7 @@ def test_the_events_of_a_request() -> None:
     with_engine(fake(), test)
 
 
-def test_eos_stops_and_is_not_a_token_of_the_answer() -> None:
+def test_eos_ends_the_answer_and_is_not_part_of_it() -> None:
     answer = greedy_by_hand((1, 2, 3), 5)
     end = next(i for i in range(1, 5) if answer[i] not in answer[:i])
 
@@ -119,7 +118,7 @@ def test_eos_stops_and_is_not_a_token_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
-def test_neighbours_and_slots_change_nothing(slots: int) -> None:
+def test_other_requests_and_slots_change_no_token(slots: int) -> None:
     requests = [
         request_of(*range(1, n + 2), max_tokens=4 + n, sampling=SAMPLED, seed=n) for n in range(6)
     ]
@@ -138,7 +137,7 @@ def test_neighbours_and_slots_change_nothing(slots: int) -> None:
     with_engine(fake(slots=slots, batch=2, chunk=3), together)
 
 
-def test_one_after_the_other_in_order() -> None:
+def test_one_slot_serves_requests_in_the_order_of_arrival() -> None:
     async def test(engine: Engine) -> None:
         generations = [engine.submit(request_of(1, n, max_tokens=3)) for n in range(4)]
         found = await asyncio.gather(*(events_of(g) for g in generations))
@@ -151,7 +150,7 @@ def test_one_after_the_other_in_order() -> None:
     with_engine(fake(), test)
 
 
-def test_leaving_a_request_cancels_it_and_no_other() -> None:
+def test_a_client_that_disconnects_cancels_its_request_only() -> None:
     async def test(engine: Engine) -> None:
         first = engine.submit(request_of(1, max_tokens=60))
         second = engine.submit(request_of(2, max_tokens=3))
@@ -168,7 +167,7 @@ def test_leaving_a_request_cancels_it_and_no_other() -> None:
     with_engine(fake(delay=0.02), test)
 
 
-def test_a_request_that_waits_can_be_cancelled() -> None:
+def test_a_waiting_request_can_be_cancelled() -> None:
     async def test(engine: Engine) -> None:
         with engine.submit(request_of(1, max_tokens=60)) as first:
             with engine.submit(request_of(2)) as second:
@@ -199,7 +198,7 @@ def test_a_step_that_raises_ends_its_request_only(
     assert "token 13 is poison" in caplog.text
 
 
-def test_logits_that_are_no_numbers_end_the_request(caplog: pytest.LogCaptureFixture) -> None:
+def test_logits_that_are_not_numbers_end_the_request(caplog: pytest.LogCaptureFixture) -> None:
     async def test(engine: Engine) -> None:
         events = await events_of(engine.submit(request_of(1)))
         assert isinstance(events[-1], Failed)
@@ -255,7 +254,7 @@ def test_an_embedding_is_the_mean_of_the_hidden_states() -> None:
     assert cache.state().misses == 4
 
 
-def test_an_embedding_can_be_late_too() -> None:
+def test_a_deadline_ends_an_embedding() -> None:
     async def test(engine: Engine) -> None:
         request = EmbedRequest(prompt=(1, 2), deadline=time.monotonic() - 1)
         assert await events_of(engine.submit(request)) == [Finished("timeout")]
@@ -263,7 +262,7 @@ def test_an_embedding_can_be_late_too() -> None:
     with_engine(fake(), test)
 
 
-def test_a_deadline_ends_an_answer_with_what_there_is() -> None:
+def test_a_deadline_ends_an_answer_with_the_tokens_so_far() -> None:
     async def test(engine: Engine) -> None:
         request = request_of(1, 2, max_tokens=60, deadline=time.monotonic() + 0.1)
         events = await events_of(engine.submit(request))
@@ -275,7 +274,7 @@ def test_a_deadline_ends_an_answer_with_what_there_is() -> None:
     with_engine(fake(delay=0.01), test)
 
 
-def test_a_deadline_holds_in_the_queue_too() -> None:
+def test_a_deadline_ends_a_waiting_request() -> None:
     async def test(engine: Engine) -> None:
         first = engine.submit(request_of(1, max_tokens=60))
         second = engine.submit(request_of(2, deadline=time.monotonic() + 0.05))
@@ -286,7 +285,7 @@ def test_a_deadline_holds_in_the_queue_too() -> None:
     with_engine(fake(delay=0.02), test)
 
 
-def test_a_deadline_in_the_middle_of_a_prompt() -> None:
+def test_a_deadline_ends_a_request_while_its_prompt_is_read() -> None:
     async def test(engine: Engine) -> None:
         prompt = range(1, 60)
         request = request_of(*prompt, deadline=time.monotonic() + 0.1)
@@ -297,7 +296,7 @@ def test_a_deadline_in_the_middle_of_a_prompt() -> None:
     with_engine(fake(delay=0.02, chunk=1), test)
 
 
-def test_a_full_queue_refuses_until_there_is_room() -> None:
+def test_a_full_queue_rejects_requests_until_one_leaves() -> None:
     async def test(engine: Engine) -> None:
         generations = [engine.submit(request_of(n, max_tokens=20)) for n in range(4)]
         with pytest.raises(QueueFull) as raised:
@@ -313,7 +312,7 @@ def test_a_full_queue_refuses_until_there_is_room() -> None:
     with_engine(fake(delay=0.01, slots=2, batch=2), test, queue_limit=2)
 
 
-def test_a_queue_of_none_takes_what_the_slots_hold() -> None:
+def test_a_queue_limit_of_0_accepts_as_many_requests_as_slots() -> None:
     async def test(engine: Engine) -> None:
         generation = engine.submit(request_of(1))
         with pytest.raises(QueueFull, match="0 requests wait, at most 0 may"):
@@ -323,17 +322,7 @@ def test_a_queue_of_none_takes_what_the_slots_hold() -> None:
     with_engine(fake(delay=0.01), test, queue_limit=0)
 
 
-@pytest.mark.parametrize(
-    ("served", "queued", "slots", "seconds"),
-    [([], 9, 1, 1), ([0.01], 3, 1, 1), ([2, 4], 6, 2, 9), ([2.5], 3, 1, 8), ([5], 0, 1, 1)],
-)
-def test_retry_after_is_when_the_queue_has_been_served(
-    served: list[float], queued: int, slots: int, seconds: int
-) -> None:
-    assert retry_after(served, queued=queued, slots=slots) == seconds
-
-
-def test_the_state_tells_who_has_which_slot() -> None:
+def test_the_state_shows_the_request_of_each_slot() -> None:
     async def test(engine: Engine) -> None:
         assert [slot.busy for slot in engine.state().slots] == [False, False]
         long = engine.submit(request_of(*range(1, 11), max_tokens=50))
@@ -344,7 +333,7 @@ def test_the_state_tells_who_has_which_slot() -> None:
             async for event in short.events():
                 if isinstance(event, Token):
                     break
-            # The state is that after a step, and a token is told of within one.
+            # The state is that of the end of a step, and a token is delivered within one.
             async with asyncio.timeout(5):
                 while not all(slot.generated_tokens for slot in engine.state().slots):
                     await asyncio.sleep(0.001)
@@ -370,7 +359,7 @@ def test_the_state_tells_who_has_which_slot() -> None:
 
 
 def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
-    """Between two tokens of an answer lies at most one chunk of whoever else is reading."""
+    """Between two tokens of an answer at most one chunk of other prompts is read."""
     calls: list[str] = []
 
     class Watched(FakeRuntime):
@@ -400,7 +389,7 @@ def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
     assert "cc" not in read.lstrip("c")
 
 
-def test_draining_serves_what_was_accepted_and_refuses_the_rest() -> None:
+def test_draining_serves_accepted_requests_and_rejects_new_ones() -> None:
     async def test(engine: Engine) -> None:
         generations = [engine.submit(request_of(n, max_tokens=5)) for n in range(3)]
         engine.drain()
@@ -413,7 +402,7 @@ def test_draining_serves_what_was_accepted_and_refuses_the_rest() -> None:
     with_engine(fake(delay=0.01), test)
 
 
-def test_closing_cancels_what_is_left_and_ends_the_thread() -> None:
+def test_closing_cancels_all_requests_and_ends_the_thread() -> None:
     async def test(engine: Engine) -> None:
         generations = [engine.submit(request_of(n, max_tokens=60)) for n in range(3)]
         await asyncio.to_thread(engine.close)
@@ -424,7 +413,7 @@ def test_closing_cancels_what_is_left_and_ends_the_thread() -> None:
     with_engine(fake(delay=0.02), test)
 
 
-def test_an_error_of_the_engine_itself_ends_every_request(
+def test_an_internal_error_ends_every_request(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -442,7 +431,7 @@ def test_an_error_of_the_engine_itself_ends_every_request(
     assert "our own bug" in caplog.text
 
 
-def test_a_client_whose_event_loop_is_gone_does_no_harm() -> None:
+def test_a_client_whose_event_loop_is_closed_does_not_stop_the_engine() -> None:
     engine = Engine(fake(delay=0.01), eos=(), queue_limit=64)
     engine.start()
 

@@ -1,6 +1,6 @@
-"""The engine under random requests: whoever else is served, whatever is known, read or guessed.
+"""The engine under random requests, slots, caches, drafts and failures.
 
-Each request has one terminal event and the tokens that it would have alone, or a start of them.
+Every request has one terminal event and the tokens that it would have alone, or a prefix of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VOCAB, CONTEXT, EOS, POISON = 24, 40, (1, 2), 23
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """A request, and what its client does: leaves after so many tokens, or stays to the end."""
+    """A request whose client disconnects after some tokens, or stays to the end."""
 
     request: Request
     leaves_after: int | None
@@ -59,7 +59,7 @@ clients = st.builds(
 
 
 async def follow(generation: Generation, leaves_after: int | None) -> list[Event]:
-    """All events of a request whose client leaves in the middle, or not."""
+    """All events of a request; `leaves_after` as in Client."""
     found: list[Event] = []
     with generation:
         if leaves_after != 0:
@@ -73,14 +73,14 @@ async def follow(generation: Generation, leaves_after: int | None) -> list[Event
 
 
 class Free(Costs):
-    """As if it cost nothing to check guesses: all of them are."""
+    """Costs at which every draft is worth verifying."""
 
     def of(self, size: int) -> float:  # noqa: ARG002
         return 0.5
 
 
 def alone(request: Request, chunk: int, habit: float = 0.0) -> list[int]:
-    """The tokens of a request that nobody is near, without cache, guesses and errors."""
+    """The tokens of a request that is served alone, without cache, drafts and failures."""
     runtime = FakeRuntime(vocab_size=VOCAB, context=CONTEXT, chunk=chunk, habit=habit)
     found: list[Event] = []
 
@@ -127,7 +127,7 @@ def check(client: Client, events: list[Event], expected: list[int]) -> None:
     st.sampled_from([(), (2,), (3, 8)]),
     st.sampled_from([0.0, 6.0, 20.0]),
 )
-def test_one_end_each_and_the_tokens_of_a_request_alone(
+def test_every_request_ends_once_and_has_the_tokens_that_it_has_alone(
     clients: list[Client],
     slots: int,
     batch: int,
@@ -176,15 +176,15 @@ def test_one_end_each_and_the_tokens_of_a_request_alone(
 
 
 @pytest.mark.parametrize("slots", [1, 8])
-def test_a_seed_repeats_its_answer_four_times_whoever_else_is_served(slots: int) -> None:
-    wanted = Request(prompt=tuple(range(3, 20)), max_tokens=12, sampling=SAMPLED, seed=4)
+def test_a_seed_repeats_its_answer_beside_other_requests(slots: int) -> None:
+    repeated = Request(prompt=tuple(range(3, 20)), max_tokens=12, sampling=SAMPLED, seed=4)
     others = [
         Request(prompt=(3, 4, n), max_tokens=3 + n, sampling=SAMPLED, seed=n) for n in range(5, 13)
     ]
     answers: list[list[int]] = []
 
     async def test(engine: Engine) -> None:
-        generations = [engine.submit(r) for other in others for r in (other, wanted)][:8]
+        generations = [engine.submit(r) for other in others for r in (other, repeated)][:8]
         found = await asyncio.gather(*(follow(g, None) for g in generations))
         answers.extend(tokens_in(events) for events in found[1::2])
 
@@ -198,7 +198,7 @@ def test_a_seed_repeats_its_answer_four_times_whoever_else_is_served(slots: int)
 def reuse(
     *prompts: tuple[int, ...], slots: int = 1, cache_prompt: bool = True
 ) -> tuple[list[int], PrefixCache]:
-    """How many tokens of each prompt were cached, when all are asked at once; and the cache."""
+    """How many tokens of each prompt were cached when all are submitted at once; and the cache."""
     cache = PrefixCache(limit_bytes=10**6)
     cached: list[int] = []
 
@@ -218,12 +218,12 @@ def reuse(
     return cached, cache
 
 
-def test_a_prompt_that_came_before_is_not_read_again() -> None:
+def test_cached_chunks_of_a_prompt_are_not_read_again() -> None:
     prompt = tuple(range(3, 17))  # 13 tokens before the last: three whole chunks
     assert reuse(prompt, prompt, (*prompt[:9], 1, 2, 3))[0] == [0, 12, 8]
 
 
-def test_the_last_token_is_always_read() -> None:
+def test_the_last_token_of_a_prompt_is_always_read() -> None:
     prompt = tuple(range(3, 15))  # 12 tokens: two chunks, a rest, and the last one
     assert reuse(prompt, prompt)[0] == [0, 8]
     assert reuse((*prompt, 3, 4), prompt)[0] == [0, 8]
@@ -236,14 +236,14 @@ def test_the_tokens_of_an_answer_are_never_cached() -> None:
     assert cache.state().misses == 2
 
 
-def test_who_wants_no_cache_neither_finds_nor_leaves_anything() -> None:
+def test_without_cache_prompt_nothing_is_restored_or_saved() -> None:
     prompt = tuple(range(3, 17))
     cached, cache = reuse(prompt, prompt, cache_prompt=False)
     assert cached == [0, 0]
     assert cache.state().blocks == 0
 
 
-def test_prompts_that_begin_alike_share_the_work_while_they_are_read() -> None:
+def test_prompts_with_one_prefix_share_chunks_while_they_are_read() -> None:
     prompt = tuple(range(3, 36))  # eight whole chunks and the last token
     cached, cache = reuse(*[prompt] * 4, slots=4)
     assert sum(cached) == 3 * 32

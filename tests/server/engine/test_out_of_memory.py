@@ -1,4 +1,4 @@
-"""Memory that cannot be had ends the request that wanted it, and changes no other."""
+"""A failed allocation ends the request that needed it, and changes no other request."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from server.engine.engine import Engine
     from server.engine.generation import Request
 
-LARGE = 13  # there is no memory for a sequence with this token
+LARGE = 13  # allocations fail for a sequence with this token
 LONG = (1, 2, 3, 4, LARGE, 6, 7, 8, 9, 10, 11, 12)
 
 
 @dataclass(kw_only=True)
 class PoorRuntime(FakeRuntime):
-    """A runtime that has no memory at one kind of call."""
+    """A runtime whose allocations fail in one of its calls."""
 
     at: str
 
@@ -61,7 +61,7 @@ class PoorRuntime(FakeRuntime):
 
 
 class LargeGrammar:
-    """A constraint that has no memory for what it allows."""
+    """A constraint whose allocation fails."""
 
     finished = False
 
@@ -72,8 +72,8 @@ class LargeGrammar:
         raise AssertionError(f"token {token} came although nothing was allowed")
 
 
-# By the kind of call: the request that wants too much.
-WANTS: dict[str, Request | EmbedRequest] = {
+# By call: the request for which it fails.
+FAILING: dict[str, Request | EmbedRequest] = {
     "prefill": request_of(*LONG),
     "save": request_of(*LONG),
     "decode": request_of(LARGE),
@@ -84,14 +84,14 @@ PROMPTS = ((1, 2), (3,), tuple(range(20, 30)))
 OTHERS = [request_of(*prompt, sampling=SAMPLED, max_tokens=12) for prompt in PROMPTS]
 
 
-@pytest.mark.parametrize("at", WANTS)
-def test_who_wants_too_much_memory_ends_and_the_others_are_as_without_it(at: str) -> None:
+@pytest.mark.parametrize("at", FAILING)
+def test_a_failed_allocation_ends_its_request_and_changes_no_other(at: str) -> None:
     found: list[list[Event]] = []
 
     def serve(*requests: Request | EmbedRequest) -> list[list[Event]]:
         async def test(engine: Engine) -> None:
             found[:] = await asyncio.gather(*(events_of(engine.submit(one)) for one in requests))
-            # The server goes on, with the slot that was in use.
+            # The engine goes on, also with the slot of the failed request.
             assert (await events_of(engine.submit(OTHERS[0])))[-1] == Finished("length")
 
         runtime = PoorRuntime(vocab_size=50, context=64, slots=4, batch=4, at=at)
@@ -99,7 +99,7 @@ def test_who_wants_too_much_memory_ends_and_the_others_are_as_without_it(at: str
         return list(found)
 
     alone = serve(*OTHERS)
-    large, *others = serve(WANTS[at], *OTHERS)
+    large, *others = serve(FAILING[at], *OTHERS)
     assert large[-1] == Failed(f"a step of the model failed: MemoryError: no memory to {at}")
     for ours, theirs in zip(others, alone, strict=True):
         assert ours[-1] == Finished("length")

@@ -1,4 +1,4 @@
-"""The prefix cache: keys, what is found, and what goes when there is no room."""
+"""The prefix cache: which blocks are found, and which are evicted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows_of(key: bytes) -> Rows:
 
 
 def add_all(cache: PrefixCache, keys: tuple[bytes, ...]) -> None:
-    """What an engine does with a prompt: take what is known, and add the rest."""
+    """Do what an engine does with a prompt: restore the blocks that are cached and add the rest."""
     found = cache.find(keys, 0)
     for count in range(len(found) + 1, len(keys) + 1):
         cache.add(keys[:count], rows_of(keys[count - 1]))
@@ -49,7 +49,7 @@ class MemoryStore:
         self.blocks[key] = rows
 
 
-def test_the_longest_known_start_is_found() -> None:
+def test_the_longest_cached_prefix_is_found() -> None:
     cache = PrefixCache(limit_bytes=10 * SIZE)
     add_all(cache, block_keys([1, 2, 3], 1))
     assert found(cache, block_keys([1, 2, 3, 4], 1)) == 3
@@ -60,7 +60,7 @@ def test_the_longest_known_start_is_found() -> None:
     assert (state.blocks, state.bytes, state.hits, state.misses) == (3, 3 * SIZE, 6, 3)
 
 
-def test_the_least_recently_used_goes_first_and_ends_before_starts() -> None:
+def test_the_least_recently_used_blocks_are_evicted_last_blocks_first() -> None:
     cache = PrefixCache(limit_bytes=4 * SIZE)
     old, new = block_keys([1, 2], 1), block_keys([5, 6], 1)
     add_all(cache, old)
@@ -71,7 +71,7 @@ def test_the_least_recently_used_goes_first_and_ends_before_starts() -> None:
     assert cache.state().evicted == 1
 
 
-def test_a_prompt_that_does_not_fit_keeps_its_start() -> None:
+def test_of_a_prompt_that_does_not_fit_the_first_blocks_are_kept() -> None:
     cache = PrefixCache(limit_bytes=3 * SIZE)
     keys = block_keys(range(8), 1)
     add_all(cache, keys)
@@ -82,7 +82,7 @@ prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size
 
 
 @given(prompts, st.integers(0, 6))
-def test_it_stays_in_its_limit_and_holds_no_block_without_those_before(
+def test_the_limit_holds_and_no_block_is_kept_without_those_before_it(
     prompts: list[list[int]], limit: int
 ) -> None:
     cache = PrefixCache(limit_bytes=limit * SIZE)
@@ -94,7 +94,7 @@ def test_it_stays_in_its_limit_and_holds_no_block_without_those_before(
         assert kept == {k for c in chains for k in c[: found(cache, c)]}
 
 
-def test_what_was_saved_is_found_when_memory_has_forgotten_it() -> None:
+def test_evicted_blocks_are_loaded_from_the_store() -> None:
     store = MemoryStore()
     keys = block_keys([1, 2, 3], 1)
     add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
@@ -105,7 +105,7 @@ def test_what_was_saved_is_found_when_memory_has_forgotten_it() -> None:
     assert (state.hits, state.disk_hits, state.blocks) == (6, 4, 2)
 
 
-def test_what_came_from_the_store_is_not_saved_again() -> None:
+def test_blocks_from_the_store_are_not_saved_again() -> None:
     store = MemoryStore()
     keys = block_keys([1, 2], 1)
     add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
@@ -113,7 +113,7 @@ def test_what_came_from_the_store_is_not_saved_again() -> None:
     add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
 
 
-def test_what_is_pinned_is_always_there() -> None:
+def test_pinned_blocks_are_never_evicted() -> None:
     keys = block_keys([1, 2, 3], 1)
     cache = PrefixCache(limit_bytes=SIZE, pinned={key: rows_of(key) for key in keys[:2]})
     add_all(cache, keys)

@@ -1,4 +1,4 @@
-"""Blocks on disk: whole or not there, whatever happens to the file or to the process."""
+"""Blocks on disk: complete or absent, whatever happens to the file or to the process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZE = 100_000
 
 
 def block(number: int) -> tuple[bytes, Rows]:
-    """A key and rows that are all its number."""
+    """The key and the rows of a block; every byte of the rows is its number."""
     return hashlib.sha256(b"%d" % number).digest(), np.full(SIZE, number % 256, np.uint8)
 
 
@@ -50,7 +50,7 @@ def file_of(folder: Path, number: int) -> Path:
     return path
 
 
-def test_another_process_finds_what_was_saved(tmp_path: Path, store: PrefixStore) -> None:
+def test_another_process_loads_saved_blocks(tmp_path: Path, store: PrefixStore) -> None:
     write(tmp_path, 1, 2)
     for number in (1, 2):
         key, rows = block(number)
@@ -60,7 +60,7 @@ def test_another_process_finds_what_was_saved(tmp_path: Path, store: PrefixStore
     assert store.load(block(3)[0]) is None
 
 
-def test_another_bundle_finds_nothing(tmp_path: Path) -> None:
+def test_another_bundle_loads_nothing(tmp_path: Path) -> None:
     write(tmp_path, 1)
     other = PrefixStore(tmp_path, bundle=bytes(32), limit_bytes=2**40)
     assert other.load(block(1)[0]) is None
@@ -101,13 +101,13 @@ def test_a_damaged_file_is_deleted_with_a_warning(
     path = file_of(tmp_path, 1)
     damage(path, how)
     assert store.load(block(1)[0]) is None
-    assert f"{path} is damaged" in caplog.text
+    assert f"{path}: damaged file" in caplog.text
     assert not path.exists()
     assert store.load(block(1)[0]) is None
 
 
 @pytest.mark.parametrize("foreign", ["another key", "another bundle"])
-def test_a_file_in_the_place_of_another_is_deleted(
+def test_a_file_under_a_wrong_name_is_deleted(
     tmp_path: Path, store: PrefixStore, foreign: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path, 1)
@@ -119,23 +119,25 @@ def test_a_file_in_the_place_of_another_is_deleted(
         write(tmp_path / "other", 1, bundle=bytes(32))
         file_of(tmp_path / "other", 1).replace(place)
     assert store.load(block(1)[0]) is None
-    assert "is damaged" in caplog.text
+    assert "damaged file" in caplog.text
 
 
-def test_the_least_recently_used_files_go_first(tmp_path: Path, store: PrefixStore) -> None:
+def test_the_least_recently_used_files_are_deleted_first(
+    tmp_path: Path, store: PrefixStore
+) -> None:
     other = bytes(32)
     write(tmp_path, 1, 2)
     write(tmp_path, 3, bundle=other)
     for age, number in ((30, 1), (10, 2), (20, 3)):
         then = time.time() - age
         os.utime(file_of(tmp_path, number), (then, then))
-    assert store.load(block(1)[0]) is not None  # and so it is the youngest
+    assert store.load(block(1)[0]) is not None  # now it is the most recently used
     write(tmp_path, 4, limit=3 * (SIZE + 200))
     left = {path.stem for path in tmp_path.rglob("*.kv")}
     assert left == {block(number)[0].hex() for number in (1, 2, 4)}
 
 
-def test_what_a_killed_process_left_behind_goes_too(tmp_path: Path) -> None:
+def test_part_files_of_a_killed_process_are_deleted(tmp_path: Path) -> None:
     write(tmp_path, 1)
     part = file_of(tmp_path, 1).with_suffix(".123.part")
     part.write_bytes(bytes(SIZE))
@@ -145,7 +147,7 @@ def test_what_a_killed_process_left_behind_goes_too(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("*.kv"))) == 2
 
 
-def test_a_disk_that_is_too_slow_loses_blocks_and_holds_nobody_up(
+def test_a_slow_disk_loses_blocks_and_does_not_delay_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = threading.Event()
@@ -162,10 +164,13 @@ def test_a_disk_that_is_too_slow_loses_blocks_and_holds_nobody_up(
     slow.set()
     store.close()
     # One may have been taken out of the queue before it was full.
-    assert len(list(tmp_path.rglob("*.kv"))) in (prefix_store._WAITING, prefix_store._WAITING + 1)
+    assert len(list(tmp_path.rglob("*.kv"))) in (
+        prefix_store._MAX_WAITING,
+        prefix_store._MAX_WAITING + 1,
+    )
 
 
-def test_a_disk_that_fails_is_a_warning(
+def test_a_failed_write_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object) -> None:
@@ -177,7 +182,7 @@ def test_a_disk_that_fails_is_a_warning(
     assert not list(tmp_path.rglob("*.kv"))
 
 
-def test_a_file_that_cannot_be_read_is_a_warning(
+def test_an_unreadable_file_is_a_warning(
     tmp_path: Path, store: PrefixStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path, 1)
@@ -185,16 +190,16 @@ def test_a_file_that_cannot_be_read_is_a_warning(
     path.unlink()
     path.mkdir()
     assert store.load(block(1)[0]) is None
-    assert f"cannot read {path}" in caplog.text
+    assert f"{path}: cannot read" in caplog.text
 
 
-def test_a_place_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_a_cache_dir_that_is_not_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CannotStore, match=r"cannot keep the prefix cache in .*file"):
+    with pytest.raises(CannotStore, match=r"file: cannot store the prefix cache"):
         PrefixStore(tmp_path / "file", bundle=BUNDLE, limit_bytes=1)
 
 
-def test_a_file_gets_its_name_when_all_of_it_is_on_disk(
+def test_a_file_is_renamed_after_it_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = []
@@ -232,12 +237,12 @@ def test_a_process_killed_while_it_writes_leaves_only_whole_files(
     assert not caplog.records
 
 
-def test_on_a_full_disk_nothing_is_kept_and_nothing_is_left(
+def test_on_a_full_disk_no_part_of_a_file_remains(
     full_disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (full_disk / "rest").unlink()
     store = PrefixStore(full_disk, bundle=bytes(32), limit_bytes=1 << 30)
-    block = np.zeros(600_000, np.uint8)  # of which one has room
+    block = np.zeros(600_000, np.uint8)  # the disk has room for one
     for key in (b"a" * 32, b"b" * 32):
         store.save(key, block)
     store.close()

@@ -1,17 +1,17 @@
-"""Guesses in the engine: the same answers in fewer calls, and nothing checked that cannot pay."""
+"""Drafted tokens in the engine: the same answers in fewer calls, and none where they cannot pay."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
 
 from server.engine.engine import Engine
 from server.engine.generation import Event, Failed, Finished, Request, Token
-from server.engine.prompt_lookup import Costs
+from server.engine.prompt_lookup import Costs, PromptLookup
 from tests.fake_runtime import FakeRuntime
 from tests.server.api.test_http import LIBRARY
 from tests.server.engine.test_engine import GREEDY, SAMPLED, events_of, request_of, with_engine
@@ -32,11 +32,11 @@ VOCAB, CONTEXT = 24, 64
 
 @dataclass(kw_only=True)
 class Counting(FakeRuntime):
-    """A fake runtime that knows how many tokens each of its calls for logits read, and how."""
+    """A fake runtime that records, for each call, its tokens and which of them had exact logits."""
 
     calls: list[int] = field(default_factory=list)
     exact: set[tuple[bool, ...]] = field(default_factory=set)
-    breaks: bool = False
+    breaks: Literal["", "call", "row"] = ""
 
     def decode(
         self,
@@ -52,15 +52,21 @@ class Counting(FakeRuntime):
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> Iterator[NDArray[np.float32]]:
-        if self.breaks:
-            raise RuntimeError("a check failed")
+        if self.breaks == "call":
+            raise RuntimeError("no memory for a call")
         self.calls.append(len(tokens))
         self.exact.add((exact,) * len(tokens))
-        return super().verify(slot, tokens, start, exact=exact)
+        return self._rows(super().verify(slot, tokens, start, exact=exact))
+
+    def _rows(self, rows: Iterator[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
+        yield next(rows)
+        if self.breaks == "row":
+            raise RuntimeError("no memory for a row")
+        yield from rows
 
 
 def runtime_of(*, habit: float = 30.0, slots: int = 1) -> Counting:
-    """A text of few words, of which the one before says nearly all about the next one."""
+    """A model of few tokens, of which each nearly determines the next one."""
     return Counting(
         vocab_size=VOCAB,
         context=CONTEXT,
@@ -117,12 +123,12 @@ class Any3:
     ],
     ids=["greedy", "sampled", "wild", "greedy with rules"],
 )
-def test_guesses_change_no_token_and_no_logprob(
+def test_drafts_change_no_token_and_no_logprob(
     sampling: SamplingOptions, constrained: bool
 ) -> None:
     for seed in range(2):
         request = request_of(3, 4, 5, max_tokens=40, sampling=sampling, seed=seed)
-        plain, guessed = (
+        plain, drafted = (
             events(
                 runtime_of(),
                 replace(request, constraint=Any3() if constrained else None),
@@ -131,13 +137,11 @@ def test_guesses_change_no_token_and_no_logprob(
             )
             for costs in (None, Free(SIZES))
         )
-        assert said(guessed) == said(plain)
-        assert guessed[-1] == plain[-1]
+        assert said(drafted) == said(plain)
+        assert drafted[-1] == plain[-1]
 
 
-def test_a_text_that_repeats_itself_takes_fewer_calls_and_says_how_many_guesses_were_right() -> (
-    None
-):
+def test_a_text_that_repeats_itself_takes_fewer_calls_and_counts_accepted_tokens() -> None:
     request = request_of(3, 4, 5, max_tokens=50)
     runtime = runtime_of()
     found = events(runtime, request, Free(SIZES))
@@ -151,7 +155,7 @@ def test_a_text_that_repeats_itself_takes_fewer_calls_and_says_how_many_guesses_
     assert runtime.calls[-1] <= 8
 
 
-def test_no_guess_reaches_beyond_the_answer_or_the_context() -> None:
+def test_no_draft_reaches_beyond_the_answer_or_the_context() -> None:
     for room in (1, 2, 3, 9):
         runtime = runtime_of(habit=1e6)
         prompt = [5] * (CONTEXT - room)
@@ -161,8 +165,8 @@ def test_no_guess_reaches_beyond_the_answer_or_the_context() -> None:
         assert 1 <= sum(runtime.calls) <= room + token.drafted - token.accepted
 
 
-def test_an_end_among_the_guesses_ends_the_answer() -> None:
-    """An end that stands in the prompt, where the text has been before, is guessed."""
+def test_a_drafted_eos_ends_the_answer() -> None:
+    """An eos that occurs in the prompt is drafted when the text repeats the prompt."""
     runtime = runtime_of(habit=1e6)
     answer = [token for token, _ in said(events(runtime, request_of(4, 5), None))]
     prompt, end = (4, 5, *answer, 4, 5), answer[2]
@@ -174,7 +178,7 @@ def test_an_end_among_the_guesses_ends_the_answer() -> None:
     assert runtime.calls == [8]
 
 
-def test_who_is_not_alone_is_not_guessed() -> None:
+def test_nothing_is_drafted_in_a_batch() -> None:
     runtime = runtime_of(slots=2)
     engine = Engine(runtime, eos=(), queue_limit=9, costs=Free(SIZES))
 
@@ -190,24 +194,65 @@ def test_who_is_not_alone_is_not_guessed() -> None:
     assert runtime.calls[1:-1] == [2] * 29
 
 
-def test_a_check_that_fails_ends_its_request() -> None:
+@pytest.mark.parametrize("breaks", ["call", "row"])
+def test_a_verification_that_fails_ends_its_request_only(breaks: Literal["call", "row"]) -> None:
     runtime = runtime_of()
-    runtime.breaks = True
-    found = events(runtime, request_of(3, 4, 5, max_tokens=50), Free(SIZES))
-    assert isinstance(found[-1], Failed)
-    assert "a check failed" in found[-1].message
-    assert said(found)
+
+    async def test(engine: Engine) -> None:
+        runtime.breaks = breaks
+        failed = await events_of(engine.submit(request_of(3, 4, 5, max_tokens=50)))
+        assert isinstance(failed[-1], Failed)
+        assert f"no memory for a {breaks}" in failed[-1].message
+        assert said(failed)
+        runtime.breaks = ""
+        assert (await events_of(engine.submit(request_of(3, 4, 5))))[-1] == Finished("length")
+
+    with_engine(runtime, test, costs=Free(SIZES))
+
+
+def test_a_prompt_that_cannot_be_indexed_ends_its_request_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Poor(PromptLookup):
+        def __init__(self, tokens: Sequence[int]) -> None:
+            if len(tokens) > 3:
+                raise MemoryError("no memory to index")
+            super().__init__(tokens)
+
+    async def test(engine: Engine) -> None:
+        requests = (request_of(3, 4, 5, 6), request_of(3, 4, 5))
+        failed, served = await asyncio.gather(*(events_of(engine.submit(r)) for r in requests))
+        assert isinstance(failed[-1], Failed)
+        assert "no memory to index" in failed[-1].message
+        assert served[-1] == Finished("length")
+
+    monkeypatch.setattr("server.engine.step.PromptLookup", Poor)
+    with_engine(runtime_of(slots=2), test, costs=Free(SIZES))
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "logprobs"])
-def test_who_needs_all_logits_gets_them_with_and_without_guesses(sampling: SamplingOptions) -> None:
+def test_exact_logits_are_computed_where_the_sampler_needs_them(sampling: SamplingOptions) -> None:
     runtime = runtime_of()
     events(runtime, request_of(1, 2, max_tokens=30, sampling=sampling), Free(SIZES))
     assert max(runtime.calls) > 1
     assert {exact for flags in runtime.exact for exact in flags} == {sampling is SAMPLED}
 
 
-def test_in_a_batch_each_gets_the_logits_that_it_needs() -> None:
+def test_an_engine_of_exact_logits_computes_them_for_every_request() -> None:
+    runtime = runtime_of()
+    engine = Engine(runtime, eos=(), queue_limit=9, costs=Free(SIZES), exact_logits=True)
+    engine.start()
+
+    async def test() -> None:
+        await events_of(engine.submit(request_of(1, 2, max_tokens=30)))
+
+    asyncio.run(test())
+    engine.close()
+    assert max(runtime.calls) > 1
+    assert {exact for flags in runtime.exact for exact in flags} == {True}
+
+
+def test_in_a_batch_exact_logits_are_computed_by_sequence() -> None:
     runtime = runtime_of(slots=2)
 
     async def test(engine: Engine) -> None:
@@ -222,7 +267,7 @@ def test_in_a_batch_each_gets_the_logits_that_it_needs() -> None:
     assert not {(False, False), (True, True)} & runtime.exact
 
 
-def test_what_costs_as_much_as_a_call_for_each_token_is_not_done() -> None:
+def test_nothing_is_drafted_when_verifying_costs_a_call_per_token() -> None:
     class Slow(Costs):
         def of(self, size: int) -> float:
             return float(size)
@@ -233,7 +278,7 @@ def test_what_costs_as_much_as_a_call_for_each_token_is_not_done() -> None:
 
 
 @pytest.mark.parametrize("speculation", ["lookup", "off"])
-def test_answers_and_metrics_say_what_was_guessed(speculation: Speculation) -> None:
+def test_timings_and_metrics_count_drafted_tokens(speculation: Speculation) -> None:
     service = fake_service(
         LIBRARY, speculation=speculation, habit=1e6, verify_tokens=SIZES, delay=1e-3
     )

@@ -20,7 +20,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def values_of(seed: int, size: int, distinct: int) -> NDArray[np.float32]:
-    """Numbers of which many are equal, some of them -inf."""
+    """Numbers, many of them equal and some -inf."""
     random = np.random.default_rng(seed)
     values = random.integers(0, distinct, size).astype(np.float32)
     values[values == 0] = -np.inf
@@ -38,7 +38,9 @@ def test_the_largest_are_those_of_a_stable_sort(
 
 
 @given(seeds, st.sampled_from([1, 30, 511, 512, 513, 3000]), st.floats(0, 1, exclude_max=True))
-def test_a_draw_stands_where_the_running_sum_passes(seed: int, size: int, number: float) -> None:
+def test_a_draw_is_where_the_cumulative_sum_exceeds_the_number(
+    seed: int, size: int, number: float
+) -> None:
     random = np.random.default_rng(seed)
     weights = random.random(size, np.float32) * (random.random(size) < 0.7)
     weights[random.integers(size)] = 1
@@ -52,14 +54,14 @@ def test_a_draw_stands_where_the_running_sum_passes(seed: int, size: int, number
 
 
 @pytest.mark.parametrize("size", [1, 2, 512, 1500])
-def test_the_ends_of_a_draw_have_a_weight(size: int) -> None:
+def test_the_first_and_last_positions_drawn_have_a_weight(size: int) -> None:
     weights = np.zeros(size + 2, np.float32)
     weights[1:-1] = 1 / 3
     assert draw(weights, 0.0) == 1
     assert draw(weights, float(np.nextafter(1, 0))) == size
 
 
-def test_a_draw_follows_the_weights() -> None:
+def test_draws_are_proportional_to_the_weights() -> None:
     weights = np.arange(1, 1025, dtype=np.float32)
     numbers = (np.arange(4000) + 0.5) / 4000
     drawn = np.bincount([draw(weights, u) // 128 for u in numbers], minlength=8)
@@ -67,12 +69,14 @@ def test_a_draw_follows_the_weights() -> None:
     np.testing.assert_allclose(drawn, expected, atol=2)
 
 
-def test_a_share_larger_than_the_first_guess() -> None:
+def test_a_share_may_need_more_than_the_first_64_tokens() -> None:
     values = np.zeros(10_000, np.float32)
     ones = np.ones(10_000, np.float32)
-    np.testing.assert_array_equal(fewest(values, ones, 0.5001, least=0), np.arange(5001))
-    np.testing.assert_array_equal(fewest(values, ones, 0.5, least=0, strictly=True), range(5001))
-    np.testing.assert_array_equal(fewest(values, ones, 0.1, least=7000), np.arange(7000))
+    np.testing.assert_array_equal(fewest(values, ones, 0.5001, min_count=0), np.arange(5001))
+    np.testing.assert_array_equal(
+        fewest(values, ones, 0.5, min_count=0, strictly=True), range(5001)
+    )
+    np.testing.assert_array_equal(fewest(values, ones, 0.1, min_count=7000), np.arange(7000))
 
 
 @given(seeds, st.sampled_from([1, 511, 512, 3000]))
@@ -94,12 +98,12 @@ def test_log_probabilities_and_entropy(seed: int, size: int, spread: float) -> N
     assert candidates.entropy() == pytest.approx(entropy, abs=1e-4)
 
 
-def test_an_impossible_token_has_no_part_in_the_entropy() -> None:
+def test_an_impossible_token_adds_nothing_to_the_entropy() -> None:
     logits = np.array([0, -np.inf, 0], np.float32)
     assert Candidates(logits=logits).entropy() == pytest.approx(math.log(2))
 
 
-def test_changes_that_leave_nothing_are_refused() -> None:
+def test_changes_that_leave_no_candidate_are_an_error() -> None:
     candidates = Candidates(logits=np.zeros(2, np.float32))
     with pytest.raises(ConstraintFailed):
         candidates.change(np.array([0, 1]), lambda logits, _which: logits - np.float32(np.inf))

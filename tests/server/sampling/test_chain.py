@@ -1,4 +1,4 @@
-"""Each sampler against llama.cpp's own and against its definition, written out in plain Python."""
+"""Every sampler against llama.cpp and against its definition in plain Python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def view_of(options: SamplingOptions, tokens: list[int] | None = None) -> View:
 def after(
     name: str, logits: list[float], options: SamplingOptions, tokens: list[int] | None = None
 ) -> dict[int, float]:
-    """What one sampler leaves of the whole vocabulary: logits by id."""
+    """The logits by id that one sampler keeps of the whole vocabulary."""
     before = np.array(logits, np.float32)
     candidates = SAMPLERS[name](Candidates(logits=before), view_of(options, tokens))
     assert before.tolist() == np.array(logits, np.float32).tolist()
@@ -67,7 +67,7 @@ def entropy_of(logits: list[float]) -> float:
 
 
 @pytest.mark.parametrize("number", range(len(GOLDEN["cases"])))
-def test_a_chain_leaves_what_llamacpp_leaves(number: int) -> None:
+def test_a_chain_keeps_the_candidates_that_llamacpp_keeps(number: int) -> None:
     case: dict[str, Any] = GOLDEN["cases"][number]
     texts = GOLDEN["texts"].items()
     breakers = {int(i): ((),) for i, text in texts if any(b in text for b in GOLDEN["breakers"])}
@@ -88,20 +88,22 @@ def test_a_chain_leaves_what_llamacpp_leaves(number: int) -> None:
     assert ours == pytest.approx(theirs, abs=1e-5)
 
 
-def test_the_recording_covers_every_sampler_and_leaves_choices() -> None:
+def test_the_golden_cases_cover_every_sampler() -> None:
     cases = GOLDEN["cases"]
     assert {name for case in cases for name in case["samplers"]} == set(SAMPLERS)
     assert sum(len(case["left"]) > 1 for case in cases) > 100
 
 
 @given(logits_of, st.integers(0, 90))
-def test_top_k(logits: list[float], k: int) -> None:
+def test_top_k_keeps_the_k_best(logits: list[float], k: int) -> None:
     kept = best_first(logits)[: k or None]
     assert set(after("top_k", logits, replace(OFF, top_k=k))) == set(kept)
 
 
 @given(logits_of, shares, st.integers(0, 9))
-def test_top_p(logits: list[float], share: float, least: int) -> None:
+def test_top_p_keeps_the_fewest_tokens_of_that_probability(
+    logits: list[float], share: float, least: int
+) -> None:
     order, probabilities = best_first(logits), softmax(logits)
     reached = np.cumsum([probabilities[i] for i in order])
     assume(not np.any(abs(reached - share) < 1e-5))  # rounding decides; a definition does not
@@ -111,7 +113,9 @@ def test_top_p(logits: list[float], share: float, least: int) -> None:
 
 
 @given(logits_of, shares, st.integers(0, 9))
-def test_min_p(logits: list[float], share: float, least: int) -> None:
+def test_min_p_keeps_tokens_above_a_fraction_of_the_best(
+    logits: list[float], share: float, least: int
+) -> None:
     order, probabilities = best_first(logits), softmax(logits)
     ratios = [probabilities[i] / probabilities[order[0]] for i in order]
     assume(all(abs(ratio - share) > 1e-5 for ratio in ratios))
@@ -121,7 +125,9 @@ def test_min_p(logits: list[float], share: float, least: int) -> None:
 
 
 @given(logits_of, shares, st.integers(0, 9))
-def test_typical_p(logits: list[float], share: float, least: int) -> None:
+def test_typical_p_keeps_the_tokens_closest_to_the_entropy(
+    logits: list[float], share: float, least: int
+) -> None:
     probabilities, entropy = softmax(logits), entropy_of(logits)
     distances = [abs(-math.log(p) - entropy) if p else math.inf for p in probabilities]
     order = sorted(range(len(logits)), key=lambda i: (distances[i], i))
@@ -135,7 +141,7 @@ def test_typical_p(logits: list[float], share: float, least: int) -> None:
     assert sorted(distances[i] for i in kept) == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_share_that_is_just_reached_is_enough_for_top_p_and_not_for_typical_p() -> None:
+def test_an_exactly_reached_share_is_enough_for_top_p_and_not_for_typical_p() -> None:
     logits = [0.0] * 4
     assert set(after("top_p", logits, replace(OFF, top_p=0.5))) == {0, 1}
     assert set(after("typ_p", logits, replace(OFF, typical_p=0.5))) == {0, 1, 2}
@@ -155,7 +161,7 @@ def test_xtc_drops_all_above_the_threshold_but_the_last(
     assert set(after("xtc", logits, options)) == set(range(len(logits))) - dropped
 
 
-def test_xtc_happens_as_often_as_it_is_asked_to() -> None:
+def test_xtc_runs_with_its_probability() -> None:
     view = view_of(replace(OFF, xtc_probability=0.3))
     candidates = Candidates(logits=np.zeros(4, np.float32))
     sizes = [SAMPLERS["xtc"](candidates, view).size for _ in range(2000)]
@@ -163,13 +169,15 @@ def test_xtc_happens_as_often_as_it_is_asked_to() -> None:
     assert set(sizes) == {1, 4}
 
 
-def test_xtc_never_leaves_only_what_is_banned() -> None:
+def test_xtc_never_keeps_only_banned_tokens() -> None:
     kept = after("xtc", [1, 1, -math.inf], replace(OFF, xtc_probability=1, xtc_threshold=0))
     assert kept[1] == 1
 
 
 @given(logits_of, st.floats(0.1, 10), st.floats(0, 3), st.floats(0.1, 3))
-def test_temperature(logits: list[float], base: float, delta: float, exponent: float) -> None:
+def test_temperature_divides_the_logits(
+    logits: list[float], base: float, delta: float, exponent: float
+) -> None:
     divisor = base
     if delta and len(logits) > 1:
         low, high = max(0, base - delta), base + delta
@@ -185,7 +193,7 @@ def test_temperature(logits: list[float], base: float, delta: float, exponent: f
 
 
 @given(logits_of)
-def test_no_temperature_takes_the_first_of_the_best(logits: list[float]) -> None:
+def test_temperature_0_keeps_the_first_of_the_best(logits: list[float]) -> None:
     first = best_first(logits)[0]
     assert set(after("temperature", logits, replace(OFF, temperature=0))) == {first}
     # A temperature that f32 hardly holds may leave others that are as good.
@@ -205,7 +213,7 @@ history = st.lists(st.integers(0, 5), max_size=40)
     st.floats(-2, 2),
     st.integers(-1, 45),
 )
-def test_penalties(
+def test_penalties_lower_recent_tokens_by_definition(
     logits: list[float],
     tokens: list[int],
     repeat: float,
@@ -231,7 +239,7 @@ def test_penalties(
 def dry_by_definition(
     tokens: list[int], allowed: int, breakers: list[tuple[int, ...]]
 ) -> dict[int, int]:
-    """By token, the length of the longest repetition that it would prolong."""
+    """By token, the length of the longest repetition that it would continue."""
     unbroken = len(tokens)
     for start in reversed(range(len(tokens))):
         ends = [start + len(b) for b in breakers if tuple(tokens[start : start + len(b)]) == b]
@@ -256,7 +264,7 @@ def dry_by_definition(
     st.integers(-1, 30),
     st.sampled_from([1.0, 1.75, 3.0]),
 )
-def test_dry(
+def test_dry_penalizes_repetitions_by_definition(
     tokens: list[int], breakers: list[tuple[int, ...]], allowed: int, last_n: int, base: float
 ) -> None:
     recent = tokens if last_n == -1 else tokens[-last_n:] if last_n else []
@@ -284,7 +292,7 @@ def test_dry_of_a_long_repetition_stays_finite_and_bans_nothing_else() -> None:
 
 
 def test_samplers_work_on_any_candidates() -> None:
-    """Positions and ids must not be confused after something has been dropped or sorted."""
+    """Positions and ids must not be confused after candidates were dropped or sorted."""
     logits: NDArray[np.float32] = np.array([5, 1, 4, 2, 3], np.float32)
     view = view_of(replace(OFF, presence_penalty=10, dry_multiplier=10), [4, 2, 4, 2, 4])
     for name, penalised in (("penalties", {2, 4}), ("dry", {2})):

@@ -1,4 +1,4 @@
-"""Rules, biases and breakers of requests, over HTTP, on random logits."""
+"""Constraints, biases and DRY breakers over HTTP, with random logits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def refused(client: httpx.Client, **fields: Any) -> dict[str, Any]:
 
 
 def streamed(client: httpx.Client, **fields: Any) -> list[tuple[str, dict[str, Any]]]:
-    """The events of a stream, by kind."""
+    """The events of a stream, by type."""
     body = {"prompt": "the fox", "max_tokens": 400, "stream": True, **fields}
     text = client.post("/generate", json=body).text
     events = re.findall(r"(?:event: (\w+)\n)?data: (.*)\n", text)
@@ -91,7 +91,7 @@ def check(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("fields", "kind"), RULES)
-def test_an_answer_follows_its_rules_and_stops(
+def test_an_answer_follows_its_grammar_and_stops(
     client: httpx.Client, fields: dict[str, Any], kind: str
 ) -> None:
     for seed in range(3):
@@ -101,7 +101,7 @@ def test_an_answer_follows_its_rules_and_stops(
         assert answer["usage"]["completion_tokens"] == len(answer["token_ids"])
 
 
-def test_a_json_object(client: httpx.Client) -> None:
+def test_json_object_answers_with_an_object(client: httpx.Client) -> None:
     # Greedy ends what random tokens would make long.
     fields = {"logit_bias": [['"', 8], ["}", 8]], "seed": 1}
     answer = ask(client, response_format={"type": "json_object"}, **fields)
@@ -109,7 +109,7 @@ def test_a_json_object(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(("fields", "kind"), RULES[::3])
-def test_a_stream_is_the_same_answer(
+def test_a_stream_has_the_same_answer(
     client: httpx.Client, fields: dict[str, Any], kind: str
 ) -> None:
     whole = ask(client, seed=5, logprobs=2, **fields)
@@ -121,7 +121,7 @@ def test_a_stream_is_the_same_answer(
     assert events[-1]["finish_reason"] == whole["finish_reason"] == "stop"
 
 
-def test_eight_at_once_are_the_same_as_one_by_one(client: httpx.Client) -> None:
+def test_eight_requests_at_once_have_the_answers_of_one_by_one(client: httpx.Client) -> None:
     requests = [{"seed": n, **RULES[n][0]} for n in range(8)]
     alone = [ask(client, **fields)["token_ids"] for fields in requests]
     with ThreadPoolExecutor(8) as pool:
@@ -129,23 +129,23 @@ def test_eight_at_once_are_the_same_as_one_by_one(client: httpx.Client) -> None:
     assert together == alone
 
 
-def test_rules_and_a_limit(client: httpx.Client) -> None:
+def test_max_tokens_ends_a_constrained_answer(client: httpx.Client) -> None:
     answer = ask(client, regex="a{30}b", max_tokens=3)
     assert (len(answer["token_ids"]), answer["finish_reason"]) == (3, "length")
 
 
-def test_rules_end_an_answer_whatever_else_it_should_not_end_by(client: httpx.Client) -> None:
+def test_a_finished_grammar_ends_the_answer_despite_ignore_eos(client: httpx.Client) -> None:
     answer = ask(client, regex="abc", min_tokens=50, ignore_eos=True)
     assert (answer["text"], answer["finish_reason"]) == ("abc", "stop")
 
 
-def test_rules_and_stop_strings(client: httpx.Client) -> None:
+def test_a_stop_string_ends_a_constrained_answer(client: httpx.Client) -> None:
     answer = ask(client, regex="[ab]{20}xx[ab]{20}", stop="xx")
     assert re.fullmatch("[ab]{20}", answer["text"])
     assert answer["finish_reason"] == "stop"
 
 
-def test_rules_and_biases(client: httpx.Client) -> None:
+def test_biases_apply_to_the_tokens_that_a_grammar_allows(client: httpx.Client) -> None:
     foxes = {str(i): False for i, word in enumerate(PLAIN.words) if word.lstrip()[:1] == b"f"}
     for bias, possible in (({}, {"a fox", "a dog"}), (foxes, {"a dog"})):
         choice = ["a fox", "a dog"]
@@ -155,14 +155,14 @@ def test_rules_and_biases(client: httpx.Client) -> None:
         assert answers == possible
 
 
-def test_rules_that_leave_nothing_end_in_an_error(client: httpx.Client) -> None:
+def test_a_grammar_that_allows_no_token_is_an_error(client: httpx.Client) -> None:
     (x,) = PLAIN.read("x", special=False)
     fields: dict[str, Any] = {"regex": "[ab]{3}x", "logit_bias": {str(x): False}}
     error = refused(client, **fields)
-    assert "no token" in error["message"]
+    assert "no next token" in error["message"]
     *tokens, (kind, last) = streamed(client, **fields)
     assert kind == "error"
-    assert "no token" in last["error"]["message"]
+    assert "no next token" in last["error"]["message"]
     assert len([id_ for _, event in tokens for id_ in event["token_ids"]]) == 3
 
 
@@ -205,7 +205,7 @@ def test_rules_that_leave_nothing_end_in_an_error(client: httpx.Client) -> None:
         ({"samplers": ["top_k", "mirostat"]}, "samplers[1]", "top_k"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(
+def test_an_invalid_field_is_rejected_by_name(
     client: httpx.Client, fields: dict[str, Any], field: str, part: str
 ) -> None:
     error = refused(client, **fields)
@@ -214,7 +214,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(
 
 
 @pytest.mark.parametrize("form", [dict, list])
-def test_biases_by_id_and_by_text(client: httpx.Client, form: type) -> None:
+def test_a_bias_may_name_an_id_or_a_text(client: httpx.Client, form: type) -> None:
     dog = PLAIN.read(" dog", special=False)
     greedy: dict[str, Any] = {"temperature": 0, "max_tokens": 4}
     pairs: list[tuple[str | int, float | bool]] = [(" dog", 500)]
@@ -226,7 +226,7 @@ def test_biases_by_id_and_by_text(client: httpx.Client, form: type) -> None:
     assert ask(client, logit_bias=banned, **greedy)["token_ids"][0] != first
 
 
-def test_a_bias_of_a_text_is_that_of_each_of_its_tokens() -> None:
+def test_a_bias_of_a_text_applies_to_each_of_its_tokens() -> None:
     text = SamplingText(PLAIN, vocab_size=TOKENIZER.get_vocab_size())
     options = text.resolve(
         SamplingOptions(), logit_bias=[(7, 0.5), ("q<bos>", -1)], dry_sequence_breakers=()
@@ -236,7 +236,7 @@ def test_a_bias_of_a_text_is_that_of_each_of_its_tokens() -> None:
     assert BOS not in ids
 
 
-def test_breakers_are_the_tokens_that_have_or_begin_them() -> None:
+def test_breakers_are_the_tokens_that_contain_or_begin_them() -> None:
     text = SamplingText(PLAIN, vocab_size=TOKENIZER.get_vocab_size())
 
     def breakers(*texts: str) -> dict[int, tuple[tuple[int, ...], ...]]:

@@ -1,4 +1,4 @@
-"""The choice of a token: chance, bans, constraints, log-probabilities."""
+"""Sampling a token: random numbers, bans, constraints, log-probabilities."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def tokens_of(answer: Answer, logits: NDArray[np.float32], count: int) -> list[i
 
 
 class Only:
-    """Allows these ids at each step, in turn; then it is finished."""
+    """A constraint that allows the ids of one step after the other; then it is finished."""
 
     def __init__(self, *steps: Sequence[int], size: int) -> None:
         self._steps = [np.isin(np.arange(size), step) for step in steps]
@@ -88,7 +88,7 @@ class Only:
 
 
 @given(logits_of, st.integers(0, 2**32 - 1))
-def test_greedy_takes_the_first_of_the_largest(values: list[float], seed: int) -> None:
+def test_greedy_chooses_the_first_of_the_largest(values: list[float], seed: int) -> None:
     logits = logits_array(*values)
     for options in (GREEDY, SamplingOptions(temperature=0), SamplingOptions(top_k=1)):
         assert Answer(options, seed=seed).sample(logits).token == int(np.argmax(logits))
@@ -96,7 +96,7 @@ def test_greedy_takes_the_first_of_the_largest(values: list[float], seed: int) -
 
 
 @given(logits_of, st.integers(0, 2**32 - 1), st.booleans())
-def test_what_is_impossible_is_never_drawn(values: list[float], seed: int, limits: bool) -> None:
+def test_an_impossible_token_is_never_chosen(values: list[float], seed: int, limits: bool) -> None:
     options = SamplingOptions(min_keep=5) if limits else OFF
     token = Answer(options, seed=seed).sample(logits_array(*values)).token
     assert values[token] > -math.inf
@@ -119,14 +119,14 @@ def test_extreme_temperatures_stay_finite(temperature: float) -> None:
     assert tokens == ({1} if temperature < 1 else {0, 1, 2})
 
 
-def test_equal_seeds_give_equal_tokens_and_others_do_not() -> None:
+def test_only_equal_seeds_give_equal_tokens() -> None:
     logits = np.zeros(1000, np.float32)
     first, second, other = (tokens_of(Answer(seed=s), logits, 20) for s in (7, 7, 8))
     assert first == second != other
     assert first[:3] == [468, 426, 362]  # as recorded once: other releases must agree
 
 
-def test_what_is_reported_does_not_change_what_is_drawn() -> None:
+def test_logprobs_do_not_change_the_tokens() -> None:
     logits = np.zeros(1000, np.float32)
     plain = tokens_of(Answer(), logits, 20)
     for post in (False, True):
@@ -154,7 +154,7 @@ def test_what_is_reported_does_not_change_what_is_drawn() -> None:
         (SamplingOptions(min_tokens=1), True),
     ],
 )
-def test_who_needs_logits_that_are_far_below_the_best(
+def test_options_that_need_all_logits_are_recognized(
     options: SamplingOptions, needed: bool
 ) -> None:
     assert Answer(options).sampler.exact is needed
@@ -164,9 +164,9 @@ def test_a_constraint_needs_all_logits() -> None:
     assert Answer(GREEDY, constraint=Only((1,), size=2)).sampler.exact
 
 
-def test_the_samplers_run_in_the_order_that_is_asked_for() -> None:
+def test_the_samplers_run_in_the_order_of_the_request() -> None:
     logits = np.log(logits_array(0.4, 0.3, 0.2, 0.1))
-    # Of all, 0.6 is held by two tokens; of the best two, by the first alone, or nearly so.
+    # Two tokens hold 0.6 of all; the first one holds 4/7 of the best two.
     options = replace(OFF, top_k=2, top_p=0.55)
     assert set(tokens_of(Answer(replace(options, samplers=("top_k", "top_p"))), logits, 99)) == {0}
     assert set(tokens_of(Answer(replace(options, samplers=("top_p", "top_k"))), logits, 99)) == {
@@ -183,7 +183,7 @@ def test_penalties_see_the_prompt_and_the_answer() -> None:
     assert tokens_of(answer, logits_array(4, 3, 2, 1, -50), 6) == [2, 3, 0, 1, 2, 3]
 
 
-def test_a_bias_is_added_and_an_infinite_one_bans() -> None:
+def test_a_bias_is_added_and_minus_infinity_bans() -> None:
     options = replace(GREEDY, logit_bias=((2, 1.5), (2, 1.0), (0, -math.inf)))
     logits = logits_array(9, 2, 0, 1)
     assert Answer(options).sample(logits).token == 2
@@ -191,7 +191,7 @@ def test_a_bias_is_added_and_an_infinite_one_bans() -> None:
         Answer(replace(OFF, logit_bias=((0, -math.inf),))).sample(logits_array(1))
 
 
-def test_the_ends_are_banned_until_there_are_enough_tokens() -> None:
+def test_eos_is_banned_until_there_are_min_tokens() -> None:
     logits = logits_array(1, 5, 4, 0)
     fields: dict[str, Any] = {"prompt": (3, 3, 3), "ends": (1, 2)}
     options = replace(GREEDY, min_tokens=2)
@@ -201,7 +201,7 @@ def test_the_ends_are_banned_until_there_are_enough_tokens() -> None:
 
 
 @pytest.mark.parametrize("size", [3, 8, 1021])
-def test_a_constraint_bans_all_but_what_it_allows(size: int) -> None:
+def test_only_tokens_that_the_constraint_allows_are_chosen(size: int) -> None:
     constraint = Only((2, size - 1), (1,), size=size)
     answer = Answer(constraint=constraint)
     logits = np.zeros(size, np.float32)
@@ -211,13 +211,13 @@ def test_a_constraint_bans_all_but_what_it_allows(size: int) -> None:
     assert constraint.accepted == [first.token, 1]
 
 
-def test_a_constraint_is_not_told_of_the_end() -> None:
+def test_a_constraint_does_not_accept_eos() -> None:
     constraint = Only((3,), (3,), size=4)
     sample = Answer(constraint=constraint, ends=(3,)).sample(np.zeros(4, np.float32))
     assert (sample.token, sample.last, constraint.accepted) == (3, False, [])
 
 
-def test_a_constraint_that_leaves_nothing_ends_in_an_error() -> None:
+def test_a_constraint_that_allows_no_token_is_an_error() -> None:
     logits = logits_array(0, 0, -np.inf)
     with pytest.raises(ConstraintFailed):
         Answer(constraint=Only((2,), size=3)).sample(logits)
@@ -234,7 +234,7 @@ def test_log_probabilities_are_the_log_softmax(values: list[float], alternatives
     exact = logits_array(*values).astype(np.float64)
     exact -= exact.max()
     exact -= np.log(np.exp(exact).sum())
-    # What the samplers and bans do must not be seen.
+    # Samplers and biases must not change what is reported.
     options = SamplingOptions(logprobs=alternatives, top_k=2, logit_bias=((0, 0.5),))
     sample = Answer(options).sample(logits_array(*values))
     assert sample.logprobs
@@ -246,7 +246,7 @@ def test_log_probabilities_are_the_log_softmax(values: list[float], alternatives
     assert found == pytest.approx([exact[i] for i in best], rel=1e-5, abs=1e-5)
 
 
-def test_probabilities_after_sampling_are_those_that_were_drawn_from() -> None:
+def test_post_sampling_probs_are_those_that_were_drawn_from() -> None:
     logits = np.log(logits_array(0.4, 0.3, 0.2, 0.1))
     options = replace(OFF, top_k=3, temperature=0.5, logprobs=4, post_sampling_probs=True)
     sample = Answer(options, seed=3).sample(logits)
@@ -259,7 +259,7 @@ def test_probabilities_after_sampling_are_those_that_were_drawn_from() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("options", [OFF, GREEDY, SamplingOptions()])
-def test_logits_that_are_no_numbers_are_refused(bad: float, options: SamplingOptions) -> None:
+def test_logits_that_are_not_finite_are_an_error(bad: float, options: SamplingOptions) -> None:
     logits = np.zeros(5000, np.float32)
     logits[4321] = bad
     with pytest.raises(FloatingPointError, match="finite"):
@@ -270,7 +270,7 @@ def test_logits_that_are_no_numbers_are_refused(bad: float, options: SamplingOpt
     "options",
     [SamplingOptions(), SamplingOptions(temperature=0), SamplingOptions(logprobs=20)],
 )
-def test_the_usual_options_cost_little_at_a_large_vocabulary(options: SamplingOptions) -> None:
+def test_common_options_are_fast_with_a_large_vocabulary(options: SamplingOptions) -> None:
     logits = np.random.default_rng(0).standard_normal(262_144, np.float32) * 4
     answer = Answer(options)
 
@@ -279,6 +279,6 @@ def test_the_usual_options_cost_little_at_a_large_vocabulary(options: SamplingOp
         of(logits)
         return time.perf_counter() - began
 
-    # The best of many, since the machine is shared; a sort of everything takes a hundred times it.
+    # The best of many runs, as the machine is shared; a full sort takes a hundred times as long.
     full_sort = seconds(lambda values: np.argsort(values, kind="stable"))
     assert min(seconds(answer.sample) for _ in range(30)) < full_sort / 10
