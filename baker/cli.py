@@ -1,10 +1,11 @@
-"""`bake`: the command line. Knows options, progress on the terminal and exit codes; no work."""
+"""`hearth bake`, also called `bake`: one command per model that can be baked.
+
+It knows options and what to print; baker.pipeline does the work.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,58 +13,47 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from baker.atomic_folder import BakeError
-from baker.checks import inspection, verification
-from baker.checks.reproduction import changes, reproduce
-from baker.compiler.compilation import CompileError
-from baker.compiler.kernel_objects import KernelError
-from baker.compiler.targets import TARGET_NAMES, TargetError
-from baker.parameters.quantization import NotFiniteError
+from baker.compiler.targets import TARGET_NAMES
+from baker.pipeline.bake_errors import BAKE_ERRORS
 from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.bake_language_model import bake
-from baker.pipeline.prompt_prefix import PrefixError
-from baker.pipeline.recipe import BakeRequest, RecipeError, recipes
+from baker.pipeline.recipe import BakeRequest, recipes
 from baker.precision.auto_precision import AUTO, MAX_KL
-from baker.weights.source import WeightsError
-from models.bundle import BundleError, read_manifest
-from models.config import ConfigError
-from models.dsl.types import DslError
+from baker.progress import TerminalProgress
+from models.bundle import read_manifest
 from models.gru import FORMS
 from models.program import STORAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from baker.pipeline.shared_stages import Progress as StageProgress
+    from baker.progress import Progress
 
-_REFUSALS = (
-    BakeError, BundleError, CompileError, ConfigError, DslError, KernelError,
-    NotFiniteError, OSError, PrefixError, RecipeError, TargetError, WeightsError,
-)  # fmt: skip
+# Exceptions that end the command, and its exit code: see hearth/cli.py.
+ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
 _INTERRUPTED = 130
 
 _Target = Annotated[
-    str, typer.Option(help=f"The machine to compile for: {', '.join(TARGET_NAMES)}.")
+    str, typer.Option(help=f"Machine to compile for: {', '.join(TARGET_NAMES)}.", metavar="TARGET")
 ]
 
 
 def _bytes(text: str) -> int:
-    """A size as `serve` takes it: a number of bytes, or one with a unit."""
+    """A size as `hearth serve` takes it: a number of bytes, or a number with a unit."""
     try:
         return TypeAdapter(ByteSize).validate_python(text)
     except ValidationError:
-        raise typer.BadParameter(f"{text!r} is no size: give bytes, or 400M, or 1GiB") from None
+        raise typer.BadParameter(f"{text!r} is not a size, such as 400M or 1GiB.") from None
 
 
 _MaxKl = Annotated[
     float | None,
     typer.Option(
+        metavar="NATS",
         min=0,
-        help=f"With --precision {AUTO}: how far next-token probabilities may be from those of "
-        f"F32, as the mean KL divergence in nats; measured on two short texts. "
-        f"[default: {MAX_KL}]",
+        help=f"With --precision {AUTO}: largest accepted mean KL divergence from f32, in nats per "
+        f"token, measured on two short texts.  [default: {MAX_KL}]",
     ),
 ]
 _MaxMemory = Annotated[
@@ -71,59 +61,87 @@ _MaxMemory = Annotated[
     typer.Option(
         parser=_bytes,
         metavar="SIZE",
-        help="Memory that serving may take, as 400M or 1GiB: refused before compiling if the "
-        "bundle needs more, and the limit of whoever serves it.",
+        help="Limit for the memory that serving takes, such as 400M or 1GiB. A bundle that needs "
+        "more is rejected before it is compiled; a server of the bundle keeps to the limit.",
     ),
 ]
-_Out = Annotated[Path | None, typer.Option(help="The bundle's folder. A bundle there is replaced.")]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Folder to write the bundle to. An existing bundle is replaced."
+    ),
+]
+_Weights = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="GGUF file, or Hugging Face folder with config.json, safetensors files and "
+        "tokenizer.json. Default: the weights of an installed package, such as the one that "
+        "Hearth's extra `demo` installs.",
+    ),
+]
+_Size = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Size that the weights must have, such as 270m. Default: any."
+    ),
+]
+_Precision = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PRECISION",
+        help=f"How weight matrices are stored: {', '.join(STORAGE)} or {AUTO}. f32 is exact. "
+        "bf16 is close to f32 and takes half its memory. int8-g32 is as close, takes a quarter "
+        f"and is the fastest. {AUTO} chooses the fastest within --max-kl and --max-memory.",
+    ),
+]
+_Context = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Tokens per slot: the longest prompt together with its answer."),
+]
+_Slots = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Requests that the server can run at the same time."),
+]
+_Prefix = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Text with which many prompts start, chat markup included. The bundle stores its KV "
+        "cache, so that the server need not compute it. The program must run on this machine.",
+    ),
+]
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Bake a model once, ahead of time, into a bundle that `serve` loads with no compiler.",
-    epilog="Try: bake gemma3 --out gemma && serve gemma",
+    rich_markup_mode=None,
+    epilog="Example:\n\n\b\n    hearth bake gemma3 --out gemma3-270m\n    hearth serve gemma3-270m",
 )
-_console = Console(stderr=True)
+
+
+@app.callback()
+def _bake() -> None:
+    """Compile a model and its weights into a bundle.
+
+    The bundle is a folder that `hearth serve`, `generate` and `chat` load without a compiler. Bake
+    it on any machine, for the machine named by --target.
+    """
+    # A service manager's SIGTERM is a Ctrl-C: the unfinished bundle is removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def bake_model(
     *,
     context_: typer.Context,
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            help="A GGUF file, or a Hugging Face folder (config.json, safetensors, "
-            "tokenizer.json). Without it, those of an installed package: see the README."
-        ),
-    ] = None,
-    size: Annotated[
-        str | None, typer.Option(help="Insist on a size, such as 270m: see configs/.")
-    ] = None,
+    weights: _Weights = None,
+    size: _Size = None,
     target: _Target = "host",
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            help=f"How matrices are stored: {', '.join(STORAGE)}, or {AUTO}. f32 is exact, bf16 "
-            "close to it in half the memory, int8-g32 as close, in a quarter, and fastest. "
-            f"{AUTO} takes the fastest that keeps to --max-kl and --max-memory."
-        ),
-    ] = None,
-    context: Annotated[
-        int | None, typer.Option(help="Tokens that a slot holds, prompt and answer together.")
-    ] = None,
-    slots: Annotated[
-        int | None, typer.Option(help="Sequences that the server can hold at once.")
-    ] = None,
+    precision: _Precision = None,
+    context: _Context = None,
+    slots: _Slots = None,
     max_memory: _MaxMemory = None,
     max_kl: _MaxKl = None,
-    prefix: Annotated[
-        Path | None,
-        typer.Option(
-            help="A text that prompts will begin with, markup included: the bundle has it read "
-            "already. Only for a target that runs here."
-        ),
-    ] = None,
+    prefix: _Prefix = None,
     out: _Out = None,
 ) -> None:
     """Bake the model that the command is named after."""
@@ -145,49 +163,61 @@ def bake_model(
     _run(lambda progress: bake(request, progress))
 
 
-def _run(work: Callable[[StageProgress], Path]) -> None:
-    """Bake, and say what became of it."""
-    began = time.perf_counter()
+def _run(work: Callable[[Progress], Path]) -> None:
+    """Bake, and print the result."""
+    console = Console(stderr=True)
+    start = time.perf_counter()
     try:
-        path = work(TerminalProgress(_console))
+        path = work(TerminalProgress(console))
     except KeyboardInterrupt:
-        _console.print("bake: interrupted, nothing was left behind")
+        console.print("bake: interrupted; the unfinished bundle is removed")
         raise typer.Exit(_INTERRUPTED) from None
-    origin = read_manifest(path).provenance
-    for tried in origin.tried:
+    provenance = read_manifest(path).provenance
+    for tried in provenance.tried:
         print(tried.text)  # noqa: T201
-    print(f"kernels: {origin.kernels.text}")  # noqa: T201
-    bytes_ = sum(file.stat().st_size for file in path.iterdir())
-    print(f"{path}: {bytes_ / 1e6:.1f} MB in {time.perf_counter() - began:.0f} s")  # noqa: T201
-    print(f"next: serve {path}")  # noqa: T201
+    print(f"kernels: {provenance.kernels.text}")  # noqa: T201
+    size = sum(file.stat().st_size for file in path.iterdir())
+    print(f"{path}: {size / 1e6:.1f} MB in {time.perf_counter() - start:.0f} s")  # noqa: T201
+    print(f"next: hearth serve {path}")  # noqa: T201
 
 
 for _model in recipes():
-    _help = f"Bake {_model}. What is left out comes from configs/{_model}-SIZE.toml."
+    _help = f"Bake {_model}. Defaults not shown here come from configs/{_model}-SIZE.toml."
     app.command(_model, help=_help)(bake_model)
 
 
 @app.command("gru")
 def bake_gru_model(
     *,
-    weights: Annotated[Path, typer.Option(help="A safetensors file of torch.nn.GRU's state_dict.")],
+    weights: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="Safetensors file with the state_dict of a torch.nn.GRU."
+        ),
+    ],
     steps: Annotated[
-        int | None, typer.Option(help="Steps of the sequence that `run` reads at once.")
+        int | None,
+        typer.Option(metavar="N", help="Length of the sequence that `run` takes, in steps."),
     ] = None,
-    batch: Annotated[int | None, typer.Option(help="Sequences beside each other.")] = None,
+    batch: Annotated[int | None, typer.Option(metavar="N", help="Sequences per call.")] = None,
     batch_first: Annotated[
-        bool, typer.Option("--batch-first", help="`run` takes and gives (batch, steps, ...).")
+        bool,
+        typer.Option(
+            "--batch-first",
+            help="`run` takes and returns (batch, steps, ...) instead of (steps, batch, ...).",
+        ),
     ] = False,
     form: Annotated[
-        str | None, typer.Option(help=f"How the steps are lowered: {', '.join(FORMS)}.")
+        str | None,
+        typer.Option(metavar="FORM", help=f"How the steps are compiled: {', '.join(FORMS)}."),
     ] = None,
     target: _Target = "host",
     out: _Out = None,
 ) -> None:
-    """Bake a GRU: `run` reads a whole sequence, `step` one step of it.
+    """Bake a GRU: `run` computes a whole sequence, `step` a single step.
 
-    What is left out comes from configs/arrays/gru.toml. Layers, directions and biases are those
-    of the weights. `step` is there unless the GRU reads in both directions.
+    Layers, directions and biases are those of the weights. A bidirectional GRU has no `step`.
+    Defaults not shown here come from configs/arrays/gru.toml.
     """
     request = GruBakeRequest(
         weights=weights,
@@ -199,79 +229,3 @@ def bake_gru_model(
         out=out,
     )
     _run(lambda progress: bake_gru(request, progress))
-
-
-@app.command("inspect")
-def inspect(bundle: Annotated[Path, typer.Argument(help="The bundle's folder.")]) -> None:
-    """Print what is in a bundle: model, files, entry points, statistics, and its sources."""
-    inspection.show(bundle, Console())
-
-
-@app.command("verify")
-def verify(bundle: Annotated[Path, typer.Argument(help="The bundle's folder.")]) -> None:
-    """Check a bundle: digests, graph, sources, and its golden values on this machine.
-
-    Says what was checked, and what is not as it was when the bundle was baked.
-    """
-    if not verification.verify(bundle, Console()):
-        raise typer.Exit(1)
-
-
-@app.command("reproduce")
-def reproduce_bundle(
-    bundle: Annotated[Path, typer.Argument(help="The bundle's folder.")],
-    *,
-    weights: Annotated[
-        Path | None,
-        typer.Option(help="The weights that it was baked from, if they came from no package."),
-    ] = None,
-) -> None:
-    """Bake a bundle again, elsewhere, and compare the two byte for byte.
-
-    Weights, options and prefix are those of its provenance. Says first what is not as it was when
-    it was baked, such as another version of the compiler. Exit status 1 if a byte differs.
-    """
-    for change in changes(read_manifest(bundle)):
-        print(f"changed: {change}")  # noqa: T201
-    differences = reproduce(bundle, weights, TerminalProgress(_console))
-    for difference in differences:
-        print(difference.message)  # noqa: T201
-    if differences:
-        raise typer.Exit(1)
-    print(f"{bundle}: baked again, equal in every byte")  # noqa: T201
-
-
-class TerminalProgress:
-    """Shows the running stage with its time, and leaves a line of each that is done."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    @contextlib.contextmanager
-    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
-        """See shared_stages.Progress."""
-        began = time.perf_counter()
-        if self._console.is_terminal:
-            with self._bar(total) as bar:
-                task = bar.add_task(name, total=total or None)
-                yield lambda units: bar.advance(task, units)
-        else:
-            yield lambda _: None
-        self._console.print(f"{time.perf_counter() - began:6.1f} s  {name}", highlight=False)
-
-    def _bar(self, total: int) -> Progress:
-        columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
-        if total:
-            columns.insert(2, BarColumn())
-        return Progress(*columns, console=self._console, transient=True)
-
-
-def main() -> None:
-    """The entry point: every refusal is one line on stderr and exit code 1."""
-    # A service manager's stop is a Ctrl-C: what was begun is cleared away.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        app()
-    except _REFUSALS as error:
-        _console.print(f"bake: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(1)

@@ -155,7 +155,7 @@ def forget(bundle: Path) -> None:
 
 
 def refusal(bundle: Path, manifest: LanguageManifest, *, threads: int) -> str:
-    """What `serve` says in a group of 80 % of what one slot needs.
+    """What `hearth serve` says in a group of 80 % of what one slot needs.
 
     Raises ServerFailed if it says nothing of the kind.
     """
@@ -172,9 +172,8 @@ def refusal(bundle: Path, manifest: LanguageManifest, *, threads: int) -> str:
 
 
 def _serve(bundle: Path, cache: int, threads: int) -> tuple[str, ...]:
-    program = str(Path(sys.executable).with_name("serve"))
     limits = ("--threads", str(threads), "--cache-ram", str(cache))
-    return (program, str(bundle), *limits, "--log-level", "warning")
+    return (sys.executable, "-m", "hearth", "serve", str(bundle), *limits, "--log-level", "warning")
 
 
 async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:

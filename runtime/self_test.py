@@ -5,7 +5,7 @@
     off     nothing
 
 It knows a runtime and the bundle's golden values; digests are load.py's. Used when a server starts
-and by `bake verify`.
+and by `hearth verify`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`serve BUNDLE`: the command line of the server."""
+"""`hearth serve`: read the settings, open the bundle and run the server."""
 
 import gc
 import sys
@@ -28,63 +28,66 @@ from server.settings import (
     refuse_language_only,
 )
 
-command = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+# Exceptions that end the command, each with its exit code: see hearth/cli.py.
+ERRORS: dict[type[Exception], int] = {
+    BadSettings: 2,
+    BundleError: 1,
+    CannotListen: 1,
+    CannotStore: 1,
+}
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@command.command(name="serve")
+@app.command(cls=flags.GroupedOptions)
 @flags.takes(Settings, leave_out=frozenset({"bundle"}))
 def _serve(
     bundle: Annotated[
-        Path | None, typer.Argument(help="The directory that `bake` wrote.", show_default=False)
+        Path | None,
+        typer.Argument(
+            metavar="BUNDLE", help="Folder that `hearth bake` wrote.", show_default=False
+        ),
     ] = None,
     *,
     print_config: Annotated[
         bool,
-        typer.Option("--print-config", help="Print the settings as TOML, each with its source."),
+        typer.Option(
+            "--print-config",
+            help="Print the settings as TOML, with the source of each, and exit.",
+        ),
     ] = False,
     **options: Any,
 ) -> None:
-    """Serve a baked model over HTTP.
+    """Serve a bundle over HTTP.
 
-    Prints one line with the address when the bundle is loaded and checked. Then, from another
-    terminal:
+    Prints one line with the address when the bundle is loaded and its self-test has passed. The
+    chat page is at that address. Requests from another terminal:
 
     \b
         curl http://127.0.0.1:8080/generate -H 'content-type: application/json' \\
           -d '{"prompt": "The capital of France is", "max_tokens": 16}'
         curl http://127.0.0.1:8080/health
 
-    A bundle of functions on arrays, such as `bake gru` makes, is served by POST /run:
+    A bundle of array functions, such as `hearth bake gru` writes, is served at POST /run:
 
     \b
         curl http://127.0.0.1:8080/run -H 'content-type: application/json' \\
           -d '{"function": "step", "inputs": {"x": [[0.5, -0.25]]}}'
 
-    Every option has an environment variable, HEARTH_PORT for --port, and a key in the file of
-    --config, port = 8080. Flags win over the environment, and that over the file. Sizes are bytes,
-    or have a unit: 512MiB.
+    Every option can also be set by an environment variable (HEARTH_PORT for --port) or in the
+    TOML file that --config names (port = 8080). Flags override the environment, and the
+    environment overrides the file. Sizes are in bytes, or have a unit, such as 512MiB.
 
-    SIGTERM and Ctrl-C finish the accepted requests and exit; a second one exits at once. SIGHUP
-    loads the bundle anew, beside the one that is served, and serves it if its self-test passes.
+    SIGTERM and Ctrl-C stop accepting requests, finish the accepted ones and exit; a second signal
+    exits at once. SIGHUP reloads the bundle: the server opens the folder again and switches to the
+    new bundle if its self-test passes.
     """
-    typed = flags.given(Settings, {"bundle": bundle, **options})
-    try:
-        loaded = load(typed)
-        keys = read_keys(loaded.settings)
-    except BadSettings as error:
-        print(f"serve: {error}: see serve --help", file=sys.stderr)  # noqa: T201
-        raise typer.Exit(2) from error
+    loaded = load(flags.given(Settings, {"bundle": bundle, **options}))
+    keys = read_keys(loaded.settings)
     if print_config:
         print(as_toml(loaded), end="")  # noqa: T201
-        return
-    try:
+    else:
         run(loaded, keys)
-    except BadSettings as error:
-        print(f"serve: {error}: see serve --help", file=sys.stderr)  # noqa: T201
-        raise typer.Exit(2) from error
-    except (BundleError, CannotListen, CannotStore) as error:
-        print(f"serve: {error}", file=sys.stderr)  # noqa: T201
-        raise typer.Exit(1) from error
 
 
 def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
@@ -119,7 +122,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
                 flush=True,
             )
         else:
-            print(f"serve: {verdict.message}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"hearth serve: {verdict.message}", file=sys.stderr, flush=True)  # noqa: T201
 
     guards = Guards(
         api_keys=api_keys,
@@ -166,8 +169,3 @@ def _open(loaded: Loaded) -> Served:
             max_memory=settings.max_memory,
         ),
     )
-
-
-def main() -> None:
-    """The entry point `serve`."""
-    command(prog_name="serve")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 from pydantic import ByteSize
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,27 @@ _METAVARS = {
     "bool": "BOOL",
     "dict": "JSON",
 }
+
+
+class GroupedOptions(TyperCommand):
+    """A command whose --help has one section for each group of the schema's fields."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Called by Typer."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                is_argument = parameter.param_type_name == "argument"
+                default = "Arguments" if is_argument else "Options"
+                section = getattr(parameter, "rich_help_panel", None) or default
+                sections.setdefault(section, []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records)
+
+
+class BadFlag(Exception):
+    """The value of a flag is not valid. The message names the field."""
 
 
 def takes(

@@ -89,7 +89,7 @@ SHARED = {
     "other": ("gemma3", "--precision", "f32", "--slots", "2", "--target", OTHER_TARGET),
     "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
-_BAKE = ("nice", "-n", "10", sys.executable, "-c", "from baker.cli import main; main()")
+_BAKE = ("nice", "-n", "10", sys.executable, "-m", "hearth", "bake")
 
 
 class Bundles:

@@ -25,6 +25,7 @@ ALLOWED = {
     "baker": ("models", "runtime"),
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
+    "hearth": ("baker", "server"),
     "server": ("models.bundle", "runtime"),
     # The path of a request: api -> services -> text -> engine -> sampling and runtime.
     "server.sampling": (),

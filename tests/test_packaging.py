@@ -63,7 +63,8 @@ def read_stages(text: str) -> dict[str, list[Step]]:
 
 STAGES = read_stages((ROOT / "docker/Dockerfile").read_text(encoding="utf-8"))
 COMPOSE = yaml.safe_load((ROOT / "docker/compose.yaml").read_text(encoding="utf-8"))
-TARGETS = ("bake", "serve")
+PROGRAMS = {"bake": ["bake"], "serve": ["hearth", "serve"]}
+TARGETS = tuple(PROGRAMS)
 each_target = pytest.mark.parametrize("target", TARGETS)
 
 
@@ -111,8 +112,8 @@ def test_every_stage_is_of_debian_or_of_an_earlier_stage() -> None:
 @each_target
 def test_a_target_runs_our_program_as_nobody_in_particular(target: str) -> None:
     assert steps(target, "USER") == [["10001:10001"]], "a number: Kubernetes cannot read a name"
-    assert [exec_form(words) for words in steps(target, "ENTRYPOINT")] == [[target]]
-    assert target in PROJECT["project"]["scripts"]
+    assert [exec_form(words) for words in steps(target, "ENTRYPOINT")] == [PROGRAMS[target]]
+    assert PROGRAMS[target][0] in PROJECT["project"]["scripts"]
     order = [step.instruction for step in STAGES[target]]
     assert not {"RUN", "COPY"} & {*order[order.index("USER") :]}
 
@@ -193,7 +194,9 @@ def test_the_unit() -> None:
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string((ROOT / "systemd/hearth.service").read_text(encoding="utf-8"))
     service = unit["Service"]
-    assert Path(service["ExecStart"]).name in PROJECT["project"]["scripts"]
+    program, command = service["ExecStart"].split()
+    assert (Path(program).name, command) == ("hearth", "serve")
+    assert "hearth" in PROJECT["project"]["scripts"]
     assert_settings(dict([service["Environment"].split("=", 1)]))
     assert float(service["TimeoutStopSec"]) > SHUTDOWN_TIMEOUT
     assert service["DynamicUser"] == "yes"

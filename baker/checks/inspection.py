@@ -117,7 +117,7 @@ def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     yield "a slot", _bytes(memory.slot), f"KV caches of {manifest.context:,} tokens"
     for name, size in sizes.calls.items():
         yield name, _bytes(size), "while it runs"
-    yield "prefix cache", _bytes(PREFIX_CACHE), "the default of serve --cache-ram"
+    yield "prefix cache", _bytes(PREFIX_CACHE), "the default of hearth serve --cache-ram"
     for name, size in memory.parts(1)[:3]:
         yield name, _bytes(size), _FIXED[name]
     yield "one slot", f"{megabytes(memory.needed(1))} MB", "the least that serves"

@@ -24,7 +24,7 @@ from models.bundle import MANIFEST, PREFIX_TEXT, read_manifest, write_manifest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from baker.pipeline.shared_stages import Progress
+    from baker.progress import Progress
     from models.bundle import Compiler, FileRecord, Hearth, Manifest, Provenance
 
 _BLOCK = 1 << 20

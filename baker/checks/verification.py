@@ -69,7 +69,7 @@ def _sources(origin: Provenance) -> str:
     """Whether the weights that are installed are those that were baked."""
     weights = [recipe.weights for recipe in recipes().get(origin.model, ()) if recipe.weights]
     if not weights or not all(source.package for source in origin.sources):
-        return "not checked, they are in no package: see bake reproduce --weights"
+        return "not checked, they are in no package: see hearth reproduce --weights"
     try:
         check_sources(origin, open_weights(weights[0]).files())
     except (BakeError, WeightsError) as error:

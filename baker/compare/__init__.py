@@ -1,1 +1,1 @@
-"""`ab`: is a bundle's answer the answer of llama.cpp, and if not, which part differs?"""
+"""`hearth compare`: compare the predictions of two models, position by position."""

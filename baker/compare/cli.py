@@ -1,4 +1,4 @@
-"""`ab`: the command line. Knows options and exit codes; no work.
+"""`hearth compare`. It knows options and exit codes; baker.compare does the work.
 
 Exit codes, as of `diff`: 0 within the limits, 1 outside, 2 nothing could be compared.
 """
@@ -6,14 +6,12 @@ Exit codes, as of `diff`: 0 within the limits, 1 outside, 2 nothing could be com
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from baker.cli import TerminalProgress
 from baker.compare.comparison import CompareOptions, compare_sides, record_side
 from baker.compare.passages import STEPS, UnreadableText
 from baker.compare.report.publish import publish
@@ -24,6 +22,7 @@ from baker.compare.sides.recording import RecordingError, write_recording
 from baker.compare.sides.side import SideError
 from baker.parameters.irpa import BadArchive
 from baker.presentation.table import terminal_table
+from baker.progress import TerminalProgress
 from models.bundle import BundleError
 from models.config import ConfigError
 from models.dsl.types import DslError
@@ -34,89 +33,142 @@ if TYPE_CHECKING:
     from baker.compare.report.summary import Report
 
 # DslError: the bundle was baked from another version of the model, so NumPy cannot follow it.
-_REFUSALS = (
+_ERRORS = (
     BadArchive, BundleError, ConfigError, DslError, LlamaError, OSError, RecordingError, SideError,
     UnreadableText,
 )  # fmt: skip
-_DIFFERENT, _TROUBLE, _INTERRUPTED = 1, 2, 130
+_DIFFERENT, _FAILED = 1, 2
+# Exceptions that end the command, and its exit code: see hearth/cli.py.
+ERRORS: dict[type[Exception], int] = dict.fromkeys(_ERRORS, _FAILED)
 
-_HELP = """Compare two models, position by position, and write a report.
+_HELP = """Compare the predictions of two models and write a report.
 
-A and B are each one of
+A is the reference, B the candidate. Each is one of:
 
 \b
-  a bundle's folder            gemma3-270m
-  with every logit exact       exact:gemma3-270m (as by serve --logits exact)
-  the same, computed by NumPy  numpy:gemma3-270m (slow)
-  a model for llama.cpp        model-f32.gguf (needs the extra `ab`)
-  a recording of answers       tests/golden/gemma3_270m_llamacpp_f32.json
-  a server's OpenAI routes     http://127.0.0.1:8080/v1#MODEL
+  a bundle                           gemma3-270m
+  a bundle, with exact logits        exact:gemma3-270m
+  a bundle, computed by NumPy        numpy:gemma3-270m (slow)
+  a GGUF file, run by llama.cpp      model-f32.gguf (needs the extra `compare`)
+  a recording made with --record     gemma3.json
+  an OpenAI-compatible server        http://127.0.0.1:8080/v1#MODEL
 
-Both read the same texts, and A's greedy answers to ten prompts. At each
-position the report has the divergence KL(A || B), in nats, and whether the
-most probable token is the same. Where a side tells only its best tokens, the
-KL is a lower bound, and the report says of what.
+Both read the same texts and A's greedy answers to ten prompts. At each position, the report has
+the KL divergence KL(A || B) in nats and whether both predict the same most probable token. If a
+model reports only its most probable tokens, the KL divergence is a lower bound, and the report
+says so.
 
-A server gets prompts of token ids at POST /completions, with max_tokens 1,
-temperature 0 and logprobs: a request for each position. Its key is in
-OPENAI_API_KEY, or in OPENAI_API_KEY_A and OPENAI_API_KEY_B.
+A server gets one request per position: POST /completions with token ids, max_tokens 1,
+temperature 0 and logprobs. Set its key in OPENAI_API_KEY, or in OPENAI_API_KEY_A and
+OPENAI_API_KEY_B.
 
-Exit codes: 0, 1 if a limit is not kept, 2 if nothing could be compared.
+Exit codes: 0 if B is within the limits, 1 if it is not, 2 if the models could not be compared.
 """
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-_stderr = Console(stderr=True)
+_EPILOG = """Examples:
 
+\b
+    hearth compare model-f32.gguf gemma3-270m --max-kl 0.001
+    hearth compare model-f32.gguf --record reference.json
+    hearth compare reference.json gemma3-270m --out report
+"""
 
-_Out = Annotated[Path, typer.Option(help="The folder for report.html, report.md and report.json.")]
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_Out = Annotated[
+    Path,
+    typer.Option(metavar="FOLDER", help="Where to write report.html, report.md and report.json."),
+]
 _Texts = Annotated[
     list[Path] | None,
-    typer.Option(help="A file to read instead of the shipped prose and code; repeatable."),
+    typer.Option(
+        metavar="FILE",
+        help="Text to read. Repeatable. Default: a text in English and one of Python code.",
+    ),
+]
+_Positions = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=2, help="Maximum tokens to read of each text. Default: all."),
 ]
 _Tokenizer = Annotated[
     Path | None,
-    typer.Option(metavar="BUNDLE", help="Whose vocabulary it is, where no side can tell."),
+    typer.Option(
+        metavar="BUNDLE",
+        help="Bundle whose tokenizer to use if neither A nor B has one.",
+    ),
 ]
 _Record = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.json", help="Keep A's answers in a file; there is no B then."),
+    typer.Option(
+        metavar="FILE.json",
+        help="Record A's answers in this file instead of comparing; there is no B.",
+    ),
+]
+_Answers = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=0, help="Tokens of A's answer to each of ten prompts; 0: no answers."
+    ),
+]
+_Top = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=1, help="Log-probabilities to request from a server at each position."
+    ),
+]
+_Threads = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="CPU threads for a model in this process. Default: all cores."
+    ),
+]
+_MaxKl = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NATS", min=0, help="Limit: largest accepted mean KL divergence per token."
+    ),
+]
+_MaxDifference = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NATS",
+        min=0,
+        help="Limit: largest accepted difference of a log-probability among A's five most "
+        "probable tokens.",
+    ),
+]
+_MinAgreement = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        min=0,
+        max=1,
+        help="Limit: smallest accepted fraction of positions, 0 to 1, at which both predict "
+        "the same most probable token.",
+    ),
 ]
 
 
-@app.command(help=_HELP)
-def ab(
+@app.command(help=_HELP, epilog=_EPILOG)
+def _compare(
     *,
-    a: Annotated[str, typer.Argument(metavar="A", help="What B is measured against.")],
-    b: Annotated[str | None, typer.Argument(metavar="B", help="What is measured.")] = None,
-    out: _Out = Path("ab-report"),
+    a: Annotated[str, typer.Argument(metavar="A", help="Reference model.")],
+    b: Annotated[str | None, typer.Argument(metavar="B", help="Candidate model.")] = None,
+    out: _Out = Path("compare-report"),
     text: _Texts = None,
-    positions: Annotated[
-        int | None, typer.Option(min=2, help="Read at most so many tokens of each text.")
-    ] = None,
-    answers: Annotated[
-        int, typer.Option(min=0, help="Tokens of A's answer to each of ten prompts; 0: no answers.")
-    ] = STEPS,
-    top: Annotated[
-        int, typer.Option(min=1, help="Candidates that an endpoint is asked for at each position.")
-    ] = 20,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of a model in this process; default: all.")
-    ] = None,
+    positions: _Positions = None,
+    answers: _Answers = STEPS,
+    top: _Top = 20,
+    threads: _Threads = None,
     tokenizer: _Tokenizer = None,
     record: _Record = None,
-    max_kl: Annotated[
-        float | None, typer.Option(min=0, help="Exit with 1 if the mean KL is larger.")
-    ] = None,
-    max_difference: Annotated[
-        float | None,
-        typer.Option(min=0, help="... if any log-probability of A's best five differs by more."),
-    ] = None,
-    min_agreement: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="... if the best token is the same less often, 0 to 1."),
-    ] = None,
+    max_kl: _MaxKl = None,
+    max_difference: _MaxDifference = None,
+    min_agreement: _MinAgreement = None,
 ) -> None:
     """Compare, or record: see _HELP."""
+    # A service manager's SIGTERM is a Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = CompareOptions(
         texts=tuple(text or ()),
         positions=positions,
@@ -125,16 +177,16 @@ def ab(
         top=top,
         threads=threads,
     )
-    progress = TerminalProgress(_stderr)
+    progress = TerminalProgress(Console(stderr=True))
     if record is not None:
         if b is not None:
-            raise typer.BadParameter("--record keeps A's answers: there is no B")
+            raise typer.BadParameter("--record takes no B.")
         if not answers:
-            raise typer.BadParameter("--record keeps A's answers: --answers 0 leaves none")
+            raise typer.BadParameter("--record needs answers: --answers must be at least 1.")
         write_recording(record, record_side(a, options, progress))
         return
     if b is None:
-        raise typer.BadParameter("wanted B, or --record FILE.json")
+        raise typer.BadParameter("B is missing; give B or --record FILE.json.")
     limits = Limits(max_kl=max_kl, max_difference=max_difference, min_agreement=min_agreement)
     report = compare_sides(a, b, options, progress)
     report = report.model_copy(update={"failures": failures(report, limits)})
@@ -153,16 +205,3 @@ def _show(report: Report, files: Sequence[Path]) -> None:
     for sentence in report.failures:
         console.print(sentence, style="red", highlight=False, markup=False)
     console.print(verdict(report), style="red" if report.failures else "green", highlight=False)
-
-
-def main() -> None:
-    """The entry point: every refusal is one line on stderr and exit code 2."""
-    # A service manager's stop is a Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        app()
-    except _REFUSALS as error:
-        _stderr.print(f"ab: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(_TROUBLE)
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)

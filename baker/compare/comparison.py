@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from baker.compare.sides.prediction import Prediction
     from baker.compare.sides.side import Side
     from baker.compare.sides.side_tokens import Vocabulary
-    from baker.pipeline.shared_stages import Progress
+    from baker.progress import Progress
 
 # Positions that llama.cpp makes room for, if no text asks for more.
 _ROOM = 4096

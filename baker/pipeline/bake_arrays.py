@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.pipeline.shared_stages import CompiledProgram, Progress, RecordedRequest
+    from baker.pipeline.shared_stages import CompiledProgram, RecordedRequest
+    from baker.progress import Progress
     from baker.weights.source import WeightSource
     from models.bundle import Target
     from models.dsl.graph import Graph

@@ -16,7 +16,7 @@ from baker.weights.safetensors import SafetensorsFile
 from models.gru import config_from_shapes, program
 
 if TYPE_CHECKING:
-    from baker.pipeline.shared_stages import Progress
+    from baker.progress import Progress
     from models.bundle import Target
     from models.gru import GruConfig
 

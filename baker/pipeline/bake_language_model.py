@@ -45,8 +45,9 @@ from runtime.self_test import self_test
 
 if TYPE_CHECKING:
     from baker.pipeline.recipe import BakeRequest, Defaults
-    from baker.pipeline.shared_stages import CompiledProgram, Progress
+    from baker.pipeline.shared_stages import CompiledProgram
     from baker.precision.kl_from_f32 import Divergence
+    from baker.progress import Progress
     from baker.weights.source import WeightSource
     from models.architecture import Architecture
     from models.bundle import Golden, Target, TriedPrecision

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from baker.compiler.compilation import Compilation
 from baker.compiler.targets import check_program
@@ -21,10 +21,10 @@ from models.bundle import (
 from models.dsl.stablehlo import kernels, module_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from baker.progress import Progress
     from baker.weights.source import WeightSource
     from models.bundle import Compiler, FileRecord, Kernels, Target, TriedPrecision
     from models.dsl.graph import Graph
@@ -32,13 +32,6 @@ if TYPE_CHECKING:
     from models.program import StoredTensor
 
 _MODULE = "hearth"
-
-
-class Progress(Protocol):
-    """Reports the stages of a bake."""
-
-    def stage(self, name: str, total: int = 0) -> AbstractContextManager[Callable[[int], None]]:
-        """Enter a stage; call the yielded function with the number of units done, of `total`."""
 
 
 @dataclass(frozen=True, kw_only=True)

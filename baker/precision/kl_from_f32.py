@@ -49,7 +49,7 @@ class Divergence:
 
 
 def beginnings(source: WeightSource) -> list[tuple[int, ...]]:
-    """The first TOKENS tokens of each of `ab`'s texts; raises a WeightsError."""
+    """The first TOKENS tokens of each of `hearth compare`'s texts; raises a WeightsError."""
     tokenizer = Tokenizer.from_str(tokenizer_json(source))
     bos = special_tokens(source).bos
     start = () if bos is None else (bos,)

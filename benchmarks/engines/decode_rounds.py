@@ -37,7 +37,7 @@ DECODE = f"decode_{DEPTHS[0]}"
 class Model:
     """A bundle or a GGUF file, and what runs it.
 
-    exact  whether every logit is to be exact (as by `serve --logits exact`)
+    exact  whether every logit is to be exact (as by `hearth serve --logits exact`)
     """
 
     path: Path
@@ -45,7 +45,7 @@ class Model:
 
     @property
     def name(self) -> str:
-        """As in the reports of `ab`, without folders."""
+        """As in the reports of `hearth compare`, without folders."""
         return (EXACT_LOGITS if self.exact else "") + self.path.absolute().name
 
     @property

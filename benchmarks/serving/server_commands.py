@@ -5,11 +5,14 @@ from __future__ import annotations
 import compileall
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import models
 import server
 from benchmarks.serving.server_process import Server
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _CACHE_MB = 256  # for prompts that were read before, besides what is in the slots
 
@@ -18,11 +21,12 @@ def hearth(bundle: Path, threads: int, *, exact: bool = False) -> Server:
     """Our server, of this environment; its modules are compiled, as an installation leaves them."""
     for package in (*models.__path__, *server.__path__):
         compileall.compile_dir(package, quiet=1)
-    serve = str(Path(sys.executable).with_name("serve"))
     options = ["--threads", str(threads), "--cache-ram", f"{_CACHE_MB}MiB"]
     if exact:
         options += ["--logits", "exact"]
-    return Server(name="hearth", command=(serve, str(bundle), *options))
+    return Server(
+        name="hearth", command=(sys.executable, "-m", "hearth", "serve", str(bundle), *options)
+    )
 
 
 def llama_server(program: str, model: Path, *, slots: int, context: int, threads: int) -> Server:

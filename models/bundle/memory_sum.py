@@ -1,4 +1,4 @@
-"""How much memory serving takes: one arithmetic, for `bake`, `bake inspect` and `serve`.
+"""How much memory serving takes: one arithmetic, for `hearth bake`, `inspect` and `serve`.
 
     needed = process + text + requests + weights + step + slots x slot + prefix cache
 

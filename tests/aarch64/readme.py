@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tests.aarch64.root import Root
 
 CHECKOUT = Path(__file__).parents[2]
-# Where the section's commands leave the bundle and the program `serve`, in the board's home.
+# Where the section's commands leave the bundle and the program `hearth`, in the board's home.
 BUNDLE = "pi5"
-SERVE = ".venv/bin/serve"
+HEARTH = ".venv/bin/hearth"
 
 _ASKS_FOR_PACKAGES = re.compile(r"^sudo apt install -y (.+)$", re.MULTILINE)
 _SCP = 'scp() { cp -r "${@:1:$#-1}" "$BOARD_HOME"; }\n'

@@ -47,14 +47,14 @@ Needs Debian's apt and keyring, Linux 6.7 or newer, '.[bake,demo]', the network,
 4 GB of memory. Needs no root, installs nothing. What is interrupted goes on where it was, as long
 as the sources stay the same; what is finished leaves only its downloads (250 MB) in CACHE.
 """
-# `serve` without its look at the CPU.
+# `hearth serve` without its check of the CPU.
 _UNCHECKED = """\
 import runtime.open_bundle
 runtime.open_bundle.check_target = lambda target: None
-from server.cli import main
+from hearth.cli import main
 main()
 """
-_HERE = (sys.executable, "-c", "from server.cli import main; main()")
+_HERE = (sys.executable, "-m", "hearth", "serve")
 
 
 def main() -> None:
@@ -150,7 +150,7 @@ class Run:
         return self._answer(f"serve {bundle.name} on {where}", lambda: answer(command))
 
     def _serve(self, cpu: str, bundle: str) -> list[str]:
-        return self.root.command(cpu, f"{HOME}/{readme.SERVE}", bundle)
+        return self.root.command(cpu, f"{HOME}/{readme.HEARTH}", "serve", bundle)
 
     def _wrong_cpus(self, of_this_machine: Path) -> None:
         """Bundles where they cannot run."""
@@ -165,8 +165,10 @@ class Run:
             _say(f"  {refusal(command)}")
         label = "a Pi 5's bundle on cortex-a72, were it not checked"
         _say(label)
-        python = f"{HOME}/{Path(readme.SERVE).parent}/python"
-        unchecked = self.root.command("cortex-a72", python, "-c", _UNCHECKED, readme.BUNDLE)
+        python = f"{HOME}/{Path(readme.HEARTH).parent}/python"
+        unchecked = self.root.command(
+            "cortex-a72", python, "-c", _UNCHECKED, "serve", readme.BUNDLE
+        )
         ended = subprocess.run(unchecked, capture_output=True, check=False).returncode
         if ended != -signal.SIGILL:
             raise ServeError(f"{label}: wanted SIGILL, got {ended}")
@@ -175,9 +177,8 @@ class Run:
 
 def _bake(bundle: Path, target: str, precision: str) -> None:
     """Bake a bundle of one slot."""
-    code = "from baker.cli import main; main()"
     options = ("--target", target, "--precision", precision, "--slots", "1", "--out", str(bundle))
-    command = (sys.executable, "-c", code, "gemma3", *options)
+    command = (sys.executable, "-m", "hearth", "bake", "gemma3", *options)
     with session(command, stdout=subprocess.DEVNULL) as process:
         if process.wait():
             raise ServeError(f"bake gemma3 {' '.join(options)}: {process.returncode}")

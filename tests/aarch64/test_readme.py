@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.aarch64.readme import BUNDLE, SERVE, block, objects, packages
+from tests.aarch64.readme import BUNDLE, HEARTH, block, objects, packages
 from tests.aarch64.serving import REQUEST, Answer, ServeError, refusal, session
 
 HEALTH = {"self_test": {"passed": True, "largest_difference": 0.5, "message": "fine"}}
@@ -17,7 +17,7 @@ HEALTH = {"self_test": {"passed": True, "largest_difference": 0.5, "message": "f
 
 def test_the_commands_leave_what_the_rest_goes_on_with() -> None:
     assert f"--out {BUNDLE}" in block("pi-bake")
-    assert f"{SERVE} {BUNDLE} " in block("pi")
+    assert f"{HEARTH} serve {BUNDLE} " in block("pi")
     assert packages() == ["python3-venv"]
     (asked,) = (found for found in objects(block("pi")) if "prompt" in found)
     assert asked == REQUEST

@@ -81,7 +81,8 @@ CONFIG = {
     "sliding_window": 512,
     "vocab_size": 262144,
 }
-_COMMAND = [sys.executable, "-c", "from baker.cli import main; main()"]
+_HEARTH = [sys.executable, "-m", "hearth"]
+_COMMAND = [*_HEARTH, "bake"]
 _EXECUTABLES = {"x86_64": 62, "aarch64": 183}
 
 
@@ -280,7 +281,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith(
-        "bake: params.irpa cannot be written (File too large): a bundle of about"
+        "hearth bake: params.irpa cannot be written (File too large): a bundle of about"
     )
     assert f"is to lie in {tmp_path}, which has " in last
     assert "Traceback" not in done.stderr
@@ -289,7 +290,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 
 def test_inspect_and_verify(bundles: Bundles, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*_COMMAND, *arguments], capture_output=True, text=True, check=False)
+        return subprocess.run([*_HEARTH, *arguments], capture_output=True, text=True, check=False)
 
     bundle = bundles["int8-g32"]
     shown = run("inspect", str(bundle))

@@ -347,12 +347,8 @@ def test_options_of_language_models_are_not_there() -> None:
 
 
 def command(name: str, *arguments: object, env: dict[str, str] | None = None) -> list[Any]:
-    code = {
-        "serve": "from server.cli import main; main()",
-        "generate": "from server.terminal.commands import generate; generate()",
-    }[name]
     environment = {"PATH": "", "PYTHONPATH": ".", "NO_COLOR": "1", "COLUMNS": "200", **(env or {})}
-    return [[sys.executable, "-c", code, *map(str, arguments)], environment]
+    return [[sys.executable, "-m", "hearth", name, *map(str, arguments)], environment]
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from baker import cli
 from baker.compiler.compilation import Compilation
 from baker.compiler.kernel_objects import KernelError, build, instructions
 from baker.compiler.targets import TARGET_NAMES, find_target
 from baker.pipeline.origin import tools
+from hearth import cli
 from models.bundle import Kernels
 from runtime.cpu_features import cpu_features
 
@@ -74,10 +75,11 @@ def test_a_kernel_that_does_not_compile_leaves_nothing(tmp_path: Path) -> None:
 def test_a_kernel_that_does_not_compile_ends_a_bake_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refused() -> None:
+    def fail(*_: object) -> None:
         raise KernelError("x.c does not compile: why")
 
-    monkeypatch.setattr("baker.cli.app", refused)
+    monkeypatch.setattr("baker.cli.bake", fail)
+    monkeypatch.setattr(sys, "argv", ["bake", "gemma3"])
     with pytest.raises(SystemExit, match="1"):
-        cli.main()
+        cli.bake()
     assert capsys.readouterr().err == "bake: x.c does not compile: why\n"

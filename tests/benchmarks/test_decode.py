@@ -1,4 +1,4 @@
-"""The decode benchmark: what a worker measures, the bandwidth's limit, what `ab` found."""
+"""The decode benchmark: what a worker measures, the bandwidth's limit, reports of KL divergence."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_bandwidth_is_read_from_memory() -> None:
 
 
 def report(path: Path, a: str, b: str, kl: float | None) -> Path:
-    """A report.json of `ab`, as short as one can be."""
+    """A report.json of `hearth compare`, as short as one can be."""
     side = {"kind": "llama.cpp", "gives": "all", "details": {}}
     summary: dict[str, Any] = dict.fromkeys(
         ("kl_error", "kl_median", "kl_p90", "kl_p99", "kl_max", "mean_difference",
@@ -97,7 +97,7 @@ def test_the_divergences_are_those_of_the_models_by_name(tmp_path: Path) -> None
         "wanted one of int8-g32, q8.gguf": report(tmp_path / "3.json", "f32.gguf", "int4", 1.0),
         "int8-g32 on answers": report(tmp_path / "4.json", "f32.gguf", "int8-g32", None),
         "wanted the same": report(tmp_path / "5.json", "bf16.gguf", "int8-g32", 1.0),
-        r"wanted a report.json of `ab`": tmp_path / "none.json",
+        r"wanted a report.json of `hearth compare`": tmp_path / "none.json",
     }
     for message, path in refused.items():
         with pytest.raises(BenchmarkError, match=message):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-_SERVE = (sys.executable, "-c", "from server.cli import main; main()")
+_SERVE = (sys.executable, "-m", "hearth", "serve")
 
 
 async def _ask_twice(url: str) -> list[httpx.Response]:

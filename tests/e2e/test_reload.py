@@ -67,7 +67,7 @@ def test_from_f32_to_bf16_and_not_to_a_broken_one(bundles: Bundles, tmp_path: Pa
     link = tmp_path / "current"
     put(link, bundles["f32"])
     process = subprocess.Popen(
-        [sys.executable, "-c", "from server.cli import main; main()", str(link), "--port", "0"],
+        [sys.executable, "-m", "hearth", "serve", str(link), "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "HEARTH_LOG_LEVEL": "error"},

@@ -24,14 +24,14 @@ pytestmark = pytest.mark.slow
 GOLDEN = Path(__file__).parent.parent / "golden" / "gemma3_270m_llamacpp_f32.json"
 CASES: dict[str, dict[str, Any]] = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]
 # The server's environment holds the compiler, as this one does: it must not be touched.
-_SERVE = "import sys; sys.modules['iree.compiler'] = None; from server.cli import main; main()"
+_SERVE = "import sys; sys.modules['iree.compiler'] = None; from hearth.cli import main; main()"
 
 
 @pytest.fixture(scope="module")
 def server(bundles: Bundles) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """`serve` on the f32 bundle and on a free port, and a client of it."""
+    """`hearth serve` on the f32 bundle and on a free port, and a client of it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _SERVE, str(bundles["f32"]), "--port", "0"],
+        [sys.executable, "-c", _SERVE, "serve", str(bundles["f32"]), "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
     )

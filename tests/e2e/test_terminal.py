@@ -1,4 +1,4 @@
-"""`generate` on the real model: llama.cpp's greedy text."""
+"""`hearth generate` on the real model: llama.cpp's greedy text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_generate_writes_llama_cpps_words(bundles: Bundles) -> None:
     case = CASES["story"]
     result = subprocess.run(
         [
-            *(sys.executable, "-c", "from server.terminal.commands import generate; generate()"),
+            *(sys.executable, "-m", "hearth", "generate"),
             *(str(bundles["f32"]), case["prompt"], "--temperature", "0", "--max-tokens", "64"),
         ],
         capture_output=True,

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from models.bundle import ArraysManifest, digest, read_manifest_of, verify_files
 
-_BAKE = (sys.executable, "-u", "-c", "from baker.cli import main; main()", "gru", "--steps", "2")
+_BAKE = (sys.executable, "-u", "-m", "hearth", "bake", "gru", "--steps", "2")
 
 
 def kill_bakes(folder: Path, *, rounds: int, seed: int) -> None:

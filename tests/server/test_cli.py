@@ -1,4 +1,4 @@
-"""`serve` as a process, on a small compiled bundle."""
+"""`hearth serve` as a process, on a small compiled bundle."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def copy(bundle: Path, tmp_path: Path) -> Path:
 
 def serve(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", "from server.cli import main; main()", *map(str, arguments)],
+        [sys.executable, "-m", "hearth", "serve", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -82,7 +82,7 @@ def serve(*arguments: object, env: dict[str, str] | None = None) -> subprocess.P
 
 
 def failure(*arguments: object, env: dict[str, str] | None = None) -> tuple[int, str]:
-    """The exit code and the error output of a `serve` that must not start."""
+    """The exit code and the error output of a `hearth serve` that must not start."""
     process = serve(*arguments, env=env)
     output, errors = process.communicate(timeout=20)
     assert output == ""
@@ -127,7 +127,7 @@ def test_a_disk_too_full_for_logs_does_not_stop_it(bundle: Path) -> None:
     port = _free_port()
     with Path("/dev/full").open("w") as full:
         process = subprocess.Popen(
-            [sys.executable, "-c", "from server.cli import main; main()", str(bundle)],
+            [sys.executable, "-m", "hearth", "serve", str(bundle)],
             stdout=full,
             stderr=full,
             env={"PATH": "", "PYTHONPATH": ".", "HEARTH_PORT": str(port)},
@@ -188,8 +188,8 @@ def test_a_failed_self_test_is_told(copy: Path) -> None:
     try:
         assert process.stderr is not None
         lines = iter(process.stderr.readline, "")
-        line = next(line for line in lines if line.startswith("serve: "))
-        assert line.startswith("serve: the self-test failed: a value differs by ")
+        line = next(line for line in lines if line.startswith("hearth serve: "))
+        assert line.startswith("hearth serve: the self-test failed: a value differs by ")
     finally:
         process.kill()
         process.communicate()
@@ -209,7 +209,7 @@ def test_a_failed_self_test_is_told(copy: Path) -> None:
 def test_no_bundle(tmp_path: Path) -> None:
     code, errors = failure(tmp_path, "--port", "0")
     assert code == 1
-    assert errors.startswith(f"serve: {tmp_path} is not a bundle: ")
+    assert errors.startswith(f"hearth serve: {tmp_path} is not a bundle: ")
     assert errors.count("\n") == 1
 
 
@@ -218,7 +218,7 @@ def test_a_corrupt_bundle(copy: Path) -> None:
     code, errors = failure(copy, "--port", "0")
     assert code == 1
     last = errors.splitlines()[-1]
-    assert re.fullmatch(r"serve: .*model\.vmfb has 0 bytes, .*: copy the bundle again", last)
+    assert re.fullmatch(r"hearth serve: .*model\.vmfb has 0 bytes, .*: copy the bundle again", last)
 
 
 def test_a_bad_tokenizer(copy: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_bad_tokenizer(copy: Path) -> None:
     code, errors = failure(copy, "--port", "0")
     assert code == 1
     last = errors.splitlines()[-1]
-    assert re.fullmatch(r"serve: .*tokenizer\.json is no tokenizer: .*", last)
+    assert re.fullmatch(r"hearth serve: .*tokenizer\.json is no tokenizer: .*", last)
 
 
 def test_a_port_in_use_is_found_before_the_bundle_is_loaded(tmp_path: Path) -> None:
@@ -239,15 +239,15 @@ def test_a_port_in_use_is_found_before_the_bundle_is_loaded(tmp_path: Path) -> N
         code, errors = failure(tmp_path, "--port", port)
     assert code == 1
     assert errors == (
-        f"serve: cannot listen on 127.0.0.1 port {port}: Address already in use: choose another "
-        "--host or --port (--port 0 takes a free one)\n"
+        f"hearth serve: cannot listen on 127.0.0.1 port {port}: Address already in use: choose "
+        "another --host or --port (--port 0 takes a free one)\n"
     )
 
 
 def test_a_host_that_is_none(tmp_path: Path) -> None:
     code, errors = failure(tmp_path, "--host", "256.0.0.1")
     assert code == 1
-    assert errors.startswith("serve: cannot listen on 256.0.0.1 port 8080: ")
+    assert errors.startswith("hearth serve: cannot listen on 256.0.0.1 port 8080: ")
 
 
 @pytest.mark.parametrize(
@@ -304,9 +304,14 @@ def test_a_key_that_is_anothers(tmp_path: Path) -> None:
     _, key = certificate(tmp_path / "other")
     code, errors = failure(tmp_path, "--port", "0", "--tls-cert", cert, "--tls-key", key)
     assert code == 1
-    assert errors.startswith(f"serve: cannot serve HTTPS: {cert} and {key} are not a certificate")
+    assert errors.startswith(
+        f"hearth serve: cannot serve HTTPS: {cert} and {key} are not a certificate"
+    )
     code, errors = failure(tmp_path, "--tls-cert", cert, "--tls-key", tmp_path / "none")
-    assert (code, errors) == (1, f"serve: cannot serve HTTPS: there is no file {tmp_path}/none\n")
+    assert (code, errors) == (
+        1,
+        f"hearth serve: cannot serve HTTPS: there is no file {tmp_path}/none\n",
+    )
 
 
 def test_help_teaches() -> None:

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from server import flags
-from server.cli import command
+from server.cli import app
 from server.settings import PREFIX, BadSettings, Settings, as_toml, load, read_keys
 
 # For every setting, a value that is not its default: as a flag, and what it is read as.
@@ -49,8 +49,8 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(*arguments: str) -> dict[str, Any]:
-    """What `serve --print-config` prints, read again."""
-    result = CliRunner().invoke(command, [*arguments, "--print-config"])
+    """What `hearth serve --print-config` prints, read again."""
+    result = CliRunner().invoke(app, [*arguments, "--print-config"])
     assert result.exit_code == 0, result.output
     return tomllib.loads(result.stdout)
 

@@ -2,7 +2,7 @@
 
 Each place is one request: POST /completions with a prompt of token ids, one token, temperature 0
 and logprobs. It needs a server that takes token ids, and whose log-probabilities are the model's
-own and not those after sampling: Hearth's `serve` and llama-server are such. The form of the
+own and not those after sampling: `hearth serve` and llama-server are such. The form of the
 answer is OpenAI's, or llama-server's, which has the ids of the tokens too. Where there are none, a
 token is known by its text, in the vocabulary of the other side.
 """

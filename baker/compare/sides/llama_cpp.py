@@ -1,7 +1,7 @@
 """llama.cpp in this process, behind the Reader protocol, through llama-cpp-python's C API.
 
-The package is the optional extra `ab`, imported when a model is opened. Nothing else of ours is
-imported, so that a benchmark can run this file in an environment that holds only that package.
+The package is the optional extra `compare`, imported when a model is opened. Nothing else of ours
+is imported, so that a benchmark can run this file in an environment that holds only that package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-INSTALL = "pip install 'hearth[ab]' (llama-cpp-python, which is built from source: a few minutes)"
+INSTALL = (
+    "pip install 'hearth[compare]' (llama-cpp-python, which is built from source: a few minutes)"
+)
 # Tokens per call. A longer batch would also enlarge the cache of the sliding-window layers.
 _CHUNK = 512
 # Tokens per call that gives logits after each of them: a megabyte a token, for Gemma.

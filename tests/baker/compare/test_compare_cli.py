@@ -1,4 +1,4 @@
-"""The command line of `ab`: exit codes and what it writes, on a program small enough to know."""
+"""`hearth compare`: exit codes and what it writes, on a program small enough to know."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from baker.compare import cli
 from baker.compare.report.summary import Report
 from baker.compare.sides.llama_cpp import EXACT, LlamaCpp, LlamaError
 from baker.compare.sides.recording import Best, Case, Recording, read_recording, write_recording
+from hearth import cli
 from models.bundle import TOKENIZER
 from server.app import Guards
 from tests.server import fakes, tiny
@@ -72,7 +72,7 @@ def recording(folder: Path, case: Case) -> str:
 
 
 def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["ab", *arguments])
+    monkeypatch.setattr(sys, "argv", ["hearth", "compare", *arguments])
     with pytest.raises(SystemExit) as exit_:
         cli.main()
     code = exit_.value.code
@@ -175,12 +175,12 @@ def test_usage_errors_are_exit_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert exit_code(monkeypatch, str(bundle)) == 2
-    assert "wanted B" in capsys.readouterr().err
+    assert "B is missing" in capsys.readouterr().err
     assert exit_code(monkeypatch, str(bundle), "b", "--record", str(tmp_path / "x")) == 2
-    assert "there is no B" in capsys.readouterr().err
+    assert "takes no B" in capsys.readouterr().err
     record = ("--record", str(tmp_path / "x"))
     assert exit_code(monkeypatch, str(bundle), *record, "--answers", "0") == 2
-    assert "--answers 0 leaves none" in capsys.readouterr().err
+    assert "--answers must be at least 1" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
 
@@ -207,7 +207,7 @@ def test_refusals_are_one_line_and_exit_code_2(
         out = tmp_path / "out"
         assert exit_code(monkeypatch, *arguments, "--out", str(out)) == 2
         error = capsys.readouterr().err.splitlines()[-1]
-        assert error.startswith("ab: ")
+        assert error.startswith("hearth compare: ")
         assert says in error
         assert not out.exists()
 
@@ -215,12 +215,11 @@ def test_refusals_are_one_line_and_exit_code_2(
 def test_an_interrupt_while_a_server_is_silent_leaves_no_report(tmp_path: Path) -> None:
     out = tmp_path / "out"
     golden = recording(tmp_path, known_case(2))
-    code = "from baker.compare.cli import main; main()"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(60)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1#m"
         with subprocess.Popen(
-            [sys.executable, "-c", code, golden, url, "--out", str(out)],
+            [sys.executable, "-m", "hearth", "compare", golden, url, "--out", str(out)],
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
@@ -239,10 +238,10 @@ def test_without_llama_cpp_the_error_says_what_to_install(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(monkeypatch, str(bundle), "model.gguf") == 2
-    assert "pip install 'hearth[ab]'" in capsys.readouterr().err
+    assert "pip install 'hearth[compare]'" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(WITHOUT_LLAMA, reason="llama-cpp-python (extra `ab`) is not installed")
+@pytest.mark.skipif(WITHOUT_LLAMA, reason="llama-cpp-python (extra `compare`) is not installed")
 def test_llama_cpp_refuses_what_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(LlamaError, match="no such file"):
         LlamaCpp(tmp_path / "absent.gguf", context=64, threads=1, profile=EXACT)

@@ -1,4 +1,4 @@
-"""`generate` and `chat` as processes on a fake model; `chat` on a real pseudo-terminal."""
+"""`hearth generate` and `hearth chat` as processes on a fake model, the latter on a pty."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from server import flags
 from server.api.generation_fields import GenerationFields
-from server.terminal import commands as cli
+from server.terminal.commands import NOT_HERE
 from tests.server import fakes
 from tests.server.api.test_http import LIBRARY, answer
 
@@ -72,13 +72,13 @@ def test_generate_refuses(arguments: tuple[str, ...], code: int, message: str) -
     result = run("generate", *arguments)
     assert result.returncode == code
     assert result.stdout == ""
-    assert re.match(f"generate: {message}", result.stderr)
+    assert re.match(f"hearth generate: {message}", result.stderr)
     assert result.stderr.count("\n") == 1
 
 
 def test_every_sampling_field_is_a_flag() -> None:
     shown = run("generate", "--help").stdout
-    for name in set(GenerationFields.model_fields) - cli.NOT_HERE:
+    for name in set(GenerationFields.model_fields) - NOT_HERE:
         assert f"--{name.replace('_', '-')} " in shown
 
 
@@ -101,7 +101,7 @@ def test_an_object_is_typed_as_json(typed: str, read: object) -> None:
 
 
 class Terminal:
-    """A `chat` on a pseudo-terminal, and what it has shown since it was last asked."""
+    """A `hearth chat` on a pseudo-terminal, and what it has shown since it was last asked."""
 
     def __init__(self, *arguments: str) -> None:
         self.master, slave = pty.openpty()

@@ -1,0 +1,65 @@
+"""`hearth verify` and `hearth reproduce`."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from baker.checks import verification
+from baker.checks.reproduction import changes, reproduce
+from baker.pipeline.bake_errors import BAKE_ERRORS
+from baker.progress import TerminalProgress
+from models.bundle import read_manifest
+
+# Exceptions that end the commands, and their exit code: see hearth/cli.py.
+ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
+
+_Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder that `hearth bake` wrote.")]
+
+verify = typer.Typer(add_completion=False, rich_markup_mode=None)
+reproduce_ = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@verify.command(epilog="Example:\n\n\b\n    hearth verify gemma3-270m")
+def _verify(bundle: _Bundle) -> None:
+    """Check that a bundle is intact and computes correct values here.
+
+    Checks the digest of every file, the program's target, the traced graph, the weights if their
+    package is installed and, if this machine can run the program, all golden values. Also prints
+    what changed since the bake, such as the version of the compiler. Exit code 1 if a check fails.
+    """
+    if not verification.verify(bundle, Console()):
+        raise typer.Exit(1)
+
+
+@reproduce_.command(epilog="Example:\n\n\b\n    hearth reproduce gemma3-270m")
+def _reproduce(
+    bundle: _Bundle,
+    *,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="Weights that the bundle was baked from. Default: the installed package that it "
+            "names."
+        ),
+    ] = None,
+) -> None:
+    """Bake a bundle again and compare every byte.
+
+    The new bundle is written to a temporary folder, with the options of the first bake. Prints
+    what changed since then, such as the version of the compiler. Exit code 1 if a byte differs.
+    """
+    # A service manager's SIGTERM is a Ctrl-C: the temporary bundle is removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for change in changes(read_manifest(bundle)):
+        print(f"changed: {change}")  # noqa: T201
+    differences = reproduce(bundle, weights, TerminalProgress(Console(stderr=True)))
+    for difference in differences:
+        print(difference.message)  # noqa: T201
+    if differences:
+        raise typer.Exit(1)
+    print(f"{bundle}: baked again, every byte is equal")  # noqa: T201

@@ -1,0 +1,31 @@
+"""`hearth inspect`. It needs nothing of the baker's extra, so it runs on a device, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from baker.checks.inspection import show
+from models.bundle import BundleError
+
+# Exceptions that end the command, and its exit code: see hearth/cli.py.
+ERRORS: dict[type[Exception], int] = {BundleError: 1}
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(epilog="Example:\n\n\b\n    hearth inspect gemma3-270m")
+def _inspect(
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE", help="Folder that `hearth bake` wrote.")
+    ],
+) -> None:
+    """Print what a bundle contains and what it was made from.
+
+    That is: the model, the memory that serving takes, files, entry points, statistics, and the
+    versions and options of the bake. Only the manifest is read; `hearth verify` reads the rest.
+    """
+    show(bundle, Console())

@@ -1,0 +1,1 @@
+"""The command line. It imports the baker and the server when a command needs them."""

@@ -1,0 +1,160 @@
+"""`hearth COMMAND`: find the command's module, run it, and turn its errors into one line.
+
+A command is a Typer application in a module of the baker or of the server. Its module is imported
+when the command runs, so that `hearth serve` starts without the baker, and `hearth --help` without
+either. The module also exports ERRORS: the exit code of each exception that ends the command.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAM = "hearth"
+_OURS = frozenset({"baker", "configs", "hearth", "models", "runtime", "server"})
+# Errors in arguments. Typer has no public name for this class.
+_UsageError: Any = typer.BadParameter.__base__
+
+
+class Command(NamedTuple):
+    """One command: the module and the name of its Typer application, and one line of help."""
+
+    module: str
+    app: str
+    summary: str
+    needs_baker: bool = False
+
+
+COMMANDS = {
+    "bake": Command(
+        "baker.cli", "app", "Compile a model and its weights into a bundle.", needs_baker=True
+    ),
+    "serve": Command("server.cli", "app", "Serve a bundle over HTTP."),
+    "generate": Command(
+        "server.terminal.commands", "generate", "Continue a prompt, in this terminal."
+    ),
+    "chat": Command("server.terminal.commands", "chat", "Chat with a model, in this terminal."),
+    "compare": Command(
+        "baker.compare.cli",
+        "app",
+        "Compare the predictions of two models and write a report.",
+        needs_baker=True,
+    ),
+    "inspect": Command(
+        "baker.checks.inspect_cli",
+        "app",
+        "Print what a bundle contains and what it was made from.",
+    ),
+    "verify": Command(
+        "baker.checks.cli",
+        "verify",
+        "Check that a bundle is intact and computes correct values here.",
+        needs_baker=True,
+    ),
+    "reproduce": Command(
+        "baker.checks.cli",
+        "reproduce_",
+        "Bake a bundle again and compare every byte.",
+        needs_baker=True,
+    ),
+}
+
+_EPILOG = """Example:
+
+\b
+    hearth bake gemma3 --out gemma3-270m
+    hearth serve gemma3-270m
+    hearth generate gemma3-270m "The capital of France is"
+
+`hearth COMMAND --help` describes the options of a command, with examples.
+"""
+
+
+def main() -> NoReturn:
+    """The entry point `hearth`."""
+    arguments = sys.argv[1:] or ["--help"]
+    if arguments[0] in COMMANDS:
+        _run(arguments[0], arguments[1:], f"{PROGRAM} {arguments[0]}")
+    _exit_with(_overview(), arguments, PROGRAM, {})
+
+
+def bake() -> NoReturn:
+    """The entry point `bake`: the same as `hearth bake`."""
+    _run("bake", sys.argv[1:], "bake")
+
+
+def _run(name: str, arguments: Sequence[str], program: str) -> NoReturn:
+    """Run a command and exit. `program` is what the user typed to get here."""
+    command = COMMANDS[name]
+    try:
+        module = import_module(command.module)
+        _exit_with(getattr(module, command.app), arguments, program, module.ERRORS)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if not command.needs_baker or missing.partition(".")[0] in _OURS:
+            raise
+        _fail(
+            program,
+            f"the package {missing!r} is not installed: install Hearth with the baker, "
+            "as in pip install 'hearth[bake]'",
+            1,
+        )
+
+
+def _exit_with(
+    app: typer.Typer, arguments: Sequence[str], program: str, errors: dict[type[Exception], int]
+) -> NoReturn:
+    """Run an application, and exit with its code, or with one line on stderr if it fails."""
+    command = typer.main.get_command(app)
+    if isinstance(command, TyperGroup):
+        arguments = arguments or ["--help"]  # which lists the commands
+    try:
+        code = command.main(list(arguments), prog_name=program, standalone_mode=False)
+    except _UsageError as error:
+        where = error.ctx.command_path if error.ctx else program
+        _fail(program, f"{error.format_message()} See {where} --help.", 2)
+    except tuple(errors) as error:
+        code = next(code for type_, code in errors.items() if isinstance(error, type_))
+        _fail(program, str(error), code)
+    sys.exit(code or 0)
+
+
+def _fail(program: str, message: str, code: int) -> NoReturn:
+    print(f"{program}: {message}", file=sys.stderr)  # noqa: T201
+    sys.exit(code)
+
+
+def _overview() -> typer.Typer:
+    """The help of `hearth`: every command with its summary, none of them imported."""
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        help="Bake a language model once, ahead of time, and serve it on the device.",
+        epilog=_EPILOG,
+    )
+
+    @app.callback()
+    def options(
+        *,
+        version: bool = typer.Option(
+            False, "--version", is_eager=True, callback=_print_version, help="Print the version."
+        ),
+    ) -> None:
+        """The options of `hearth` itself."""
+
+    for name, command in COMMANDS.items():
+        app.command(name, help=command.summary)(lambda: None)
+    return app
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"{PROGRAM} {metadata.version(PROGRAM)}")
+        raise typer.Exit

@@ -1,0 +1,158 @@
+"""The command `hearth`: what it lists, what it imports, and how it fails."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+
+import pytest
+
+from hearth.cli import COMMANDS, bake, main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# What only the extra `bake` installs, by import name.
+BAKER_PACKAGES = ("gguf", "httpx", "iree.compiler", "safetensors", "threadpoolctl", "ziglang")
+ON_A_DEVICE = tuple(name for name, command in COMMANDS.items() if not command.needs_baker)
+
+
+class Exit(NamedTuple):
+    """How a command ended."""
+
+    code: object
+    stdout: str
+    stderr: str
+
+
+class Run(Protocol):
+    """Runs an entry point of hearth/cli.py in this process."""
+
+    def __call__(self, *arguments: str, entry: Callable[[], NoReturn] = main) -> Exit: ...
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str, entry: Callable[[], NoReturn] = main) -> Exit:
+        monkeypatch.setattr(sys, "argv", ["hearth", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            entry()
+        return Exit(exit_.value.code, *capsys.readouterr())
+
+    yield run
+    signal.signal(signal.SIGTERM, handler)
+
+
+def run_process(*arguments: str, without: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run `hearth` where some modules are not installed; stdout ends with what it imported."""
+    code = f"""
+import atexit, sys
+sys.argv = {["hearth", *arguments]!r}
+atexit.register(lambda: print("imported:", *sys.modules))
+sys.modules.update(dict.fromkeys({[*without]!r}))
+from hearth.cli import main
+main()
+"""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+
+
+def imported(result: subprocess.CompletedProcess[str]) -> set[str]:
+    return set(result.stdout.rpartition("imported: ")[2].split())
+
+
+def test_the_overview_lists_every_command_and_imports_none() -> None:
+    result = run_process("--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    for name, command in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(command.summary)}$", result.stdout, re.MULTILINE)
+    assert "Example:" in result.stdout
+    top_level = {name.partition(".")[0] for name in imported(result)}
+    assert not top_level & {"baker", "server", "models", "runtime", "numpy", "pydantic", "rich"}
+
+
+def test_without_arguments_the_overview_is_shown(run: Run) -> None:
+    assert run() == run("--help")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_starts_with_its_summary_and_has_an_example(
+    name: str, run: Run
+) -> None:
+    code, stdout, stderr = run(name, "--help")
+    assert (code, stderr) == (0, "")
+    usage, _, text = stdout.partition("\n")
+    assert usage.startswith(f"Usage: hearth {name} ")
+    assert text.split("\n\n")[0].strip() == COMMANDS[name].summary
+    assert re.search(rf"^ +(hearth {name}|curl) \S", text, re.MULTILINE)
+
+
+def test_python_m_hearth_is_the_same_command() -> None:
+    command = [sys.executable, "-m", "hearth", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == f"hearth {PROJECT['version']}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("gemma3", "--help"), ("gru",)])
+def test_bake_is_the_same_as_hearth_bake(arguments: tuple[str, ...], run: Run) -> None:
+    assert PROJECT["scripts"] == {"hearth": "hearth.cli:main", "bake": "hearth.cli:bake"}
+    short, long = (
+        [str(part).replace("hearth bake", "bake").split() for part in result]
+        for result in (run(*arguments, entry=bake), run("bake", *arguments))
+    )
+    assert short == long
+
+
+def test_bake_without_arguments_lists_the_models(run: Run) -> None:
+    assert re.search(r"^  gemma3 ", run("bake").stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ON_A_DEVICE)
+def test_a_command_of_the_device_needs_neither_baker_nor_rich(name: str, tmp_path: Path) -> None:
+    arguments = [name, str(tmp_path), *(["x"] if name == "generate" else [])]
+    result = run_process(*arguments, without=BAKER_PACKAGES)
+    assert result.returncode == 1
+    assert re.fullmatch(rf"hearth {name}: {tmp_path} is not a bundle: .*\n", result.stderr)
+    assert name == "inspect" or not {"rich", "baker"} & imported(result)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - set(ON_A_DEVICE)))
+def test_a_command_of_the_baker_says_what_to_install(name: str) -> None:
+    result = run_process(name, "x", "y", without=BAKER_PACKAGES)
+    assert result.returncode == 1
+    message = r"the package '\S+' is not installed: .* pip install 'hearth\[bake\]'"
+    assert re.fullmatch(rf"hearth {name}: {message}\n", result.stderr)
+
+
+def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
+    result = run_process("bake", without=["baker.progress"])
+    assert "Traceback" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("serv",), "hearth: .*serv.* 'serve'.* See hearth --help."),
+        (("--prot",), "hearth: No such option: --prot.* See hearth --help."),
+        (("serve", "--prot"), "hearth serve: No such option: --prot.* See hearth serve --help."),
+        (("bake", "gemma3", "--max-memory", "x"), "hearth bake: .*--max-memory.* gemma3 --help."),
+        (("inspect",), "hearth inspect: Missing argument .*BUNDLE.* See hearth inspect --help."),
+        (("serve", "b", "--port", "x"), "hearth serve: port: .*'x' .from --port."),
+    ],
+)
+def test_a_usage_error_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], message: str, run: Run
+) -> None:
+    code, _, stderr = run(*arguments)
+    assert code == 2
+    assert re.fullmatch(f"{message}.*\n", stderr)
