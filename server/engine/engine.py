@@ -54,17 +54,11 @@ class Engine:
     ) -> None:
         self._runtime = runtime
         self._eos = frozenset(eos)
+        self._exact_logits = exact_logits
         self._cache = cache
         self._admission = Admission(slots=runtime.slots, queue_limit=queue_limit)
         self._scheduler = Scheduler(slots=runtime.slots)
-        self._steps = StepRunner(
-            runtime,
-            self._scheduler,
-            cache=cache,
-            costs=costs,
-            exact_logits=exact_logits,
-            end=self._end,
-        )
+        self._steps = StepRunner(runtime, self._scheduler, cache=cache, costs=costs, end=self._end)
         self._inbox = Inbox()
         self._ids = itertools.count()
         self._open: set[int] = set()  # ids of the requests that their clients hold
@@ -95,6 +89,7 @@ class Engine:
             eos=self._eos,
             deliver=generation.deliver,
             block_keys=self._block_keys(request),
+            exact_logits=self._exact_logits,
         )
         with self._admission.accept():
             self._inbox.put(Submit(sequence))

@@ -42,6 +42,7 @@ class Sequence:
     deliver         hands an event to the client
     deadline        when the request ends, in seconds of time.monotonic; None for never
     sampler         chooses the tokens of the answer; None for an embedding
+    exact           whether all logits are computed exactly, also those too low to be sampled
     block_keys      keys of the prompt's blocks in the prefix cache; empty if it is not used
     lookup          drafts tokens; None if nothing is drafted
     slot            the slot, or NO_SLOT while the request waits
@@ -63,6 +64,7 @@ class Sequence:
     deliver: Callable[[Event], None]
     deadline: float | None = None
     sampler: Sampler | None = None
+    exact: bool = False
     block_keys: tuple[bytes, ...] = ()
     lookup: PromptLookup | None = None
     slot: int = NO_SLOT
@@ -89,11 +91,6 @@ class Sequence:
     def remaining(self) -> int:
         """How many more tokens the answer may have."""
         return self.max_length - len(self.tokens)
-
-    @property
-    def exact(self) -> bool:
-        """Whether the sampler needs every logit exactly, also those far below the best one."""
-        return self.sampler is not None and self.sampler.exact
 
     def next_chunk(self, size: int) -> array[int]:
         """The next tokens to read in one chunk, at most `size`; empty when the prompt is read."""
@@ -145,8 +142,12 @@ def new_sequence(
     eos: frozenset[int],
     deliver: Callable[[Event], None],
     block_keys: tuple[bytes, ...] = (),
+    exact_logits: bool = False,
 ) -> Sequence:
-    """The sequence of a request, which fits in `context` positions."""
+    """The sequence of a request, which fits in `context` positions.
+
+    With `exact_logits` its logits are exact even if the sampler does not need that.
+    """
     prompt = len(request.prompt)
     tokens = array("q", request.prompt)
     if isinstance(request, EmbedRequest):
@@ -174,5 +175,6 @@ def new_sequence(
         deliver=deliver,
         deadline=request.deadline,
         sampler=sampler,
+        exact=exact_logits or (sampler is not None and sampler.exact),
         block_keys=block_keys,
     )

@@ -1,7 +1,7 @@
 """One step of the engine: one token of every sequence that is ready, and one chunk of one prompt.
 
 It calls the model, the sampler and the prefix cache, and delivers what they return. An error in one
-of these calls ends the sequences that the call was for, and no other sequence.
+of these calls ends the sequence that the call was for, and no other.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ log = logging.getLogger(__name__)
 class StepRunner:
     """Runs steps of the sequences that the scheduler chooses.
 
-    cache         the prefix cache; None for none
-    costs         of the calls that verify drafted tokens; None to draft nothing
-    exact_logits  whether every sequence gets all logits exactly, whatever its sampler needs
-    end           ends a sequence with its last event
+    cache  the prefix cache; None for none
+    costs  of the calls that verify drafted tokens; None to draft nothing
+    end    ends a sequence with its last event
     """
 
     def __init__(
@@ -47,14 +46,12 @@ class StepRunner:
         *,
         cache: PrefixCache | None,
         costs: Costs | None,
-        exact_logits: bool,
         end: Callable[[Sequence, Finished | Failed], None],
     ) -> None:
         self._runtime = runtime
         self._scheduler = scheduler
         self._cache = cache
         self._costs = costs
-        self._exact_logits = exact_logits
         self._end = end
 
     def run(self) -> None:
@@ -138,7 +135,7 @@ class StepRunner:
             began = time.perf_counter()
             tokens = (sequence.tokens[-1], *draft)
             rows = self._runtime.verify(
-                sequence.slot, tokens, sequence.position, exact=self._exact(sequence)
+                sequence.slot, tokens, sequence.position, exact=sequence.exact
             )
             self._costs.add(len(tokens), time.perf_counter() - began)
         for expected in (*draft, None):
@@ -151,13 +148,7 @@ class StepRunner:
 
     def _decode(self, batch: tuple[Sequence, ...]) -> None:
         """Read a token of each sequence, and sample the next one."""
-        rows: list[tuple[Sequence, NDArray[np.float32]]] = []
-        with self._failing(*batch):
-            began = time.perf_counter()
-            rows = self._rows(batch)
-            if self._costs is not None and len(batch) == 1:
-                self._costs.add(1, time.perf_counter() - began)
-        for sequence, row in rows:
+        for sequence, row in self._rows(batch):
             self._sample(sequence, row, None)
 
     def _rows(self, batch: tuple[Sequence, ...]) -> list[tuple[Sequence, NDArray[np.float32]]]:
@@ -166,23 +157,28 @@ class StepRunner:
         When a batch fails, for example because one slot's caches cannot be allocated, each sequence
         is read alone: that gives the same bits, and reading a token again changes nothing.
         """
-        try:
-            logits = self._runtime.decode(
-                [sequence.slot for sequence in batch],
-                [sequence.tokens[-1] for sequence in batch],
-                [sequence.position for sequence in batch],
-                [self._exact(sequence) for sequence in batch],
-            )
-            return list(zip(batch, logits, strict=True))
-        except Exception:
-            if len(batch) == 1:
-                raise
-            log.warning("a step of %d sequences failed; reading each one alone", len(batch))
-        alone: list[tuple[Sequence, NDArray[np.float32]]] = []
+        if len(batch) > 1:
+            try:
+                return self._read(batch)
+            except Exception:
+                log.warning("a step of %d sequences failed; reading each one alone", len(batch))
+        rows: list[tuple[Sequence, NDArray[np.float32]]] = []
         for sequence in batch:
             with self._failing(sequence):
-                alone += self._rows((sequence,))
-        return alone
+                began = time.perf_counter()
+                rows += self._read((sequence,))
+                if self._costs is not None:
+                    self._costs.add(1, time.perf_counter() - began)
+        return rows
+
+    def _read(self, batch: tuple[Sequence, ...]) -> list[tuple[Sequence, NDArray[np.float32]]]:
+        logits = self._runtime.decode(
+            [sequence.slot for sequence in batch],
+            [sequence.tokens[-1] for sequence in batch],
+            [sequence.position for sequence in batch],
+            [sequence.exact for sequence in batch],
+        )
+        return list(zip(batch, logits, strict=True))
 
     def _sample(
         self, sequence: Sequence, logits: NDArray[np.float32], expected: int | None
@@ -203,12 +199,9 @@ class StepRunner:
             self._end(sequence, Finished(finish))
         return accepted and finish is None
 
-    def _exact(self, sequence: Sequence) -> bool:
-        return self._exact_logits or sequence.exact
-
     @contextlib.contextmanager
-    def _failing(self, *sequences: Sequence) -> Iterator[None]:
-        """An error in this block ends these sequences, and no other."""
+    def _failing(self, sequence: Sequence) -> Iterator[None]:
+        """An error in this block ends the sequence, and no other."""
         try:
             yield
             return
@@ -217,6 +210,5 @@ class StepRunner:
         except Exception as error:
             log.exception("a step of the model failed")
             event = Failed(f"a step of the model failed: {type(error).__name__}: {error}")
-        for sequence in sequences:
-            if not sequence.ended:
-                self._end(sequence, event)
+        if not sequence.ended:
+            self._end(sequence, event)

@@ -24,6 +24,7 @@ from server.engine.generation import (
     Started,
     Token,
 )
+from server.engine.inbox import Stop
 from server.engine.prefix_cache import PrefixCache
 from server.errors import Draining, EngineStopped, QueueFull
 from server.sampling.options import SamplingOptions
@@ -411,6 +412,22 @@ def test_closing_cancels_all_requests_and_ends_the_thread() -> None:
         assert "engine" not in {thread.name for thread in threading.enumerate()}
 
     with_engine(fake(delay=0.02), test)
+
+
+def test_a_request_behind_a_stop_is_cancelled_too() -> None:
+    """A stop and a submission from two threads may enter the inbox in any order."""
+
+    async def test() -> None:
+        engine = Engine(fake(), eos=(), queue_limit=64)
+        before = engine.submit(request_of(1))
+        engine._inbox.put(Stop())
+        behind = engine.submit(request_of(2))
+        engine.start()
+        for generation in (before, behind):
+            assert await asyncio.wait_for(events_of(generation), 5) == [Finished("cancelled")]
+        engine.close()
+
+    asyncio.run(test())
 
 
 def test_an_internal_error_ends_every_request(
