@@ -13,6 +13,7 @@ from models.dsl.executables import Executable, flat
 from models.dsl.graph import Apply, Graph, Tensor
 from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal
+from models.dsl.ops.elementwise import COMPUTE_BARRIER
 from models.dsl.ops.indexing import scatter
 from models.dsl.ops.record import Kernel, Loop, Lowering, Op, integers
 from models.dsl.types import COMPILED, DslError, DType, TensorType
@@ -96,15 +97,20 @@ def _lowering(node: Tensor) -> Lowering | Loop | Kernel:
 
 
 def _function(graph: Graph) -> Iterator[str]:
-    ids = {id(tensor): f"%arg{i}" for i, tensor in enumerate(graph.inputs)}
+    ids: dict[int, str] = {}
     storage = {argument: result for result, argument in graph.in_place.items()}
     arguments = []
     for i, tensor in enumerate(graph.inputs):
         _compiled(tensor)
         in_place = f" {{iree.abi.output = {storage[i]} : index}}" if i in storage else ""
-        arguments.append(f"{ids[id(tensor)]}: {tensor.type.mlir}{in_place}")
+        arguments.append(f"%arg{i}: {_passed(tensor.type).mlir}{in_place}")
+        ids[id(tensor)] = f"%arg{i}"
     results = ", ".join(tensor.type.mlir for tensor in graph.outputs)
     yield f"  func.func public @{graph.name}({', '.join(arguments)}) -> ({results}) {{"
+    for i, tensor in enumerate(graph.inputs):
+        if tensor.dtype is DType.BOOL:
+            ids[id(tensor)] = f"%true{i}"
+            yield from _boolean((ids[id(tensor)], tensor.type), f"%arg{i}")
     for i, (key, tensor) in enumerate(graph.parameters.items()):
         ids[id(tensor)] = f"%w{i}"
         yield f'    %w{i} = util.global.load @"{key}" : {tensor.type.mlir}'
@@ -112,6 +118,23 @@ def _function(graph: Graph) -> Iterator[str]:
     returned = ", ".join(_known(tensor, ids, graph.name) for tensor in graph.outputs)
     yield f"    return {returned} : {results}"
     yield "  }"
+
+
+def _passed(kind: TensorType) -> TensorType:
+    """The type in which a function is given a tensor: booleans come as bytes.
+
+    The compiler (3.13.0) packs what a product is combined with, and fails when that is of i1.
+    """
+    return kind.with_dtype(DType.I8) if kind.dtype is DType.BOOL else kind
+
+
+def _boolean(result: _Typed, given: str) -> Iterator[str]:
+    """A boolean argument out of its bytes."""
+    name, kind = result
+    zero = (f"{name}zero", _passed(kind))
+    yield _constant(zero[0], 0, zero[1])
+    unequal = "comparison_direction = #stablehlo<comparison_direction NE>"
+    yield _operation(result, "stablehlo.compare", [(given, zero[1]), zero], f" <{{{unequal}}}>")
 
 
 def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
@@ -149,6 +172,10 @@ def _node(
     own: str, lowering: Lowering, operands: list[_Typed], result: TensorType
 ) -> Iterator[str]:
     scalar = TensorType((), result.dtype)
+    for i in lowering.barriers:
+        before = operands[i]
+        operands[i] = (f"{own}b{i}", before[1])
+        yield _operation(operands[i], COMPUTE_BARRIER, [before])
     for i, value in enumerate(lowering.scalars):
         operands.append((f"{own}c{i}", scalar))
         yield _constant(f"{own}c{i}", value, scalar)

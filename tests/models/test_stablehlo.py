@@ -102,7 +102,8 @@ def test_operands_are_those_of_the_graph(program: Program, text: str) -> None:
             own = len(node.inputs)
             names = [name for name in operands.split(", ") if name]
             assert all(re.fullmatch(rf"{result}[a-z]\d*", name) for name in names[own:])
-            assert all(re.fullmatch(r"%(arg|w|v)\d+", name) for name in names[:own])
+            inputs = rf"%(arg|w|v)\d+|{result}b\d+"  # or behind a barrier
+            assert all(re.fullmatch(inputs, name) for name in names[:own])
             wanted = [tensor.type.mlir for tensor in node.inputs]
             assert [kind for kind in types.split(", ") if kind][:own] == wanted
 

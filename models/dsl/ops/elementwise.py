@@ -9,6 +9,7 @@ import numpy as np
 
 from models.dsl.graph import OPERATORS
 from models.dsl.ops.creation import full_like
+from models.dsl.ops.power import lower_power
 from models.dsl.ops.record import (
     Array,
     Attrs,
@@ -124,10 +125,13 @@ def binary(
     sample: Callable[..., Array] = normal,
     dtypes: Collection[DType] = NUMBERS,
     mlir: str = "",
+    lower: Callable[[TensorType], Lowering] | None = None,
 ) -> Op:
     """A row of the table of binary ops on two inputs of one type.
 
     `gradient` takes (upstream g, inputs x and y, output z), or is the reason why there is none.
+    `mlir` is the operation, if it is not StableHLO's of the same name; `lower` makes one of the
+    result's type where no single operation is right.
     """
 
     def vjp(
@@ -141,7 +145,9 @@ def binary(
         doc=doc,
         infer=lambda types, _: _same_types(types, 2, dtypes),
         evaluate=lambda arrays, _: evaluate(arrays[0], arrays[1]),
-        lower=lambda *_: Lowering(mlir or f"stablehlo.{name}"),
+        lower=lambda _, result, __: (
+            Lowering(mlir or f"stablehlo.{name}") if lower is None else lower(result)
+        ),
         vjp=NoGradient(gradient) if isinstance(gradient, str) else vjp,
         samples=lambda rng: [
             Sample(tuple(sample(rng, 2, 3, 5))),
@@ -220,7 +226,8 @@ subtract: Op = binary("subtract", "x - y.", np.subtract, lambda g, x, y, z: (g, 
 multiply: Op = binary("multiply", "x * y.", np.multiply, lambda g, x, y, z: (g * y, g * x))
 divide: Op = binary("divide", "x / y.", np.divide, lambda g, x, y, z: (g / y, -(g * (z / y))),
                     sample=positive, dtypes=FLOATS)
-power: Op = binary("power", "x to the power of y.", np.power, _power_gradient, sample=positive)
+power: Op = binary("power", "x to the power of y; NaN if x is negative and y is not an integer.",
+                   np.power, _power_gradient, sample=positive, dtypes=FLOATS, lower=lower_power)
 maximum: Op = binary("maximum", "Larger of x and y.", np.maximum, _chosen, sample=distinct)
 minimum: Op = binary("minimum", "Smaller of x and y.", np.minimum, _chosen, sample=distinct)
 remainder: Op = binary("remainder", "Remainder of x / y, with the sign of x.", np.fmod, _BITS,
@@ -243,6 +250,8 @@ shift_right: Op = binary("shift_right", "Bits of x, y places lower; zeros come i
 # What Python's operators on tensors are.
 OPERATORS |= {"+": add, "-": subtract, "*": multiply, "/": divide, "**": power, "neg": negate}
 
+COMPUTE_BARRIER = "iree_tensor_ext.compute_barrier.start"
+
 # The compiler fuses nothing across a barrier, so rounding on one side (a multiply-add, the order
 # of a sum) cannot depend on the other.
 barrier: Op = Op(
@@ -250,7 +259,7 @@ barrier: Op = Op(
     doc="x, unchanged: the compiler fuses nothing across a barrier.",
     infer=lambda types, _: _same_types(types, 1),
     evaluate=lambda arrays, _: arrays[0],
-    lower=lambda *_: Lowering("iree_tensor_ext.compute_barrier.start"),
+    lower=lambda *_: Lowering(COMPUTE_BARRIER),
     vjp=lambda upstream, *_: (upstream,),
     samples=lambda rng: [Sample((normal(rng, 3, 5),)), Sample((integers(rng, 2, 1, 4),))],
     reads=Reads.IN_PLACE,

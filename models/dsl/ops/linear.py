@@ -108,8 +108,30 @@ def _matmul(left: Array, right: Array, dtype: DType) -> Array:
     return result
 
 
-def _lower(_: Types, __: TensorType, attrs: Attrs) -> Lowering:
+def _fills_tiles(extent: int) -> bool:
+    """Whether tiles of any size cover the extent without padding.
+
+    Tiles have 16 elements at most. A power of two below that is one tile, or a whole part of one
+    where matrices cannot share a tile.
+    """
+    return extent % 16 == 0 or extent & (extent - 1) == 0
+
+
+def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
+    """An operand of several matrices that need padding in tiles is read behind a barrier.
+
+    IREE 3.13.0 computes and packs an operand in one dispatch, and moves the packing in front of a
+    reshape of (batch * rows, K) to (batch, rows, K): it puts the rows of the next matrix where the
+    padding of one belongs.
+    """
     (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
+    matrices = math.prod(types[0].shape[axis] for axis in left_batch)
+    sides = zip(types, (left_batch, right_batch), (left_sum, right_sum), strict=True)
+    extents = (
+        math.prod(side.shape[axis] for axis in _free(side.rank, batch, summed))
+        for side, batch, summed in sides
+    )
+    padded = (i for i, extent in enumerate(extents) if matrices > 1 and not _fills_tiles(extent))
     return Lowering(
         "stablehlo.dot_general",
         "dot_dimension_numbers = #stablehlo.dot<"
@@ -117,6 +139,7 @@ def _lower(_: Types, __: TensorType, attrs: Attrs) -> Lowering:
         f"rhs_batching_dimensions = {list(right_batch)}, "
         f"lhs_contracting_dimensions = {list(left_sum)}, "
         f"rhs_contracting_dimensions = {list(right_sum)}>",
+        barriers=tuple(padded),
     )
 
 

@@ -35,6 +35,7 @@ class Lowering:
                 dtype
     into        the value of a last operand of the result's type, which the op accumulates into
     hints       the text between `{` and `}` behind: attributes of the compiler's, not of the op
+    barriers    inputs, by index, that the compiler must not fuse with the op
     """
 
     operation: str
@@ -43,6 +44,7 @@ class Lowering:
     scalars: tuple[float, ...] = ()
     into: float | None = None
     hints: str = ""
+    barriers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

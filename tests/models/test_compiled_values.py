@@ -1,0 +1,160 @@
+"""Programs whose compiled value once differed from NumPy's, or which did not compile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.evaluate import evaluate
+from models.dsl.types import DType
+from tests.models.compiled import Compiled
+from tests.models.graphs import gradient_graph, run, traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from models.dsl.graph import Tensor
+
+    Array = NDArray[Any]
+    Case = tuple[Callable[..., Tensor], tuple[Array, ...]]
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).normal(size=shape).astype(np.float32)
+
+
+# --- operands of batched products that are computed over (batch * rows, K)
+
+
+def batched(left: Tensor, right: Tensor, contract: tuple[int, int] = (2, 1)) -> Tensor:
+    axes = ((contract[0],), (contract[1],))
+    return ops.dot_general(left, right, batch=((0,), (0,)), contract=axes, dtype=DType.F32)
+
+
+def per_row(x: Tensor) -> Tensor:
+    total = ops.reduce_sum(x * x, axes=(2,)) + 1.0
+    return x / f.along_axes(total, x, (2,))
+
+
+def after_a_product(x: Tensor, weight: Tensor, y: Tensor) -> Tensor:
+    """The rows of a product, as two matrices."""
+    rows = ops.dot_general(x, weight, batch=((), ()), contract=((1,), (1,)), dtype=DType.F32)
+    return batched(ops.reshape(rows, shape=(2, 3, 3)), y)
+
+
+PRODUCTS: dict[str, Case] = {
+    "attention_3_heads": (
+        f.scaled_dot_product_attention,
+        tuple(normal(1, 3, 2, 4, seed=seed) for seed in range(3)),
+    ),
+    "softmax_left": (
+        lambda x, y: batched(f.softmax(x), y),
+        (normal(2, 3, 3), normal(2, 3, 4)),
+    ),
+    "softmax_left_12_rows": (
+        lambda x, y: batched(f.softmax(x), y),
+        (normal(3, 12, 7), normal(3, 7, 4)),
+    ),
+    "norm_right": (
+        lambda x, y: batched(y, per_row(x), (2, 2)),
+        (normal(3, 12, 7), normal(3, 4, 7)),
+    ),
+    "scaled_rows_left": (
+        lambda x, s, y: batched(x * f.along_axes(s, x, (2,)), y),
+        (normal(2, 3, 3), normal(2, 3), normal(2, 3, 4)),
+    ),
+    "product_left": (after_a_product, (normal(6, 5), normal(3, 5), normal(2, 3, 4))),
+}
+
+# --- masks for keys, of booleans
+
+
+def masked(seen: Array, *heads: int) -> Case:
+    query, group = heads
+    keys = seen.shape[-1]
+    arrays = (normal(2, 3, query, 4), normal(2, keys, group, 4), normal(2, keys, group, 4, seed=1))
+    return (
+        lambda q, k, v, seen: f.scaled_dot_product_attention(q, k, v, seen=seen),
+        (*arrays, seen),
+    )
+
+
+KEYS = np.array([True, False, True, True, False])
+MASKS: dict[str, Case] = {
+    "mask_s": masked(KEYS, 4, 2),
+    "mask_1s": masked(KEYS[None], 3, 1),
+    "mask_111s": masked(KEYS[None, None, None], 2, 2),
+    "select_columns": (
+        lambda x, y, seen: ops.select(
+            ops.broadcast(seen, shape=(3, 5), axes=(1,)), f.matmul(x, y), ops.full(
+                shape=(3, 5), dtype=DType.F32, value=-1.0
+            )
+        ),
+        (normal(3, 4), normal(4, 5), KEYS),
+    ),
+}  # fmt: skip
+
+# --- powers of any base and exponent
+
+BASES = np.array([-3, -2, -1.5, -1, -0.0, 0, 0.5, 1, 2, -np.inf, np.inf, np.nan])
+EXPONENTS = np.array([-3, -2, -1, -0.5, -0.0, 0, 0.5, 1, 2, 3, 4, 5, -np.inf, np.inf, np.nan])
+PAIRS = tuple(axis.ravel() for axis in np.meshgrid(BASES, EXPONENTS))
+
+
+def to_the(exponent: float) -> Callable[[Tensor], Tensor]:
+    return lambda x: x**exponent
+
+
+POWERS: dict[str, Case] = {
+    **{
+        f"power_{dtype.name}": (ops.power, tuple(axis.astype(dtype) for axis in PAIRS))
+        for dtype in (np.dtype(np.float32), np.dtype(np.float16), BF16)
+    },
+    **{
+        f"power_{i}": (to_the(exponent), (BASES.astype(np.float32),))
+        for i, exponent in enumerate((-3.0, -2.0, 0.0, 2.0, 4.0, 5.0))
+    },
+}
+
+CASES = PRODUCTS | MASKS | POWERS
+NEGATIVE = np.array([-3, -2, -0.5, 0.5, 2], np.float32)
+GRADIENTS = (-3.0, -2.0, 2.0, 4.0)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    graphs = [traced(function, arrays, name) for name, (function, arrays) in CASES.items()]
+    for i, exponent in enumerate(GRADIENTS):
+        graphs.append(gradient_graph(traced(to_the(exponent), [NEGATIVE]), f"gradient_{i}"))
+    return Compiled(graphs, tmp_path_factory.mktemp("values"))
+
+
+@pytest.mark.parametrize("name", CASES)
+@np.errstate(all="ignore")
+def test_compiled_equals_numpy(name: str, compiled: Compiled) -> None:
+    function, arrays = CASES[name]
+    (found,) = compiled(name, *arrays)
+    expected = run(function, *arrays)
+    step = 2.0**-7 if found.dtype == BF16 else 2.0**-10 if found.dtype == np.float16 else 1e-5
+    np.testing.assert_allclose(
+        found.astype(np.float64), expected.astype(np.float64), rtol=step, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("number", range(len(GRADIENTS)))
+def test_gradient_of_a_power_of_negative_numbers(number: int, compiled: Compiled) -> None:
+    exponent = GRADIENTS[number]
+    (found,) = compiled(f"gradient_{number}", NEGATIVE, np.ones_like(NEGATIVE))
+    np.testing.assert_allclose(found, exponent * NEGATIVE ** (exponent - 1), rtol=1e-5)
+    graph = gradient_graph(traced(to_the(exponent), [NEGATIVE]))
+    (expected,) = evaluate(graph, [NEGATIVE, np.ones_like(NEGATIVE)], {})
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
