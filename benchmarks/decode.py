@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from rich.console import Console
 
-from baker.compare.passages import shipped_texts
+from baker.compare.measurement.passages import shipped_texts
 from baker.compare.report.summary import Report
-from baker.compare.sides.opening import EXACT_LOGITS
-from baker.compare.sides.side_tokens import BundleVocabulary
+from baker.compare.sides.open_side import EXACT_LOGITS
+from baker.compare.sides.vocabulary import BundleVocabulary
 from benchmarks.engines.decode_rounds import DECODE, Bench, BenchmarkError, Found, Model, run_rounds
 from benchmarks.engines.decode_worker import DEPTHS, PROMPTS, STEPS, TOGETHER
 from benchmarks.report.figures import (

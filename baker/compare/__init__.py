@@ -1,1 +1,1 @@
-"""`hearth compare`: compare the predictions of two models, position by position."""
+"""`hearth compare`: how far the predictions of two models differ, position by position."""

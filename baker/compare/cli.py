@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from baker.compare.comparison import CompareOptions, compare_sides, record_side
-from baker.compare.passages import STEPS, UnreadableText
+from baker.compare.measurement.passages import STEPS, UnreadableText
 from baker.compare.report.publish import publish
 from baker.compare.report.summary_tables import passages_table, summary_table, verdict
 from baker.compare.report.thresholds import Limits, failures
@@ -201,7 +201,8 @@ def _show(report: Report, files: Sequence[Path]) -> None:
     for table in (summary_table(report), passages_table(report)):
         console.print(terminal_table(table), "")
     plain = (report.computed, *report.notes, *map(str, files))
-    console.print(*plain, sep="\n", markup=False, highlight=False)
+    console.print(*plain, sep="\n", markup=False, highlight=False, soft_wrap=True)
     for sentence in report.failures:
-        console.print(sentence, style="red", highlight=False, markup=False)
-    console.print(verdict(report), style="red" if report.failures else "green", highlight=False)
+        console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
+    style = "red" if report.failures else "green"
+    console.print(verdict(report), style=style, highlight=False, soft_wrap=True)

@@ -1,7 +1,4 @@
-"""A comparison from two names to a report, and a recording from one: the order of the work.
-
-Knows sides, passages and who tokenizes; it prints nothing and writes no file.
-"""
+"""Compare two models given by name, or record the answers of one."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from baker.compare.passages import (
+from baker.compare.measurement.passages import (
     answer_passage,
     default_prompts,
     read_texts,
@@ -20,40 +17,40 @@ from baker.compare.passages import (
     shipped_texts,
     text_passage,
 )
+from baker.compare.measurement.side_by_side import compare
 from baker.compare.report.summary import build_report
-from baker.compare.sides.opening import Opening, is_endpoint, opened, vocabulary_of
+from baker.compare.sides.open_side import SideOptions, is_endpoint, opened, vocabulary_of
 from baker.compare.sides.recording import Best, Case, Recording, RecordingError
 from baker.compare.sides.side import RecordedSide, SideError, greedy_answer
-from baker.compare.sides.side_tokens import BundleVocabulary
-from baker.compare.trial import compare
+from baker.compare.sides.vocabulary import BundleVocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from baker.compare.passages import Passage
+    from baker.compare.measurement.passages import Passage
     from baker.compare.report.summary import Report
     from baker.compare.sides.prediction import Prediction
     from baker.compare.sides.side import Side
-    from baker.compare.sides.side_tokens import Vocabulary
+    from baker.compare.sides.vocabulary import Vocabulary
     from baker.progress import Progress
 
-# Positions that llama.cpp makes room for, if no text asks for more.
-_ROOM = 4096
-# Candidates that a recording keeps.
+# Positions that llama.cpp allocates, unless a text is longer.
+_LLAMA_CONTEXT = 4096
+# Top tokens per position in a recording.
 _TOP = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """What both sides read.
+    """The passages to compare, and how to open the sides.
 
-    texts      files; without any the shipped ones
-    positions  the most tokens of each text
-    answers    tokens of each answer; 0 for none
-    tokenizer  a bundle whose vocabulary is taken where neither side has one
-    top        candidates that an endpoint is asked for
-    threads    for models in this process; None for every CPU that we may use
+    texts      text files; empty: the shipped texts
+    positions  the maximum number of tokens per text; None: no limit
+    answers    tokens per answer; 0: no answers
+    tokenizer  a bundle with the vocabulary, if neither side has one
+    top        the number of top tokens to request from an endpoint
+    threads    of models in this process; None: all available CPUs
     """
 
     texts: tuple[Path, ...]
@@ -65,28 +62,30 @@ class CompareOptions:
 
 
 def compare_sides(a_name: str, b_name: str, options: CompareOptions, progress: Progress) -> Report:
-    """Compare B with A; raises the errors of `opened`, of what is read, and SideError."""
+    """Compare B with A. Raises UnreadableText, SideError, and what `opened` raises."""
     with contextlib.ExitStack() as stack:
-        with progress.stage("open both sides"):
+        with progress.stage("open both models"):
             a, b = _open_both(a_name, b_name, options, stack)
         _check_vocabularies(a, b)
-        vocabulary = _given(options) or a.vocabulary or b.vocabulary
+        vocabulary = _chosen_vocabulary(options) or a.vocabulary or b.vocabulary
         passages, notes = _passages(a, b, options, vocabulary, progress)
-        with progress.stage("compare", sum(passage.places for passage in passages)) as advance:
-            trial = compare(a, b, passages, lambda: advance(1))
+        with progress.stage(
+            "compare predictions", sum(passage.compared_positions for passage in passages)
+        ) as advance:
+            result = compare(a, b, passages, lambda: advance(1))
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return build_report(a, b, trial, vocabulary, notes, made=now, hearth=version("hearth"))
+        return build_report(a, b, result, vocabulary, notes, made=now, hearth=version("hearth"))
 
 
 def record_side(name: str, options: CompareOptions, progress: Progress) -> Recording:
-    """Record a side's greedy answers to the default prompts; raises as compare_sides."""
+    """Record the greedy answers of a side to the default prompts; raises as compare_sides."""
     with contextlib.ExitStack() as stack:
-        with progress.stage("open"):
-            known = _given(options) or vocabulary_of(name)
+        with progress.stage("open the model"):
+            known = _chosen_vocabulary(options) or vocabulary_of(name)
             side = stack.enter_context(_opened("A", name, known, options))
-        vocabulary = _needed(known or side.vocabulary)
+        vocabulary = _required(known or side.vocabulary)
         prompts, notes = _prompts(vocabulary, side.context, options.answers)
-        with progress.stage("record", len(prompts) * options.answers) as advance:
+        with progress.stage("record answers", len(prompts) * options.answers) as advance:
             cases = []
             for case_name, prompt_ids in prompts.items():
                 best = []
@@ -126,21 +125,23 @@ def _case(
 def _opened(
     letter: str, name: str, vocabulary: Vocabulary | None, options: CompareOptions
 ) -> contextlib.AbstractContextManager[Side]:
-    """A side by its name; an endpoint's key is in OPENAI_API_KEY_A, _B, or OPENAI_API_KEY."""
-    environment = os.environ
-    key = environment.get(f"OPENAI_API_KEY_{letter}", environment.get("OPENAI_API_KEY"))
-    room = max(_ROOM, options.positions or 0)
-    opening = Opening(
-        threads=options.threads, longest=room, top=options.top, vocabulary=vocabulary, key=key
+    """Open a side; the API key is in OPENAI_API_KEY_A, OPENAI_API_KEY_B or OPENAI_API_KEY."""
+    key = os.environ.get(f"OPENAI_API_KEY_{letter}", os.environ.get("OPENAI_API_KEY"))
+    side_options = SideOptions(
+        threads=options.threads,
+        llama_context=max(_LLAMA_CONTEXT, options.positions or 0),
+        top=options.top,
+        vocabulary=vocabulary,
+        key=key,
     )
-    return opened(name, opening)
+    return opened(name, side_options)
 
 
 def _open_both(
     a_name: str, b_name: str, options: CompareOptions, stack: contextlib.ExitStack
 ) -> tuple[Side, Side]:
-    """An endpoint is opened last, as it reads its tokens with the other side's vocabulary."""
-    known = _given(options) or vocabulary_of(a_name) or vocabulary_of(b_name)
+    """Open both sides, an endpoint last: it needs the vocabulary of the other side."""
+    known = _chosen_vocabulary(options) or vocabulary_of(a_name) or vocabulary_of(b_name)
     a_first = not is_endpoint(a_name)
     names = [("A", a_name), ("B", b_name)]
     sides: dict[str, Side] = {}
@@ -150,40 +151,42 @@ def _open_both(
     return sides["A"], sides["B"]
 
 
-def _given(options: CompareOptions) -> Vocabulary | None:
+def _chosen_vocabulary(options: CompareOptions) -> Vocabulary | None:
     return None if options.tokenizer is None else BundleVocabulary.of(options.tokenizer)
 
 
-def _needed(vocabulary: Vocabulary | None) -> Vocabulary:
+def _required(vocabulary: Vocabulary | None) -> Vocabulary:
     if vocabulary is None:
-        raise SideError("no side can tokenize a text: give a vocabulary by --tokenizer BUNDLE")
+        raise SideError(
+            "no side can tokenize a text; name a bundle with the vocabulary: --tokenizer BUNDLE"
+        )
     return vocabulary
 
 
 def _check_vocabularies(a: Side, b: Side) -> None:
-    """Raise SideError if the two cannot be models of one vocabulary."""
+    """Raise SideError if the vocabularies have different sizes."""
     if a.vocab_size is not None and b.vocab_size is not None and a.vocab_size != b.vocab_size:
         raise SideError(
-            f"A has {a.vocab_size} tokens and B has {b.vocab_size}: they have no vocabulary in "
-            "common, so their predictions cannot be compared"
+            f"the vocabulary of A has {a.vocab_size} tokens and that of B has {b.vocab_size}: "
+            "models with different vocabularies cannot be compared"
         )
 
 
 def _passages(
     a: Side, b: Side, options: CompareOptions, vocabulary: Vocabulary | None, progress: Progress
 ) -> tuple[list[Passage], list[str]]:
-    """What is read, and notes of what is left out."""
+    """The passages, and notes about texts and prompts that are cut or left out."""
     contexts = [side.context for side in (a, b) if side.context is not None]
     context = min(contexts, default=None)
     for side in (a, b):
         if isinstance(side, RecordedSide):
             return _recorded(side, options, context, (a, b)), []
-    known = _needed(vocabulary)
+    known = _required(vocabulary)
     passages, notes = _texts(a, b, options, known, context)
     if not options.answers:
         return passages, notes
     prompts, left_out = _prompts(known, context, options.answers)
-    with progress.stage("let A answer", len(prompts) * options.answers) as advance:
+    with progress.stage("generate the answers of A", len(prompts) * options.answers) as advance:
         for name, prompt_ids in prompts.items():
             answer = []
             for prediction in greedy_answer(a, prompt_ids, options.answers):
@@ -197,20 +200,20 @@ def _recorded(
     side: RecordedSide, options: CompareOptions, context: int | None, sides: tuple[Side, Side]
 ) -> list[Passage]:
     if options.texts:
-        raise SideError(f"{side.about.name} has recorded answers only: leave --text out")
+        raise SideError(f"{side.about.name} is a recording, which has answers only: remove --text")
     passages = list(recorded_passages(side.recording))
     known = [side.vocab_size for side in sides if side.vocab_size is not None]
     for passage in passages:
         if context is not None and len(passage.token_ids) - 1 > context:
             needed = len(passage.token_ids) - 1
             raise RecordingError(
-                f"{passage.name} takes {needed} positions and the other side has {context}: "
-                f"bake it with `--context {needed}` or more"
+                f"{passage.name} needs {needed} positions, the other side has {context}: "
+                f"bake it with --context {needed} or more"
             )
         largest = max(passage.token_ids)
         if known and largest >= min(known):
             raise RecordingError(
-                f"{passage.name} has token {largest} and the other side knows {min(known)}: "
+                f"{passage.name} has token {largest}, the other side has {min(known)} tokens: "
                 "it was recorded with another model"
             )
     return passages
@@ -227,11 +230,13 @@ def _texts(
         whole = len(vocabulary.tokenize(text))
         if whole > len(passage.token_ids):
             notes.append(
-                f"Of {name} the first {len(passage.token_ids)} of {whole} tokens are read."
+                f"{name}: only the first {len(passage.token_ids)} of {whole} tokens are compared."
             )
         readings = {s.vocabulary.tokenize(text) for s in (a, b) if s.vocabulary is not None}
         if len(readings) > 1:
-            notes.append(f"A and B make different tokens of {name}: both read A's.")
+            notes.append(
+                f"{name}: the tokenizers of A and B differ; both sides read the tokens of A."
+            )
         passages.append(passage)
     return passages, notes
 
@@ -239,7 +244,7 @@ def _texts(
 def _prompts(
     vocabulary: Vocabulary, context: int | None, steps: int
 ) -> tuple[dict[str, tuple[int, ...]], list[str]]:
-    """The tokens of the default prompts that fit with an answer, and a note of those that do not"""
+    """The default prompts that fit the context with their answer, and a note about the others."""
     prompts = {name: vocabulary.tokenize(text) for name, text in default_prompts().items()}
     fit = {
         name: ids
@@ -247,5 +252,7 @@ def _prompts(
         if context is None or len(ids) + steps - 1 <= context
     }
     left_out = ", ".join(prompts.keys() - fit.keys())
-    notes = [f"Prompts that do not fit {context} positions are left out: {left_out}."]
+    notes = [
+        f"Prompts left out because they do not fit the context of {context} tokens: {left_out}."
+    ]
     return fit, notes if left_out else []

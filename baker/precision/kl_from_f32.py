@@ -17,9 +17,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer
 
-from baker.compare.metrics import divergence
-from baker.compare.passages import shipped_texts
-from baker.compare.sides.prediction import Full
+from baker.compare.measurement.passages import shipped_texts
+from baker.compare.measurement.position_metrics import kl_divergence
+from baker.compare.sides.prediction import FullPrediction
 from baker.parameters.parameter_writer import locate, write_parameters
 from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
@@ -69,18 +69,21 @@ class Meter:
     texts: Sequence[tuple[int, ...]]
 
     def measure(self, precision: str) -> Divergence:
-        """The divergence of a precision; raises a WeightsError, NotFiniteError or NotANumber."""
+        """The divergence of a precision.
+
+        Raises a WeightsError, NotFiniteError or NotFinitePrediction.
+        """
         if precision == _EXACT:
             return Divergence(mean=0.0, positions=0)
         found = [
-            divergence(exact.probabilities, exact.logprobs, Full(logits).logprobs)
+            kl_divergence(exact.probabilities, exact.logprobs, FullPrediction(logits).logprobs)
             for exact, logits in zip(self._exact, self._logits(precision), strict=True)
         ]
         return Divergence(mean=float(f"{np.mean(found):.2g}"), positions=len(found))
 
     @cached_property
-    def _exact(self) -> list[Full]:
-        return [Full(logits) for logits in self._logits(_EXACT)]
+    def _exact(self) -> list[FullPrediction]:
+        return [FullPrediction(logits) for logits in self._logits(_EXACT)]
 
     def _logits(self, precision: str) -> list[NDArray[np.float32]]:
         """The logits after each token of the texts, each f32 (V,)."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.compare.sides.opening import EXACT_LOGITS
+from baker.compare.sides.open_side import EXACT_LOGITS
 from benchmarks.engines.decode_worker import DEPTHS, About
 from benchmarks.report.machine import read_bandwidth
 from benchmarks.serving.server_commands import hearth, llama_server

@@ -48,7 +48,7 @@ def test_f32_gives_every_token_and_its_log_probability(runtime: IreeRuntime) -> 
     assert len(cases) == len(CASES)
     for reading in against(dataclasses.replace(RECORDING, cases=cases), runtime):
         assert reading.first_difference is None, reading.passage.name
-        summary = summarize(reading.measured)
+        summary = summarize(reading.positions)
         assert summary.positions == 64
         assert summary.largest_difference <= 0.002, reading.passage.name
 

@@ -1,4 +1,4 @@
-"""A report as Markdown: the tables of the page, without its plots."""
+"""A report as Markdown: the tables of the HTML page, without its plots."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def markdown(report: Report) -> str:
         markdown_table(summary_table(report)),
         "## Passages",
         markdown_table(passages_table(report)),
-        "## Where they differ most" if report.worst else "",
+        "## Largest differences" if report.worst else "",
     ]
     for place in report.worst:
         table = candidates_table(place)
@@ -46,4 +46,6 @@ def markdown(report: Report) -> str:
 
 def _side(letter: str, info: SideInfo) -> str:
     details = "; ".join(f"{key}: {value}" for key, value in info.details.items())
-    return escape_markdown(f"- {letter}: {info.name} ({info.kind}; tells {info.gives}; {details})")
+    return escape_markdown(
+        f"- {letter}: {info.name} ({info.kind}; provides {info.gives}; {details})"
+    )

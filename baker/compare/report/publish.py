@@ -1,4 +1,4 @@
-"""A report in its three forms, which say the same."""
+"""Write a report as HTML, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def publish(report: Report, folder: Path) -> tuple[Path, ...]:
-    """Write report.html, report.md and report.json, each whole; raises OSError."""
+    """Write report.html, report.md and report.json, each atomically; raises OSError."""
     texts = {
         "report.html": page(report),
         "report.md": markdown(report),

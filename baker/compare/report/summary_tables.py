@@ -1,4 +1,4 @@
-"""The figures of a report as rows of text, the same in the terminal, Markdown and HTML."""
+"""The figures of a report as tables, the same in the terminal, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 from baker.presentation.table import Table
 
 if TYPE_CHECKING:
-    from baker.compare.report.summary import PassageReport, Place, Report, Summary
+    from baker.compare.report.summary import PassageReport, Report, ReportedPosition, Summary
 
 
 def verdict(report: Report) -> str:
     """The result as one line."""
     parts = [_line(kind, summary) for kind, summary in _groups(report)]
-    return "; ".join(parts) + ("" if not report.failures else ": outside the limits")
+    return "; ".join(parts) + ("" if not report.failures else "; outside the limits")
 
 
 def summary_table(report: Report) -> Table:
-    """All texts in one column, all answers in another."""
+    """A column for all texts and one for all answers."""
     groups = _groups(report)
-    kl = "KL" if report.exact else "KL, at least:"
+    kl = "KL divergence" if report.exact else "KL divergence, at least:"
     names = (
         "positions", f"{kl} mean", "  ± standard error", f"{kl} median", f"{kl} 90 %",
-        f"{kl} 99 %", f"{kl} largest", "same best token", "perplexity of A", "perplexity of B",
-        "log p differs, mean", "log p differs, most",
+        f"{kl} 99 %", f"{kl} largest", "same top token", "perplexity of A", "perplexity of B",
+        "log p difference, mean", "log p difference, largest",
     )  # fmt: skip
     columns = [_cells(summary) for _, summary in groups]
     return Table(
@@ -34,49 +34,49 @@ def summary_table(report: Report) -> Table:
 
 
 def passages_table(report: Report) -> Table:
-    """One row a passage."""
+    """A row for each passage."""
     kl = "KL" if report.exact else "KL at least"
     return Table(
         title="Passages",
         headings=(
-            "passage", "positions", f"{kl}, mean", "largest", "same best token",
-            "same until", "log p differs, mean", "most",
+            "passage", "positions", f"{kl}, mean", "largest", "same top token",
+            "equal at start", "log p diff., mean", "largest",
         ),
         rows=tuple(_passage_row(passage) for passage in report.passages),
     )  # fmt: skip
 
 
-def candidates_table(place: Place) -> Table:
-    """The tokens that either side thinks best at one place."""
+def candidates_table(position: ReportedPosition) -> Table:
+    """The top tokens of both sides at one position."""
     return Table(
-        title=f"{place.passage}, position {place.position}: KL {number(place.kl)}",
-        headings=("token", "p of A", "p of B"),
+        title=f"{position.passage}, position {position.position}: KL {number(position.kl)}",
+        headings=("token", "probability of A", "probability of B"),
         rows=tuple(
             (visible(row.text), probability(row.probability_a), probability(row.probability_b))
-            for row in place.candidates
+            for row in position.candidates
         ),
     )
 
 
 def number(value: float | None) -> str:
-    """Three significant digits; a dash for what is not known."""
+    """Three significant digits; a dash if it is unknown."""
     if value is None:
         return "-"
     return "0" if value == 0 else f"{value:.3g}"
 
 
 def probability(value: float | None) -> str:
-    """Four digits after the point; a dash for what a side does not tell."""
+    """Four digits after the point; a dash if it is unknown."""
     return "-" if value is None else f"{value:.4f}"
 
 
 def one_line(text: str) -> str:
-    """A text in which line breaks and tabs can be seen."""
+    """The text with visible line breaks and tabs."""
     return text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥")
 
 
 def visible(text: str) -> str:
-    """A token in which white space can be seen, at its ends spaces too."""
+    """The text of a token with visible white space; spaces only at its ends."""
     shown = one_line(text)
     return shown if shown.strip() == shown and shown else shown.replace(" ", "␣")
 
@@ -88,8 +88,8 @@ def _groups(report: Report) -> list[tuple[str, Summary]]:
 
 def _line(kind: str, summary: Summary) -> str:
     return (
-        f"{kind}: KL {number(summary.kl_mean)} in the mean of {summary.positions} positions, "
-        f"same best token in {summary.agreement:.2%}"
+        f"{kind}: mean KL divergence {number(summary.kl_mean)} nats over {summary.positions} "
+        f"positions, same top token at {summary.agreement:.2%}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Limits that a comparison must keep to, and how it does not."""
+"""The limits of a comparison, and whether a report is within them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of all texts, and of all answers; None for no limit.
+    """Limits for all texts and for all answers; None: no limit.
 
-    max_kl          mean divergence, in nats
-    max_difference  of a log-probability of one of A's best five tokens, anywhere
-    min_agreement   share of positions with the same most probable token, 0 to 1
+    max_kl          the mean KL divergence, in nats
+    max_difference  the largest difference of a log-probability of A's top five tokens
+    min_agreement   the fraction of positions with the same top token, 0 to 1
     """
 
     max_kl: float | None
@@ -24,21 +24,25 @@ class Limits:
 
 
 def failures(report: Report, limits: Limits) -> list[str]:
-    """Each limit that is not kept, as a sentence."""
+    """A sentence for each limit that the report exceeds."""
     sentences = []
     for kind, summary in (("texts", report.texts), ("answers", report.answers)):
         if summary is None:
             continue
-        for what, got, most in (
-            ("the mean KL", summary.kl_mean, limits.max_kl),
-            ("a log-probability's difference", summary.largest_difference, limits.max_difference),
+        for name, value, limit in (
+            ("mean KL divergence", summary.kl_mean, limits.max_kl),
+            (
+                "largest difference of a log-probability",
+                summary.largest_difference,
+                limits.max_difference,
+            ),
         ):
-            if most is not None and got > most:
-                sentences.append(f"{kind}: {what} is {got:.6g}, wanted at most {most:g}")
-        least = limits.min_agreement
-        if least is not None and summary.agreement < least:
+            if limit is not None and value > limit:
+                sentences.append(f"{kind}: the {name} is {value:.6g}, the limit is {limit:g}")
+        min_agreement = limits.min_agreement
+        if min_agreement is not None and summary.agreement < min_agreement:
             sentences.append(
-                f"{kind}: the best token is the same at {summary.agree} of {summary.positions} "
-                f"positions, wanted {least:.2%}"
+                f"{kind}: the top token is the same at {summary.agree} of {summary.positions} "
+                f"positions, the limit is {min_agreement:.2%}"
             )
     return sentences

@@ -1,7 +1,7 @@
-"""llama.cpp in this process, behind the Reader protocol, through llama-cpp-python's C API.
+"""llama.cpp in this process, behind the Reader protocol, through the C API of llama-cpp-python.
 
-The package is the optional extra `compare`, imported when a model is opened. Nothing else of ours
-is imported, so that a benchmark can run this file in an environment that holds only that package.
+The package is an optional extra, imported when a model is opened. This module imports nothing else
+of Hearth, so that a benchmark can run it in an environment that has only that package.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ INSTALL = (
 )
 # Tokens per call. A longer batch would also enlarge the cache of the sliding-window layers.
 _CHUNK = 512
-# Tokens per call that gives logits after each of them: a megabyte a token, for Gemma.
+# Tokens per call with logits after every token: a megabyte per token, for Gemma.
 _ROWS = 64
-_DESCRIPTION = 128  # bytes, more than a model's description has
+_DESCRIPTION = 128  # bytes; more than any description of a model
 
 
 class LlamaError(Exception):
-    """llama.cpp is not installed, or cannot do what was asked."""
+    """llama.cpp is not installed, cannot load a model, or cannot run it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """How llama.cpp is set up.
+    """How llama.cpp is configured.
 
-    exact_cache       the KV cache in f32, else llama.cpp's default (f16)
-    flash_attention   off, else llama.cpp decides
-    repack            weights rearranged at load for the CPU's fastest kernels (AMX among them)
+    exact_cache       the KV cache is f32, instead of the default f16
+    flash_attention   llama.cpp decides whether to use it, instead of never
+    repack            weights are rearranged at load for the fastest kernels, such as AMX
     """
 
     exact_cache: bool
@@ -48,21 +48,21 @@ class Profile:
     repack: bool
 
 
-# The oracle: nothing rounded that need not be, the plain kernels.
+# The oracle: no avoidable rounding, plain kernels.
 EXACT = Profile(exact_cache=True, flash_attention=False, repack=False)
-# What llama.cpp does by itself.
+# The default of llama.cpp.
 FASTEST = Profile(exact_cache=False, flash_attention=True, repack=True)
 
 
 class LlamaCpp:
     """A GGUF model loaded by llama.cpp on the CPU, with one slot.
 
-    It is a Reader (see runtime/interface.py), but a slot can only be continued or begun again:
-    llama.cpp forgets what has left the sliding window and cannot go back.
+    A Reader (see runtime/interface.py) whose slot can only be continued or cleared: llama.cpp drops
+    what has left the sliding window.
     """
 
     def __init__(self, model: Path, *, context: int, threads: int | None, profile: Profile) -> None:
-        """Load a model for `context` positions; `threads` None takes every CPU that we may use.
+        """Load a model for `context` positions; `threads` None uses all available CPUs.
 
         Raises LlamaError.
         """
@@ -87,14 +87,14 @@ class LlamaCpp:
 
     @property
     def quantisation(self) -> str:
-        """How llama.cpp calls the format of the file's weights, as Q8_0."""
+        """The format of the weights by llama.cpp's name, such as Q8_0."""
         text = ctypes.create_string_buffer(_DESCRIPTION)
         self._api.llama_model_desc(self._model, text, _DESCRIPTION)
-        return text.value.decode().split(" ", 2)[-1]  # behind the architecture and the size
+        return text.value.decode().split(" ", 2)[-1]  # after the architecture and the size
 
     @property
     def weights_bytes(self) -> int:
-        """The size of all weights, as they are in the file."""
+        """The size of all weights in the file, in bytes."""
         return int(self._api.llama_model_size(self._model))
 
     @property
@@ -125,12 +125,12 @@ class LlamaCpp:
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
         """As Reader.prefill; `start` is 0 or the next position.
 
-        llama.cpp gives the logits of a batch with its last token, so the tokens wait for `decode`,
-        to be read in one call with it, as long as a batch has room.
+        llama.cpp computes logits with the last token of a batch, so tokens wait for `decode` and
+        are read in the same call, while a batch has room.
         """
-        assert slot == 0, f"slot {slot}, of 1"
+        assert slot == 0, f"slot {slot}, expected 0"
         here = self._read + len(self._waiting)
-        assert start in (0, here), f"position {start}, wanted 0 or {here}"
+        assert start in (0, here), f"position {start}, expected 0 or {here}"
         if start == 0:
             self._api.llama_memory_clear(self._memory, True)
             self._read = 0
@@ -145,12 +145,12 @@ class LlamaCpp:
         slots: Sequence[int],
         tokens: Sequence[int],
         positions: Sequence[int],
-        exact: Sequence[bool] = (),  # noqa: ARG002 - these always are
+        exact: Sequence[bool] = (),  # noqa: ARG002 - logits of llama.cpp are always exact
     ) -> NDArray[np.float32]:
         """As Reader.decode."""
-        assert len(slots) == len(tokens) == 1, f"decode of {len(slots)} sequences, of 1"
+        assert len(slots) == len(tokens) == 1, f"decode of {len(slots)} sequences, expected 1"
         here = self._read + len(self._waiting)
-        assert positions[0] in (0, here), f"position {positions[0]}, wanted 0 or {here}"
+        assert positions[0] in (0, here), f"position {positions[0]}, expected 0 or {here}"
         if positions[0] == 0:
             self.prefill(slots[0], (), 0)
         self._submit([*self._waiting, *tokens])
@@ -158,9 +158,9 @@ class LlamaCpp:
         return self._logits(-1)[None]
 
     def logits_after_each(self, tokens: Sequence[int], first: int) -> Iterator[NDArray[np.float32]]:
-        """The logits (V,) after each of tokens[first - 1:], read from position 0 on.
+        """The logits (V,) after each of tokens[first - 1:], read from position 0.
 
-        The same as a decode for each, many times as fast.
+        The same as one decode per token, and many times faster.
         """
         self.prefill(0, (), 0)
         silent = first - 1
@@ -173,13 +173,13 @@ class LlamaCpp:
                 yield self._logits(row)
 
     def _logits(self, row: int) -> NDArray[np.float32]:
-        """The logits (V,) after a token of the last batch, -1 being its last."""
+        """The logits (V,) after a token of the last batch; -1 is its last token."""
         logits = self._api.llama_get_logits_ith(self._context, row)
         return np.array(np.ctypeslib.as_array(logits, (self.vocab_size,)))
 
     def _submit(self, tokens: Sequence[int], *, every: bool = False) -> None:
-        """Read up to a chunk of tokens at the next positions; logits after the last or `every`."""
-        ids = (self._api.llama_token * len(tokens))(*tokens)  # a batch only points at it
+        """Read at most a chunk of tokens; compute logits after the last token, or after `every`."""
+        ids = (self._api.llama_token * len(tokens))(*tokens)  # a batch only keeps a pointer
         batch = self._api.llama_batch_get_one(ids, len(tokens))
         if every:
             batch.logits = (ctypes.c_int8 * len(tokens))(*[1] * len(tokens))
@@ -191,9 +191,9 @@ class LlamaCpp:
         self._read += len(tokens)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
-        """As Vocabulary.tokenize; special tokens in the text are plain text."""
+        """As Vocabulary.tokenize; names of special tokens in the text stay text."""
         data = text.encode()
-        room = len(data) + 2  # no token is shorter than a byte; <bos> and <eos> come on top
+        room = len(data) + 2  # a token has at least one byte; plus <bos> and <eos>
         ids = (self._api.llama_token * room)()
         count = self._api.llama_tokenize(self._vocabulary, data, len(data), ids, room, True, False)
         return tuple(ids[:count])
@@ -203,12 +203,12 @@ class LlamaCpp:
         return b"".join(self._piece(token) for token in token_ids).decode(errors="replace")
 
     def close(self) -> None:
-        """Free the model and its caches; nothing may be called afterwards."""
+        """Free the model and its caches. No other method may be called afterwards."""
         self._api.llama_free(self._context)
         self._api.llama_model_free(self._model)
 
     def _piece(self, token: int) -> bytes:
-        room = 256  # the longest token of a known vocabulary has fewer bytes
+        room = 256  # longer than any token of a known vocabulary
         text = ctypes.create_string_buffer(room)
         length = self._api.llama_token_to_piece(self._vocabulary, token, text, room, 0, True)
         if length < 0:
@@ -217,7 +217,7 @@ class LlamaCpp:
 
     def _load(self, model: Path, profile: Profile) -> Any:
         if not model.is_file():
-            raise LlamaError(f"{model}: no such file, wanted a GGUF model")
+            raise LlamaError(f"{model} does not exist; expected a GGUF file")
         parameters = self._api.llama_model_default_params()
         parameters.use_extra_bufts = profile.repack
         loaded = self._api.llama_model_load_from_file(os.fsencode(model), parameters)
@@ -230,7 +230,7 @@ class LlamaCpp:
         parameters.n_ctx = self._context_size
         parameters.n_batch = parameters.n_ubatch = _CHUNK
         parameters.n_threads = parameters.n_threads_batch = threads
-        # Sliding-window layers keep the window only, as llama-server does by default.
+        # Sliding-window layers keep only the window, as llama-server does by default.
         parameters.swa_full = False
         if profile.exact_cache:
             parameters.type_k = parameters.type_v = self._api.GGML_TYPE_F32

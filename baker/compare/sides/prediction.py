@@ -1,7 +1,4 @@
-"""What a side expects of the next token: all of the vocabulary, or the best few of it.
-
-Knows probabilities and token ids; not where they come from, and not what they are compared with.
-"""
+"""A prediction of the next token: probabilities of the whole vocabulary, or of the top tokens."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class NotANumber(Exception):
-    """A side gave a logit that is not finite; the message says how many."""
+class NotFinitePrediction(Exception):
+    """Logits are not finite; the message says how many."""
 
 
 @dataclass(frozen=True)
-class Full:
+class FullPrediction:
     """The logits of every token, f32 (V,). Raises NotANumber if one is not finite."""
 
     logits: NDArray[np.float32]
@@ -30,7 +27,7 @@ class Full:
     def __post_init__(self) -> None:
         bad = self.logits.size - int(np.count_nonzero(np.isfinite(self.logits)))
         if bad:
-            raise NotANumber(f"{bad} of {self.logits.size} logits are not finite numbers")
+            raise NotFinitePrediction(f"{bad} of {self.logits.size} logits are not finite")
 
     @property
     def logprobs(self) -> NDArray[np.float64]:
@@ -39,7 +36,7 @@ class Full:
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        """The same, not as logarithms, f64 (V,)."""
+        """Probabilities, f64 (V,)."""
         return self._softmax[1]
 
     @cached_property
@@ -48,27 +45,27 @@ class Full:
 
     @cached_property
     def greedy(self) -> int:
-        """The most probable token; of equals the smallest id."""
+        """The most probable token; the smallest id if several are equal."""
         return int(np.argmax(self.logits))
 
     def best(self, count: int) -> tuple[int, ...]:
-        """The ids of the `count` most probable tokens, best first; of equals the smallest id."""
+        """The `count` most probable token ids, best first; equal ones by id."""
         count = min(count, self.logits.size)
-        least = np.partition(self.logits, -count)[-count]
-        found = np.flatnonzero(self.logits >= least)
-        order = np.argsort(-self.logits[found], kind="stable")[:count]
-        return tuple(int(token) for token in found[order])
+        smallest = np.partition(self.logits, -count)[-count]
+        candidates = np.flatnonzero(self.logits >= smallest)
+        order = np.argsort(-self.logits[candidates], kind="stable")[:count]
+        return tuple(int(token) for token in candidates[order])
 
     def logprob(self, token: int) -> float | None:
-        """The natural-log probability of a token, if there is such a token."""
+        """The natural-log probability of a token; None if the vocabulary does not have it."""
         return float(self.logprobs[token]) if 0 <= token < self.logits.size else None
 
 
 @dataclass(frozen=True)
-class Top:
-    """The best tokens and their natural-log probabilities, best first; nothing of the others.
+class TopPrediction:
+    """The most probable tokens and their natural-log probabilities, best first.
 
-    A negative id is a token that nobody else knows.
+    A negative id is a token that is not in the vocabulary of the other side.
     """
 
     token_ids: tuple[int, ...]
@@ -80,11 +77,11 @@ class Top:
         return self.token_ids[0]
 
     def best(self, count: int) -> tuple[int, ...]:
-        """The ids of up to `count` most probable tokens, best first."""
+        """At most `count` of the most probable token ids, best first."""
         return self.token_ids[:count]
 
     def logprob(self, token: int) -> float | None:
-        """The natural-log probability of a token, if it is one of the best."""
+        """The natural-log probability of a token; None if it is not among the top tokens."""
         return self._known.get(token)
 
     @cached_property
@@ -92,7 +89,7 @@ class Top:
         return dict(zip(self.token_ids, self.logprobs, strict=True))
 
 
-Prediction: TypeAlias = Full | Top
+Prediction: TypeAlias = FullPrediction | TopPrediction
 
 
 def softmax(logits: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -107,7 +104,7 @@ def softmax(logits: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def common_tokens(a: Prediction, b: Prediction) -> Sequence[int] | None:
-    """The tokens whose probability both know; None if that is the whole vocabulary."""
-    if isinstance(a, Top):
+    """The tokens whose probability is known on both sides; None for the whole vocabulary."""
+    if isinstance(a, TopPrediction):
         return [token for token in a.token_ids if b.logprob(token) is not None]
-    return None if isinstance(b, Full) else common_tokens(b, a)
+    return None if isinstance(b, FullPrediction) else common_tokens(b, a)

@@ -1,10 +1,10 @@
-"""Recordings: what another engine answered to some prompts, as a JSON file and as dataclasses.
+"""Recordings: the answers of an engine to some prompts, as a JSON file and as dataclasses.
 
     {"meta": {"model": .., "engine": .., ...},
      "cases": {NAME: {"prompt": text, "prompt_ids": [id, ..], "greedy_ids": [id, ..],
                       "text": text, "top5": [[[id, natural-log probability], .. best first], ..]}}}
 
-`top5` has one row for each of `greedy_ids`. This file knows no runtime and compares nothing.
+`top5` has one row for each of `greedy_ids`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-# Digits kept of a log-probability: far below any difference that rounding in f32 explains.
+# Digits kept of a log-probability: far below any difference caused by rounding in f32.
 _DIGITS = 5
 
 
 class RecordingError(Exception):
-    """A file is not a recording. The message names the file, the place and what was wanted."""
+    """A file is not a recording. The message names the file, the field and what it must be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Best:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A prompt and its greedy continuation: `best[k]` is what was known before `greedy_ids[k]`."""
+    """A prompt and its greedy continuation: `best[k]` predicts `greedy_ids[k]`."""
 
     name: str
     prompt: str
@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """Cases and where they come from; `meta` is free text for people."""
+    """The cases; `meta` describes the engine in free text."""
 
     meta: Mapping[str, str]
     cases: tuple[Case, ...]
@@ -62,11 +62,13 @@ def read_recording(path: Path) -> Recording:
     try:
         data = strict_json.parse(read_text(path))
     except (OSError, ValueError) as error:
-        raise RecordingError(f"{path}: cannot be read as JSON: {error}") from error
-    _want(isinstance(data, dict) and data.keys() == {"meta", "cases"}, str(path), "meta and cases")
+        raise RecordingError(f"{path} cannot be read as JSON: {error}") from error
+    _require(
+        isinstance(data, dict) and data.keys() == {"meta", "cases"}, str(path), "meta and cases"
+    )
     for key in ("meta", "cases"):
-        _want(isinstance(data[key], dict), f"{path}: {key}", "an object")
-    _want(len(data["cases"]) > 0, f"{path}: cases", "at least one")
+        _require(isinstance(data[key], dict), f"{path}: {key}", "an object")
+    _require(len(data["cases"]) > 0, f"{path}: cases", "at least one")
     return Recording(
         meta={key: str(value) for key, value in data["meta"].items()},
         cases=tuple(_case(name, item, f"{path}: {name}") for name, item in data["cases"].items()),
@@ -74,7 +76,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def write_recording(path: Path, recording: Recording) -> None:
-    """Write a recording in the format of this module's docstring, whole."""
+    """Write a recording, atomically, in the format of this module's docstring."""
     cases = {case.name: _case_json(case) for case in recording.cases}
     text = json.dumps({"meta": dict(recording.meta), "cases": cases}, ensure_ascii=False)
     write_whole(path.parent, {path.name: text + "\n"})
@@ -98,17 +100,17 @@ def _case_json(case: Case) -> dict[str, Any]:
 
 def _case(name: str, data: Any, where: str) -> Case:
     fields = {"prompt", "prompt_ids", "greedy_ids", "text", "top5"}
-    _want(isinstance(data, dict) and data.keys() == fields, where, ", ".join(sorted(fields)))
+    _require(isinstance(data, dict) and data.keys() == fields, where, ", ".join(sorted(fields)))
     for key in ("prompt", "text"):
-        _want(isinstance(data[key], str), f"{where}.{key}", "a text")
+        _require(isinstance(data[key], str), f"{where}.{key}", "a text")
     for key in ("prompt_ids", "greedy_ids"):
-        _want(_is_ids(data[key]) and len(data[key]) > 0, f"{where}.{key}", "token ids")
+        _require(_is_ids(data[key]) and len(data[key]) > 0, f"{where}.{key}", "token ids")
     rows = data["top5"]
     steps = len(data["greedy_ids"])
-    _want(isinstance(rows, list) and len(rows) == steps, f"{where}.top5", f"{steps} rows")
+    _require(isinstance(rows, list) and len(rows) == steps, f"{where}.top5", f"{steps} rows")
     best = tuple(_best(row, f"{where}.top5[{index}]") for index, row in enumerate(rows))
     for index, (row, token) in enumerate(zip(best, data["greedy_ids"], strict=True)):
-        _want(row.token_ids[0] == token, f"{where}.top5[{index}]", f"token {token} first")
+        _require(row.token_ids[0] == token, f"{where}.top5[{index}]", f"token {token} first")
     return Case(
         name=name,
         prompt=data["prompt"],
@@ -121,11 +123,11 @@ def _case(name: str, data: Any, where: str) -> Case:
 
 def _best(row: Any, where: str) -> Best:
     pairs = isinstance(row, list) and all(isinstance(p, list) and len(p) == 2 for p in row)
-    _want(pairs and len(row) >= 2, where, "at least two pairs of token id and log-probability")
+    _require(pairs and len(row) >= 2, where, "at least two pairs of token id and log-probability")
     ids, logprobs = zip(*row, strict=True)
-    _want(_is_ids(list(ids)), where, "token ids, first in each pair")
-    _want(all(type(p) in (int, float) and p <= 0 for p in logprobs), where, "log-probabilities")
-    _want(list(logprobs) == sorted(logprobs, reverse=True), where, "the best first")
+    _require(_is_ids(list(ids)), where, "token ids, first in each pair")
+    _require(all(type(p) in (int, float) and p <= 0 for p in logprobs), where, "log-probabilities")
+    _require(list(logprobs) == sorted(logprobs, reverse=True), where, "the best first")
     return Best(token_ids=ids, logprobs=tuple(float(p) for p in logprobs))
 
 
@@ -133,6 +135,6 @@ def _is_ids(value: Any) -> bool:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _want(condition: bool, where: str, wanted: str) -> None:
+def _require(condition: bool, where: str, expected: str) -> None:
     if not condition:
-        raise RecordingError(f"{where}: wanted {wanted}")
+        raise RecordingError(f"{where}: expected {expected}")

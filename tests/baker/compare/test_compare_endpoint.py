@@ -1,4 +1,4 @@
-"""Servers as sides: our own, which is asked for real, and answers in the forms of others."""
+"""Servers as sides: a real Hearth server, and recorded answers in the forms of others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from baker.compare.sides.endpoint import Endpoint, client_of
-from baker.compare.sides.prediction import Full
+from baker.compare.sides.prediction import FullPrediction
 from baker.compare.sides.side import SideError
-from baker.compare.sides.side_tokens import BundleVocabulary, ids_by_text
+from baker.compare.sides.vocabulary import BundleVocabulary, ids_by_text
 from runtime.interface import read_prompt
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
@@ -51,7 +51,7 @@ def endpoint(
     return Endpoint(name, client, VOCABULARY, top=3)
 
 
-def test_our_server_tells_the_best_of_what_its_model_computes() -> None:
+def test_a_hearth_server_sends_the_top_tokens_of_its_model() -> None:
     service = chatty()
     size = LIBRARY.get_vocab_size()
     ids = TOKENIZER.encode("the quick brown fox jumps")
@@ -64,7 +64,7 @@ def test_our_server_tells_the_best_of_what_its_model_computes() -> None:
     twin = FakeRuntime(vocab_size=size, context=256)
     compared = 0
     for place, top in enumerate(found, start=1):
-        whole = Full(read_prompt(twin, ids[:place]))
+        whole = FullPrediction(read_prompt(twin, ids[:place]))
         best = whole.best(20)
         for token, logprob in zip(top.token_ids, top.logprobs, strict=True):
             # The model is noise: as fond of a byte's token as of the letter's, of the same name.
@@ -75,7 +75,7 @@ def test_our_server_tells_the_best_of_what_its_model_computes() -> None:
     assert compared > 20
 
 
-def test_the_request_asks_for_one_token_after_ids() -> None:
+def test_a_request_asks_for_one_token_after_token_ids() -> None:
     asked: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -95,7 +95,7 @@ def test_the_request_asks_for_one_token_after_ids() -> None:
     }
 
 
-def test_openais_form_is_read_by_the_texts_of_tokens() -> None:
+def test_answers_in_the_form_of_openai_are_read_by_token_texts() -> None:
     the = LIBRARY.token_to_id("the")
     entries = {"the": -1.25, "no single token": -0.5, "x": -2.0}
     body = {"choices": [{"logprobs": {"top_logprobs": [entries]}}]}
@@ -106,7 +106,7 @@ def test_openais_form_is_read_by_the_texts_of_tokens() -> None:
     assert top.token_ids[1] == the
 
 
-def test_a_key_is_a_bearers() -> None:
+def test_an_api_key_is_sent_as_a_bearer_token() -> None:
     with client_of("http://h/v1/", "secret") as client:
         assert client.headers["Authorization"] == "Bearer secret"
         assert str(client.base_url) == "http://h/v1/"
@@ -117,45 +117,47 @@ def test_a_key_is_a_bearers() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "says"),
     [
-        (401, {"error": "no key"}, "answers 401 to POST completions: .*no key"),
+        (401, {"error": "no key"}, "POST completions returned status 401: .*no key"),
         (
             200,
             {"choices": [{"logprobs": None}]},
-            "answers without log-probabilities in OpenAI's or",
+            "the answer has no log-probabilities in OpenAI's or",
         ),
-        (200, {"choices": []}, "answers without log-prob"),
-        (200, {"choices": [{"logprobs": {"top_logprobs": [{}]}}]}, "answers without log-prob"),
+        (200, {"choices": []}, "the answer has no log-prob"),
+        (200, {"choices": [{"logprobs": {"top_logprobs": [{}]}}]}, "the answer has no log-prob"),
         (
             200,
             {"choices": [{"logprobs": {"top_logprobs": [{"a": "x"}]}}]},
-            "answers without log-prob",
+            "the answer has no log-prob",
         ),
         (
             200,
             {"choices": [{"logprobs": {"top_logprobs": [{"a": 0.5}]}}]},
-            "answers without log-prob",
+            "the answer has no log-prob",
         ),
     ],
 )
-def test_what_is_no_answer_is_refused_by_name(status: int, body: Any, says: str) -> None:
+def test_an_invalid_answer_is_an_error_that_names_the_server(
+    status: int, body: Any, says: str
+) -> None:
     side = endpoint(lambda _: httpx.Response(status, json=body))
-    with pytest.raises(SideError, match=f"http://h/v1#m {says}"):
+    with pytest.raises(SideError, match=f"http://h/v1#m: {says}"):
         side.after([5])
 
 
-def test_a_server_that_is_not_there_or_speaks_no_json_is_refused() -> None:
+def test_an_absent_server_and_an_answer_without_json_are_errors() -> None:
     def absent(_: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
-    with pytest.raises(SideError, match="cannot be asked: refused"):
+    with pytest.raises(SideError, match="the request failed: refused"):
         endpoint(absent).after([5])
-    with pytest.raises(SideError, match="what is no JSON"):
+    with pytest.raises(SideError, match="is not valid JSON"):
         endpoint(lambda _: httpx.Response(200, text="hello")).after([5])
-    with pytest.raises(SideError, match="lists no models: name one"):
+    with pytest.raises(SideError, match="lists no models; name one"):
         endpoint(lambda _: httpx.Response(200, json={"data": []}), "http://h/v1")
 
 
-def test_texts_without_a_vocabulary_are_refused() -> None:
+def test_token_texts_without_a_vocabulary_are_an_error() -> None:
     body = {"choices": [{"logprobs": {"top_logprobs": [{"the": -1.25}]}}]}
     transport = httpx.MockTransport(lambda _: httpx.Response(200, json=body))
     side = Endpoint(
@@ -165,7 +167,7 @@ def test_texts_without_a_vocabulary_are_refused() -> None:
         side.after([5])
 
 
-def test_each_text_is_the_token_that_the_tokenizer_takes() -> None:
+def test_each_text_maps_to_the_token_that_the_tokenizer_uses() -> None:
     found = ids_by_text(VOCABULARY)
     assert found["the"] == LIBRARY.token_to_id("the")
     assert "" not in found

@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING
 import pytest
 
 from baker.compare.comparison import CompareOptions, compare_sides
-from baker.compare.passages import recorded_passages
+from baker.compare.measurement.passages import recorded_passages
+from baker.compare.measurement.side_by_side import compare
 from baker.compare.report.summary import summarize
 from baker.compare.sides.recording import read_recording
-from baker.compare.sides.side import ALL, About, ReaderSide, RecordedSide
-from baker.compare.trial import compare
+from baker.compare.sides.side import ALL, ReaderSide, RecordedSide, SideDescription
 from runtime.open_bundle import open_bundle
 from tests.conftest import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from baker.compare.measurement.side_by_side import PassageResult
     from baker.compare.sides.recording import Recording
-    from baker.compare.trial import Reading
     from runtime.interface import Reader
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "gemma3_270m_llamacpp_f32.json"
 
 
-def against(recording: Recording, runtime: Reader) -> tuple[Reading, ...]:
+def against(recording: Recording, runtime: Reader) -> tuple[PassageResult, ...]:
     """A runtime reading a recording's answers."""
-    recorded = About(kind="recording", name="golden", gives="the best", details={})
-    about = About(kind="bundle", name="bundle", gives=ALL, details={})
+    recorded = SideDescription(kind="recording", name="golden", gives="the best", details={})
+    about = SideDescription(kind="bundle", name="bundle", gives=ALL, details={})
     sides = RecordedSide(recording, recorded), ReaderSide(runtime, about, None)
-    return compare(*sides, recorded_passages(recording), lambda: None).readings
+    return compare(*sides, recorded_passages(recording), lambda: None).passages
 
 
-def golden(bundle: Path) -> tuple[Reading, ...]:
+def golden(bundle: Path) -> tuple[PassageResult, ...]:
     readings = against(read_recording(GOLDEN), open_bundle(bundle, threads=None)[1])
     assert len(readings) == 10
     assert max(reading.passage.start for reading in readings) == 1355
@@ -42,10 +42,10 @@ def golden(bundle: Path) -> tuple[Reading, ...]:
 
 
 @pytest.mark.slow
-def test_f32_gives_every_token_and_its_log_probability(bundles: Mapping[str, Path]) -> None:
+def test_f32_gives_every_recorded_token_and_log_probability(bundles: Mapping[str, Path]) -> None:
     for reading in golden(bundles["f32"]):
         assert reading.first_difference is None, reading.passage.name
-        summary = summarize(reading.measured)
+        summary = summarize(reading.positions)
         assert summary.positions == 64
         assert summary.largest_difference <= 0.02, reading.passage.name
         assert summary.mean_difference < 0.002, reading.passage.name
@@ -53,15 +53,15 @@ def test_f32_gives_every_token_and_its_log_probability(bundles: Mapping[str, Pat
 
 
 @pytest.mark.slow
-def test_bf16_is_close_and_mostly_gives_the_same_answers(bundles: Mapping[str, Path]) -> None:
+def test_bf16_is_close_and_mostly_has_the_same_top_token(bundles: Mapping[str, Path]) -> None:
     readings = golden(bundles["bf16"])
-    assert max(summarize(reading.measured).largest_difference for reading in readings) <= 0.15
+    assert max(summarize(reading.positions).largest_difference for reading in readings) <= 0.15
     assert sum(reading.first_difference is None for reading in readings) >= 7
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("logits", "least", "most"), [("exact:", 0, 2e-4), ("", 2e-4, 3.5e-3)])
-def test_int8_g32_loses_next_to_nothing(
+def test_int8_g32_stays_within_its_kl_divergence(
     bundles: Mapping[str, Path], logits: str, least: float, most: float
 ) -> None:
     options = CompareOptions(
@@ -79,7 +79,7 @@ def test_int8_g32_loses_next_to_nothing(
 
 
 @pytest.mark.slow
-def test_numpy_computes_what_the_compiled_program_does(bundles: Mapping[str, Path]) -> None:
+def test_numpy_and_the_compiled_program_agree(bundles: Mapping[str, Path]) -> None:
     options = CompareOptions(texts=(), positions=3, answers=0, tokenizer=None, top=20, threads=None)
     bundle = str(bundles["f32"])
     report = compare_sides(f"numpy:{bundle}", bundle, options, Silent())

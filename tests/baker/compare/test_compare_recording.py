@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from baker.compare.passages import STEPS, default_prompts, recorded_passages
+from baker.compare.measurement.passages import STEPS, default_prompts, recorded_passages
 from baker.compare.sides.recording import RecordingError, read_recording, write_recording
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def small() -> dict[str, Any]:
     }
 
 
-def test_what_llama_cpp_recorded_is_read() -> None:
+def test_a_recording_of_llama_cpp_is_read() -> None:
     recording = read_recording(GOLDEN)
     assert len(recording.cases) == 10
     assert max(len(case.prompt_ids) for case in recording.cases) == 1355
@@ -46,23 +46,23 @@ def test_what_llama_cpp_recorded_is_read() -> None:
             assert sum(math.exp(logprob) for logprob in best.logprobs) <= 1 + 1e-4
 
 
-def test_what_was_read_is_written_again(tmp_path: Path) -> None:
+def test_a_recording_is_written_as_it_was_read(tmp_path: Path) -> None:
     copied = tmp_path / "copy.json"
     write_recording(copied, read_recording(GOLDEN))
     assert json.loads(copied.read_text("utf-8")) == json.loads(GOLDEN.read_text("utf-8"))
 
 
-def test_the_default_prompts_are_those_of_the_golden_recording() -> None:
+def test_the_default_prompts_equal_those_of_the_golden_recording() -> None:
     recorded = {case.name: case.prompt for case in read_recording(GOLDEN).cases}
     assert default_prompts() == recorded
 
 
-def test_the_places_of_an_answer_count(tmp_path: Path) -> None:
+def test_only_the_positions_of_an_answer_are_compared(tmp_path: Path) -> None:
     path = tmp_path / "small.json"
     path.write_text(json.dumps(small()), encoding="utf-8")
     (passage,) = recorded_passages(read_recording(path))
     assert passage.token_ids == (2, 5, 7, 8)
-    assert (passage.start, passage.places) == (2, 2)
+    assert (passage.start, passage.compared_positions) == (2, 2)
 
 
 def change(path: str, value: object) -> Callable[[dict[str, Any]], None]:
@@ -81,25 +81,25 @@ def change(path: str, value: object) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        (lambda data: data.pop("meta"), "wanted meta and cases"),
-        (lambda data: data.update(extra=1), "wanted meta and cases"),
-        (lambda data: data.update(cases=[]), "cases: wanted an object"),
-        (lambda data: data.update(cases={}), "cases: wanted at least one"),
-        (lambda data: data["cases"]["one"].pop("text"), "one: wanted greedy_ids, prompt, "),
-        (change("prompt", 5), "one.prompt: wanted a text"),
-        (change("prompt_ids", []), "one.prompt_ids: wanted token ids"),
-        (change("prompt_ids.0", -1), "one.prompt_ids: wanted token ids"),
-        (change("greedy_ids.1", True), "one.greedy_ids: wanted token ids"),
-        (change("top5", [[[7, -0.1], [8, -2.5]]]), "one.top5: wanted 2 rows"),
-        (change("top5.1", [[8, -0.2]]), r"top5\[1\]: wanted at least two"),
-        (change("top5.0.0.1", 0.1), r"top5\[0\]: wanted log-probabilities"),
+        (lambda data: data.pop("meta"), "expected meta and cases"),
+        (lambda data: data.update(extra=1), "expected meta and cases"),
+        (lambda data: data.update(cases=[]), "cases: expected an object"),
+        (lambda data: data.update(cases={}), "cases: expected at least one"),
+        (lambda data: data["cases"]["one"].pop("text"), "one: expected greedy_ids, prompt, "),
+        (change("prompt", 5), "one.prompt: expected a text"),
+        (change("prompt_ids", []), "one.prompt_ids: expected token ids"),
+        (change("prompt_ids.0", -1), "one.prompt_ids: expected token ids"),
+        (change("greedy_ids.1", True), "one.greedy_ids: expected token ids"),
+        (change("top5", [[[7, -0.1], [8, -2.5]]]), "one.top5: expected 2 rows"),
+        (change("top5.1", [[8, -0.2]]), r"top5\[1\]: expected at least two"),
+        (change("top5.0.0.1", 0.1), r"top5\[0\]: expected log-probabilities"),
         (change("top5.0.0.1", float("nan")), "NaN is no number"),
-        (change("top5.0.0.1", -3.0), r"top5\[0\]: wanted the best first"),
-        (change("top5.1", [[7, -0.1], [8, -2.5]]), r"top5\[1\]: wanted token 8 first"),
-        (change("top5.1.1.0", "x"), r"top5\[1\]: wanted token ids"),
+        (change("top5.0.0.1", -3.0), r"top5\[0\]: expected the best first"),
+        (change("top5.1", [[7, -0.1], [8, -2.5]]), r"top5\[1\]: expected token 8 first"),
+        (change("top5.1.1.0", "x"), r"top5\[1\]: expected token ids"),
     ],
 )
-def test_what_is_not_a_recording_is_refused_by_name(
+def test_an_invalid_recording_is_an_error_that_names_the_field(
     tmp_path: Path, edit: Callable[[dict[str, Any]], None], says: str
 ) -> None:
     data = copy.deepcopy(small())
@@ -110,7 +110,7 @@ def test_what_is_not_a_recording_is_refused_by_name(
         read_recording(path)
 
 
-def test_a_file_that_is_not_json_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_json_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="cannot be read as JSON"):
         read_recording(tmp_path / "absent.json")
     (tmp_path / "text.json").write_text("top5", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The three forms of a report: they say the same, and nothing in them comes alive."""
+"""The HTML, Markdown and JSON of a report have the same content and never contain markup."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import jsonschema
 import numpy as np
 import pytest
 
-from baker.compare.metrics import measure
-from baker.compare.passages import Passage
+from baker.compare.measurement.passages import Passage
+from baker.compare.measurement.position_metrics import measure
+from baker.compare.measurement.side_by_side import ComparisonResult, NotablePosition, PassageResult
 from baker.compare.report.html_page import page
 from baker.compare.report.markdown import markdown
 from baker.compare.report.publish import publish
 from baker.compare.report.summary import Report, build_report
 from baker.compare.report.summary_tables import passages_table, summary_table
 from baker.compare.report.thresholds import Limits, failures
-from baker.compare.sides.prediction import Full, Top
-from baker.compare.sides.side import ALL, About
-from baker.compare.trial import Candidates, Reading, Trial
+from baker.compare.sides.prediction import FullPrediction, TopPrediction
+from baker.compare.sides.side import ALL, SideDescription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,14 +47,16 @@ class Words:
 
 
 class Silent:
-    """A side of which only the name is wanted."""
+    """A side of which only the name is used."""
 
     vocabulary = None
     vocab_size = None
     context = None
 
     def __init__(self, name: str) -> None:
-        self.about = About(kind="bundle", name=name, gives=ALL, details={"precision": HOSTILE})
+        self.about = SideDescription(
+            kind="bundle", name=name, gives=ALL, details={"precision": HOSTILE}
+        )
 
     def after(self, token_ids: Sequence[int]) -> Prediction:
         raise NotImplementedError
@@ -63,7 +65,7 @@ class Silent:
         raise NotImplementedError
 
 
-def reading(name: str, kind: str, places: int, *, truncated: bool, seed: int) -> Reading:
+def reading(name: str, kind: str, places: int, *, truncated: bool, seed: int) -> PassageResult:
     random = np.random.default_rng(seed)
     passage = Passage(
         name=name,
@@ -74,15 +76,15 @@ def reading(name: str, kind: str, places: int, *, truncated: bool, seed: int) ->
     measured, first = [], None
     for place in range(2, places + 2):
         logits = random.standard_normal(VOCAB).astype(np.float32)
-        a: Prediction = Full(logits)
-        b = Full(logits + 0.3 * random.standard_normal(VOCAB).astype(np.float32))
+        a: Prediction = FullPrediction(logits)
+        b = FullPrediction(logits + 0.3 * random.standard_normal(VOCAB).astype(np.float32))
         if truncated:
-            a = Top((3, 4), (float(a.logprobs[3]), float(a.logprobs[4])))
+            a = TopPrediction((3, 4), (float(a.logprobs[3]), float(a.logprobs[4])))
         measured.append(measure(a, b, passage.token_ids[place]))
         if first is None and not measured[-1].agree:
             rows = tuple((token, a.logprob(token), b.logprob(token)) for token in (3, 4, 5))
-            first = Candidates(passage=passage, place=place, kl=measured[-1].kl, rows=rows)
-    return Reading(passage=passage, measured=tuple(measured), first_difference=first)
+            first = NotablePosition(passage=passage, position=place, kl=measured[-1].kl, rows=rows)
+    return PassageResult(passage=passage, positions=tuple(measured), first_difference=first)
 
 
 def report(
@@ -96,7 +98,7 @@ def report(
     return build_report(
         Silent("model <a>"),  # type: ignore[arg-type]
         Silent("model_b"),  # type: ignore[arg-type]
-        Trial(readings=tuple(readings), worst=worst),
+        ComparisonResult(passages=tuple(readings), worst=worst),
         Words(),
         [f"a note about {HOSTILE}"],
         made="2026-01-02T03:04:05+00:00",
@@ -149,7 +151,7 @@ def cells_of_markdown(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("truncated", [False, True])
-def test_the_three_forms_say_the_same(tmp_path: Path, truncated: bool) -> None:
+def test_html_markdown_and_json_have_the_same_figures(tmp_path: Path, truncated: bool) -> None:
     made = report(truncated=truncated)
     files = {path.name: path.read_text("utf-8") for path in publish(made, tmp_path / "out")}
     again = Report.model_validate_json(files["report.json"])
@@ -164,7 +166,7 @@ def test_the_three_forms_say_the_same(tmp_path: Path, truncated: bool) -> None:
     assert [len(row) for row in in_page] == [len(row) for row in in_markdown]
 
 
-def test_the_json_is_what_the_schema_says() -> None:
+def test_the_json_is_valid_under_its_schema() -> None:
     data = json.loads(report(truncated=True).model_dump_json(), parse_constant=pytest.fail)
     schema = Report.model_json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -173,7 +175,7 @@ def test_the_json_is_what_the_schema_says() -> None:
         assert len(passage["kl"]) == len(passage["agree"]) == passage["summary"]["positions"]
 
 
-def test_a_truncated_report_says_what_is_missing() -> None:
+def test_a_report_of_top_tokens_states_the_missing_probability() -> None:
     exact, bound = report(), report(truncated=True)
     assert exact.exact
     assert exact.computed == "KL(A || B) over the whole vocabulary, exact."
@@ -184,11 +186,11 @@ def test_a_truncated_report_says_what_is_missing() -> None:
     mass = np.average([bound.texts.mass_a, bound.answers.mass_a], weights=positions)
     assert "lower bound" in bound.computed
     assert f"{1 - mass:.2%} of A's probability" in bound.computed
-    assert summary_table(bound).rows[1][0] == "KL, at least: mean"
+    assert summary_table(bound).rows[1][0] == "KL divergence, at least: mean"
     assert "lower bound" in page(bound)
 
 
-def test_nothing_that_a_model_said_comes_alive() -> None:
+def test_text_of_a_model_never_becomes_markup() -> None:
     text = page(report())
     found = seen(text)
     assert "script" not in found.tags
@@ -205,7 +207,9 @@ def test_nothing_that_a_model_said_comes_alive() -> None:
 @pytest.mark.parametrize(
     ("texts", "answers", "places"), [(2, 2, 70), (0, 1, 70), (1, 0, 1), (9, 0, 3)]
 )
-def test_every_plot_is_whole_and_has_a_name(texts: int, answers: int, places: int) -> None:
+def test_every_plot_is_inside_its_frame_and_has_a_name(
+    texts: int, answers: int, places: int
+) -> None:
     text = page(report(texts=texts, answers=answers, places=places))
     plots = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert len(plots) == 2 * (bool(texts) + bool(answers)) + 2
@@ -223,7 +227,7 @@ def test_every_plot_is_whole_and_has_a_name(texts: int, answers: int, places: in
             assert float(box.get("x", "")) + float(box.get("width", "")) <= width
 
 
-def test_a_report_of_no_difference_can_be_drawn() -> None:
+def test_a_report_without_differences_can_be_drawn() -> None:
     made = report()
     passages = [
         passage.model_copy(
@@ -234,7 +238,7 @@ def test_a_report_of_no_difference_can_be_drawn() -> None:
     assert "<svg" in page(made.model_copy(update={"passages": passages, "worst": []}))
 
 
-def test_a_limit_that_is_not_kept_is_named() -> None:
+def test_an_exceeded_limit_is_named() -> None:
     made = report()
     assert made.texts is not None
     nothing = Limits(max_kl=None, max_difference=None, min_agreement=None)
@@ -248,12 +252,14 @@ def test_a_limit_that_is_not_kept_is_named() -> None:
     strict = Limits(max_kl=0.0, max_difference=0.0, min_agreement=1.0)
     said = failures(made, strict)
     assert len(said) == 6
-    assert said[0] == f"texts: the mean KL is {made.texts.kl_mean:.6g}, wanted at most 0"
+    assert said[0] == f"texts: the mean KL divergence is {made.texts.kl_mean:.6g}, the limit is 0"
     assert made.texts.agree < made.texts.positions
-    assert f"{made.texts.agree} of {made.texts.positions} positions, wanted 100.00%" in said[2]
+    assert (
+        f"{made.texts.agree} of {made.texts.positions} positions, the limit is 100.00%" in said[2]
+    )
 
 
-def test_a_report_that_cannot_be_written_leaves_the_old_one(
+def test_an_interrupted_report_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(report(), tmp_path)

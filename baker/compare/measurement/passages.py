@@ -1,7 +1,7 @@
-"""What the two sides read: texts, and answers to prompts.
+"""The passages that both sides read: texts, and answers to prompts.
 
-A text is read as it is, and every place in it counts but the first. An answer is side A's own,
-greedy; only the places in the answer count. Knows files and token ids, and runs no model.
+In a text, every position except the first is compared. An answer is the greedy answer of side A to
+a prompt; only the positions of the answer are compared.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from baker.compare.sides.recording import Recording
-    from baker.compare.sides.side_tokens import Vocabulary
+    from baker.compare.sides.vocabulary import Vocabulary
 
-# Tokens of each answer.
+# Tokens per answer.
 STEPS = 64
 _TEXTS = Path(__file__).with_name("texts")
 _PROMPTS = Path(__file__).with_name("prompts.json")
 
 
 class UnreadableText(Exception):
-    """A file of text cannot be read; the message names it."""
+    """A text file cannot be read; the message names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Passage:
-    """Tokens that both sides read; the places from `start` on count. `start` is at least 1."""
+    """Tokens that both sides read; positions from `start` on are compared, `start` >= 1."""
 
     name: str
     kind: Literal["text", "answer"]
@@ -37,24 +37,24 @@ class Passage:
     start: int
 
     @property
-    def places(self) -> int:
-        """How many places count."""
+    def compared_positions(self) -> int:
+        """The number of compared positions."""
         return len(self.token_ids) - self.start
 
 
 def shipped_texts() -> dict[str, str]:
-    """Two texts by name, prose and code, of about 1200 tokens each."""
+    """Two texts by name, prose and code, about 1200 tokens each."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(_TEXTS.glob("*.txt"))}
 
 
 def default_prompts() -> dict[str, str]:
-    """Ten prompts by name, stories, code, tables, three languages, up to 1355 Gemma tokens."""
+    """Ten prompts by name: stories, code, tables, three languages; at most 1355 Gemma tokens."""
     prompts: dict[str, str] = json.loads(_PROMPTS.read_text(encoding="utf-8"))
     return prompts
 
 
 def read_texts(files: Iterable[Path]) -> dict[str, str]:
-    """Texts by the names of their files; raises UnreadableText."""
+    """Read texts; returns them by file name. Raises UnreadableText."""
     texts: dict[str, str] = {}
     for file in files:
         try:
@@ -64,18 +64,18 @@ def read_texts(files: Iterable[Path]) -> dict[str, str]:
     return texts
 
 
-def text_passage(name: str, text: str, vocabulary: Vocabulary, most: int | None) -> Passage:
-    """A text of which at most `most` tokens are read; raises UnreadableText if it has too few."""
-    token_ids = vocabulary.tokenize(text)[:most]
+def text_passage(name: str, text: str, vocabulary: Vocabulary, max_tokens: int | None) -> Passage:
+    """The first `max_tokens` tokens of a text; raises UnreadableText for less than two."""
+    token_ids = vocabulary.tokenize(text)[:max_tokens]
     if len(token_ids) < 2:
-        raise UnreadableText(f"{name} has {len(token_ids)} tokens, wanted two at least")
+        raise UnreadableText(f"{name} has {len(token_ids)} tokens, expected at least 2")
     return Passage(name=name, kind="text", token_ids=token_ids, start=1)
 
 
 def answer_passage(
     prompt: str, prompt_ids: tuple[int, ...], answer_ids: tuple[int, ...]
 ) -> Passage:
-    """The answer to the prompt of that name."""
+    """The answer to the prompt with the name `prompt`."""
     return Passage(
         name=f"answer: {prompt}",
         kind="answer",

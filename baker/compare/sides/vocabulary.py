@@ -1,7 +1,4 @@
-"""Text to token ids and back, as a side reads it.
-
-A bundle's vocabulary is its tokenizer.json, with the token that begins a text in front.
-"""
+"""Text to token ids and back, as a side reads text."""
 
 from __future__ import annotations
 
@@ -21,20 +18,20 @@ class Vocabulary(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are."""
+        """The number of token ids."""
 
     def tokenize(self, text: str) -> tuple[int, ...]:
-        """The ids of a text, with the beginning-of-sequence token in front."""
+        """The token ids of a text, starting with the beginning-of-sequence token, if any."""
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
-        """The text of ids, special tokens by their names."""
+        """The text of token ids, special tokens by their names."""
 
 
 class BundleVocabulary:
-    """A bundle's tokenizer."""
+    """The tokenizer of a bundle."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, manifest: LanguageManifest) -> None:
-        # A name of a special token in a text is text.
+        # The name of a special token in a text stays text.
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self._bos = () if manifest.special_tokens.bos is None else (manifest.special_tokens.bos,)
@@ -42,7 +39,7 @@ class BundleVocabulary:
 
     @staticmethod
     def of(bundle: Path) -> BundleVocabulary | None:
-        """The vocabulary of a bundle, if it has one; raises a BundleError if it is no bundle."""
+        """The vocabulary of a bundle, or None without a tokenizer; raises BundleError."""
         manifest = read_manifest_of(bundle, LanguageManifest)
         path = bundle / TOKENIZER
         if not path.is_file():
@@ -58,31 +55,31 @@ class BundleVocabulary:
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
 
-def spelled(vocabulary: Vocabulary | None, token_ids: Sequence[int]) -> str:
-    """Tokens for people: their text, or their numbers where there is no vocabulary."""
+def tokens_text(vocabulary: Vocabulary | None, token_ids: Sequence[int]) -> str:
+    """The text of tokens, or their ids if the vocabulary is unknown."""
     if vocabulary is not None and all(token >= 0 for token in token_ids):
         return vocabulary.detokenize(token_ids)
     return " ".join(f"#{token}" if token >= 0 else "(unknown)" for token in token_ids)
 
 
 def ids_by_text(vocabulary: Vocabulary) -> dict[str, int]:
-    """The token of each text that is exactly one token's; takes seconds for a large vocabulary.
+    """The token id of each text that is exactly one token; takes seconds for a large vocabulary.
 
-    Of several tokens with one text, which a byte's own token makes of every ASCII character, it is
-    the one that the tokenizer takes, if it takes one. Pieces of a character are left out.
+    If several tokens have the same text, as an ASCII character and its byte token, the result is
+    the one that the tokenizer uses, if any. Tokens that are part of a character are left out.
     """
-    found: dict[str, int] = {}
-    twice: set[str] = set()
+    ids: dict[str, int] = {}
+    ambiguous: set[str] = set()
     for token in range(vocabulary.vocab_size):
         text = vocabulary.detokenize([token])
-        if text in found:
-            twice.add(text)
+        if text in ids:
+            ambiguous.add(text)
         elif text and "\ufffd" not in text:
-            found[text] = token
-    for text in twice:
+            ids[text] = token
+    for text in ambiguous:
         *_, last = vocabulary.tokenize(text)
         if vocabulary.detokenize([last]) == text:
-            found[text] = last
+            ids[text] = last
         else:
-            del found[text]
-    return found
+            del ids[text]
+    return ids

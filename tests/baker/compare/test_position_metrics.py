@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from baker.compare.metrics import Measured, measure
+from baker.compare.measurement.position_metrics import PositionResult, measure
 from baker.compare.report.summary import summarize
-from baker.compare.sides.prediction import Full, NotANumber, Top
+from baker.compare.sides.prediction import FullPrediction, NotFinitePrediction, TopPrediction
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,11 +33,11 @@ def softmax(values: NDArray[np.float32]) -> NDArray[np.longdouble]:
     return whole
 
 
-def best_of(values: NDArray[np.float32], count: int) -> Top:
+def best_of(values: NDArray[np.float32], count: int) -> TopPrediction:
     """What a side that tells only its best tokens says of these logits."""
     p = np.log(softmax(values))
     order = np.argsort(-values, kind="stable")[:count]
-    return Top(tuple(int(i) for i in order), tuple(float(p[i]) for i in order))
+    return TopPrediction(tuple(int(i) for i in order), tuple(float(p[i]) for i in order))
 
 
 @given(logits)
@@ -46,15 +46,15 @@ def test_log_probabilities_are_those_of_exact_arithmetic(values: NDArray[np.floa
         exact = [Decimal(float(value)) for value in values]
         total = sum((value.exp() for value in exact), Decimal(0)).ln()
         wanted = [float(value - total) for value in exact]
-    np.testing.assert_allclose(Full(values).logprobs, wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(FullPrediction(values).logprobs, wanted, rtol=1e-12, atol=1e-12)
 
 
 @given(logits, logits)
-def test_the_divergence_is_the_textbooks(
+def test_the_kl_divergence_is_the_textbook_formula(
     ours: NDArray[np.float32], theirs: NDArray[np.float32]
 ) -> None:
     p, q = softmax(ours), softmax(theirs)
-    found = measure(Full(ours), Full(theirs), 3)
+    found = measure(FullPrediction(ours), FullPrediction(theirs), 3)
     assert found.exact
     assert found.kl >= 0
     assert found.kl == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-9, abs=1e-13)
@@ -64,24 +64,24 @@ def test_the_divergence_is_the_textbooks(
 
 
 @given(logits, st.floats(-5, 5, width=32))
-def test_equal_distributions_have_none(values: NDArray[np.float32], shift: float) -> None:
-    found = measure(Full(values), Full(values.copy()), 0)
+def test_equal_distributions_have_no_divergence(values: NDArray[np.float32], shift: float) -> None:
+    found = measure(FullPrediction(values), FullPrediction(values.copy()), 0)
     assert found.kl == 0
     assert found.agree
     assert set(found.differences) == {0.0}
-    moved = measure(Full(values), Full(values + np.float32(shift)), 0)
+    moved = measure(FullPrediction(values), FullPrediction(values + np.float32(shift)), 0)
     assert moved.kl < 1e-10  # logits that differ by a constant say the same, but for rounding
 
 
 @given(coarse, coarse, st.integers(1, 9), st.integers(1, 9))
-def test_of_the_best_alone_a_lower_bound_is_known(
+def test_top_tokens_alone_give_a_lower_bound(
     ours: NDArray[np.float32], theirs: NDArray[np.float32], mine: int, yours: int
 ) -> None:
-    whole = measure(Full(ours), Full(theirs), 0).kl
+    whole = measure(FullPrediction(ours), FullPrediction(theirs), 0).kl
     rounding = 1e-4 * (1 + float(np.ptp(ours) + np.ptp(theirs)))
     for a, b in (
-        (Full(ours), best_of(theirs, yours)),
-        (best_of(ours, mine), Full(theirs)),
+        (FullPrediction(ours), best_of(theirs, yours)),
+        (best_of(ours, mine), FullPrediction(theirs)),
         (best_of(ours, mine), best_of(theirs, yours)),
     ):
         found = measure(a, b, 0)
@@ -92,15 +92,17 @@ def test_of_the_best_alone_a_lower_bound_is_known(
 
 
 @given(coarse, st.integers(1, 8))
-def test_the_bound_of_equal_distributions_is_0(values: NDArray[np.float32], count: int) -> None:
+def test_the_lower_bound_of_equal_distributions_is_0(
+    values: NDArray[np.float32], count: int
+) -> None:
     top = best_of(values, count)
     assert measure(top, top, 0).kl == 0
-    assert measure(Full(values), top, 0).kl < 1e-9
+    assert measure(FullPrediction(values), top, 0).kl < 1e-9
 
 
-def test_a_bound_by_hand() -> None:
-    a = Top((4, 7), (math.log(0.5), math.log(0.25)))
-    b = Top((7, 4, 5), (math.log(0.5), math.log(0.125), math.log(0.125)))
+def test_a_lower_bound_computed_by_hand() -> None:
+    a = TopPrediction((4, 7), (math.log(0.5), math.log(0.25)))
+    b = TopPrediction((7, 4, 5), (math.log(0.5), math.log(0.125), math.log(0.125)))
     found = measure(a, b, 5)
     # Of 4, of 7, and of all others: 1/2 against 1/8, 1/4 against 1/2, 1/4 against 3/8.
     wanted = 0.5 * math.log(4) + 0.25 * math.log(0.5) + 0.25 * math.log(2 / 3)
@@ -112,26 +114,28 @@ def test_a_bound_by_hand() -> None:
     assert found.logprob_b == pytest.approx(math.log(0.125))
 
 
-def test_a_token_that_nobody_else_knows_is_one_of_the_others() -> None:
+def test_an_unknown_token_counts_as_one_of_the_others() -> None:
     values = np.zeros(4, np.float32)
-    found = measure(Full(values), Top((-1, 2), (math.log(0.5), math.log(0.25))), 2)
+    found = measure(
+        FullPrediction(values), TopPrediction((-1, 2), (math.log(0.5), math.log(0.25))), 2
+    )
     assert found.mass_b == pytest.approx(0.25)
     assert not found.agree
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_is_refused(bad: float) -> None:
-    with pytest.raises(NotANumber, match="1 of 3 logits are not finite"):
-        Full(np.array([0, bad, 1], np.float32))
+def test_logits_that_are_not_finite_are_rejected(bad: float) -> None:
+    with pytest.raises(NotFinitePrediction, match="1 of 3 logits are not finite"):
+        FullPrediction(np.array([0, bad, 1], np.float32))
 
 
 @given(logits, st.integers(1, 12))
-def test_the_best_are_those_of_a_full_sort(values: NDArray[np.float32], count: int) -> None:
-    assert Full(values).best(count) == tuple(np.argsort(-values, kind="stable")[:count])
+def test_the_top_tokens_equal_those_of_a_full_sort(values: NDArray[np.float32], count: int) -> None:
+    assert FullPrediction(values).best(count) == tuple(np.argsort(-values, kind="stable")[:count])
 
 
-def position(kl: float, *, agree: bool = True, logprob: float | None = -1.0) -> Measured:
-    return Measured(
+def position(kl: float, *, agree: bool = True, logprob: float | None = -1.0) -> PositionResult:
+    return PositionResult(
         kl=kl,
         mass_a=1.0,
         mass_b=1.0,
@@ -143,7 +147,7 @@ def position(kl: float, *, agree: bool = True, logprob: float | None = -1.0) -> 
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=40))
-def test_a_summary_is_that_of_exact_arithmetic(thousandths: list[int]) -> None:
+def test_a_summary_equals_exact_arithmetic(thousandths: list[int]) -> None:
     summary = summarize([position(value / 1000, agree=value < 500) for value in thousandths])
     exact = [Fraction(value, 1000) for value in thousandths]
     mean = sum(exact) / len(exact)
@@ -158,12 +162,12 @@ def test_a_summary_is_that_of_exact_arithmetic(thousandths: list[int]) -> None:
     assert summary.mean_difference == pytest.approx(float(1.5 * mean), rel=1e-5)
 
 
-def test_a_perplexity_is_known_if_every_token_is() -> None:
+def test_a_perplexity_needs_every_token() -> None:
     summary = summarize([position(0.5), position(0.25, logprob=-3.0)])
     assert summary.perplexity_a == pytest.approx(math.exp(2), rel=1e-5)
     assert summary.perplexity_b == pytest.approx(math.exp(2), rel=1e-5)
     assert summarize([position(0.5), position(0.25, logprob=None)]).perplexity_a is None
 
 
-def test_one_position_has_no_error() -> None:
+def test_one_position_has_no_standard_error() -> None:
     assert summarize([position(0.5)]).kl_error == 0

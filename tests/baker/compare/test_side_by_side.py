@@ -10,29 +10,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baker.compare.passages import Passage, answer_passage, recorded_passages
-from baker.compare.sides.prediction import Full, Top
+from baker.compare.measurement.passages import Passage, answer_passage, recorded_passages
+from baker.compare.measurement.side_by_side import WORST, compare
+from baker.compare.sides.prediction import FullPrediction, TopPrediction
 from baker.compare.sides.recording import Best, Case, Recording
 from baker.compare.sides.side import (
     ALL,
-    About,
     LlamaSide,
     ReaderSide,
     RecordedSide,
+    SideDescription,
     SideError,
     greedy_answer,
 )
-from baker.compare.trial import WORST, compare
 from runtime.interface import read_prompt
 from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from baker.compare.trial import Trial
+    from baker.compare.measurement.side_by_side import ComparisonResult
 
 VOCAB = 40
-ABOUT = About(kind="bundle", name="fake", gives=ALL, details={})
+ABOUT = SideDescription(kind="bundle", name="fake", gives=ALL, details={})
 tokens = st.lists(st.integers(0, VOCAB - 1), min_size=2, max_size=20).map(tuple)
 
 
@@ -60,7 +60,7 @@ def recorded(prompt_ids: tuple[int, ...], steps: int) -> RecordedSide:
     case = Case(
         name="own", prompt="p", prompt_ids=prompt_ids, greedy_ids=greedy, text="t", best=tuple(best)
     )
-    about = About(kind="recording", name="golden.json", gives="five", details={})
+    about = SideDescription(kind="recording", name="golden.json", gives="five", details={})
     return RecordedSide(Recording(meta={}, cases=(case,)), about)
 
 
@@ -68,23 +68,23 @@ def silent() -> None:
     pass
 
 
-def trial(a: ReaderSide | RecordedSide, b: ReaderSide | RecordedSide, *read: Passage) -> Trial:
+def trial(
+    a: ReaderSide | RecordedSide, b: ReaderSide | RecordedSide, *read: Passage
+) -> ComparisonResult:
     return compare(a, b, read, silent)
 
 
 @given(tokens, st.integers(1, 8))
-def test_a_side_differs_from_itself_nowhere(token_ids: tuple[int, ...], chunk: int) -> None:
+def test_a_side_equals_itself_everywhere(token_ids: tuple[int, ...], chunk: int) -> None:
     found = trial(fake(), fake(chunk=chunk), text(token_ids))
-    (reading,) = found.readings
+    (reading,) = found.passages
     assert found.worst == ()
-    assert [found.kl for found in reading.measured] == [0] * (len(token_ids) - 1)
+    assert [found.kl for found in reading.positions] == [0] * (len(token_ids) - 1)
     assert reading.first_difference is None
 
 
 @given(tokens, st.data())
-def test_a_text_is_read_whatever_a_side_would_say(
-    token_ids: tuple[int, ...], data: st.DataObject
-) -> None:
+def test_a_text_is_read_as_it_is(token_ids: tuple[int, ...], data: st.DataObject) -> None:
     start = data.draw(st.integers(1, len(token_ids) - 1))
     found = list(fake().read(token_ids, start))
     assert len(found) == len(token_ids) - start
@@ -92,7 +92,7 @@ def test_a_text_is_read_whatever_a_side_would_say(
         np.testing.assert_array_equal(prediction.logits, logits(token_ids[:place]))
 
 
-def test_a_side_may_be_asked_for_anything_after_anything() -> None:
+def test_a_side_predicts_after_any_tokens_in_any_order() -> None:
     side = fake(chunk=2)
     for asked in ((1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4), (1, 2), (5,), (5, 6), (1, 2, 3, 4, 5)):
         np.testing.assert_array_equal(side.after(asked).logits, logits(asked))
@@ -106,7 +106,7 @@ class InBatches(FakeRuntime):
 
 
 @given(tokens, st.data())
-def test_llama_cpp_reads_a_text_in_batches_and_says_the_same(
+def test_llama_cpp_in_batches_equals_one_token_at_a_time(
     token_ids: tuple[int, ...], data: st.DataObject
 ) -> None:
     start = data.draw(st.integers(1, len(token_ids) - 1))
@@ -119,27 +119,25 @@ def test_llama_cpp_reads_a_text_in_batches_and_says_the_same(
         np.testing.assert_array_equal(side.after(token_ids).logits, logits(token_ids))
 
 
-def test_each_step_of_an_answer_is_the_best_token() -> None:
+def test_each_step_of_an_answer_is_the_top_token() -> None:
     read = [2, 7]
     for prediction in greedy_answer(fake(), (2, 7), 6):
         assert prediction.greedy == int(np.argmax(logits(read)))
         read.append(prediction.greedy)
 
 
-def test_an_answer_that_nobody_can_spell_is_refused() -> None:
+def test_an_answer_outside_the_vocabulary_is_an_error() -> None:
     class Unknown(ReaderSide):
         def after(self, *_: object) -> Any:
-            return Top((-1, 3), (-0.5, -1.0))
+            return TopPrediction((-1, 3), (-0.5, -1.0))
 
     side = Unknown(FakeRuntime(vocab_size=VOCAB, context=64), ABOUT, None)
-    with pytest.raises(SideError, match="fake: after 2 tokens the best one has a text"):
+    with pytest.raises(SideError, match="fake: after 2 tokens the text of the top token"):
         next(greedy_answer(side, (1, 2), 3))
 
 
 @given(st.integers(0, 5), st.integers(0, VOCAB - 1))
-def test_the_first_difference_is_where_the_own_answer_leaves_the_recorded_one(
-    step: int, token: int
-) -> None:
+def test_the_first_difference_is_where_the_answers_diverge(step: int, token: int) -> None:
     own = recorded((2, 7), 6)
     (passage,) = recorded_passages(own.recording)
     best = list(own.recording.cases[0].best)
@@ -147,68 +145,70 @@ def test_the_first_difference_is_where_the_own_answer_leaves_the_recorded_one(
     best[step] = Best(token_ids=(token, *row.token_ids[1:]), logprobs=row.logprobs)
     case = Case(**{**vars(own.recording.cases[0]), "best": tuple(best)})
     changed = RecordedSide(Recording(meta={}, cases=(case,)), own.about)
-    (reading,) = trial(changed, fake(), passage).readings
+    (reading,) = trial(changed, fake(), passage).passages
     if token == row.token_ids[0]:
         assert reading.first_difference is None
     else:
         assert reading.first_difference is not None
-        assert reading.first_difference.place == passage.start + step
+        assert reading.first_difference.position == passage.start + step
 
 
-def test_a_recording_agrees_with_what_was_recorded() -> None:
+def test_a_recording_agrees_with_its_own_engine() -> None:
     own = recorded((2, 7), 6)
     (passage,) = recorded_passages(own.recording)
     for a, b in ((own, fake()), (fake(), own), (own, own)):
-        (reading,) = trial(a, b, passage).readings
-        assert all(found.agree for found in reading.measured)
-        assert max(found.kl for found in reading.measured) < 1e-9
-        assert max(max(found.differences) for found in reading.measured) < 1e-9
+        (reading,) = trial(a, b, passage).passages
+        assert all(found.agree for found in reading.positions)
+        assert max(found.kl for found in reading.positions) < 1e-9
+        assert max(max(found.differences) for found in reading.positions) < 1e-9
 
 
-def test_a_recording_knows_nothing_else() -> None:
-    with pytest.raises(SideError, match=r"golden\.json does not say what follows 3 tokens"):
+def test_a_recording_predicts_nothing_else() -> None:
+    with pytest.raises(
+        SideError, match=r"golden\.json has no recorded prediction after these 3 tokens"
+    ):
         recorded((2, 7), 6).after((1, 2, 3))
 
 
-def test_the_worst_places_are_kept_with_both_sides_candidates() -> None:
+def test_the_worst_positions_keep_the_candidates_of_both_sides() -> None:
     ids = tuple(int(token) for token in np.random.default_rng(5).integers(0, VOCAB, 30))
     other = fake(spread=1.0)
     found = trial(fake(), other, text(ids), answer_passage("p", ids[:3], ids[3:9]))
-    every = sorted((m.kl for reading in found.readings for m in reading.measured), reverse=True)
+    every = sorted((m.kl for reading in found.passages for m in reading.positions), reverse=True)
     assert [place.kl for place in found.worst] == every[:WORST]
     worst = found.worst[0]
-    a = Full(logits(worst.passage.token_ids[: worst.place])).logprobs
+    a = FullPrediction(logits(worst.passage.token_ids[: worst.position])).logprobs
     for token, ours, _ in worst.rows:
         assert ours == pytest.approx(float(a[token]))
     assert {token for token, _, _ in worst.rows} >= set(np.argsort(-a)[:5])
 
 
-def test_of_many_differences_the_first_is_kept() -> None:
+def test_the_first_of_many_differences_is_kept() -> None:
     class Other(ReaderSide):
-        def after(self, token_ids: Sequence[int]) -> Full:
+        def after(self, token_ids: Sequence[int]) -> FullPrediction:
             return super().after([(token + 1) % VOCAB for token in token_ids])
 
     other = Other(FakeRuntime(vocab_size=VOCAB, context=64), ABOUT, None)
-    (reading,) = trial(fake(), other, text(tuple(range(20)))).readings
-    differs = [place for place, found in enumerate(reading.measured, start=1) if not found.agree]
+    (reading,) = trial(fake(), other, text(tuple(range(20)))).passages
+    differs = [place for place, found in enumerate(reading.positions, start=1) if not found.agree]
     assert len(differs) > 10
     assert reading.first_difference is not None
-    assert reading.first_difference.place == differs[0]
+    assert reading.first_difference.position == differs[0]
 
 
-def test_a_side_without_numbers_is_named_with_the_place() -> None:
+def test_an_error_names_the_side_and_position_of_infinite_logits() -> None:
     class Broken(ReaderSide):
-        def after(self, token_ids: Sequence[int]) -> Full:
+        def after(self, token_ids: Sequence[int]) -> FullPrediction:
             if len(token_ids) == 3:
-                return Full(np.full(VOCAB, np.nan, np.float32))
+                return FullPrediction(np.full(VOCAB, np.nan, np.float32))
             return super().after(token_ids)
 
     broken = Broken(FakeRuntime(vocab_size=VOCAB, context=64), ABOUT, None)
-    with pytest.raises(SideError, match="B, fake: after 3 tokens of text 40 of 40 logits"):
+    with pytest.raises(SideError, match="B, fake: after 3 tokens of text: 40 of 40 logits"):
         trial(fake(), broken, text((1, 2, 3, 4, 5)))
 
 
-def test_every_place_is_announced() -> None:
+def test_progress_advances_at_every_position() -> None:
     said: list[None] = []
     compare(fake(), fake(), [text((1, 2, 3)), text((4, 5))], lambda: said.append(None))
     assert len(said) == 3

@@ -1,0 +1,1 @@
+"""What both sides read, and how far their predictions differ at each position."""
