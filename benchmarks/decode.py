@@ -111,7 +111,9 @@ def read_kl(reports: Sequence[Path], models: Sequence[Model]) -> dict[str, float
         try:
             report = Report.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
-            raise BenchmarkError(f"{path}: wanted a report.json of `ab`: {error}") from error
+            raise BenchmarkError(
+                f"{path}: expected a report.json of `hearth compare`: {error}"
+            ) from error
         exact = EXACT_LOGITS if report.b.name.startswith(EXACT_LOGITS) else ""
         name = exact + Path(report.b.name.removeprefix(EXACT_LOGITS)).name
         if name not in names or report.texts is None:

@@ -97,7 +97,7 @@ def test_the_divergences_are_those_of_the_models_by_name(tmp_path: Path) -> None
         "wanted one of int8-g32, q8.gguf": report(tmp_path / "3.json", "f32.gguf", "int4", 1.0),
         "int8-g32 on answers": report(tmp_path / "4.json", "f32.gguf", "int8-g32", None),
         "wanted the same": report(tmp_path / "5.json", "bf16.gguf", "int8-g32", 1.0),
-        r"wanted a report.json of `hearth compare`": tmp_path / "none.json",
+        r"expected a report.json of `hearth compare`": tmp_path / "none.json",
     }
     for message, path in refused.items():
         with pytest.raises(BenchmarkError, match=message):
