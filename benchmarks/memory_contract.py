@@ -166,7 +166,7 @@ def refusal(bundle: Path, manifest: LanguageManifest, *, threads: int) -> str:
             ):
                 raise ServerFailed(f"{bundle.name} was served in less than one slot needs")
         except ServerFailed as error:
-            if confined.killed() or "too little" not in str(error):
+            if confined.killed() or "is not enough" not in str(error):
                 raise
             return str(error)
 

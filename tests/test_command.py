@@ -122,7 +122,7 @@ def test_a_command_of_the_device_needs_neither_baker_nor_rich(name: str, tmp_pat
     arguments = [name, str(tmp_path), *(["x"] if name == "generate" else [])]
     result = run_process(*arguments, without=BAKER_PACKAGES)
     assert result.returncode == 1
-    assert re.fullmatch(rf"hearth {name}: {tmp_path} is not a bundle: .*\n", result.stderr)
+    assert re.fullmatch(rf"hearth {name}: {tmp_path}: not a bundle: .*\n", result.stderr)
     assert name == "inspect" or not {"rich", "baker"} & imported(result)
 
 

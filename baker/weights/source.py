@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from models.bundle import kind_of_file
+from models.bundle import file_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -114,7 +114,7 @@ class Stamp:
 def stamp(path: Path) -> Stamp:
     """The file at a path, as it is now; raises BadFile, at once also for a pipe or a device."""
     try:
-        if (kind := kind_of_file(path)) != "a file":
+        if (kind := file_type(path)) != "a file":
             raise BadFile(f"{path} is {kind}, wanted a file")
         found = path.stat()
     except OSError as error:
@@ -148,7 +148,7 @@ def read_array(file: RawIOBase, path: Path, count: int, what: str) -> NDArray[np
 
 def read_text(path: Path) -> str:
     """A file's text; raises OSError or ValueError, at once also for a pipe or a device."""
-    if (kind := kind_of_file(path)) != "a file":
+    if (kind := file_type(path)) != "a file":
         raise OSError(f"{path} is {kind}, wanted a file")
     return path.read_text(encoding="utf-8")
 

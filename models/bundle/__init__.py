@@ -6,11 +6,12 @@ A bundle is a directory::
     model.vmfb       the compiled program
     params.irpa      the weights
 
-and what its kind of program needs besides: language.py, arrays.py. common.py has what the kinds
-share, reading.py tells them apart; files.py has digests, provenance.py where a bundle came from.
+and the files that only a language model or only array functions need: language_manifest.py and
+array_manifest.py describe them. manifest.py has the fields that both share, read_manifest.py reads
+either, file_records.py has digests and provenance.py the origin of a bundle.
 
-This package knows the standard library only: no arrays, no runtime, no compiler. The names that a
-file has in its `__all__` are the names of this package.
+This package imports the standard library only: no arrays, no runtime, no compiler. It exports the
+names in the `__all__` of its modules.
 """
 
 from models.bundle.array_manifest import *

@@ -1,12 +1,12 @@
-"""The manifest of a program of functions on arrays, such as a GRU's `run` and `step`.
+"""The manifest of an array program: array functions such as a GRU's `run` and `step`.
 
 Besides model.vmfb and params.irpa its bundle holds
 
-    golden.bin    of each function, in the manifest's order, an example: its inputs and then its
-                  outputs, one after the other as little-endian arrays, row-major
+    golden.bin    an example of each function, in the manifest's order: its inputs, then its
+                  outputs, as little-endian arrays in row-major order without gaps
 
-A compiled function takes its inputs and gives its outputs in the manifest's order. An output that
-`takes` an input lies in that input's buffer, whose old values are gone.
+A compiled function has its inputs and outputs in the manifest's order. An output that `takes` an
+input is written into that input's buffer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GOLDEN = "golden.bin"
 
 @dataclass(frozen=True, kw_only=True)
 class ArraySpec:
-    """An array that goes in or comes out: its name, fixed shape and dtype."""
+    """An input or output: its name, fixed shape and dtype."""
 
     name: str
     shape: tuple[int, ...]
@@ -39,20 +39,20 @@ class ArraySpec:
 
     @property
     def bytes(self) -> int:
-        """The size of the array."""
+        """The size of the array in bytes."""
         return 4 * math.prod(self.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpec(ArraySpec):
-    """An array that goes in. One whose default is zeros, a state, may be left out."""
+    """An input. It may be omitted if its default is zeros, as that of a state is."""
 
     default: Literal["none", "zeros"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputSpec(ArraySpec):
-    """An array that comes out; `takes` names the input whose storage it takes, if it does."""
+    """An output; `takes` names the input whose buffer it is written into, if there is one."""
 
     takes: str | None
 
@@ -68,7 +68,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ArraysManifest(Manifest):
-    """What the server must know of a program of functions on arrays."""
+    """What the server needs to know about an array program."""
 
     kind: Literal["arrays"] = "arrays"
     functions: tuple[FunctionSpec, ...]

@@ -1,4 +1,4 @@
-"""Why a bundle cannot be used."""
+"""Errors of bundles that cannot be used."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ __all__ = [
 
 
 class BundleError(Exception):
-    """A bundle cannot be used. The message says what is wrong with it and what to do.
+    """A bundle cannot be used. The message says what is wrong and what to do.
 
     BundleError
-     +- NotABundle        no readable manifest there
-     +- WrongFormat       written by another version of Hearth
-     +- WrongKind         a bundle of the other kind than what was wanted
-     +- Corrupt           a file is missing, or its size or digest is not the manifest's
+     +- NotABundle        there is no valid manifest
+     +- WrongFormat       another version of Hearth wrote it
+     +- WrongKind         it holds array functions instead of a language model, or vice versa
+     +- Corrupt           a file is missing, or its size or sha256 is not that of the manifest
     """
 
 
 class NotABundle(BundleError):
-    """The path holds no readable manifest."""
+    """The path has no valid manifest."""
 
 
 class WrongFormat(BundleError):
-    """The manifest is of a format that this version does not read."""
+    """This version of Hearth does not read the manifest's format."""
 
 
 class WrongKind(BundleError):
-    """The bundle holds another kind of program than was wanted."""
+    """The bundle holds array functions instead of a language model, or vice versa."""
 
 
 class Corrupt(BundleError):

@@ -1,6 +1,6 @@
-"""The files of a bundle: what the manifest says of each, and whether it is so.
+"""The files of a bundle: their records in the manifest, and how files are checked against them.
 
-It knows names, sizes and digests, and nothing of what is in a file.
+It knows names, sizes and digests, and nothing about the contents.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = [
     "PARAMETERS",
     "VMFB",
     "FileRecord",
-    "kind_of_file",
+    "file_type",
     "record_file",
     "verify_file",
 ]
@@ -26,7 +26,7 @@ MANIFEST = "manifest.json"
 VMFB = "model.vmfb"
 PARAMETERS = "params.irpa"
 
-_LONGEST_NAME = 63  # bytes at most 252: file systems end at 255
+_MAX_NAME_LENGTH = 63  # characters, so at most 252 bytes: file systems allow 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,34 +38,36 @@ class FileRecord:
     sha256: str
 
 
-def kind_of_file(path: Path) -> str:
-    """What is at a path, in words, looking through links; raises OSError if nothing is."""
+def file_type(path: Path) -> str:
+    """What is at a path, in words, following links; raises OSError if there is nothing."""
     kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe"}
     kinds |= {stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
     return kinds[stat.S_IFMT(path.stat().st_mode)]
 
 
 def record_file(path: Path) -> FileRecord:
-    """Name, size and sha256 of a file."""
+    """The name, size and sha256 of a file."""
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return FileRecord(name=path.name, bytes=path.stat().st_size, sha256=sha256)
 
 
 def verify_file(bundle: Path, record: FileRecord, *, contents: bool = True) -> None:
-    """Compare a file's size and, unless told not to, sha256 with its record; raises Corrupt."""
+    """Compare a file's size and, with `contents`, its sha256 with the record; raises Corrupt."""
     path = bundle / record.name
-    inside = Path(record.name).name == record.name and len(record.name) <= _LONGEST_NAME
+    inside = Path(record.name).name == record.name and len(record.name) <= _MAX_NAME_LENGTH
     if not inside or path.is_symlink():
-        raise Corrupt(f"{MANIFEST} names {record.name!r:.80}, a file outside the bundle")
+        raise Corrupt(
+            f"{MANIFEST}: {record.name!r:.80} is a file outside the bundle; copy the bundle again"
+        )
     if not path.exists():
-        raise Corrupt(f"{path} is missing: copy the whole bundle again")
+        raise Corrupt(f"{path}: missing file; copy the whole bundle again")
     if not path.is_file():
-        raise Corrupt(f"{path} is {kind_of_file(path)}, wanted a file: copy the bundle again")
+        raise Corrupt(f"{path}: got {file_type(path)}, expected a file; copy the bundle again")
     if path.stat().st_size != record.bytes:
         raise Corrupt(
-            f"{path} has {path.stat().st_size} bytes, the manifest says {record.bytes}: "
+            f"{path}: wrong size: got {path.stat().st_size} bytes, expected {record.bytes}; "
             "copy the bundle again"
         )
     if contents and record_file(path).sha256 != record.sha256:
-        raise Corrupt(f"{path} differs from what was baked (sha256): copy the bundle again")
+        raise Corrupt(f"{path}: wrong sha256: differs from what was baked; copy the bundle again")

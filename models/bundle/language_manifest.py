@@ -3,12 +3,12 @@
 Besides model.vmfb and params.irpa its bundle holds
 
     tokenizer.json        as the `tokenizers` library reads it
-    chat_template.jinja   only when the weights came with one
-    prefix.txt            only when asked for: the text that prompts begin with
-    prefix.kv             and the KV rows of it, for runtime/kv_blocks.py
+    chat_template.jinja   if the weights came with one
+    prefix.txt            if baked with --prefix: the text that prompts begin with
+    prefix.kv             and its KV rows, see runtime/kv_blocks.py
 
-Its entry points all have one of four forms. `CACHES` stands for the KV cache buffers of one slot,
-in the order of `LanguageManifest.caches`; they are updated in place and returned again.
+Every entry point has one of four signatures. `CACHES` are the KV cache buffers of one slot, in the
+order of `LanguageManifest.caches`; they are updated in place and returned.
 
     prefill   (tokens i32[T], start i32[1], CACHES) -> CACHES
     decode    (tokens i32[B], positions i32[B], exact i32[B], CACHES of slot 0, ... of slot B-1)
@@ -16,18 +16,19 @@ in the order of `LanguageManifest.caches`; they are updated in place and returne
     verify    (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
     embed     (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
 
-A prefill reads T tokens at positions start, start + 1, ... of which the last may be padding: what
-they leave in the caches is never seen. The last token of a prompt is read by a decode, which gives
-the logits after it.
+A prefill reads T tokens at positions start, start + 1, ... The last tokens may be padding: the rows
+that padding leaves in the caches are never used. The last token of a prompt is read by a decode,
+which returns the logits after it.
 
-A verify reads as T decodes at positions start, start + 1, ... do, and gives their logits, of which
-each depends on the tokens up to its own only. Tokens that turn out wrong are read over: what they
-left in the caches is never seen. A bundle may have none.
+A verify reads T tokens as T decodes at positions start, start + 1, ... do, and returns their
+logits; the logits of a token depend on no later token. Rejected tokens are overwritten: the rows
+that they leave in the caches are never used. A bundle may have no verify.
 
-Where `exact` is 0, logits that are far below the best one may be coarse, if that is faster.
+Where `exact` is 0, logits too low to be sampled may be approximate.
 
-An embed reads as a prefill does, and gives the sum of the hidden states, after the last norm, of
-its first `count` tokens; the others are padding. There is one, of the largest prefill's size.
+An embed reads tokens as a prefill does, and returns the sum of the hidden states, after the last
+norm, of its first `count` tokens; the others are padding. There is one, of the largest prefill's
+size.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 PREFIX = "prefix.kv"
 PREFIX_TEXT = "prefix.txt"
-_LARGEST = 2**31 - 1
-_MOST_SLOTS = 2**16
-# What choosing a token takes, in rows of logits, besides a copy of every row that came.
-_SAMPLING = 8
+_MAX_SIZE = 2**31 - 1
+_MAX_SLOTS = 2**16
+# Memory of sampling, in rows of logits, besides a copy of every row that a step returns.
+_SAMPLING_ROWS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ class CacheSpec:
 
     @property
     def bytes(self) -> int:
-        """The size of the buffer."""
+        """The size of the buffer in bytes."""
         return self.rows * self.width * 4
 
 
@@ -87,7 +88,7 @@ class CacheSpec:
 class EntryPoint:
     """A compiled function: `decode` takes `batch` x 1 tokens, the others 1 x `tokens`.
 
-    It looks at positions below `keys` only, so all that it reads must lie there.
+    It attends to positions below `keys` only, so its tokens must have positions below `keys`.
     """
 
     name: str
@@ -99,7 +100,7 @@ class EntryPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
-    """The ids that the server must know: `bos` goes in front, `eos` ends an answer."""
+    """Ids with a meaning to the server: `bos` begins a prompt, each of `eos` ends an answer."""
 
     bos: int | None
     eos: tuple[int, ...]
@@ -107,7 +108,7 @@ class SpecialTokens:
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenStep:
-    """The largest logits after one position, best first, as NumPy computed them."""
+    """The largest logits after one position, best first, as computed by NumPy."""
 
     token_ids: tuple[int, ...]
     logits: tuple[float, ...]
@@ -115,9 +116,9 @@ class GoldenStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Golden:
-    """A prompt and its greedy continuation: step k holds the best logits before token k.
+    """A prompt and its greedy continuation: step k holds the largest logits before token k.
 
-    The answer of a right bundle is `steps[k].token_ids[0]` at each step k.
+    Token k of the continuation is `steps[k].token_ids[0]`.
     """
 
     prompt: str
@@ -127,10 +128,10 @@ class Golden:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageManifest(Manifest):
-    """What the server must know of a language model.
+    """What the server needs to know about a language model.
 
-    `config` has with every architecture `hidden`, the width of a hidden state; `context` is in
-    tokens.
+    `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
+    number of positions of a slot, in tokens.
     """
 
     kind: Literal["language"] = "language"
@@ -144,7 +145,7 @@ class LanguageManifest(Manifest):
     golden: tuple[Golden, ...]
 
     def __post_init__(self) -> None:
-        """Raises NotABundle for a size that cannot be."""
+        """Raises NotABundle for a size out of range."""
         sizes = {
             "vocab_size": self.vocab_size,
             "context": self.context,
@@ -153,37 +154,37 @@ class LanguageManifest(Manifest):
             **_sizes("entry_points", self.entry_points, ("batch", "tokens", "keys")),
         }
         for where, size in sizes.items():
-            if not 1 <= size <= _LARGEST:
-                raise NotABundle(f"{MANIFEST}.{where}: expected 1 to {_LARGEST}, got {size}")
-        if self.slots > _MOST_SLOTS:
-            raise NotABundle(f"{MANIFEST}.slots: expected {_MOST_SLOTS} at most, got {self.slots}")
+            if not 1 <= size <= _MAX_SIZE:
+                raise NotABundle(f"{MANIFEST}.{where}: got {size}, expected 1 to {_MAX_SIZE}")
+        if self.slots > _MAX_SLOTS:
+            raise NotABundle(f"{MANIFEST}.slots: got {self.slots}, expected at most {_MAX_SLOTS}")
 
     @property
     def hidden(self) -> int:
         """E, the width of a hidden state; raises NotABundle."""
-        found = self.config.get("hidden")
-        if type(found) is not int or found < 1:
-            raise NotABundle(f"{MANIFEST}.config.hidden: expected a size, got {found!r:.80}")
-        return found
+        hidden = self.config.get("hidden")
+        if type(hidden) is not int or hidden < 1:
+            raise NotABundle(f"{MANIFEST}.config.hidden: got {hidden!r:.80}, expected a size")
+        return hidden
 
     @property
     def block_bytes(self) -> int:
-        """What reading the largest prefill's tokens leaves in the caches of a slot."""
+        """As the function block_bytes."""
         return block_bytes(self.caches, self.entry_points)
 
     @property
     def max_memory(self) -> int | None:
-        """The bytes that serving may take, if the baker was told; raises NotABundle."""
-        found = self.provenance.options.get("max_memory")
-        if found is not None and (type(found) is not int or found < 1):
+        """The memory in bytes that serving may take, if baked with a limit; raises NotABundle."""
+        limit = self.provenance.options.get("max_memory")
+        if limit is not None and (type(limit) is not int or limit < 1):
             raise NotABundle(
-                f"{MANIFEST}.provenance.options.max_memory: expected a size, got {found!r:.80}"
+                f"{MANIFEST}.provenance.options.max_memory: got {limit!r:.80}, expected a size"
             )
-        return found
+        return limit
 
     @property
     def memory(self) -> Memory:
-        """What serving the bundle takes; raises NotABundle for an entry point of no size."""
+        """The memory that serving takes; raises NotABundle if the footprint lacks a call."""
         if missing := {point.name for point in self.entry_points} - self.footprint.calls.keys():
             raise NotABundle(f"{MANIFEST}.footprint.calls.{min(missing)}: missing field")
         return language_memory(
@@ -191,7 +192,7 @@ class LanguageManifest(Manifest):
         )
 
     def with_slots(self, slots: int) -> LanguageManifest:
-        """The same bundle, as if it had been baked for fewer slots, at least one."""
+        """This manifest with fewer slots, at least one, and the entry points that fit them."""
         fitting = tuple(point for point in self.entry_points if point.batch <= slots)
         return dataclasses.replace(self, slots=slots, entry_points=fitting)
 
@@ -203,12 +204,12 @@ def language_memory(
     caches: Sequence[CacheSpec],
     entry_points: Sequence[EntryPoint],
 ) -> Memory:
-    """What serving a program takes; its entry points are those of the footprint."""
+    """The memory that serving takes; the footprint has all of the entry points."""
     steps: dict[int, int] = {}
     for point in entry_points:
         size = footprint.calls[point.name]
         if point.kind in ("decode", "verify"):
-            size += (point.batch * point.tokens + _SAMPLING) * 4 * vocab_size
+            size += (point.batch * point.tokens + _SAMPLING_ROWS) * 4 * vocab_size
         steps[point.batch] = max(size, steps.get(point.batch, 0))
     return Memory(
         vocab_size=vocab_size,
@@ -221,7 +222,7 @@ def language_memory(
 
 
 def block_bytes(caches: Sequence[CacheSpec], entry_points: Sequence[EntryPoint]) -> int:
-    """What reading the largest prefill's tokens leaves in the caches of a slot."""
+    """The bytes that one call of the largest prefill writes into the caches of a slot."""
     chunk = max((e.tokens for e in entry_points if e.kind == "prefill"), default=0)
     return chunk * sum(cache.bytes // cache.rows for cache in caches)
 

@@ -1,6 +1,7 @@
-"""What the manifests of all bundles share: the machine, the origin, and the JSON form.
+"""The fields that all manifests share, and their JSON form.
 
-It knows no kind of program: language.py and arrays.py do.
+The fields of language models and of array programs are in language_manifest.py and
+array_manifest.py.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 FORMAT = 6
-# The scope under which the compiled program looks its parameters up.
+# The scope of the compiled program's parameters in params.irpa.
 PARAMETER_SCOPE = "model"
 # The last field of manifest.json: the sha256 of the text without it.
 SEAL = "sha256"
@@ -47,7 +48,7 @@ _END = "\n}"
 class Target:
     """The machine that the program was compiled for.
 
-    `features` are the CPU features it needs, by LLVM's names (avx2, avx512vnni, dotprod, i8mm).
+    `features` are the CPU features that it needs, with LLVM's names (avx2, avx512vnni, i8mm).
     """
 
     name: str
@@ -58,10 +59,11 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What every bundle says of itself, and where it came from.
+    """The fields of every bundle.
 
-    `config` has keys of the architecture's own; `tolerance` is the largest difference from the
-    golden values that the bundle's precision explains.
+    config      depends on the architecture
+    tolerance   largest difference from the golden values that the self-test accepts
+    statistics  counts of the traced graph, for people
     """
 
     format: int
@@ -76,12 +78,12 @@ class Manifest:
     files: tuple[FileRecord, ...]
 
     def to_json(self) -> str:
-        """The text of manifest.json: the fields, and behind them their digest."""
+        """The text of manifest.json: the fields, then their sha256."""
         return f'{_fields(self).removesuffix(_END)},\n "{SEAL}": "{digest(self)}"{_END}\n'
 
 
 def digest(manifest: Manifest) -> str:
-    """What a bundle is, in 64 hex digits: its manifest, which has the digest of every file."""
+    """The identity of a bundle, 64 hex digits: the sha256 of its manifest, which has all others."""
     return hashlib.sha256(_fields(manifest).encode()).hexdigest()
 
 
@@ -92,7 +94,7 @@ def verify_files(bundle: Path, manifest: Manifest) -> None:
 
 
 def write_manifest(bundle: Path, manifest: Manifest) -> None:
-    """Write the manifest, the last file of a bundle, so that it is on disk whole or not at all."""
+    """Write the manifest, the last file of a bundle, atomically."""
     temporary = bundle / (MANIFEST + ".part")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(manifest.to_json())
@@ -105,39 +107,39 @@ def _fields(manifest: Manifest) -> str:
     return json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False)
 
 
-def typed(kind: type[T], value: Any, where: str) -> T:
-    """JSON data as the dataclass, tuple or scalar `kind`; raises NotABundle naming `where`."""
-    return typing.cast("T", _convert(kind, value, where))
+def typed(type_: type[T], value: Any, where: str) -> T:
+    """Convert JSON data to `type_`, a dataclass, tuple or scalar; NotABundle names `where`."""
+    return typing.cast("T", _convert(type_, value, where))
 
 
-def _convert(kind: Any, value: Any, where: str) -> Any:
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return _convert_record(kind, value, where)
+def _convert(type_: Any, value: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(type_), typing.get_args(type_)
+    if dataclasses.is_dataclass(type_):
+        return _convert_record(type_, value, where)
     if origin is tuple and isinstance(value, list):
         return tuple(_convert(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if origin is Literal and value in arguments:
         return value
     if origin is dict and isinstance(value, dict):
         return {key: _convert(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
-    if kind is Any:
+    if type_ is Any:
         return value
     if origin is types.UnionType and type(value) in arguments:
         return value
-    if kind is float and type(value) in (int, float):
+    if type_ is float and type(value) in (int, float):
         return float(value)
-    if kind in (int, str, bool) and type(value) is kind:
+    if type_ in (int, str, bool) and type(value) is type_:
         return value
-    raise NotABundle(f"{where}: expected {getattr(kind, '__name__', kind)}, got {value!r:.80}")
+    raise NotABundle(f"{where}: got {value!r:.80}, expected {getattr(type_, '__name__', type_)}")
 
 
-def _convert_record(kind: Any, value: Any, where: str) -> Any:
+def _convert_record(type_: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
-        raise NotABundle(f"{where}: expected an object, got {value!r:.80}")
-    hints = typing.get_type_hints(kind)
+        raise NotABundle(f"{where}: got {value!r:.80}, expected an object")
+    hints = typing.get_type_hints(type_)
     for name in hints.keys() ^ value.keys():
         problem = "missing" if name in hints else "unknown"
         raise NotABundle(f"{where}.{name}: {problem} field")
-    return kind(
+    return type_(
         **{name: _convert(hint, value[name], f"{where}.{name}") for name, hint in hints.items()}
     )

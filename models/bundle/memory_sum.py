@@ -1,12 +1,12 @@
-"""How much memory serving takes: one arithmetic, for `hearth bake`, `inspect` and `serve`.
+"""The memory that serving takes: one formula for `hearth bake`, `inspect` and `serve`.
 
     needed = process + text + requests + weights + step + slots x slot + prefix cache
 
-Counted is what the system cannot take back while a bundle is served. Not counted are pages of
-params.irpa that are read to lay weights out when the program is loaded, and those of which rows are
-looked up: the system may drop them at any time, and reads them again.
+The sum counts memory that the system cannot take back while a bundle is served. It does not count
+pages of params.irpa that are read when the program rearranges weights at its start, nor those of
+which single rows are looked up: the system may drop these at any time and read them again.
 
-It knows sizes, and no machine. benchmarks/memory_contract.py measures what a process takes.
+It knows sizes and no machine. benchmarks/memory_contract.py measures what a process takes.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ __all__ = [
     "megabytes",
 ]
 
-# Python with the server's libraries and IREE, and what connections and threads take of it.
+# Python with the server's libraries and IREE, connections and threads.
 PROCESS = 105_000_000
-# Of a vocabulary: the tokenizer takes 260 bytes a token, what grammars know of it 240.
+# Bytes per token of the vocabulary: 260 of the tokenizer, 240 of grammars.
 TEXT_PER_TOKEN = 520
-# Memory of all request bodies and what is parsed from them: server/api/middleware/body_limits.py.
+# All request bodies and the objects parsed from them: server/api/middleware/body_limits.py.
 REQUESTS = 32_000_000
-# Characters of a text that is tokenized, one at a time, for each token of the context: prose has 4,
-# and much blank space 20. The tokenizer takes 100 bytes a character while it works.
+# Longest text that is tokenized, in characters per token of the context: prose has 4, much white
+# space 20. While it runs, the tokenizer takes 100 bytes per character; texts take turns.
 CHARACTERS_A_TOKEN = 32
-_TOKENIZING = 100
-# The budget of the prefix cache, unless a server is told another.
+_TOKENIZING_BYTES = 100
+# Default size of the prefix cache.
 PREFIX_CACHE = 256 * 2**20
 
 
 class TooLittle(BundleError):
-    """Not even one slot fits; the message says what takes how much."""
+    """The memory is not enough for one slot; the message has the parts of the sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """Bytes that a traced program needs; the sizes of parameters count by how they are used.
+    """The memory of a traced program, in bytes; weights are counted by how they are used.
 
-    laid_out   weights that are laid out for their kernels, in a copy, when the program is loaded
-    read       weights that a step reads as they lie in params.irpa
-    looked_up  weights of which a step reads some rows there
-    calls      by entry point: what a call of it holds besides, results included
+    laid_out   weights that the program copies, rearranged for its kernels, when it is loaded
+    read       weights that every step reads in place from params.irpa
+    looked_up  weights of which a step looks up single rows in params.irpa
+    calls      by entry point: intermediate values and results of one call
     """
 
     laid_out: int
@@ -64,16 +64,16 @@ class Footprint:
     calls: dict[str, int]
 
     def __post_init__(self) -> None:
-        """Raises NotABundle for a size below zero."""
+        """Raises NotABundle for a negative size."""
         sizes = {"laid_out": self.laid_out, "read": self.read, "looked_up": self.looked_up}
         for name, size in (*sizes.items(), *self.calls.items()):
             if size < 0:
-                raise NotABundle(f"footprint.{name}: expected a size, got {size}")
+                raise NotABundle(f"footprint.{name}: got {size}, expected a size")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted:
-    """What fits: how many slots, and bytes of the prefix cache."""
+    """What fits into a limit: slots, and the size of the prefix cache in bytes."""
 
     slots: int
     prefix_cache: int
@@ -81,12 +81,12 @@ class Admitted:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """The parts of what serving one bundle takes, in bytes.
+    """The parts of the memory that serving one bundle takes, in bytes.
 
-    weights  laid out or read in each step
-    slot     the KV caches of one sequence
-    steps    by the number of slots that it takes, the most that a call holds
-    block    the least of the prefix cache that is of any use
+    weights  weights that are rearranged or read in every step
+    slot     the KV caches of one slot
+    steps    by batch size: the largest call of an entry point of that batch size
+    block    one block of the prefix cache; a smaller cache is useless
     """
 
     vocab_size: int
@@ -97,15 +97,15 @@ class Memory:
     steps: Mapping[int, int]
 
     def step(self, slots: int) -> int:
-        """The most that a call holds, if so many slots are open."""
-        return max((size for least, size in self.steps.items() if least <= slots), default=0)
+        """The largest call with so many slots."""
+        return max((size for batch, size in self.steps.items() if batch <= slots), default=0)
 
     def parts(self, slots: int, prefix_cache: int = 0) -> tuple[tuple[str, int], ...]:
-        """Each part of the sum by its name."""
+        """The parts of the sum, by name."""
         return (
             ("process", PROCESS),
             ("text", TEXT_PER_TOKEN * self.vocab_size),
-            ("requests", REQUESTS + _TOKENIZING * CHARACTERS_A_TOKEN * self.context),
+            ("requests", REQUESTS + _TOKENIZING_BYTES * CHARACTERS_A_TOKEN * self.context),
             ("weights", self.weights),
             ("step", self.step(slots)),
             ("slots", slots * self.slot),
@@ -117,21 +117,21 @@ class Memory:
         return sum(size for _, size in self.parts(slots, prefix_cache))
 
     def formula(self, slots: int, prefix_cache: int = 0) -> str:
-        """The sum, written out in MB."""
+        """The sum and its parts in MB, as text."""
         words = (
             f"{name} {megabytes(size)}" for name, size in self.parts(slots, prefix_cache) if size
         )
         return f"{megabytes(self.needed(slots, prefix_cache))} MB = {' + '.join(words)}"
 
     def admit(self, limit: int, *, slots: int, prefix_cache: int) -> Admitted:
-        """What fits into `limit` bytes of so many slots and such a prefix cache.
+        """As many of the slots as fit into `limit` bytes, then as much of the prefix cache.
 
-        Slots come first, and the cache has what they leave. Raises TooLittle.
+        Raises TooLittle.
         """
         fitting = [n for n in range(1, slots + 1) if self.needed(n) <= limit]
         if not fitting:
             raise TooLittle(
-                f"{megabytes(limit)} MB of memory are too little, one slot needs {self.formula(1)}"
+                f"{megabytes(limit)} MB of memory is not enough: one slot needs {self.formula(1)}"
             )
         left = limit - self.needed(fitting[-1])
         cache = min(prefix_cache, left)
@@ -139,5 +139,5 @@ class Memory:
 
 
 def megabytes(size: int) -> str:
-    """Bytes in units of 10^6, rounded up to a tenth: what has it will do."""
+    """Bytes as MB of 10^6 bytes, rounded up to a tenth."""
     return f"{-(-size // 100_000) / 10:,.1f}"

@@ -1,6 +1,6 @@
-"""Where a bundle came from: what it takes to bake the same bytes again.
+"""The origin of a bundle: everything that is needed to bake the same bytes again.
 
-It knows what is recorded, and not how it is found out: baker/pipeline/origin.py does.
+It has the records only; baker/pipeline/origin.py collects them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRecord(FileRecord):
-    """A file that the bundle was made from, and the package that it was installed by, if any."""
+    """A file that the bundle was made from, and the package that installed it, if any."""
 
     package: str | None
     version: str | None
@@ -30,7 +30,7 @@ class SourceRecord(FileRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Compiler:
-    """What made model.vmfb."""
+    """The compiler of model.vmfb."""
 
     name: str
     version: str
@@ -39,10 +39,10 @@ class Compiler:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernels:
-    """The C functions of ours in model.vmfb; the compiler made everything else.
+    """Hearth's C kernels in model.vmfb; the compiler generated all other code.
 
     `instructions` is the instruction set of their integer products: avx512vnni, avx2, dotprod, or
-    portable where the target has none of these. None if no function has such products.
+    portable for a target with none of these. None if no kernel has such products.
     """
 
     names: tuple[str, ...]
@@ -50,21 +50,21 @@ class Kernels:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """The kernels as text."""
         if not self.names:
-            return "none of our own: all code is the compiler's"
+            return "none: the compiler generated all code"
         names = ", ".join(self.names)
         if self.instructions == "portable":
-            return f"{names} (portable: the target has no instructions for them, they are slow)"
+            return f"{names} (portable, slow: the target has no instructions for them)"
         return f"{names} ({self.instructions})" if self.instructions else names
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hearth:
-    """The Hearth that baked.
+    """The version of Hearth that baked.
 
-    `revision` is its git commit, None where there was no checkout; `modified` says that the files
-    were not those of the commit.
+    `revision` is its git commit, None outside a checkout; `modified` says whether files differed
+    from the commit.
     """
 
     version: str
@@ -73,7 +73,7 @@ class Hearth:
 
     @property
     def text(self) -> str:
-        """Version and revision, for people."""
+        """Version and revision as text."""
         revision = f"git {self.revision[:12]}" if self.revision else "no git revision"
         return f"{self.version}, {revision}{', modified' if self.modified else ''}"
 
@@ -82,9 +82,9 @@ class Hearth:
 class TriedPrecision:
     """A precision that `bake --precision auto` tried.
 
-    kl         the mean of its divergence from F32, in nats; None where it was not measured
-    positions  how many positions that is the mean of; 0 for F32 itself
-    refused    why it was not taken; None of the one that was
+    kl         mean KL divergence from F32 in nats; None if it was not measured
+    positions  number of positions in that mean; 0 for F32 itself
+    refused    why it was rejected; None for the chosen one
     """
 
     precision: str
@@ -94,26 +94,26 @@ class TriedPrecision:
 
     @property
     def text(self) -> str:
-        """For people."""
-        verdict = "taken" if self.refused is None else self.refused
+        """The result as text."""
+        verdict = "chosen" if self.refused is None else self.refused
         if self.kl is None:
             return f"{self.precision}: {verdict}"
-        measured = f"mean KL from F32 {self.kl:.2g} over {self.positions} positions"
+        measured = f"mean KL divergence from F32 {self.kl:.2g} over {self.positions} positions"
         return f"{self.precision}: {measured if self.positions else 'F32 itself'}, {verdict}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Where a bundle came from.
+    """The origin of a bundle.
 
-    model     what `bake` was told to bake
-    options   its other options by their flags' names, defaults filled in
-    tried     for --precision auto, the precisions that were tried in order; the last one was taken
+    model     the MODEL argument of `bake`
+    options   its other options by the names of their flags, with defaults
+    tried     for --precision auto: the precisions that were tried, in order; the last was chosen
     sources   the files of weights, configuration and vocabulary
-    graph     sha256 of the program's StableHLO, as text
-    compiler  what made the program of it
-    kernels   what of the program it did not make
-    tools     versions, by name, of what else has a say in the bytes
+    graph     sha256 of the text of the program's StableHLO
+    compiler  the compiler that compiled it
+    kernels   the C kernels that were linked into the program
+    tools     versions, by name, of other software that affects the bytes
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""From a bundle's folder to the manifest of whichever kind it holds."""
+"""Read the manifest of a bundle: a language model's or an array program's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from models import strict_json
 from models.bundle.array_manifest import ArraysManifest
 from models.bundle.bundle_errors import Corrupt, NotABundle, WrongFormat, WrongKind
-from models.bundle.file_records import MANIFEST, kind_of_file
+from models.bundle.file_records import MANIFEST, file_type
 from models.bundle.language_manifest import LanguageManifest
 from models.bundle.manifest import FORMAT, SEAL, typed
 
@@ -28,58 +28,61 @@ _KINDS: dict[str, type[LanguageManifest] | type[ArraysManifest]] = {
     "language": LanguageManifest,
     "arrays": ArraysManifest,
 }
-_WORDS = {LanguageManifest: "a language model", ArraysManifest: "functions on arrays"}
+_WORDS = {LanguageManifest: "a language model", ArraysManifest: "array functions"}
 
 
 def read_manifest(bundle: Path) -> AnyManifest:
-    """Read a bundle's manifest without looking at the other files.
+    """Read a bundle's manifest; the other files are not read.
 
-    Raises as parse_manifest, and Corrupt unless it is to the byte what was written.
+    Raises as parse_manifest, and Corrupt if the text is not exactly what was written.
     """
     try:
-        for path, wanted in ((bundle, "a folder"), (bundle / MANIFEST, "a file")):
-            if (kind := kind_of_file(path)) != wanted:
-                raise NotABundle(f"{bundle} is not a bundle: {path} is {kind}, wanted {wanted}")
+        for path, expected in ((bundle, "a folder"), (bundle / MANIFEST, "a file")):
+            if (actual := file_type(path)) != expected:
+                raise NotABundle(
+                    f"{bundle}: not a bundle: {path}: got {actual}, expected {expected}"
+                )
         text = (bundle / MANIFEST).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise NotABundle(f"{bundle} is not a bundle: cannot read {MANIFEST}: {error}") from error
+        raise NotABundle(f"{bundle}: not a bundle: cannot read {MANIFEST}: {error}") from error
     manifest = parse_manifest(text)
     if text != manifest.to_json():
         raise Corrupt(
-            f"{bundle / MANIFEST} differs from what was baked (its own sha256): copy the bundle "
-            "again"
+            f"{bundle / MANIFEST}: wrong sha256: differs from what was baked; copy the bundle again"
         )
     return manifest
 
 
 def read_manifest_of(bundle: Path, kind: type[M]) -> M:
-    """As read_manifest, of one kind; raises WrongKind for the other."""
+    """As read_manifest, for one type of manifest; raises WrongKind for the other."""
     manifest = read_manifest(bundle)
     if not isinstance(manifest, kind):
-        raise WrongKind(f"{bundle} holds {_WORDS[type(manifest)]}, wanted {_WORDS[kind]}")
+        raise WrongKind(
+            f"{bundle}: got a bundle of {_WORDS[type(manifest)]}, expected {_WORDS[kind]}"
+        )
     return manifest
 
 
 def parse_manifest(text: str) -> AnyManifest:
-    """Read manifest.json's text, but for its digest; raises NotABundle or WrongFormat.
+    """Parse the text of manifest.json, without comparing its sha256.
 
-    Messages name the field.
+    Raises NotABundle or WrongFormat; the messages name the field.
     """
     try:
         data = strict_json.parse(text)
     except ValueError as error:
-        raise NotABundle(f"{MANIFEST} is not JSON: {error}") from error
-    found = data.get("format") if isinstance(data, dict) else None
-    if found != FORMAT:
+        raise NotABundle(f"{MANIFEST}: not JSON: {error}") from error
+    version = data.get("format") if isinstance(data, dict) else None
+    if version != FORMAT:
         raise WrongFormat(
-            f"{MANIFEST} has format {found!r:.80}, this version of Hearth reads {FORMAT}: "
-            "bake the bundle again"
+            f"{MANIFEST}: unsupported format: got {version!r:.80}, expected {FORMAT}; bake the "
+            "bundle again with this version of Hearth"
         )
     if "kind" not in data:
         raise NotABundle(f"{MANIFEST}.kind: missing field")
     kind = data["kind"]
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise NotABundle(f"{MANIFEST}.kind: expected {' or '.join(_KINDS)}, got {kind!r:.80}")
+        raise NotABundle(f"{MANIFEST}.kind: got {kind!r:.80}, expected {' or '.join(_KINDS)}")
     if not isinstance(data.pop(SEAL, None), str):
-        raise NotABundle(f"{MANIFEST}.{SEAL}: missing field, or no digest")
+        raise NotABundle(f"{MANIFEST}.{SEAL}: missing field or not a digest")
     return typed(_KINDS[kind], data, MANIFEST)

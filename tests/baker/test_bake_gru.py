@@ -168,7 +168,7 @@ def test_inspect_and_verify(bundle: Path, tmp_path: Path) -> None:
     golden = np.fromfile(changed / GOLDEN, "<f4")
     golden[-1] += 10 * TOLERANCE
     golden.tofile(changed / GOLDEN)
-    with pytest.raises(Corrupt, match=r"golden.bin differs"):
+    with pytest.raises(Corrupt, match=r"golden.bin: wrong sha256"):
         verify(changed, console)
     manifest = read_manifest_of(changed, ArraysManifest)
     files = tuple(record_file(changed / record.name) for record in manifest.files)
@@ -176,7 +176,7 @@ def test_inspect_and_verify(bundle: Path, tmp_path: Path) -> None:
     assert not verify(changed, console)
     assert re.search(r"a value differs by 0.001 at step: h\b", console.export_text())
     (changed / GOLDEN).write_bytes(b"short")
-    with pytest.raises(Corrupt, match=r"golden.bin has 5 bytes"):
+    with pytest.raises(Corrupt, match=r"golden.bin: wrong size: got 5 bytes"):
         open_arrays(changed, threads=None)
 
 
@@ -451,5 +451,5 @@ def test_a_language_model_is_wanted_for_text(bundle: Path) -> None:
     line, environment = command("generate", bundle, "Once upon a time")
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=20)
     assert done.returncode == 1
-    assert "holds functions on arrays, wanted a language model" in done.stderr
+    assert "got a bundle of array functions, expected a language model" in done.stderr
     assert "Traceback" not in done.stderr

@@ -61,4 +61,4 @@ def test_less_is_refused_in_a_sentence(bundles: Bundles) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("serve: ")
     assert len(done.stderr.splitlines()) == 1
-    assert "too little, one slot needs" in done.stderr
+    assert "is not enough: one slot needs" in done.stderr

@@ -1,4 +1,4 @@
-"""The arithmetic of memory: it never promises more than it was given."""
+"""The memory sum: what is admitted always fits the limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMITS = st.integers(0, 10**12)
 
 
 @given(MEMORIES, SLOTS, SIZES)
-def test_the_parts_are_the_sum(memory: Memory, slots: int, cache: int) -> None:
+def test_the_parts_add_up_to_the_sum(memory: Memory, slots: int, cache: int) -> None:
     parts = dict(memory.parts(slots, cache))
     assert sum(parts.values()) == memory.needed(slots, cache)
     assert parts["slots"] == slots * memory.slot
@@ -35,7 +35,7 @@ def test_the_parts_are_the_sum(memory: Memory, slots: int, cache: int) -> None:
 
 
 @given(MEMORIES, SLOTS, SIZES, st.integers(0, 5), SIZES)
-def test_more_of_anything_needs_no_less(
+def test_a_larger_part_makes_a_larger_sum(
     memory: Memory, slots: int, cache: int, more: int, bytes_: int
 ) -> None:
     needed = memory.needed(slots, cache)
@@ -45,11 +45,11 @@ def test_more_of_anything_needs_no_less(
 
 
 @given(MEMORIES, LIMITS, SLOTS, SIZES)
-def test_what_is_admitted_fits_and_no_slot_more_would(
+def test_what_is_admitted_fits_and_one_slot_more_does_not(
     memory: Memory, limit: int, slots: int, cache: int
 ) -> None:
     if memory.needed(1) > limit:
-        with pytest.raises(TooLittle, match="too little, one slot needs"):
+        with pytest.raises(TooLittle, match="is not enough: one slot needs"):
             memory.admit(limit, slots=slots, prefix_cache=cache)
         return
     admitted = memory.admit(limit, slots=slots, prefix_cache=cache)
@@ -60,7 +60,9 @@ def test_what_is_admitted_fits_and_no_slot_more_would(
 
 
 @given(MEMORIES, SLOTS, SIZES)
-def test_at_exactly_the_figure_everything_is_opened(memory: Memory, slots: int, cache: int) -> None:
+def test_a_limit_of_exactly_the_sum_admits_everything(
+    memory: Memory, slots: int, cache: int
+) -> None:
     admitted = memory.admit(memory.needed(slots, cache), slots=slots, prefix_cache=cache)
     assert admitted.slots == slots
     assert admitted.prefix_cache == (cache if cache >= memory.block else 0)
@@ -89,8 +91,8 @@ def test_megabytes_are_rounded_up() -> None:
 
 
 @pytest.mark.parametrize("name", ["laid_out", "read", "looked_up", "decode_1"])
-def test_a_size_below_zero_is_named(name: str) -> None:
+def test_a_negative_size_is_named(name: str) -> None:
     sizes = {"laid_out": 1, "read": 1, "looked_up": 1, "decode_1": 1} | {name: -1}
     decode = sizes.pop("decode_1")
-    with pytest.raises(NotABundle, match=rf"footprint\.{name}: expected a size, got -1"):
+    with pytest.raises(NotABundle, match=rf"footprint\.{name}: got -1, expected a size"):
         Footprint(**sizes, calls={"decode_1": decode})

@@ -300,7 +300,7 @@ def test_another_cpu(broken: Path, manifest: LanguageManifest) -> None:
 @pytest.mark.parametrize("name", [VMFB, PARAMETERS])
 def test_a_missing_file(broken: Path, name: str) -> None:
     (broken / name).unlink()
-    with pytest.raises(Corrupt, match=f"{name} is missing"):
+    with pytest.raises(Corrupt, match=f"{name}: missing file"):
         open_bundle(broken, threads=None)
 
 
@@ -308,7 +308,7 @@ def test_a_missing_file(broken: Path, name: str) -> None:
 def test_a_truncated_file(broken: Path, name: str) -> None:
     content = (broken / name).read_bytes()
     (broken / name).write_bytes(content[: len(content) // 2])
-    with pytest.raises(Corrupt, match=f"{name} has {len(content) // 2} bytes"):
+    with pytest.raises(Corrupt, match=f"{name}: wrong size: got {len(content) // 2} bytes"):
         open_bundle(broken, threads=None)
 
 
@@ -317,7 +317,7 @@ def test_a_changed_byte(broken: Path, name: str) -> None:
     content = bytearray((broken / name).read_bytes())
     content[-1] ^= 1
     (broken / name).write_bytes(content)
-    with pytest.raises(Corrupt, match=f"{name} differs from what was baked"):
+    with pytest.raises(Corrupt, match=f"{name}: wrong sha256"):
         open_bundle(broken, threads=None)
 
 

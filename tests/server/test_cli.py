@@ -209,7 +209,7 @@ def test_a_failed_self_test_is_told(copy: Path) -> None:
 def test_no_bundle(tmp_path: Path) -> None:
     code, errors = failure(tmp_path, "--port", "0")
     assert code == 1
-    assert errors.startswith(f"hearth serve: {tmp_path} is not a bundle: ")
+    assert errors.startswith(f"hearth serve: {tmp_path}: not a bundle: ")
     assert errors.count("\n") == 1
 
 
@@ -218,7 +218,9 @@ def test_a_corrupt_bundle(copy: Path) -> None:
     code, errors = failure(copy, "--port", "0")
     assert code == 1
     last = errors.splitlines()[-1]
-    assert re.fullmatch(r"hearth serve: .*model\.vmfb has 0 bytes, .*: copy the bundle again", last)
+    assert re.fullmatch(
+        r"hearth serve: .*model\.vmfb: wrong size: got 0 bytes, .*; copy the bundle again", last
+    )
 
 
 def test_a_bad_tokenizer(copy: Path) -> None:

@@ -195,7 +195,7 @@ def test_errors_are_one_line_and_exit_code_2(
     bad.write_bytes(b"\xff\xfe")
     name = str(bundle)
     for arguments, says in (
-        ((str(tmp_path), too_long), "is not a bundle"),
+        ((str(tmp_path), too_long), ": not a bundle"),
         ((str(bundle / "manifest.json"), name), "expected meta and cases"),
         ((too_long, name), "bake it with --context 14"),
         ((too_long, name, "--text", str(bad)), "remove --text"),

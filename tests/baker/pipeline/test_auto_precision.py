@@ -86,7 +86,12 @@ def test_the_fastest_that_keeps_the_limits_is_taken(
 def test_where_none_will_do_every_reason_is_said() -> None:
     with pytest.raises(BakeError) as error:
         tried("avx2", 1e-5, {**ODD, "f32": LARGE["f32"]})
-    for said in ("multiple of 16 rows", "mean KL from F32 7e-05", "--max-kl 1e-05", LARGE["f32"]):
+    for said in (
+        "multiple of 16 rows",
+        "mean KL divergence from F32 7e-05",
+        "--max-kl 1e-05",
+        LARGE["f32"],
+    ):
         assert said in str(error.value)
 
 

@@ -90,7 +90,7 @@ def test_a_file_that_is_cut_short_is_named_at_every_level(
     copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
     data = (copy / name).read_bytes()
     (copy / name).write_bytes(data[:-1])
-    with pytest.raises(BundleError, match=f"{name} has {len(data) - 1} bytes"):
+    with pytest.raises(BundleError, match=f"{name}: wrong size: got {len(data) - 1} bytes"):
         loads(copy, level)
 
 
