@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from models.bundle import REQUESTS
 from server import web
 from server.api import http_errors
-from server.api.current_service import OneBundle
+from server.api.current_service import ServicePerRequest
 from server.api.middleware import access_log
 from server.api.middleware.api_keys import ApiKeys
 from server.api.middleware.body_limits import BodyLimit
@@ -24,8 +24,8 @@ from server.api.native import generate, run_function, tokens
 from server.api.native.array_bodies import FUNCTION, OUTPUTS
 from server.api.openai import chat, completions, embeddings, model_list, responses
 from server.api.operator import props, reload, status
-from server.services.array_service import ArraysService
-from server.services.bundle_service import version
+from server.services.array_service import ArrayService
+from server.version import version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -80,7 +80,7 @@ def create_app(
     app.state.deployment = deployment
     app.state.has_keys = bool(guards.api_keys)
     http_errors.install(app)
-    arrays = isinstance(deployment.current, ArraysService)
+    arrays = isinstance(deployment.current, ArrayService)
     for surface in (*(_ARRAYS if arrays else _LANGUAGE), status, reload):
         app.include_router(surface.router)
     if not arrays:
@@ -91,8 +91,8 @@ def create_app(
 
 def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
     """Put the middleware around the routes, the innermost first."""
-    app.add_middleware(OneBundle, deployment=deployment)
-    room = None if isinstance(deployment.current, ArraysService) else REQUESTS
+    app.add_middleware(ServicePerRequest, deployment=deployment)
+    room = None if isinstance(deployment.current, ArrayService) else REQUESTS
     app.add_middleware(BodyLimit, most=guards.max_body_bytes, room=room)
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)

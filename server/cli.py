@@ -12,12 +12,13 @@ from models.bundle import ArraysManifest, BundleError, read_manifest
 from runtime.self_test import Verdict
 from server import flags, logs
 from server.engine.prefix_store import CannotStore
-from server.process.lazy_models import build_models_when_used
-from server.process.lifecycle import CannotListen, DrainingServer, Tls, bind, url
+from server.process.draining_server import DrainingServer
+from server.process.lazy_imports import build_models_lazily
+from server.process.listening import CannotListen, Tls, bind, url
 from server.services.array_service import open_array_service
-from server.services.bundle_service import Served, version
 from server.services.deployment import Deployment
-from server.services.language_service import EngineOptions, open_service
+from server.services.language_service import EngineOptions, open_language_service
+from server.services.service import Service
 from server.settings import (
     BadSettings,
     Loaded,
@@ -27,6 +28,7 @@ from server.settings import (
     read_keys,
     refuse_language_only,
 )
+from server.version import version
 
 # Exceptions that end the command, each with its exit code: see hearth/cli.py.
 ERRORS: dict[type[Exception], int] = {
@@ -109,7 +111,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     deployment = Deployment(_open(loaded), lambda: _open(loaded), settings.bundle)
     deployment.current.test()
     # The test leaves Python alone for most of its time, and importing all routes takes as long.
-    build_models_when_used()
+    build_models_lazily()
     from server.app import Guards, create_app
 
     manifest = deployment.current.manifest
@@ -142,7 +144,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     gc.unfreeze()
 
 
-def _open(loaded: Loaded) -> Served:
+def _open(loaded: Loaded) -> Service:
     """The service on whichever kind of bundle it is."""
     settings = loaded.settings
     if isinstance(read_manifest(settings.bundle), ArraysManifest):
@@ -154,7 +156,7 @@ def _open(loaded: Loaded) -> Served:
             name=settings.alias,
             level=settings.self_test,
         )
-    return open_service(
+    return open_language_service(
         settings.bundle,
         threads=settings.threads,
         name=settings.alias,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import yaml
 
-from server.services.language_service import Service
+from server.services.language_service import LanguageService
 from server.settings import PREFIX, Settings
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
@@ -231,7 +231,7 @@ def test_healthy_is_who_accepts_requests() -> None:
 def test_unhealthy_is_who_failed_the_self_test() -> None:
     wrong = FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=64, spread=2.0)
     good = FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=64)
-    service = Service(wrong, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(good))
+    service = LanguageService(wrong, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(good))
     with fakes.running(service) as client:
         assert client.base_url.port is not None
         code, said = checked(client.base_url.port)

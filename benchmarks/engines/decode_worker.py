@@ -52,7 +52,7 @@ class About:
 def open_hearth(bundle: Path, context: int, threads: int, exact: bool) -> tuple[Reader, About]:
     """Our engine, with the checks that `serve` makes when it loads; the context is the bundle's."""
     from runtime.open_bundle import open_bundle
-    from server.services.bundle_service import version
+    from server.version import version
 
     manifest, runtime = open_bundle(bundle, threads=threads)
     assert manifest.context == context, f"context {manifest.context}, not {context}"

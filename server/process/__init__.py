@@ -1,1 +1,1 @@
-"""The server as a process: signals, connections, memory and startup."""
+"""The process around the application: its socket, signals, connections, memory and imports."""

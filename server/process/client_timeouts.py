@@ -1,9 +1,13 @@
-"""One client's connection: as uvicorn has it, but no client may take for ever over anything.
+"""Uvicorn's connection, with limits: it closes connections that send or read too slowly.
 
-A client that does nothing holds a file and a few KB. Each has `patience` seconds to send the head
-of a request, and its body at SLOWEST bytes a second at least; and as long to read on, when what it
-has not read is too much to be written. Between requests uvicorn waits 5 s. How long the server
-itself takes over an answer is not limited here.
+An idle connection costs an open file and a few KB. Between two requests, uvicorn closes it after
+5 s. Within a request, a client has `timeout` seconds for each of these:
+
+- to send the head of the request;
+- to send its body, and one more second for every MIN_BYTES_PER_SECOND bytes received;
+- to read more of a response that is too large for the socket's buffers.
+
+The time that the server takes to compute a response is not limited here.
 """
 
 from __future__ import annotations
@@ -19,35 +23,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOWEST = 1000  # bytes of a body a second
+MIN_BYTES_PER_SECOND = 1000  # of a request body
 
 
-class Connection(H11Protocol):
-    """A connection, of which there are `most`: of those that do nothing one has to go for another.
+class TimedConnection(H11Protocol):
+    """One connection. If there are more than `max_connections`, an idle one is closed.
 
-    So those who connect and are silent leave files for those who ask.
+    So clients that connect and send nothing cannot use up the open files.
     """
 
-    def __init__(self, *arguments: Any, most: int, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self._most = most
-        self._since = self.loop.time()  # when the client began what it is doing
+    def __init__(self, *arguments: Any, max_connections: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._max_connections = max_connections
+        self._since = self.loop.time()  # when the client started to send the head or the body
         self._received = 0  # bytes since then
-        self._unread: int | None = None  # bytes that are to be written, but cannot
-        self._unread_since = self._since
+        self._unsent: int | None = None  # bytes that cannot be written because the client is slow
+        self._unsent_since = self._since
 
     @property
-    def asks_nothing(self) -> bool:
-        """Whether no whole head of a request has come that is not answered."""
+    def is_idle(self) -> bool:
+        """Whether the client has not yet sent the whole head of its next request."""
         return self.conn.their_state is h11.IDLE
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called by the event loop."""
         super().connection_made(transport)
-        if len(self.connections) > self._most:
+        if len(self.connections) > self._max_connections:
             for other in self.connections:
-                if isinstance(other, Connection) and other is not self and other.asks_nothing:
-                    log.debug("too many connections: one that asks nothing is closed")
+                if isinstance(other, TimedConnection) and other is not self and other.is_idle:
+                    log.debug("too many connections: closing an idle one")
                     other.transport.abort()
                     other.connections.discard(other)
                     break
@@ -58,37 +62,37 @@ class Connection(H11Protocol):
         self._received += len(data)
         super().data_received(data)
         if self.conn.their_state is not before:
-            self._begin()
+            self._restart()
 
     def on_response_complete(self) -> None:
-        """Called when the last of an answer is written."""
-        self._begin()
+        """Called when the end of a response is written."""
+        self._restart()
         super().on_response_complete()
 
-    def close_if_late(self, patience: float) -> None:
-        """Cut the connection if its client has taken too long; asked every second or so."""
+    def close_if_timed_out(self, timeout: float) -> None:
+        """Close the connection if its client is too slow. Called about once a second."""
         now = self.loop.time()
-        if late := self._late_to_read(now, patience) or self._late_to_send(now, patience):
-            log.debug("a client is %s: its connection is closed", late)
+        if reason := self._slow_reader(now, timeout) or self._slow_sender(now, timeout):
+            log.debug("client timeout: %s: closing the connection", reason)
             self.transport.abort()
 
-    def _begin(self) -> None:
+    def _restart(self) -> None:
         self._since, self._received = self.loop.time(), 0
 
-    def _late_to_read(self, now: float, patience: float) -> str:
+    def _slow_reader(self, now: float, timeout: float) -> str:
         if not (self.flow.write_paused or self.transport.is_closing()):
-            self._unread = None
+            self._unsent = None
             return ""
-        left = self.transport.get_write_buffer_size()
-        if left != self._unread:
-            self._unread, self._unread_since = left, now
-        return "late to read" if now - self._unread_since >= patience else ""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._unsent, self._unsent_since = unsent, now
+        return "response not read" if now - self._unsent_since >= timeout else ""
 
-    def _late_to_send(self, now: float, patience: float) -> str:
+    def _slow_sender(self, now: float, timeout: float) -> str:
         waited = now - self._since
-        if self.asks_nothing:
-            return "late to ask" if waited >= patience else ""
+        if self.is_idle:
+            return "no request sent" if waited >= timeout else ""
         if self.conn.their_state is h11.SEND_BODY and not self.flow.read_paused:
-            late = waited >= patience + self._received / SLOWEST
-            return "late with its body" if late else ""
+            allowed = timeout + self._received / MIN_BYTES_PER_SECOND
+            return "request body not sent" if waited >= allowed else ""
         return ""

@@ -1,11 +1,10 @@
-"""How much memory this process may take, and who says so.
+"""The memory limit of this process, and what fits in it: slots and prefix cache.
 
-    --max-memory, else the bundle's own limit    what was asked for
-    the control group's limit, version 1 or 2    what a container or a service may take
-    RLIMIT_AS, RLIMIT_DATA                       what `ulimit` allows
+    --max-memory, else the limit given to `hearth bake`    set by the operator
+    memory limit of the control group, version 1 or 2      set for a container or service
+    RLIMIT_AS, RLIMIT_DATA                                 set by `ulimit`
 
-The lowest counts, and says how many slots are opened and how large the prefix cache may be. It
-knows limits of Linux; what serving takes is models/bundle/memory_sum.py's to say.
+The lowest limit counts. models/bundle/memory_sum.py computes the memory that serving takes.
 """
 
 from __future__ import annotations
@@ -27,39 +26,40 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_OWN_CGROUPS = Path("/proc/self/cgroup")
-# Version 1 says "none" by the largest number of whole pages.
-_NONE = 2**62
+_PROCESS_CGROUPS = Path("/proc/self/cgroup")
+# Version 1 has no word for "no limit": it reports the largest number of whole pages.
+_UNLIMITED = 2**62
 _RESOURCES = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """So many bytes, and where that was said."""
+    """A limit in bytes, and where it is set."""
 
     bytes: int
     source: str
 
 
-def admit(manifest: LanguageManifest, *, asked: int | None, prefix_cache: int) -> Admitted:
-    """How much of a bundle's slots and of a prefix cache fits; raises TooLittle.
+def admit(manifest: LanguageManifest, *, max_memory: int | None, prefix_cache: int) -> Admitted:
+    """Compute how many of a bundle's slots and how much prefix cache fit; raises TooLittle.
 
-    `asked` is the operator's limit in bytes.
+    `max_memory` is the operator's limit, and `prefix_cache` the largest size of the cache, both in
+    bytes.
     """
-    limit = memory_limit(asked, manifest.max_memory)
+    limit = memory_limit(max_memory, manifest.max_memory)
     memory, slots = manifest.memory, manifest.slots
     if limit is None:
-        log.info("memory: up to %s; there is no limit", memory.formula(slots, prefix_cache))
+        log.info("memory: at most %s; no limit is set", memory.formula(slots, prefix_cache))
         return Admitted(slots=slots, prefix_cache=prefix_cache)
     try:
         admitted = memory.admit(limit.bytes, slots=slots, prefix_cache=prefix_cache)
     except TooLittle as error:
         raise TooLittle(
-            f"{error} (the limit is {limit.source}): raise it, or bake with a shorter --context "
+            f"{error} (the limit is {limit.source}); raise it, or bake with a shorter --context "
             "or a smaller --precision"
         ) from None
     log.info(
-        "memory: up to %s, of %s MB (%s): %d of %d slots",
+        "memory: at most %s of %s MB (limit: %s); %d of %d slots",
         memory.formula(admitted.slots, admitted.prefix_cache),
         megabytes(limit.bytes),
         limit.source,
@@ -69,32 +69,32 @@ def admit(manifest: LanguageManifest, *, asked: int | None, prefix_cache: int) -
     return admitted
 
 
-def memory_limit(asked: int | None, baked: int | None) -> Limit | None:
-    """The lowest limit that holds for this process, or None.
+def memory_limit(max_memory: int | None, baked: int | None) -> Limit | None:
+    """The lowest limit of this process, or None.
 
-    `asked` is what the operator says, in place of the bundle's own limit, `baked`.
+    `max_memory` is the operator's limit in bytes. It replaces `baked`, the bundle's limit.
     """
-    limits = [*_cgroup_limits(_CGROUPS, _OWN_CGROUPS), *_resource_limits()]
-    if asked is not None:
-        limits.append(Limit(bytes=asked, source="--max-memory"))
+    limits = [*_cgroup_limits(_CGROUPS, _PROCESS_CGROUPS), *_resource_limits()]
+    if max_memory is not None:
+        limits.append(Limit(bytes=max_memory, source="--max-memory"))
     elif baked is not None:
-        limits.append(Limit(bytes=baked, source="bake --max-memory"))
+        limits.append(Limit(bytes=baked, source="hearth bake --max-memory"))
     return min(limits, key=lambda limit: limit.bytes, default=None)
 
 
-def _cgroup_limits(mounted: Path, own: Path) -> Iterator[Limit]:
-    """The limits of this process' control group and of all those that it lies in."""
+def _cgroup_limits(mount: Path, process_cgroups: Path) -> Iterator[Limit]:
+    """The limits of this process's control group and of all its parents."""
     with contextlib.suppress(OSError):
-        for line in own.read_text("utf-8").splitlines():
+        for line in process_cgroups.read_text("utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers == "":
-                root, name = mounted, "memory.max"
+                root, name = mount, "memory.max"
             elif "memory" in controllers.split(","):
-                root, name = mounted / "memory", "memory.limit_in_bytes"
+                root, name = mount / "memory", "memory.limit_in_bytes"
             else:
                 continue
             group = root / path.lstrip("/")
-            # A container may see its own group as the root, under the name that the host has.
+            # In a container the group may be mounted as the root, but be named by the host's path.
             for folder in (group, *group.parents):
                 if folder.is_relative_to(root):
                     yield from _limit_in(folder / name)
@@ -103,7 +103,7 @@ def _cgroup_limits(mounted: Path, own: Path) -> Iterator[Limit]:
 def _limit_in(file: Path) -> Iterator[Limit]:
     with contextlib.suppress(OSError):
         text = file.read_text("ascii").strip()
-        if text.isdecimal() and int(text) < _NONE:
+        if text.isdecimal() and int(text) < _UNLIMITED:
             yield Limit(bytes=int(text), source=str(file))
 
 

@@ -1,1 +1,1 @@
-"""A bundle being served: what its routes share, and how one bundle replaces another."""
+"""A bundle that is served: what its routes share, and how a reload replaces it."""

@@ -1,4 +1,4 @@
-"""A program of functions on arrays being served: what its routes share. It knows no HTTP."""
+"""A bundle of array functions that is served: what its routes share. It knows no HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runtime.self_test import self_test_arrays
 from server.engine.array_calls import Calls
 from server.errors import ServerError
 from server.metrics import ArraysMetrics
-from server.services.bundle_service import Served
+from server.services.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 QUEUE_LIMIT = 64
 
 
-class ArraysService(Served):
-    """One program of functions with the thread that runs them."""
+class ArrayService(Service):
+    """The array functions of one bundle, and the thread that runs them."""
 
     manifest: ArraysManifest
     metrics: ArraysMetrics
@@ -51,10 +51,10 @@ class ArraysService(Served):
         )
 
     async def run(self, function: str, inputs: Arrays) -> Arrays:
-        """The outputs of a function, by name, in the manifest's order.
+        """Run a function; return its outputs by name, in the manifest's order.
 
-        Raises QueueFull, Unavailable or GenerationFailed. Names, shapes and dtypes of the inputs
-        are the caller's to check.
+        The caller has checked the names, shapes and dtypes of the inputs. Raises QueueFull,
+        Unavailable or GenerationFailed.
         """
         if problem := self.unavailable():
             raise problem
@@ -83,13 +83,13 @@ def open_array_service(
     queue_limit: int,
     name: str | None,
     level: Level = "quick",
-) -> ArraysService:
-    """A service on a bundle, called by its folder unless it gets a name; raises BundleError.
+) -> ArrayService:
+    """Open a bundle of array functions; raises BundleError.
 
-    `threads` None takes one per physical core.
+    `threads` None means one per physical core. `name` None means the name of the folder.
     """
     manifest, runtime = open_arrays(bundle, threads=threads, level=level)
-    return ArraysService(
+    return ArrayService(
         runtime,
         manifest,
         read_examples(bundle, manifest),

@@ -1,11 +1,11 @@
-"""Which bundle answers: the one that new requests go to, and those before it that still finish.
+"""The service that new requests go to, and how a reload replaces it.
 
-A reload opens what lies at the bundle's place by now beside the bundle that is served, and runs its
-self-test. If that passes, new requests go to the new bundle, and those that run end on theirs: an
-answer comes wholly from one bundle. If it does not pass, or cannot be opened, nothing changes but
-`last_reload`. Meanwhile both bundles are in memory, and the self-test takes its share of the CPU.
+A reload opens the bundle's folder again, next to the bundle that is served, and runs the self-test.
+If it passes, new requests go to the new bundle, and running requests finish on the old one: every
+answer comes from a single bundle. If the new bundle cannot be opened or its self-test fails, only
+`last_reload` changes. During a reload both bundles are in memory, and the self-test uses CPU time.
 
-It knows no HTTP and no kind of bundle.
+It knows neither HTTP nor what a bundle contains.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from server.errors import Draining, NotReloaded
-from server.process.heap import give_back
-from server.services.opened_files import OpenedFiles
+from server.process.free_memory import free_memory
+from server.services.file_watch import FileWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from server.services.bundle_service import Served
+    from server.services.service import Service
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.05  # seconds between looks at the requests of a bundle that is to go
+_RETIRE_INTERVAL = 0.05  # seconds between checks whether an old bundle still has requests
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reload:
-    """How the latest reload ended, and the fingerprint of the bundle that is served since."""
+    """The result of the last reload, and the fingerprint of the bundle served since then."""
 
     succeeded: bool
     message: str
@@ -45,29 +45,29 @@ class Reload:
 
 
 class Deployment:
-    """The bundle that is served: the one in `folder`, if it has one.
+    """The bundle that is served, from `folder` if it has one.
 
-    `open_again` opens what is there by then, in a thread of its own. All else is called from one
-    event loop.
+    `open_again` opens the folder again; it runs in a separate thread. Everything else must be
+    called from one event loop.
     """
 
     def __init__(
-        self, service: Served, open_again: Callable[[], Served], folder: Path | None = None
+        self, service: Service, open_again: Callable[[], Service], folder: Path | None = None
     ) -> None:
         self.current = service
         self.last_reload: Reload | None = None
-        self.overwritten: tuple[str, ...] = ()  # files of the bundle, under the server
+        self.overwritten: tuple[str, ...] = ()  # files of the bundle that is served
         self._folder = folder
-        self._files = OpenedFiles(folder)
+        self._files = FileWatch(folder)
         self._open_again = open_again
-        self._requests: Counter[Served] = Counter()
-        self._retiring: dict[Served, asyncio.Task[None]] = {}
+        self._requests: Counter[Service] = Counter()
+        self._retiring: dict[Service, asyncio.Task[None]] = {}
         self._one_at_a_time = asyncio.Lock()
         self._draining = False
 
     @contextlib.contextmanager
-    def request(self) -> Iterator[Served]:
-        """What a request goes to, from its head to the last byte of its answer."""
+    def request(self) -> Iterator[Service]:
+        """The service for one request, from its head to the last byte of its response."""
         service = self.current
         self._requests[service] += 1
         try:
@@ -77,22 +77,22 @@ class Deployment:
 
     @property
     def idle(self) -> bool:
-        """Whether no accepted request is being answered."""
+        """Whether no accepted request is running or waiting."""
         return all(service.idle for service in self._all())
 
     def drain(self) -> None:
-        """Accept no more requests and reloads; what is accepted is answered."""
+        """Reject new requests and reloads; finish the accepted requests."""
         self._draining = True
         self.current.drain()
 
     def cancel(self) -> None:
-        """Cancel what is left, as Served.cancel."""
+        """Cancel the accepted requests: see Service.cancel."""
         self._draining = True
         for service in self._all():
             service.cancel()
 
     async def stop(self) -> None:
-        """Cancel what is left and end all workers; waits for a reload, which then fails."""
+        """Cancel the accepted requests and end all workers. A reload that is running fails."""
         self.cancel()
         async with self._one_at_a_time:
             for retirement in self._retiring.values():
@@ -102,49 +102,51 @@ class Deployment:
                 await service.stop()
 
     async def reload(self) -> Reload:
-        """Serve what is at the bundle's place now; who comes during a reload waits for it.
+        """Open the folder again and serve the bundle in it. One reload runs at a time.
 
-        Raises NotReloaded, with the reason, when the bundle before goes on being served.
+        Raises NotReloaded, with the reason, if the old bundle is still served.
         """
         async with self._one_at_a_time:
-            began, files = time.monotonic(), OpenedFiles(self._folder)
+            start, files = time.monotonic(), FileWatch(self._folder)
             try:
-                self._take(await self._opened())
+                self._replace(await self._open())
                 self._files = files
             except Exception as error:
                 reason = str(error) or type(error).__name__
-                problem = f"the bundle before goes on being served: {reason}"
-                self._note(began, problem, succeeded=False)
-                log.error("not reloaded: %s", problem)
+                problem = f"still serving the old bundle: {reason}"
+                self._record(start, problem, succeeded=False)
+                log.error("reload failed: %s", problem)
                 raise NotReloaded(problem) from error
-            done = self._note(began, f"{self.current.name} is served", succeeded=True)
-            log.info("reloaded: %s, %s", self.current.name, self.current.fingerprint)
-            return done
+            result = self._record(start, f"serving {self.current.name}", succeeded=True)
+            log.info("reloaded: serving %s, %s", self.current.name, self.current.fingerprint)
+            return result
 
-    def look(self) -> None:
-        """Look whether files that are served are overwritten; asked every second or so."""
-        found = self._files.overwritten()
-        if found != self.overwritten:
-            self.overwritten = found
-            if found:
-                log.error("%s: answers may be wrong, and the process may be killed", self.damage)
+    def check_files(self) -> None:
+        """Check whether files of the bundle were overwritten. Called about once a second."""
+        overwritten = self._files.overwritten()
+        if overwritten != self.overwritten:
+            self.overwritten = overwritten
+            if overwritten:
+                log.error("%s: answers may be wrong, and the process may crash", self.damage)
 
     @property
     def damage(self) -> str:
-        """What has happened to the files that are served, or nothing."""
+        """What is wrong with the files of the bundle that is served, or an empty string."""
         if not self.overwritten:
             return ""
         names = ", ".join(self.overwritten)
-        return f"{names} of the bundle: overwritten while served (put a whole one there and reload)"
+        return f"files of the bundle were overwritten while served ({names}); restore it and reload"
 
-    async def _opened(self) -> Served:
-        """The bundle, with its self-test passed; raises what keeps it from being served."""
+    async def _open(self) -> Service:
+        """Open the bundle and run its self-test; raises an error if it cannot be served."""
         if self._draining:
-            raise Draining("the server is shutting down and takes no new bundle")
+            raise Draining("the server is shutting down")
         newer = await asyncio.to_thread(self._open_again)
         try:
             if type(newer) is not type(self.current):
-                raise NotReloaded("it holds another kind of program: restart the server")
+                raise NotReloaded(
+                    "the new bundle is of another kind; restart the server to serve it"
+                )
             verdict = await newer.start()
             if not verdict.passed:
                 raise NotReloaded(verdict.message)
@@ -155,39 +157,39 @@ class Deployment:
             raise
         return newer
 
-    def _take(self, newer: Served) -> None:
+    def _replace(self, newer: Service) -> None:
         older = self.current
         older.metrics.follow(newer.metrics)
         newer.metrics = older.metrics
         self.current = newer
         self._retiring[older] = asyncio.create_task(self._retire(older))
 
-    async def _retire(self, older: Served) -> None:
-        """End a bundle when its last request is answered, and give its memory back."""
+    async def _retire(self, older: Service) -> None:
+        """Stop a service when its last request is answered, and free its memory."""
         while self._requests[older]:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_RETIRE_INTERVAL)
         await older.stop()
         del self._requests[older], self._retiring[older], older
-        _collect()
+        _free_garbage()
 
-    def _note(self, began: float, message: str, *, succeeded: bool) -> Reload:
+    def _record(self, start: float, message: str, *, succeeded: bool) -> Reload:
         self.last_reload = Reload(
             succeeded=succeeded,
             message=message,
             bundle=self.current.fingerprint,
-            seconds=time.monotonic() - began,
+            seconds=time.monotonic() - start,
         )
         return self.last_reload
 
-    def _all(self) -> tuple[Served, ...]:
+    def _all(self) -> tuple[Service, ...]:
         return (self.current, *self._retiring)
 
 
-def _collect() -> None:
-    """Free what was of a bundle, and hand its memory back."""
-    frozen = gc.get_freeze_count()  # see server/cli.py; what is frozen is never looked through
+def _free_garbage() -> None:
+    """Free the memory of a service that was stopped."""
+    frozen = gc.get_freeze_count()  # set in server/cli.py; the collector ignores frozen objects
     gc.unfreeze()
     gc.collect()
     if frozen:
         gc.freeze()
-    give_back()
+    free_memory()

@@ -1,6 +1,6 @@
-"""A language model being served: what its routes share.
+"""A language model that is served: what its routes share.
 
-It knows the layers below (runtime, engine, text) and no HTTP.
+It knows the layers below it (text, engine, runtime) and no HTTP.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from server.engine.prompt_lookup import Costs
 from server.errors import InvalidRequest
 from server.logs import current_note
 from server.metrics import LanguageMetrics
-from server.process.heap import give_back
+from server.process.free_memory import free_memory
 from server.process.memory_limit import admit
-from server.services.bundle_service import Served
+from server.services.service import Service
 from server.text.choices import Choices
 from server.text.completer import Completer
 from server.text.tokenizer import Tokenizer
@@ -57,15 +57,15 @@ Speculation: TypeAlias = Literal["lookup", "off"]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """How much the engine may take on.
+    """Limits and modes of the engine; the settings of `hearth serve` with the same names.
 
-    queue_limit   requests that may wait for a slot; one more is refused
-    cache_ram     bytes of the prefix cache in memory; 0 for none
-    cache_dir     where the prefix cache is kept across restarts; None for nowhere
-    cache_disk    bytes of the prefix cache there
-    speculation   how tokens are guessed: lookup, in the prompt and the answer so far; or off
-    exact_logits  whether each request gets all its logits exactly, and not only who needs them
-    max_memory    bytes that serving may take; None for the bundle's limit, or the system's
+    queue_limit   requests that may wait for a slot; one more is rejected
+    cache_ram     size of the prefix cache in memory, in bytes; 0 disables it
+    cache_dir     folder that keeps the prefix cache across restarts; None for no folder
+    cache_disk    size of the prefix cache in that folder, in bytes
+    speculation   how tokens are drafted: "lookup" in the text so far, or "off"
+    exact_logits  compute every logit exactly for every request
+    max_memory    memory that serving may take, in bytes; None for the bundle's or system's limit
     """
 
     queue_limit: int = 64
@@ -77,8 +77,8 @@ class EngineOptions:
     max_memory: int | None = None
 
 
-class Service(Served):
-    """One language model with its engine."""
+class LanguageService(Service):
+    """The language model of one bundle, and its engine."""
 
     manifest: LanguageManifest
     metrics: LanguageMetrics
@@ -125,11 +125,11 @@ class Service(Served):
 
     @property
     def hidden(self) -> int:
-        """The width of an embedding."""
+        """The number of values of an embedding."""
         return self._runtime.hidden
 
     def state(self) -> EngineState:
-        """Slots, queue and prefix cache, as they are now."""
+        """The current state of slots, queue and prefix cache."""
         return self._engine.state()
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -139,16 +139,16 @@ class Service(Served):
         return await self._completer.begin(request, self._ended)
 
     async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
-        """The embedding of a text or its token ids, `field` of the request; raises as `complete`.
+        """Compute the embedding of a text or of token ids; errors name the request's `field`.
 
-        Also GenerationFailed, and Draining if the server stopped meanwhile.
+        Raises what `complete` raises, GenerationFailed, and Draining if the server stops.
         """
         if problem := self.unavailable():
             raise problem
         return await self._completer.embed(text, field)
 
     async def complete_all(self, requests: Sequence[CompletionRequest]) -> Choices:
-        """Accept all of the requests or none; raises as `complete`."""
+        """Accept all requests or none; raises what `complete` raises."""
         with contextlib.ExitStack() as accepted:
             choices = Choices(
                 [accepted.enter_context(await self.complete(request)) for request in requests]
@@ -158,7 +158,7 @@ class Service(Served):
 
     @property
     def chat_template(self) -> str:
-        """The source of the bundle's chat template, or nothing."""
+        """The source of the bundle's chat template, or an empty string."""
         return self._template.source if self._template else ""
 
     @property
@@ -180,7 +180,7 @@ class Service(Served):
             note.completion_tokens += len(ended.token_times)
 
     async def stop(self) -> None:
-        """As Served.stop; what the engine wanted to keep on disk is written."""
+        """See Service.stop. Also finish writing the prefix cache to disk."""
         await super().stop()
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
@@ -190,30 +190,29 @@ class Service(Served):
         return self_test(self._runtime, manifest.golden, manifest.tolerance, level=self.level)
 
 
-def open_service(
+def open_language_service(
     bundle: Path,
     *,
     threads: int | None = None,
     name: str | None = None,
     options: EngineOptions = EngineOptions(),
     level: Level = "quick",
-) -> Service:
-    """A service on a bundle, called by its folder unless it gets a name; `level` of its self-test.
+) -> LanguageService:
+    """Open a bundle with a language model; raises BundleError or CannotStore.
 
-    Raises BundleError or CannotStore.
-
-    `threads` None takes one per physical core.
+    `threads` None means one per physical core. `name` None means the name of the folder. `level`
+    is the level of the self-test.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
 
     def load() -> tuple[Admitted, Tokenizer, IreeRuntime]:
-        admitted = admit(manifest, asked=options.max_memory, prefix_cache=options.cache_ram)
+        admitted = admit(manifest, max_memory=options.max_memory, prefix_cache=options.cache_ram)
         start_threads(threads)
-        # Before the weights: while a tokenizer is read it takes three times what it keeps.
+        # Before the weights: reading a tokenizer takes three times the memory that it keeps.
         tokenizer = Tokenizer.from_file(
             bundle / TOKENIZER, bos=manifest.special_tokens.bos, context=manifest.context
         )
-        give_back()
+        free_memory()
         opened = manifest.with_slots(admitted.slots)
         return admitted, tokenizer, IreeRuntime(bundle, opened, threads=threads)
 
@@ -221,11 +220,11 @@ def open_service(
     options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
     files = {record.name for record in manifest.files}
     template = None
-    if CHAT_TEMPLATE in files:  # one that was put there later is none of the bundle's
-        from server.text.chat_template import ChatTemplate  # with Jinja, which nothing else needs
+    if CHAT_TEMPLATE in files:  # a template that was added to the folder later does not count
+        from server.text.chat_template import ChatTemplate  # imports Jinja
 
         template = ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
-    return Service(
+    return LanguageService(
         runtime,
         tokenizer,
         manifest,

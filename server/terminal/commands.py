@@ -16,7 +16,7 @@ from models.bundle import BundleError
 from server import flags
 from server.api.generation_fields import GenerationFields
 from server.errors import ServerError
-from server.services.language_service import open_service
+from server.services.language_service import open_language_service
 from server.terminal.conversation import converse
 from server.terminal.session import Session, figures
 
@@ -64,7 +64,7 @@ def _generate(
     """
     fields = _fields(options)
     pieces: list[str] = []
-    with Session(open_service(bundle, threads=threads)) as session:
+    with Session(open_language_service(bundle, threads=threads)) as session:
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
@@ -94,7 +94,7 @@ def _chat(
         hearth chat smollm2-135m --system "Answer in one sentence."
     """
     fields = _fields(options)
-    with Session(open_service(bundle, threads=threads)) as session:
+    with Session(open_language_service(bundle, threads=threads)) as session:
         converse(session, fields, system=system, show=_show, note=_note)
 
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from server.services.language_service import Service
+    from server.services.language_service import LanguageService
     from server.text.completion_request import CompletionRequest
 
 
 class Session:
     """Starts the service on entering, raises SelfTestFailed, and stops it on leaving."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: LanguageService) -> None:
         self.service = service
         self._runner = asyncio.Runner()
 

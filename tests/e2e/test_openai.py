@@ -10,7 +10,7 @@ import numpy as np
 import openai
 import pytest
 
-from server.services.language_service import open_service
+from server.services.language_service import open_language_service
 from tests.server.openai_servers import client_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ CASE: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]["
 
 @pytest.fixture(scope="module")
 def client(bundles: Bundles) -> Iterator[openai.OpenAI]:
-    with client_of(open_service(bundles["f32"])) as client:
+    with client_of(open_language_service(bundles["f32"])) as client:
         yield client
 
 

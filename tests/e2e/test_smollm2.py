@@ -16,7 +16,7 @@ from baker.reference.numpy_runtime import open_reference
 from models.bundle import CHAT_TEMPLATE, TOKENIZER, LanguageManifest, read_manifest_of
 from runtime.interface import read_prompt
 from runtime.open_bundle import open_bundle
-from server.services.language_service import open_service
+from server.services.language_service import open_language_service
 from tests.baker.compare.test_compare_real_model import against
 from tests.server.openai_servers import client_of
 
@@ -86,7 +86,7 @@ def test_a_question_in_chat_form_is_answered_and_the_answer_ends(
 
 def test_a_conversation_by_the_openai_client(bundle: Path) -> None:
     question: Any = [{"role": "user", "content": "What is the capital of France?"}]
-    with client_of(open_service(bundle)) as client:
+    with client_of(open_language_service(bundle)) as client:
         asked: dict[str, Any] = {"model": "m", "messages": question, "temperature": 0}
         answer = client.chat.completions.create(**asked, max_tokens=64).choices[0]
         assert "Paris" in (answer.message.content or "")

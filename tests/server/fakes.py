@@ -28,9 +28,10 @@ from models.bundle import (
 )
 from runtime.interface import read_prompt
 from server.app import Guards, create_app
-from server.process.lifecycle import DrainingServer, bind, url
+from server.process.draining_server import DrainingServer
+from server.process.listening import bind, url
 from server.services.deployment import Deployment
-from server.services.language_service import EngineOptions, Service
+from server.services.language_service import EngineOptions, LanguageService
 from server.text.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.types import ASGIApp
 
-    from server.services.bundle_service import Served
     from server.services.language_service import Speculation
+    from server.services.service import Service
 
 # Where the bundles come from that no weights were baked into.
 NOWHERE = Provenance(
@@ -153,11 +154,11 @@ def golden_of(
     return (Golden(prompt="", prompt_ids=prompt, steps=tuple(found)),)
 
 
-def deployed(service: Served, *later: Served | Exception) -> Deployment:
+def deployed(service: Service, *later: Service | Exception) -> Deployment:
     """A deployment whose reloads find one after the other of what comes `later`, or raise it."""
     rest = iter(later)
 
-    def open_again() -> Served:
+    def open_again() -> Service:
         found = next(rest, LookupError("there is no other bundle"))
         if isinstance(found, Exception):
             raise found
@@ -168,14 +169,14 @@ def deployed(service: Served, *later: Served | Exception) -> Deployment:
 
 @contextlib.contextmanager
 def running(
-    service: Served,
+    service: Service,
     *,
     wait: bool = True,
     guards: Guards | None = None,
     before: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     client_timeout: float = 30,
     send_buffer: int | None = None,
-    later: Sequence[Served | Exception] = (),
+    later: Sequence[Service | Exception] = (),
 ) -> Iterator[httpx.Client]:
     """A client of a real server in a thread, which drains when the block is left.
 
@@ -238,12 +239,12 @@ def fake_service(
     template: str | None = None,
     script: Script | None = None,
     **runtime: Any,
-) -> Service:
+) -> LanguageService:
     """A service on a FakeRuntime with the tokenizer's vocabulary and these fields."""
     fields = {"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime}
     fake = ScriptedRuntime(script=script, **fields) if script else FakeRuntime(**fields)
     ours = Tokenizer(tokenizer, bos=BOS, context=fake.context)
-    return Service(
+    return LanguageService(
         fake,
         ours,
         manifest_of(fake, eos=(script.end,) if script else ()),

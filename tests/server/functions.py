@@ -17,7 +17,7 @@ from models.bundle import (
     Target,
 )
 from runtime.golden_arrays import Example
-from server.services.array_service import ArraysService
+from server.services.array_service import ArrayService
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class FakeFunctions:
         return {"y": 2 * x + h + np.float32(self.wrong), "h": h + x}
 
 
-def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> ArraysService:
+def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> ArrayService:
     """A service whose golden values are those of a right runtime."""
     right = FakeFunctions()
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -103,4 +103,4 @@ def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> Ar
         files=(),
         functions=(STEP, ROOT),
     )
-    return ArraysService(runtime or FakeFunctions(), manifest, examples, queue_limit=queue_limit)
+    return ArrayService(runtime or FakeFunctions(), manifest, examples, queue_limit=queue_limit)

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
     import tokenizers
 
-    from server.services.language_service import Service
+    from server.services.language_service import LanguageService
 
 LIBRARY = fakes.gemma_like(special=(*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL))
 TOKENIZER = Tokenizer(LIBRARY, bos=fakes.BOS)
 
 
-def chatty(*, template: str = templates.GEMMA, context: int = 256, slots: int = 8) -> Service:
+def chatty(
+    *, template: str = templates.GEMMA, context: int = 256, slots: int = 8
+) -> LanguageService:
     """A service with a chat template whose answers are noise."""
     return fakes.fake_service(LIBRARY, template=template, context=context, slots=slots, batch=slots)
 
@@ -33,7 +35,7 @@ def scripted(
     library: tokenizers.Tokenizer = LIBRARY,
     cue: str = "<|im_start|>assistant\n",
     end: str = "<|im_end|>",
-) -> Service:
+) -> LanguageService:
     """A service whose model says `answer` and `end` wherever it has read `cue`."""
     tokenizer = Tokenizer(library, bos=fakes.BOS)
     script = fakes.Script(
@@ -43,7 +45,7 @@ def scripted(
 
 
 @contextlib.contextmanager
-def client_of(service: Service) -> Iterator[openai.OpenAI]:
+def client_of(service: LanguageService) -> Iterator[openai.OpenAI]:
     """The client of a service that runs as long as the block.
 
     A connection serves one request: the server closes one that was idle for five seconds, which on

@@ -10,7 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from server.app import create_app
-from server.process.lifecycle import DrainingServer, bind, url
+from server.process.draining_server import DrainingServer
+from server.process.listening import bind, url
 from tests.server import fakes
 
 if TYPE_CHECKING:

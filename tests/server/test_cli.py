@@ -29,7 +29,7 @@ from models.bundle import (
     record_file,
     write_manifest,
 )
-from server.services.bundle_service import version
+from server.version import version
 from tests.server import tiny
 
 PROMPT = (1, 2, 3, 4, 5)
@@ -241,8 +241,8 @@ def test_a_port_in_use_is_found_before_the_bundle_is_loaded(tmp_path: Path) -> N
         code, errors = failure(tmp_path, "--port", port)
     assert code == 1
     assert errors == (
-        f"hearth serve: cannot listen on 127.0.0.1 port {port}: Address already in use: choose "
-        "another --host or --port (--port 0 takes a free one)\n"
+        f"hearth serve: cannot listen on 127.0.0.1 port {port}: Address already in use; choose "
+        "another --host or --port (--port 0 chooses a free one)\n"
     )
 
 
@@ -312,7 +312,7 @@ def test_a_key_that_is_anothers(tmp_path: Path) -> None:
     code, errors = failure(tmp_path, "--tls-cert", cert, "--tls-key", tmp_path / "none")
     assert (code, errors) == (
         1,
-        f"hearth serve: cannot serve HTTPS: there is no file {tmp_path}/none\n",
+        f"hearth serve: cannot serve HTTPS: {tmp_path}/none does not exist\n",
     )
 
 

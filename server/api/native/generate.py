@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.current_service import Serving
+from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.fields import Logprobs, Text
 from server.api.generation_fields import GenerationFields
@@ -80,7 +80,7 @@ class GenerateResponse(StreamEvent):
     responses=streams(StreamEvent),
 )
 async def generate(
-    body: GenerateRequest, service: Serving, request: Request
+    body: GenerateRequest, service: CurrentLanguageService, request: Request
 ) -> GenerateResponse | CompletionStream:
     """Continue a prompt.
 

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from server.api.current_service import ServingArrays
+from server.api.current_service import CurrentArrayService
 from server.api.disconnect import unless_disconnected
 from server.api.http_errors import ERRORS
 from server.api.native.array_bodies import (
@@ -56,7 +56,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 @router.post("/run", response_class=Response, responses=_ANSWERS, openapi_extra=_DOCUMENT)
-async def run(service: ServingArrays, request: Request) -> Response:
+async def run(service: CurrentArrayService, request: Request) -> Response:
     """Run a function.
 
     The server keeps nothing between requests: a state that a function gives goes into the next
@@ -81,7 +81,7 @@ async def _body(request: Request) -> bytes:
         raise ClientDisconnected("the client went away before its request was whole") from error
 
 
-def _read(request: Request, body: bytes, service: ServingArrays) -> Call:
+def _read(request: Request, body: bytes, service: CurrentArrayService) -> Call:
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind == RAW:
         return read_raw(body, request.headers, service.functions)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.current_service import Serving
+from server.api.current_service import CurrentLanguageService
 from server.api.fields import Fields, JsonObject, Text
 from server.api.http_errors import ERRORS
 from server.api.openai.messages import ChatMessage, conversation
@@ -72,7 +72,7 @@ class PromptText(BaseModel):
 
 
 @router.post("/tokenize")
-async def tokenize(body: TokenizeBody, service: Serving) -> Tokens:
+async def tokenize(body: TokenizeBody, service: CurrentLanguageService) -> Tokens:
     """The tokens of a text."""
     tokenizer = service.tokenizer
     ids = tokenizer.read(body.content, special=body.parse_special)
@@ -84,7 +84,7 @@ async def tokenize(body: TokenizeBody, service: Serving) -> Tokens:
 
 
 @router.post("/detokenize")
-async def detokenize(body: DetokenizeBody, service: Serving) -> Content:
+async def detokenize(body: DetokenizeBody, service: CurrentLanguageService) -> Content:
     """The text of tokens."""
     size = service.manifest.vocab_size
     for place, id_ in enumerate(body.tokens):
@@ -96,7 +96,7 @@ async def detokenize(body: DetokenizeBody, service: Serving) -> Content:
 
 
 @router.post("/apply-template")
-async def apply_template(body: TemplateBody, service: Serving) -> PromptText:
+async def apply_template(body: TemplateBody, service: CurrentLanguageService) -> PromptText:
     """The prompt that the bundle's chat template makes of a conversation."""
     prompt = service.template.prompt(
         conversation(body.messages),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.current_service import Serving
+from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.http_errors import ERRORS
 from server.api.openai.messages import ChatMessage, FunctionTool
@@ -150,7 +150,7 @@ class ChatAnswer(BaseModel):
     responses=streams(ChatChunk),
 )
 async def chat_completions(
-    body: ChatBody, service: Serving, request: Request
+    body: ChatBody, service: CurrentLanguageService, request: Request
 ) -> ChatAnswer | CompletionStream:
     """Answer in a conversation.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.current_service import Serving
+from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.fields import Text, prompts
 from server.api.http_errors import ERRORS
@@ -23,7 +23,7 @@ from server.api.openai.shared_fields import (
 )
 from server.api.sse import CompletionStream, streams
 from server.errors import InvalidRequest
-from server.services.language_service import Service
+from server.services.language_service import LanguageService
 from server.text.answer import Candidate, Summary, TokenLogprobs
 from server.text.choices import Choices
 
@@ -88,7 +88,7 @@ class CompletionAnswer(BaseModel):
     responses=streams(CompletionAnswer),
 )
 async def completions(
-    body: CompletionBody, service: Serving, request: Request
+    body: CompletionBody, service: CurrentLanguageService, request: Request
 ) -> CompletionAnswer | CompletionStream:
     """Continue prompts.
 
@@ -121,7 +121,7 @@ def _check(body: CompletionBody) -> None:
 
 
 async def _parts(
-    body: CompletionBody, service: Service, choices: Choices
+    body: CompletionBody, service: LanguageService, choices: Choices
 ) -> AsyncIterator[Choice | OpenAIUsage]:
     """More of one choice or another, and the usage at the end."""
     lengths: dict[int, int] = {}

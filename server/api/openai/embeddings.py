@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.current_service import Serving
+from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.fields import Fields, Text, prompts
 from server.api.http_errors import ERRORS
 from server.errors import InvalidRequest
-from server.services.language_service import Service
+from server.services.language_service import LanguageService
 from server.text.answer import Embedding
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
@@ -63,7 +63,9 @@ class EmbeddingsAnswer(BaseModel):
 
 
 @router.post("/v1/embeddings")
-async def embeddings(body: EmbeddingsBody, service: Serving, request: Request) -> EmbeddingsAnswer:
+async def embeddings(
+    body: EmbeddingsBody, service: CurrentLanguageService, request: Request
+) -> EmbeddingsAnswer:
     """The mean of each text's hidden states, scaled to a length of 1."""
     if body.dimensions not in (None, service.hidden):
         raise InvalidRequest(
@@ -84,7 +86,7 @@ async def embeddings(body: EmbeddingsBody, service: Serving, request: Request) -
     )
 
 
-async def _embedded(body: EmbeddingsBody, service: Service) -> list[Embedding]:
+async def _embedded(body: EmbeddingsBody, service: LanguageService) -> list[Embedding]:
     """One after the other: a long list takes one place in the queue."""
     return [await service.embed(text, field) for field, text in prompts(body.input, "input")]
 

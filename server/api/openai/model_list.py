@@ -6,9 +6,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from server.api.current_service import Serving
+from server.api.current_service import CurrentLanguageService
 from server.api.http_errors import ERRORS
-from server.services.language_service import Service
+from server.services.language_service import LanguageService
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 
@@ -38,20 +38,20 @@ class ModelList(BaseModel):
 
 
 @router.get("/v1/models")
-async def models(service: Serving) -> ModelList:
+async def models(service: CurrentLanguageService) -> ModelList:
     """The model that is served, in a list."""
     return ModelList(object="list", data=[_model(service)])
 
 
 @router.get("/v1/models/{name}")
-async def model(name: str, service: Serving) -> Model:
+async def model(name: str, service: CurrentLanguageService) -> Model:
     """The model that is served, by its name."""
     if name != service.name:
         raise HTTPException(404)
     return _model(service)
 
 
-def _model(service: Service) -> Model:
+def _model(service: LanguageService) -> Model:
     manifest = service.manifest
     return Model(
         id=service.name,

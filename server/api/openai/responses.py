@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, model_validator
 
-from server.api.current_service import Serving
+from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.fields import Fields, JsonObject, Text
 from server.api.http_errors import ERRORS
@@ -18,7 +18,7 @@ from server.api.openai.shared_fields import OpenAIFields, new_id
 from server.api.openai.turn import Turn, begin
 from server.api.sse import CompletionStream, streams
 from server.errors import InvalidRequest
-from server.services.language_service import Service
+from server.services.language_service import LanguageService
 from server.text.choices import Choices
 from server.text.grammar import Grammar
 
@@ -98,7 +98,7 @@ class ResponsesBody(OpenAIFields):
 
 @router.post("/v1/responses", response_model=Response, responses=streams(ResponseEvent))
 async def responses(
-    body: ResponsesBody, service: Serving, request: Request
+    body: ResponsesBody, service: CurrentLanguageService, request: Request
 ) -> Response | CompletionStream:
     """Answer in a conversation.
 
@@ -136,7 +136,7 @@ def _turn(body: ResponsesBody) -> Turn:
     )
 
 
-def _begun(body: ResponsesBody, service: Service) -> Response:
+def _begun(body: ResponsesBody, service: LanguageService) -> Response:
     tools: list[dict[str, Any]] = [tool.model_dump() for tool in body.tools]
     return Response(
         id=new_id("resp_"),

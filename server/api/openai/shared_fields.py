@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from server.api.fields import Fields, Metadata, Text
 from server.api.generation_fields import GenerationFields
 from server.api.usage import Usage
-from server.services.language_service import Service
+from server.services.language_service import LanguageService
 from server.text.answer import Candidate, FinishReason, Summary, TokenLogprobs
 
 FinishWord: TypeAlias = Literal["stop", "length", "tool_calls"]
@@ -68,7 +68,7 @@ def finish_reason(reason: FinishReason) -> FinishWord:
     return "length" if reason == "timeout" else reason
 
 
-def head(service: Service, prefix: str, kind: str) -> dict[str, Any]:
+def head(service: LanguageService, prefix: str, kind: str) -> dict[str, Any]:
     """The fields by which an answer, and every event of it, is known."""
     return {
         "id": new_id(prefix),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from server.api.openai.messages import ChatMessage, FunctionTool, conversation
 from server.api.openai.shared_fields import OpenAIFields
 from server.errors import InvalidRequest
-from server.services.language_service import Service
+from server.services.language_service import LanguageService
 from server.text.choices import Choices
 
 
@@ -27,7 +27,7 @@ class Turn:
 
 
 async def begin(
-    service: Service,
+    service: LanguageService,
     body: OpenAIFields,
     turn: Turn,
     *,

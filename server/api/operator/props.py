@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from server.api.current_service import Serving
+from server.api.current_service import CurrentLanguageService
 from server.api.generation_fields import SamplingFields
 from server.api.http_errors import ERRORS, ErrorBody
 from server.errors import NoSlotFree
-from server.services.bundle_service import version
+from server.version import version
 
 router = APIRouter(responses=ERRORS, tags=["operation"])
 
@@ -70,7 +70,7 @@ class Slot(BaseModel):
 
 
 @router.get("/props")
-async def props(service: Serving) -> Props:
+async def props(service: CurrentLanguageService) -> Props:
     """The server's properties."""
     manifest, state = service.manifest, service.state()
     special = manifest.special_tokens
@@ -96,7 +96,7 @@ async def props(service: Serving) -> Props:
 
 @router.get("/slots", responses={503: {"model": ErrorBody}})
 async def slots(
-    service: Serving,
+    service: CurrentLanguageService,
     fail_on_no_slot: Annotated[
         bool, Query(description="Answer 503 when every slot is busy.")
     ] = False,

@@ -13,12 +13,13 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from models.bundle import ArraysManifest, LanguageManifest, Manifest
-from server.api.current_service import Deployed, ServingAny
+from server.api.current_service import CurrentService, Deployed
 from server.api.http_errors import ERRORS
 from server.api.operator.reload import Reloaded, shown
 from server.metrics import CONTENT_TYPE
-from server.services.bundle_service import Level, Served, version
 from server.services.deployment import Deployment
+from server.services.service import Level, Service
+from server.version import version
 
 router = APIRouter(responses=ERRORS, tags=["operation"])
 
@@ -76,13 +77,13 @@ class Health(BaseModel):
 
 
 @router.get("/health")
-async def health(service: ServingAny, deployment: Deployed) -> Health:
+async def health(service: CurrentService, deployment: Deployed) -> Health:
     """200 while the process lives; `status` says whether requests are accepted."""
     return _health(service, deployment)
 
 
 @router.get("/health/ready", responses={503: {"model": Health}})
-async def ready(service: ServingAny, deployment: Deployed, response: Response) -> Health:
+async def ready(service: CurrentService, deployment: Deployed, response: Response) -> Health:
     """200 when requests are accepted, else 503 with the reason."""
     if service.unavailable():
         response.status_code = 503
@@ -90,13 +91,13 @@ async def ready(service: ServingAny, deployment: Deployed, response: Response) -
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-async def metrics(service: ServingAny) -> Response:
+async def metrics(service: CurrentService) -> Response:
     """Figures in Prometheus' text format."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/bundle")
-async def bundle(service: ServingAny) -> dict[str, Any]:
+async def bundle(service: CurrentService) -> dict[str, Any]:
     """The manifest of the bundle: what was baked, from what, by which compiler, for which CPU.
 
     And the verdict of its self-test on this machine, null while it runs.
@@ -106,7 +107,7 @@ async def bundle(service: ServingAny) -> dict[str, Any]:
     return {**manifest, "self_test": self_test.model_dump() if self_test else None}
 
 
-def _health(service: Served, deployment: Deployment) -> Health:
+def _health(service: Service, deployment: Deployment) -> Health:
     problem = service.unavailable()
     return Health(
         status=problem.status if problem else "ok",
@@ -131,7 +132,7 @@ def _model(manifest: Manifest) -> LanguageModel | ArraysModel:
     return LanguageModel(**shared, vocab_size=manifest.vocab_size, context=manifest.context)
 
 
-def _self_test(service: Served) -> SelfTest | None:
+def _self_test(service: Service) -> SelfTest | None:
     verdict = service.verdict
     if verdict is None:
         return None

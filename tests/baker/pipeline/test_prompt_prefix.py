@@ -13,7 +13,7 @@ from baker.pipeline.prompt_prefix import PrefixError, prefix_ids, write_prefix
 from models.bundle import PREFIX, read_manifest, verify_files
 from runtime.kv_blocks import block_keys, read_blocks
 from server.sampling.options import SamplingOptions
-from server.services.language_service import EngineOptions, open_service
+from server.services.language_service import EngineOptions, open_language_service
 from server.text.answer import Summary
 from server.text.completion_request import CompletionRequest
 from server.text.tokenizer import Tokenizer
@@ -24,7 +24,7 @@ from tests.server import fakes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from server.services.language_service import Service
+    from server.services.language_service import LanguageService
     from tests.conftest import Bundles
 
 LIBRARY = fakes.gemma_like(special=["<turn>"])
@@ -73,7 +73,7 @@ def test_a_baked_prefix_is_found_and_changes_nothing(bundles: Bundles) -> None:
     verify_files(bundle, read_manifest(bundle))
     cached, answers = [], []
     for cache_ram in (2**28, 0):
-        service = open_service(bundle, options=EngineOptions(cache_ram=cache_ram))
+        service = open_language_service(bundle, options=EngineOptions(cache_ram=cache_ram))
         summary, text = asyncio.run(ask(service, f"{SYSTEM} What is the capital of France?"))
         cached.append(summary.cached_tokens)
         answers.append(text)
@@ -81,7 +81,7 @@ def test_a_baked_prefix_is_found_and_changes_nothing(bundles: Bundles) -> None:
     assert answers[0] == answers[1]
 
 
-async def ask(service: Service, prompt: str) -> tuple[Summary, str]:
+async def ask(service: LanguageService, prompt: str) -> tuple[Summary, str]:
     """The summary and the text of a greedy answer."""
     await service.start()
     request = CompletionRequest(

@@ -14,7 +14,7 @@ from server.api.openai.chat import ChatBody
 from server.api.openai.completions import CompletionBody
 from server.api.openai.embeddings import EmbeddingsBody
 from server.api.openai.responses import ResponsesBody
-from server.services.language_service import EngineOptions, Service
+from server.services.language_service import EngineOptions, LanguageService
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes, templates
@@ -28,9 +28,11 @@ LONG = "the dog " * 257  # 2056 characters: a token of the context of 64 has 32
 TALK = [{"role": role, "content": LONG[:1000]} for role in ("user", "assistant", "user")]
 
 
-def service_of(options: EngineOptions, **fields: float) -> Service:
+def service_of(options: EngineOptions, **fields: float) -> LanguageService:
     runtime = FakeRuntime(**{"vocab_size": VOCAB, "context": 64, **fields})  # type: ignore[arg-type]
-    return Service(runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime), options)
+    return LanguageService(
+        runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime), options
+    )
 
 
 def test_a_full_queue_is_429_with_figures() -> None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from runtime.interface import read_prompt
-from server.services.language_service import Service
+from server.services.language_service import LanguageService
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
@@ -183,7 +183,7 @@ def test_the_models_own_end() -> None:
     )
     for eos, tokens in ((first, []), (second, [first])):
         manifest = fakes.manifest_of(runtime, eos=(eos,))
-        service = Service(runtime, Tokenizer(LIBRARY, bos=None), manifest)
+        service = LanguageService(runtime, Tokenizer(LIBRARY, bos=None), manifest)
         with fakes.running(service) as client:
             data = answer(client, prompt=[5], temperature=0)
             assert data["finish_reason"] == "stop"
@@ -303,7 +303,9 @@ def test_a_prompt_that_cannot_be_honoured(
 
 def test_text_whose_tokens_the_model_lacks() -> None:
     runtime = FakeRuntime(vocab_size=200, context=64)
-    service = Service(runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime))
+    service = LanguageService(
+        runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime)
+    )
     with fakes.running(service) as client:
         response = client.post("/generate", json={"prompt": "the"})
         assert response.status_code == 400
@@ -430,7 +432,9 @@ def test_after_a_failed_self_test(spread: float) -> None:
     good = FakeRuntime(vocab_size=VOCAB, context=64)
     wrong = FakeRuntime(vocab_size=VOCAB, context=64, spread=spread)
     manifest = fakes.manifest_of(good)
-    with fakes.running(Service(wrong, Tokenizer(LIBRARY, bos=fakes.BOS), manifest)) as client:
+    with fakes.running(
+        LanguageService(wrong, Tokenizer(LIBRARY, bos=fakes.BOS), manifest)
+    ) as client:
         status, message = refused(client)
         assert status == "self_test_failed"
         assert "the self-test failed: a value differs by" in message
@@ -482,7 +486,7 @@ def test_many_impatient_clients_then_a_patient_one() -> None:
         assert time.monotonic() - began < 5
 
 
-def accepted_by(service: Service) -> int:
+def accepted_by(service: LanguageService) -> int:
     state = service.state()
     return state.queued + sum(slot.busy for slot in state.slots)
 

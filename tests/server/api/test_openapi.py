@@ -21,7 +21,7 @@ from tests.server.openai_servers import LIBRARY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.services.language_service import Service
+    from server.services.language_service import LanguageService
 
 CHECKS = [
     not_a_server_error,
@@ -31,7 +31,7 @@ CHECKS = [
 ]
 
 
-def service() -> Service:
+def service() -> LanguageService:
     return fakes.fake_service(LIBRARY, template=templates.CHATML, slots=2, batch=2)
 
 

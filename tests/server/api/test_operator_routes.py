@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from server.sampling.options import SamplingOptions
-from server.services.bundle_service import version
+from server.version import version
 from tests.server import fakes
 from tests.server.api.test_http import LIBRARY, POISON, answer, stream
 

@@ -15,8 +15,8 @@ from tests.server.openai_servers import LIBRARY
 FORBIDDEN = ("baker", "models.dsl", "models.gemma3", "iree.compiler", "safetensors", "gguf")
 LEAN = """
 import json, sys
-from server.process.lazy_models import build_models_when_used
-build_models_when_used()
+from server.process.lazy_imports import build_models_lazily
+build_models_lazily()
 from tests.server.process.test_imports import document
 from server.api.openai.chat import ChatBody
 print(json.dumps([document(), ChatBody.__pydantic_complete__, list(sys.modules)]))

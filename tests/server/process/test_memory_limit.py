@@ -40,7 +40,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A system without limits: the folder of its control groups."""
     (tmp_path / "own").write_text("")
     monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(memory, "_OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(memory, "_PROCESS_CGROUPS", tmp_path / "own")
     monkeypatch.setattr(memory, "_RESOURCES", {})
     return tmp_path
 
@@ -87,7 +87,7 @@ def test_a_control_groups_limit(
 
 @pytest.mark.usefixtures("system")
 def test_the_operator_counts_before_the_baker_and_the_lowest_before_all(system: Path) -> None:
-    assert memory_limit(None, 900) == Limit(bytes=900, source="bake --max-memory")
+    assert memory_limit(None, 900) == Limit(bytes=900, source="hearth bake --max-memory")
     assert memory_limit(1000, 900) == Limit(bytes=1000, source="--max-memory")
     say(system, "0::/\n", {"memory.max": "950"})
     assert memory_limit(1000, 900) == Limit(bytes=950, source=str(system / "memory.max"))
@@ -107,27 +107,27 @@ def test_ulimit_counts() -> None:
 @pytest.mark.usefixtures("system")
 def test_what_is_opened(manifest: LanguageManifest) -> None:
     sizes = manifest.memory
-    assert admit(manifest, asked=None, prefix_cache=99) == Admitted(slots=4, prefix_cache=99)
+    assert admit(manifest, max_memory=None, prefix_cache=99) == Admitted(slots=4, prefix_cache=99)
     asked = sizes.needed(2, sizes.block)
-    assert admit(manifest, asked=asked, prefix_cache=10**6) == Admitted(
+    assert admit(manifest, max_memory=asked, prefix_cache=10**6) == Admitted(
         slots=2, prefix_cache=sizes.block
     )
-    assert admit(manifest, asked=asked - 1, prefix_cache=10**6).prefix_cache == 0
-    with pytest.raises(TooLittle, match=r"the limit is --max-memory\): raise it, or bake"):
-        admit(manifest, asked=sizes.needed(1) - 1, prefix_cache=0)
+    assert admit(manifest, max_memory=asked - 1, prefix_cache=10**6).prefix_cache == 0
+    with pytest.raises(TooLittle, match=r"the limit is --max-memory\); raise it, or bake"):
+        admit(manifest, max_memory=sizes.needed(1) - 1, prefix_cache=0)
 
 
 @pytest.mark.usefixtures("system")
 def test_the_bakers_limit_counts(manifest: LanguageManifest) -> None:
     options = {"max_memory": manifest.memory.needed(3)}
     baked = replace(manifest, provenance=replace(manifest.provenance, options=options))
-    assert admit(baked, asked=None, prefix_cache=0).slots == 3
+    assert admit(baked, max_memory=None, prefix_cache=0).slots == 3
 
 
 def test_an_entry_point_of_no_size_is_named(manifest: LanguageManifest) -> None:
     bad = replace(manifest, footprint=replace(manifest.footprint, calls={}))
     with pytest.raises(NotABundle, match=r"footprint\.calls\.decode_1: missing field"):
-        admit(bad, asked=None, prefix_cache=0)
+        admit(bad, max_memory=None, prefix_cache=0)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])

@@ -13,7 +13,7 @@ import pytest
 from models.bundle import Corrupt
 from server.app import Guards
 from server.errors import NotReloaded
-from server.services.opened_files import OpenedFiles
+from server.services.file_watch import FileWatch
 from tests.server import fakes, functions
 from tests.server.api.test_http import LIBRARY
 from tests.server.api.test_operator_routes import figure, figures
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from server.services.language_service import Service
+    from server.services.language_service import LanguageService
 
 KEY = "a key of the operator"
 KEYS = {"Authorization": f"Bearer {KEY}"}
 
 
-def service(spread: float = 3.0, **fields: Any) -> Service:
+def service(spread: float = 3.0, **fields: Any) -> LanguageService:
     """Another `spread` is another bundle: other logits, another digest, the same sampled ids."""
     return fakes.fake_service(LIBRARY, spread=spread, slots=4, **fields)
 
 
-def guarded(now: Service, *later: Any) -> Any:
+def guarded(now: LanguageService, *later: Any) -> Any:
     return fakes.running(now, guards=Guards(api_keys=(KEY,)), later=later)
 
 
@@ -111,7 +111,7 @@ def test_a_long_answer_ends_on_the_bundle_on_which_it_began() -> None:
         assert complete(client)["system_fingerprint"] == other.fingerprint
 
 
-def wrong() -> Service:
+def wrong() -> LanguageService:
     found = service(2.0)
     found._runtime.spread = 1.0  # type: ignore[attr-defined]
     return found
@@ -123,7 +123,7 @@ def wrong() -> Service:
         (wrong, "the self-test failed: a value differs by"),
         (lambda: Corrupt("model.vmfb is missing"), "model.vmfb is missing"),
         (lambda: MemoryError(), "MemoryError"),
-        (lambda: functions.service(), "another kind of program"),
+        (lambda: functions.service(), "of another kind"),
     ],
     ids=["self-test", "corrupt", "memory", "kind"],
 )
@@ -168,7 +168,7 @@ def test_a_draining_server_takes_no_new_bundle() -> None:
 def test_files_that_are_overwritten_are_noticed_and_replaced_ones_are_not(tmp_path: Path) -> None:
     for name in ("model.vmfb", "params.irpa", "manifest.json"):
         (tmp_path / name).write_bytes(b"whole")
-    opened = OpenedFiles(tmp_path)
+    opened = FileWatch(tmp_path)
     assert opened.overwritten() == ()
     (tmp_path / "new").write_bytes(b"another")
     (tmp_path / "new").replace(tmp_path / "model.vmfb")

@@ -15,5 +15,5 @@ def _open(*_: Any, **__: Any) -> Any:
 
 
 if __name__ == "__main__":
-    vars(commands)["open_service"] = _open
+    vars(commands)["open_language_service"] = _open
     main()

@@ -16,7 +16,7 @@ from tests.server.web.doorman import Doorman, Refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.services.language_service import Service
+    from server.services.language_service import LanguageService
     from tests.server.web.browser import Page
 
 CHAT = "/v1/chat/completions"
@@ -30,7 +30,7 @@ XSS = (
 
 def noise(
     *, context: int = 96, delay: float = 0.0, template: str | None = templates.GEMMA
-) -> Service:
+) -> LanguageService:
     """A model of two slots that goes on to the end of its context, with other words each time."""
     return fakes.fake_service(
         LIBRARY, template=template, context=context, slots=2, batch=2, delay=delay
@@ -51,14 +51,14 @@ def chat(page: Page, doorman: Doorman) -> Iterator[Page]:
 
 
 @pytest.fixture
-def slow() -> Iterator[tuple[Service, str]]:
+def slow() -> Iterator[tuple[LanguageService, str]]:
     """A model whose answers take minutes, and its address."""
     service = noise(context=8192, delay=0.02)
     with fakes.running(service) as client:
         yield service, str(client.base_url)
 
 
-def free(service: Service) -> bool:
+def free(service: LanguageService) -> bool:
     return not any(slot.busy for slot in service.state().slots)
 
 
@@ -82,7 +82,7 @@ def test_an_answer_has_its_text_and_its_figures(page: Page) -> None:
 
 
 def test_the_text_comes_as_a_stream_and_stop_keeps_it(
-    page: Page, slow: tuple[Service, str]
+    page: Page, slow: tuple[LanguageService, str]
 ) -> None:
     service, url = slow
     page.open(url)
@@ -98,7 +98,7 @@ def test_the_text_comes_as_a_stream_and_stop_keeps_it(
     assert page.find("#send")
 
 
-def test_escape_stops(page: Page, slow: tuple[Service, str]) -> None:
+def test_escape_stops(page: Page, slow: tuple[LanguageService, str]) -> None:
     service, url = slow
     page.open(url)
     page.type("the dog", Keys.ENTER)
@@ -108,7 +108,9 @@ def test_escape_stops(page: Page, slow: tuple[Service, str]) -> None:
     page.until(lambda: free(service), "a free slot")
 
 
-def test_new_chat_stops_and_can_be_taken_back(page: Page, slow: tuple[Service, str]) -> None:
+def test_new_chat_stops_and_can_be_taken_back(
+    page: Page, slow: tuple[LanguageService, str]
+) -> None:
     service, url = slow
     page.open(url)
     page.type("the dog", Keys.ENTER)

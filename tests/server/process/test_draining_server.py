@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import httpx
 
 from server.app import create_app
-from server.process import lifecycle as serving
-from server.process.client_timeouts import Connection
-from server.process.lifecycle import DrainingServer, bind, url
+from server.process import draining_server as serving
+from server.process.client_timeouts import TimedConnection
+from server.process.draining_server import DrainingServer
+from server.process.listening import bind, url
 from tests.server import fakes
 
 if TYPE_CHECKING:
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from server.services.language_service import Service
+    from server.services.language_service import LanguageService
 
 LIBRARY = fakes.gemma_like()
 
 
 @contextlib.contextmanager
-def shutting_down(service: Service, *, after: float) -> Iterator[tuple[DrainingServer, str]]:
+def shutting_down(
+    service: LanguageService, *, after: float
+) -> Iterator[tuple[DrainingServer, str]]:
     """A server in a thread and its address; a signal in the block must end it within 3 s."""
     ready = threading.Event()
     bound = bind("127.0.0.1", 0)
@@ -88,7 +91,7 @@ def test_who_is_cancelled_is_told_so_after_a_slow_step_too(monkeypatch: pytest.M
 
 
 def test_a_client_that_never_reads_cannot_hold_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_FAREWELL", 1)
+    monkeypatch.setattr(serving, "_CANCEL_GRACE", 1)
     service = fakes.fake_service(LIBRARY, context=3000)
     body = json.dumps({"prompt": "x", "max_tokens": 2500, "logprobs": 20, "stream": True})
     head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
@@ -111,4 +114,4 @@ def test_a_client_that_never_reads_cannot_hold_the_server(monkeypatch: pytest.Mo
 def _full(server: DrainingServer) -> bool:
     """Whether more cannot be written to some client."""
     connections = server.server_state.connections
-    return any(isinstance(one, Connection) and one.flow.write_paused for one in connections)
+    return any(isinstance(one, TimedConnection) and one.flow.write_paused for one in connections)

@@ -1,9 +1,9 @@
-"""Whether the files of a bundle are still those that were opened.
+"""Detect that files of a bundle are overwritten while it is served.
 
-Weights are mapped. A bundle that takes the place of another does no harm to a server that has the
-other one open. But to write into a file that is mapped changes what is computed, and to make it
-shorter, which `cp` does first of all, kills the process at the next look (SIGBUS). It cannot be
-kept from happening; it can be noticed, if the process lives on.
+The weights are memory-mapped. Replacing the folder or renaming a new file into it is safe: the
+server keeps the old file open. Writing into a mapped file changes the results, and truncating it,
+which `cp` does first, crashes the process at the next access (SIGBUS). The server cannot prevent
+this, but it can report it as long as the process runs.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class OpenedFiles:
-    """The files of a folder, if there is one, as they are when this is made."""
+class FileWatch:
+    """Remembers the files of a folder, if there is one, as they are when it is created."""
 
     def __init__(self, folder: Path | None) -> None:
         self._before: dict[Path, stat_result] = {}
         if folder is None:
             return
-        with contextlib.suppress(OSError):  # whoever opens the bundle will say so
+        with contextlib.suppress(OSError):  # opening the bundle reports it
             self._before = {path: path.stat() for path in sorted(folder.iterdir())}
 
     def overwritten(self) -> tuple[str, ...]:
-        """The names of the files that were written to since, but for those that were replaced."""
+        """The names of files that were written to since then; replaced files do not count."""
         return tuple(path.name for path, before in self._before.items() if _written(path, before))
 
 
@@ -35,6 +35,6 @@ def _written(path: Path, before: stat_result) -> bool:
     try:
         now = path.stat()
     except OSError:
-        return False  # the file is gone, and with it only its name
+        return False  # only the name is gone; the server still has the file
     same_file = (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino)
     return same_file and (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns)

@@ -1,10 +1,11 @@
-"""A bundle being served, whatever it holds, and the states that a server goes through.
+"""One bundle that is served: its self-test, its worker thread and its state.
 
     starting --> ok --> draining
         |
         +--> self_test_failed
 
-It knows no HTTP and no kind of program: service.py and array_service.py do.
+This is the part that every bundle has. language_service.py and array_service.py add what a
+language model and array functions have. None of them knows HTTP.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib import metadata
 from typing import TYPE_CHECKING, Protocol
 
 from models.bundle import MANIFEST, digest
 from runtime.open_bundle import digested
 from runtime.self_test import Level
 from server.errors import SelfTestFailed, Starting
+from server.version import version
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -31,44 +32,36 @@ if TYPE_CHECKING:
     from server.metrics import Metrics
 
 # Level is exported for the API layer, which does not import the runtime.
-__all__ = ["Level", "Served", "Worker", "version"]
-
-
-def version() -> str:
-    """The version of the installed package; of a source tree that is not installed, a word."""
-    try:
-        return metadata.version("hearth")
-    except metadata.PackageNotFoundError:
-        return "not installed"
+__all__ = ["Level", "Service", "Worker"]
 
 
 class Worker(Protocol):
-    """The thread that owns the runtime, as it is started and ended."""
+    """The thread that owns the runtime."""
 
     @property
     def idle(self) -> bool:
-        """Whether every accepted request has been left by its client."""
+        """Whether no accepted request has a client any more."""
 
     def unavailable(self) -> Unavailable | None:
-        """Why it takes no requests now, or None."""
+        """Why the worker rejects requests now, or None."""
 
     def start(self) -> None:
-        """Take requests; from now on the runtime belongs to the thread."""
+        """Accept requests. From now on only the thread may use the runtime."""
 
     def drain(self) -> None:
-        """Refuse new requests from now on; the accepted ones are served to their end."""
+        """Reject new requests; finish the accepted ones."""
 
     def cancel(self) -> None:
-        """End what is left, after the call of the runtime that is running."""
+        """Cancel the accepted requests when the current call of the runtime returns."""
 
     def close(self) -> None:
-        """As `cancel`; returns when the thread has ended."""
+        """Cancel, and wait until the thread has ended."""
 
 
-class Served(ABC):
-    """One bundle, from the self-test to the last answer.
+class Service(ABC):
+    """One bundle, from its self-test to its last answer.
 
-    `name` is what the model is called to clients: its architecture, unless it has a better one.
+    `name` is the model's name in the API; None for its architecture.
     """
 
     manifest: Manifest
@@ -86,7 +79,7 @@ class Served(ABC):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What does not change, for the metrics."""
+        """The constant labels of the metric hearth_info."""
         return {
             "version": version(),
             "model": self.name,
@@ -97,28 +90,28 @@ class Served(ABC):
 
     @property
     def idle(self) -> bool:
-        """Whether no accepted request is being answered."""
+        """Whether no accepted request is running or waiting."""
         return self._worker.idle
 
     def unavailable(self) -> Unavailable | None:
-        """Why no request is accepted now, or None."""
+        """Why requests are rejected now, or None."""
         if problem := self._worker.unavailable():
             return problem
         if self.verdict is None:
-            return Starting("the self-test is running: try again in a moment")
+            return Starting("the self-test is running; retry in a few seconds")
         if not self.verdict.passed:
             return SelfTestFailed(self.verdict.message)
         return None
 
     def test(self) -> Future[Verdict]:
-        """Begin the self-test, in a thread of its own; `start` will have what it finds."""
+        """Start the self-test in a separate thread; `start` waits for it."""
         tester = ThreadPoolExecutor(1, "self-test")
         self._tested = tester.submit(self._self_test)
         tester.shutdown(wait=False)  # the thread ends with the test
         return self._tested
 
     async def start(self) -> Verdict:
-        """End the self-test, or run it, and unless it fails take requests."""
+        """Finish the self-test, run it first if needed, and accept requests if it passed."""
         verdict = await asyncio.wrap_future(self._tested or self.test())
         files = (MANIFEST, *(file.name for file in digested(self.manifest, self.level)))
         verdict = replace(verdict, files=files)
@@ -128,17 +121,17 @@ class Served(ABC):
         return verdict
 
     def drain(self) -> None:
-        """Accept no more requests; what is accepted is answered."""
+        """Reject new requests; finish the accepted ones."""
         self._worker.drain()
 
     def cancel(self) -> None:
-        """Cancel what is left; each answer that is not complete ends by Draining."""
+        """Cancel the accepted requests: each ends with the error Draining."""
         self._worker.cancel()
 
     async def stop(self) -> None:
-        """Cancel what is left and end the worker."""
+        """Cancel the accepted requests and end the worker."""
         await asyncio.to_thread(self._worker.close)
 
     @abstractmethod
     def _self_test(self) -> Verdict:
-        """Compare with the bundle's golden values, at the level that was asked for."""
+        """Compare computed values with the bundle's golden values, at the level of the settings."""

@@ -1,0 +1,174 @@
+"""Serve an application on a socket until a signal comes, then finish what is accepted and exit.
+
+Uvicorn on a signal closes the port at once, and sse-starlette then cuts every stream. Here the
+first signal starts to drain: new requests get status 503, and uvicorn shuts down when the last
+accepted request is answered. After a timeout, running requests are cancelled and clients that do
+not read are disconnected. A second signal exits at once. SIGHUP reloads the bundle: see
+services/deployment.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import math
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import uvicorn
+
+from server.errors import NotReloaded
+from server.process.client_timeouts import TimedConnection
+from server.process.listening import max_connections
+
+if TYPE_CHECKING:
+    import socket
+    from types import FrameType
+
+    from fastapi import FastAPI
+
+    from server.process.listening import Tls
+
+
+# Seconds for cancelled requests to send their last bytes: more than one step on a slow device.
+_CANCEL_GRACE = 5
+_TICKS_PER_SECOND = 10  # of uvicorn
+_BACKLOG = 2048  # connections that may wait to be accepted
+# Uvicorn accepts this many connections per round of the event loop. A connection too many is
+# closed four rounds later.
+_ACCEPTED_AT_ONCE = 4
+
+
+def _has_terminal() -> bool:
+    """Whether the process still has the terminal that it was started from."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+class Drainable(Protocol):
+    """What signals act on: services/deployment.py, which imports this package."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether no accepted request is being answered."""
+
+    def drain(self) -> None:
+        """Reject new requests; finish the accepted ones."""
+
+    def cancel(self) -> None:
+        """Cancel the requests that are still running."""
+
+    def check_files(self) -> None:
+        """Check whether the bundle's files were overwritten. Called once a second."""
+
+    async def reload(self) -> object:
+        """Load the bundle again; raises NotReloaded."""
+
+
+class DrainingServer(uvicorn.Server):
+    """A uvicorn server that drains the deployment on the first signal and exits on the second.
+
+    Requests that still run `shutdown_timeout` seconds after the first signal are cancelled.
+    `client_timeout` is in seconds: see client_timeouts.py.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        deployment: Drainable,
+        *,
+        shutdown_timeout: float = 30,
+        client_timeout: float = 30,
+        tls: Tls | None = None,
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=functools.partial(  # type: ignore[arg-type]
+                    TimedConnection, max_connections=max_connections()
+                ),
+                # Uvicorn also sets the length of the queue to this; `startup` corrects it.
+                backlog=_ACCEPTED_AT_ONCE,
+                log_config=None,
+                access_log=False,  # the application writes one
+                server_header=False,
+                ssl_certfile=None if tls is None else tls.certificate,
+                ssl_keyfile=None if tls is None else tls.key,
+            )
+        )
+        self._deployment = deployment
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._shutdown_timeout = shutdown_timeout
+        self._client_timeout = client_timeout
+        self._deadline: float | None = None  # by time.monotonic; set by the first signal
+
+    def serve_on(self, bound: socket.socket) -> None:
+        """Serve until a signal comes; return when every accepted request is answered."""
+        # Connections are queued from here on, so the address can be announced.
+        bound.listen(_BACKLOG)
+        self.run(sockets=[bound])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn before it accepts connections."""
+        await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(_BACKLOG)
+        if threading.current_thread() is threading.main_thread():  # only it can handle signals
+            self._had_terminal = (
+                signal.getsignal(signal.SIGHUP) != signal.SIG_IGN and _has_terminal()
+            )
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
+
+    def _on_sighup(self) -> None:
+        """SIGHUP: reload the bundle, or exit if the terminal was closed."""
+        if self._had_terminal and not _has_terminal():
+            self.handle_exit(signal.SIGHUP, None)
+            return
+        reload = asyncio.create_task(self._reload())
+        self._reloads.add(reload)
+        reload.add_done_callback(self._reloads.discard)
+
+    async def _reload(self) -> None:
+        with contextlib.suppress(NotReloaded):  # the log and /health report it
+            await self._deployment.reload()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Called by the signal handler."""
+        if self._deadline is not None:
+            self.force_exit = self.should_exit = True
+            return
+        self._deadline = time.monotonic() + self._shutdown_timeout
+        self._deployment.drain()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second."""
+        if self._deadline is not None:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                self._deployment.cancel()
+            if left <= 0 or self._deployment.idle:
+                # Uvicorn now waits this long for responses to be sent, then stops.
+                self.config.timeout_graceful_shutdown = max(_CANCEL_GRACE, math.ceil(left))
+                self.should_exit = True
+        if counter % _TICKS_PER_SECOND == 0:
+            self._deployment.check_files()
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, TimedConnection), "set in the configuration"
+                connection.close_if_timed_out(self._client_timeout)
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn at the end. Abort the connections that are still open."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            transport = connection.transport
+            assert transport is not None, "an open connection has a transport"
+            transport.abort()
+        await asyncio.sleep(0)  # the event loop closes them in its next iteration

@@ -1,0 +1,83 @@
+"""The socket that the server listens on: its address, TLS files and number of connections."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MAX_FILES = 2**16
+_OTHER_FILES = 64  # open files of the process that are not connections, at most
+
+
+class CannotListen(Exception):
+    """The server cannot listen on the address, or the TLS files are not valid."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """The files of a certificate chain and its private key, both PEM.
+
+    Raises CannotListen if they cannot be read or do not belong together.
+    """
+
+    certificate: Path
+    key: Path
+
+    def __post_init__(self) -> None:
+        """Check the files; raises CannotListen."""
+        for path in (self.certificate, self.key):
+            if not path.is_file():
+                raise CannotListen(f"cannot serve HTTPS: {path} does not exist")
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                self.certificate, self.key
+            )
+        except (OSError, ssl.SSLError) as error:
+            raise CannotListen(
+                f"cannot serve HTTPS: {self.certificate} and {self.key} are not a certificate and "
+                f"its private key in PEM format: {error}"
+            ) from error
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Create a socket bound to an address, not yet listening; raises CannotListen."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CannotListen(
+            f"cannot listen on {host} port {port}: {reason}; choose another --host or --port "
+            "(--port 0 chooses a free one)"
+        ) from error
+    return bound
+
+
+def url(bound: socket.socket, tls: Tls | None = None) -> str:
+    """The URL of a bound socket, http://host:port, or https:// with TLS."""
+    host, port = bound.getsockname()[:2]
+    scheme = "http" if tls is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def max_connections() -> int:
+    """Raise the limit on open files as far as allowed; return how many may be connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    target = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        with contextlib.suppress(OSError, ValueError):  # a sandbox may not allow it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+            soft = target
+    files = _MAX_FILES if soft == resource.RLIM_INFINITY else soft
+    return max(files // 2, files - _OTHER_FILES)
