@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 SLOW_IMPORTS = frozenset({"iree.compiler", "multiprocessing", "selenium", "subprocess", "torch"})
 # Tests that need none of these, and seconds all the same.
 SLOW_PATHS = (
+    ROOT / "tests/docs",  # imports every command
     ROOT / "tests/fuzz",
     ROOT / "tests/models/test_registry.py",  # traces every op for every document
     ROOT / "tests/server/api",  # each test starts an HTTP server
