@@ -2,7 +2,7 @@
 
     python -m benchmarks.decode --pair gemma3-270m-int8-g32=q8_0.gguf \\
         --pair gemma3-270m-bf16=bf16.gguf --kl kl/*/report.json --llama-server PATH \\
-        --json decode.json --markdown decode.md --plots docs/
+        --json decode.json --markdown decode.md --plots docs/images
 
 A pair is a bundle and the file of the same quality that it is measured against; exact:BUNDLE is the
 bundle with every logit exact, as by `serve --logits exact`. --alone measures and draws another one.

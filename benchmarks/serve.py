@@ -1,7 +1,7 @@
 """Our server and llama-server on this machine under load, in turn: speed, latency, memory.
 
     python -m benchmarks.serve BUNDLE --llama-cpp MODEL.gguf --llama-server PATH \\
-        --json serve.json --markdown serve.md --plots docs/
+        --json serve.json --markdown serve.md --plots docs/images
     python -m benchmarks.serve BUNDLE --soak 30 --json soak.json
 
 Compare like with like: a bf16 bundle with a BF16 GGUF, an int8-g32 bundle with a Q8_0 one. The

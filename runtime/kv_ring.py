@@ -1,6 +1,6 @@
 """Rows out of the KV caches of a slot and back into them.
 
-A cache is a ring of R rows: position p lies in row p mod R (docs/structure.md). Here are the
+A cache is a ring of R rows: position p lies in row p mod R (docs/architecture.md). Here are the
 arithmetic of the ring and the form of a block; no device, no model, no policy.
 """
 

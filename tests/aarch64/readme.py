@@ -1,4 +1,4 @@
-"""The README's section for the Raspberry Pi, followed to the letter: here, and on the board.
+"""The commands of docs/small-devices.md, followed to the letter: here, and on the board.
 
 Three of its words stand for something else, since there is one machine and no network between two:
 `scp` copies into the board's home, `sudo apt install` names packages that are there already, and
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.aarch64.root import Root
 
 CHECKOUT = Path(__file__).parents[2]
+PAGE = "docs/small-devices.md"
 # Where the section's commands leave the bundle and the program `hearth`, in the board's home.
 BUNDLE = "pi5"
 HEARTH = ".venv/bin/hearth"
@@ -32,10 +33,10 @@ _SUDO = "sudo() { :; }\n"
 
 
 def block(marker: str) -> str:
-    """The commands below `<!-- marker -->` in the README."""
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    """The commands below `<!-- marker -->` on the page."""
+    text = (CHECKOUT / PAGE).read_text(encoding="utf-8")
     found = re.search(rf"<!-- {marker} -->\n```bash\n(.*?)```", text, re.DOTALL)
-    assert found, f"README.md has no commands {marker!r}"
+    assert found, f"{PAGE} has no commands {marker!r}"
     return found[1]
 
 
@@ -70,7 +71,7 @@ def follow_here(root: Root) -> None:
     commands = ["bash", "-euo", "pipefail", "-c", _SCP + block("pi-bake")]
     with session(commands, cwd=checkout, env=environment) as process:
         if process.wait():
-            raise ServeError(f"the README's commands on this machine: {process.returncode}")
+            raise ServeError(f"the commands on this machine: {process.returncode}")
 
 
 def follow_on_the_board(root: Root, cpu: str) -> Answer:
@@ -80,7 +81,7 @@ def follow_on_the_board(root: Root, cpu: str) -> Answer:
         printed, complaints = process.communicate()
     said = objects(printed)
     if process.returncode or len(said) != 2:
-        raise ServeError(f"the README's commands: {process.returncode}: {printed}{complaints}")
+        raise ServeError(f"the commands on the board: {process.returncode}: {printed}{complaints}")
     return Answer.of(*said)
 
 

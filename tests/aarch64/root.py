@@ -26,7 +26,7 @@ SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-# What every Raspberry Pi OS has, as far as the README's commands use it.
+# What every Raspberry Pi OS has, as far as the commands of docs/small-devices.md use it.
 BASE = ("bash", "ca-certificates", "coreutils", "curl", "dash", "libstdc++6", "python3")
 HOME = "/home/pi"
 QEMU = "/usr/bin/qemu-aarch64-static"

@@ -29,15 +29,24 @@ if TYPE_CHECKING:
 CPUS = {"aarch64": "cortex-a76", "aarch64-v8": "cortex-a72"}
 # What is run if the command line names nothing else. A precision of `bake` needs no more than this.
 PRECISIONS = ("int8-g32", "f32")
-# What the README's section bakes and asks.
+# What docs/small-devices.md bakes and asks.
 _FOLLOWED = ("aarch64", "int8-g32")
 # What a bundle, and what the board has of Hearth, is made of.
-_SOURCES = ("baker", "configs", "models", "server", "pyproject.toml", "README.md")
+_SOURCES = (
+    "baker",
+    "configs",
+    "hearth",
+    "models",
+    "runtime",
+    "server",
+    "pyproject.toml",
+    readme.PAGE,
+)
 
 _ABOUT = """\
 Run ARM bundles of Gemma 3 270M on emulated CPUs, and compare with this machine:
 
-  - follow the README's "Run it on a Raspberry Pi" in an arm64 root made of Debian's packages;
+  - follow docs/small-devices.md in an arm64 root made of Debian's packages;
   - serve bundles, for a Raspberry Pi 5 on a Cortex-A76 and for a 4 on a Cortex-A72: the self-test
     passes, and the greedy tokens are those that this machine answers;
   - serve bundles on CPUs that they are not for: one line says so, and without that check the
@@ -113,9 +122,9 @@ class Run:
     def all(self, cache: Path, precisions: Sequence[str]) -> None:
         """Everything that the command line's help says."""
         self._part("make a root", lambda: make_root(self.root, cache / "apt", readme.packages()))
-        self._part("follow the README here", lambda: readme.follow_here(self.root))
+        self._part("follow the page here", lambda: readme.follow_here(self.root))
         followed = self._answer(
-            "follow the README on the board",
+            "follow the page on the board",
             lambda: readme.follow_on_the_board(self.root, CPUS[_FOLLOWED[0]]),
         )
         for precision in precisions:

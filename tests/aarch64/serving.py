@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# What the README asks, greedily and for eight tokens.
+# What docs/small-devices.md asks, greedily and for eight tokens.
 REQUEST = {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}
 _PATIENCE = 3600.0  # seconds until a server is ready: emulated, with others at work
 _REFUSES = 300.0

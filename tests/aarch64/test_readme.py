@@ -1,4 +1,4 @@
-"""What `scripts/run_aarch64` reads in the README, and how it judges a server: no emulation."""
+"""The page that `scripts/run_aarch64` follows, and how it judges a server: no emulation."""
 
 from __future__ import annotations
 

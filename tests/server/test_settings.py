@@ -132,9 +132,9 @@ def test_a_file_that_is_refused(tmp_path: Path, text: str, message: str) -> None
         load({"bundle": "b", "config": str(file)})
 
 
-def test_the_readmes_file_is_taken(tmp_path: Path) -> None:
-    readme = Path(__file__).parents[2] / "README.md"
-    found = re.search(r"<!-- config -->\n```toml\n(.*?)```", readme.read_text(), re.DOTALL)
+def test_the_documented_file_is_accepted(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs/operate.md"
+    found = re.search(r"<!-- config -->\n```toml\n(.*?)```", page.read_text(), re.DOTALL)
     assert found
     file = tmp_path / "serve.toml"
     file.write_text(found[1])

@@ -30,7 +30,7 @@ __all__ = ["GRU_FORMS", "GruForm", "choose_gru_form", "gru", "gru_cell"]
 GRU_FORMS = ("unrolled", "loop", "fused")
 
 # With more steps an unrolled program takes many seconds to compile, and an iteration of the loop
-# costs as much as some steps of a small state: see docs/gru.md.
+# costs as much as some steps of a small state: see docs/arrays.md.
 UNROLLED_STEPS = 128
 BLOCK_STEPS = 32
 # Of all steps' gates together, in bytes: they are computed before the first step needs them.

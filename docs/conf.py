@@ -1,0 +1,59 @@
+"""Sphinx settings of the documentation site: scripts/docs builds it, without a network."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # autodoc imports the packages of this checkout
+
+_project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+project = "Hearth"
+author = "The Hearth authors"
+version = release = _project["version"]
+language = "en"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["README.md"]
+html_theme = "furo"
+html_title = f"Hearth {version}"
+html_favicon = "../server/web/icon.svg"
+html_show_sphinx = False
+
+# The same anchors as on a code host, so that links between pages work in both places.
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence", "deflist"]
+
+# Docstrings write code in single backticks.
+default_role = "literal"
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_class_signature = "separated"
+autodoc_default_options = {"members": True, "show-inheritance": False}
+python_use_unqualified_type_names = True
+
+
+def _format_docstring(
+    _app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]
+) -> None:
+    """Keep the columns of tables and formulas; docstrings are plain text with `code`."""
+    formatted: list[str] = []
+    for paragraph in "\n".join(lines).split("\n\n"):
+        inner = paragraph.strip("\n").split("\n")
+        is_list = inner[0].lstrip().startswith("- ")
+        has_columns = any(line.startswith(" ") or "  " in line.strip() for line in inner)
+        if has_columns and not is_list:
+            formatted += ["::", "", *(f"    {line}" for line in inner), ""]
+        else:
+            formatted += [*(re.sub(r"[*|]", r"\\\g<0>", line) for line in inner), ""]
+    lines[:] = formatted
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", _format_docstring)

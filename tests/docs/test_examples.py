@@ -1,0 +1,123 @@
+"""Examples in the documentation run: Python in this process, curl against a fake model's server."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from models.bundle import FORMAT, ArraysManifest, FunctionSpec, InputSpec, OutputSpec, Target
+from runtime.golden_arrays import Example as GoldenExample
+from server.services.array_service import ArraysService
+from tests.docs.pages import Example, examples
+from tests.server import fakes
+from tests.server.openai_servers import scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from runtime.array_bytes import Arrays
+
+ADDRESS = "http://127.0.0.1:8080"
+Shape = tuple[int, ...]
+
+
+def _function(name: str, x: Shape, state: Shape, y: Shape, names: tuple[str, str]) -> FunctionSpec:
+    return FunctionSpec(
+        name=name,
+        inputs=(
+            InputSpec(name="x", shape=x, dtype="f32", default="none"),
+            InputSpec(name=names[0], shape=state, dtype="f32", default="zeros"),
+        ),
+        outputs=(
+            OutputSpec(name="y", shape=y, dtype="f32", takes=None),
+            OutputSpec(name=names[1], shape=state, dtype="f32", takes=names[0]),
+        ),
+    )
+
+
+FUNCTIONS = {
+    "run": _function("run", (100, 1, 2), (1, 1, 16), (100, 1, 16), ("h0", "h_n")),
+    "step": _function("step", (1, 2), (1, 1, 16), (1, 16), ("h", "h")),
+}
+
+
+class ZeroGru:
+    """The functions of a GRU with 2 inputs and 16 states; every value is zero."""
+
+    def run(self, function: str, inputs: Arrays) -> Arrays:  # noqa: ARG002
+        outputs = FUNCTIONS[function].outputs
+        return {output.name: np.zeros(output.shape, np.float32) for output in outputs}
+
+
+@contextmanager
+def gru() -> Iterator[str]:
+    """The address of a server with the functions of a GRU."""
+    manifest = ArraysManifest(
+        format=FORMAT,
+        architecture="gru",
+        config={},
+        precision="f32",
+        tolerance=1e-4,
+        target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
+        statistics={},
+        provenance=fakes.NOWHERE,
+        files=(),
+        functions=tuple(FUNCTIONS.values()),
+    )
+    x = {"x": np.zeros((1, 2), np.float32)}
+    golden = GoldenExample(function="step", inputs=x, outputs=ZeroGru().run("step", x))
+    with fakes.running(ArraysService(ZeroGru(), manifest, [golden], queue_limit=8)) as client:
+        yield str(client.base_url).rstrip("/")
+
+
+@contextmanager
+def language() -> Iterator[str]:
+    """The address of a server with a model that chats."""
+    with fakes.running(scripted("Hello!")) as client:
+        yield str(client.base_url).rstrip("/")
+
+
+SERVERS = {"gru": gru, "language": language}
+
+
+def server(example: Example) -> AbstractContextManager[str]:
+    return SERVERS[example.server]() if example.server else nullcontext(ADDRESS)
+
+
+def marked(language: str) -> list[object]:
+    return [
+        pytest.param(one, id=f"{one.page}:{one.line}") for one in examples(language) if one.marked
+    ]
+
+
+@pytest.mark.parametrize("example", marked("python"))
+def test_python_examples_run(example: Example) -> None:
+    with server(example) as address:
+        source = "\n" * example.line + example.text.replace(ADDRESS, address)
+        exec(compile(source, example.page, "exec"), {"__name__": "example"})
+
+
+@pytest.mark.parametrize("example", marked("bash"))
+def test_shell_examples_run(example: Example) -> None:
+    assert shutil.which("curl"), "the examples need curl"
+    with server(example) as address:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", example.text.replace(ADDRESS, address)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert '"error"' not in done.stdout, done.stdout
+
+
+def test_every_python_example_is_marked_to_run() -> None:
+    assert [f"{one.page}:{one.line}" for one in examples("python") if not one.marked] == []
