@@ -12,7 +12,7 @@ import pytest
 
 from models.bundle import FORMAT, ArraysManifest, FunctionSpec, InputSpec, OutputSpec, Target
 from runtime.golden_arrays import Example as GoldenExample
-from server.services.array_service import ArraysService
+from server.services.array_service import ArrayService
 from tests.docs.pages import Example, examples
 from tests.server import fakes
 from tests.server.openai_servers import scripted
@@ -72,7 +72,7 @@ def gru() -> Iterator[str]:
     )
     x = {"x": np.zeros((1, 2), np.float32)}
     golden = GoldenExample(function="step", inputs=x, outputs=ZeroGru().run("step", x))
-    with fakes.running(ArraysService(ZeroGru(), manifest, [golden], queue_limit=8)) as client:
+    with fakes.running(ArrayService(ZeroGru(), manifest, [golden], queue_limit=8)) as client:
         yield str(client.base_url).rstrip("/")
 
 
