@@ -1,1 +1,1 @@
-"""Running a bundle's entry points. Knows arrays and buffers; knows no text, requests or policy."""
+"""Run the entry points of a bundle. It knows arrays and buffers, and no text and no requests."""

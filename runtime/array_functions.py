@@ -1,4 +1,4 @@
-"""The runtime of functions on arrays: each call is given all that it reads, and keeps nothing.
+"""The runtime of array functions, which keep no state between calls.
 
 It knows the ABI of models/bundle/array_manifest.py. Callers check names, shapes and dtypes.
 """
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class Functions(Protocol):
-    """What the layers above need of a program of functions on arrays."""
+    """What the layers above need of an array program."""
 
     def run(self, function: str, inputs: Arrays) -> Arrays:
-        """The outputs of a function, owned by the caller, in the manifest's order.
+        """Run a function; its outputs in the manifest's order, owned by the caller.
 
-        An input whose default is zeros may be left out.
+        An input whose default is zeros may be omitted.
         """
 
 
 class ArraysRuntime:
-    """A bundle of functions, loaded on this machine's CPU."""
+    """A bundle of array functions, loaded on this machine's CPU."""
 
     def __init__(self, bundle: Path, manifest: ArraysManifest, *, threads: int | None) -> None:
         """Load a bundle; `threads` as in start_threads. Raises CannotLoad."""
@@ -41,14 +41,14 @@ class ArraysRuntime:
         """As Functions.run."""
         spec = self._specs[function]
         arguments = []
-        for given in spec.inputs:
-            array = inputs.get(given.name)
+        for item in spec.inputs:
+            array = inputs.get(item.name)
             if array is None:
-                assert given.default == "zeros", f"{function} without {given.name}"
-                arguments.append(self._device.zeros(given.shape, given.dtype))
+                assert item.default == "zeros", f"{function} without {item.name}"
+                arguments.append(self._device.zeros(item.shape, item.dtype))
             else:
-                assert array.shape == given.shape, f"{given.name} of shape {array.shape}"
-                # Copied, also since an output may take the buffer.
-                arguments.append(self._device.upload(np.ascontiguousarray(array), given.dtype))
-        found = self._device.call(self._compiled[function], arguments, results=len(spec.outputs))
-        return {out.name: result(found, i, out.shape) for i, out in enumerate(spec.outputs)}
+                assert array.shape == item.shape, f"{item.name} of shape {array.shape}"
+                # A copy, because an output may be written into the buffer.
+                arguments.append(self._device.upload(np.ascontiguousarray(array), item.dtype))
+        results = self._device.call(self._compiled[function], arguments, results=len(spec.outputs))
+        return {out.name: result(results, i, out.shape) for i, out in enumerate(spec.outputs)}

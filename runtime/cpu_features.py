@@ -1,11 +1,11 @@
-"""Can this machine run a bundle? The answer comes in words, before the first illegal instruction.
+"""Check that this machine can run a bundle, before an illegal instruction kills the process.
 
-A bundle names the CPU features that it was compiled for as LLVM does; Linux has its own names for
-them. Here stands the translation, and the only look at the machine.
+A bundle names the CPU features that it was compiled for as LLVM does; Linux has other names for
+them. This module has the translation, and is the only one that reads the machine's features.
 
-Where Linux says them differs. On x86 it is /proc/cpuinfo. On ARM it is the words that the kernel
-hands to every process (getauxval(3)): they hold for all cores, also where big and little ones
-differ, and in QEMU's user emulation they are the emulated CPU's, where /proc/cpuinfo is the host's.
+On x86 they are in /proc/cpuinfo. On ARM they are in two words that the kernel passes to every
+process (getauxval(3)): those hold for all cores of a big.LITTLE system, and in QEMU's user
+emulation they are those of the emulated CPU, where /proc/cpuinfo is that of the host.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from models.bundle import Target
 
 CPUINFO = Path("/proc/cpuinfo")
-# The keys of those words, from Linux' include/uapi/linux/auxvec.h.
+# The keys of the two words, from Linux' include/uapi/linux/auxvec.h.
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
-# Linux's names for ARM's features by their bit in those words, from bit 0 on (hwcap_str in
+# Linux's names of ARM's features in the order of their bits (hwcap_str in
 # arch/arm64/kernel/cpuinfo.c). New ones are added at the end.
 _HWCAP = (
     "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma "
@@ -36,14 +36,14 @@ _HWCAP2 = (
     "svebf16 i8mm bf16 dgh rng bti mte ecv afp rpres mte3 sme"
 ).split()
 
-# Linux's names for the features that compiled code may use, where they are LLVM's names too.
+# Features that compiled code may use and that have one name in Linux and LLVM.
 _X86_SAME = (
     "adx aes avx avx2 avx512bw avx512cd avx512dq avx512f avx512ifma avx512vbmi avx512vl bmi2 cmov "
     "cx16 cx8 f16c fma fma4 fxsr gfni mmx movbe popcnt sse sse2 sse4a ssse3 vaes vpclmulqdq xop "
     "xsave"
 )
 _AARCH64_SAME = "aes bf16 i8mm sha2 sha3 sm4 sme sve sve2"
-# The others: Linux calls them otherwise, or has one word where LLVM has two.
+# Features with another name in LLVM, or with several: by Linux's name.
 _X86_OTHER: Mapping[str, tuple[str, ...]] = {
     "3dnowprefetch": ("prfchw",),
     "abm": ("lzcnt", "popcnt"),
@@ -88,17 +88,17 @@ _TRANSLATIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "x86_64": {**{name: (name,) for name in _X86_SAME.split()}, **_X86_OTHER},
     "aarch64": {**{name: (name,) for name in _AARCH64_SAME.split()}, **_AARCH64_OTHER},
 }
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # other systems' names for the same
-# The target of `bake` that asks the least of each machine.
-_LEAST: Mapping[str, str] = {"x86_64": "x86_64-v3", "aarch64": "aarch64-v8"}
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # names of other systems
+# The targets of `bake` that run on every supported CPU, by machine.
+_BASELINE_TARGETS: Mapping[str, str] = {"x86_64": "x86_64-v3", "aarch64": "aarch64-v8"}
 
 
 class UnsupportedCpu(BundleError):
-    """The bundle was compiled for another machine. The message says what to bake instead."""
+    """The bundle was compiled for another machine; the message says how to bake it for this one."""
 
 
 def cpu_features() -> frozenset[str]:
-    """This machine's CPU features, by LLVM's names."""
+    """The CPU features of this machine, with LLVM's names."""
     machine = this_machine()
     if machine == "aarch64":
         return llvm_names(hwcap_flags(_getauxval(_AT_HWCAP), _getauxval(_AT_HWCAP2)), machine)
@@ -106,25 +106,25 @@ def cpu_features() -> frozenset[str]:
 
 
 def this_machine() -> str:
-    """`x86_64`, `aarch64`, or what the system calls something else."""
+    """`x86_64`, `aarch64`, or the system's name of another architecture."""
     name = platform.machine().lower()
     return _MACHINES.get(name, name)
 
 
 def check_target(target: Target) -> None:
-    """Raise UnsupportedCpu unless this machine runs code for the target."""
+    """Raise UnsupportedCpu unless this machine can run code for the target."""
     check_features(target, this_machine(), cpu_features())
 
 
 def cpuinfo_flags(cpuinfo: str) -> frozenset[str]:
-    """The flags that every core in a text of /proc/cpuinfo has, by Linux's names."""
+    """The flags that all cores in a text of /proc/cpuinfo have, with Linux's names."""
     lines = (line.partition(":") for line in cpuinfo.splitlines())
     cores = [frozenset(value.split()) for key, _, value in lines if key.strip() == "flags"]
     return frozenset.intersection(*cores) if cores else frozenset()
 
 
 def hwcap_flags(hwcap: int, hwcap2: int) -> frozenset[str]:
-    """The flags in the words AT_HWCAP and AT_HWCAP2 of an ARM machine, by Linux's names."""
+    """The flags in the words AT_HWCAP and AT_HWCAP2 of an ARM machine, with Linux's names."""
     words = ((_HWCAP, hwcap), (_HWCAP2, hwcap2))
     return frozenset(
         name for names, word in words for bit, name in enumerate(names) if word >> bit & 1
@@ -132,34 +132,34 @@ def hwcap_flags(hwcap: int, hwcap2: int) -> frozenset[str]:
 
 
 def llvm_names(flags: Iterable[str], machine: str) -> frozenset[str]:
-    """Features by LLVM's names, of flags by Linux's.
+    """The features of these flags, with LLVM's names.
 
-    Only those that compiled code may use: what the kernel notes besides has no place in a bundle.
+    Flags that compiled code does not use are left out.
     """
     translation = _TRANSLATIONS.get(machine, {})
     return frozenset(name for flag in flags for name in translation.get(flag, ()))
 
 
 def check_features(target: Target, machine: str, features: frozenset[str]) -> None:
-    """Raise UnsupportedCpu unless a machine with these features runs code for the target."""
-    wanted = target.triple.partition("-")[0]
-    least = _LEAST.get(machine, "host")
-    if wanted != machine:
+    """Raise UnsupportedCpu unless a machine with these features can run code for the target."""
+    baked_for = target.triple.partition("-")[0]
+    baseline = _BASELINE_TARGETS.get(machine, "host")
+    if baked_for != machine:
         raise UnsupportedCpu(
-            f"the bundle was baked for {wanted} (target {target.name}) and this machine is "
-            f"{machine}: bake it with `--target {least}`"
+            f"the bundle was baked for {baked_for} (target {target.name}) and this machine is "
+            f"{machine}; bake it with `--target {baseline}`"
         )
     missing = [name for name in target.features if name not in features]
     if missing:
         raise UnsupportedCpu(
             f"the bundle was baked for target {target.name} and this {machine} CPU lacks "
-            f"{', '.join(missing)}: bake it with `--target {least}`, or on this machine "
+            f"{', '.join(missing)}; bake it with `--target {baseline}`, or on this machine "
             "with `--target host`"
         )
 
 
 def _getauxval(key: int) -> int:
-    """A word that the kernel handed to this process; 0 if it has none of that key."""
+    """A word that the kernel passed to this process; 0 if there is none with that key."""
     function = ctypes.CDLL(None).getauxval
     function.argtypes, function.restype = (ctypes.c_ulong,), ctypes.c_ulong
     return int(function(key))

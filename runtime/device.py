@@ -1,11 +1,11 @@
-"""A compiled program with its weights on this machine's CPU: what every runtime stands on.
+"""A compiled program and its weights, loaded on this machine's CPU.
 
-It knows model.vmfb, params.irpa, device buffers and how a function is called; what goes in and
-comes out is the runtimes' business. There is no compiler here.
+It knows model.vmfb, params.irpa, device buffers and how a function is called. The runtimes know the
+arguments and results. It does not import the compiler.
 
-Weights are mapped, not read. Where the program lays some out anew, it reads them until its first
-call ends; then the pages that this read are given back, so that they count no longer. What is still
-looked up (a table of embeddings) comes back page by page.
+Weights are memory-mapped. A program that rearranges some of them reads those until its first call
+ends; then their pages are returned to the system. Pages that are needed later, such as rows of the
+embedding table, are mapped again one by one.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ ELEMENT_TYPES = {
     "f16": rt.HalElementType.FLOAT_16,
 }
 
-# IREE's queue thread drops the last buffers some time after a runtime is gone, and takes the GIL
-# for it. Should the interpreter be shutting down by then, the process aborts: it did at one exit
-# of four (iree-base-runtime 3.13.0). So an exit waits until the queue has surely finished.
+# IREE's queue thread frees the last buffers some time after a runtime is deleted, and takes the GIL
+# for that. If the interpreter is shutting down then, the process aborts: it did at one exit of four
+# (iree-base-runtime 3.13.0). The sleep gives the queue time to finish.
 atexit.register(time.sleep, 0.3)
 
 
 class CannotLoad(BundleError):
-    """IREE refuses the program or the weights of a bundle."""
+    """IREE cannot load the program or the weights of a bundle."""
 
 
 def start_threads(threads: int | None) -> rt.HalDevice:
-    """IREE's threads, which a process has once: later calls give the same, whatever they ask.
+    """Start IREE's threads, once per process: later calls return the same device.
 
-    `threads` None takes one per physical core. IREE reserves 64 MB here, and touches them if malloc
-    has so much that was freed: call it before anything large is freed.
+    The number of threads; None for one per physical core. IREE allocates 64 MB here, and touches
+    them if malloc reuses freed memory: call this before anything large is freed.
     """
     if threads is not None:
         rt.flags.parse_flags(f"--task_topology_group_count={threads}")
@@ -60,37 +60,37 @@ class Device:
     def __init__(self, bundle: Path, *, threads: int | None, lays_out: bool = True) -> None:
         """Load model.vmfb and params.irpa; `threads` as in start_threads. Raises CannotLoad.
 
-        `lays_out` is whether there are weights that the program lays out anew.
+        `lays_out` says whether the program rearranges weights when it is loaded.
         """
         self._device = start_threads(threads)
         self._settled = not lays_out
-        self._reserved: list[mmap.mmap] = []  # a buffer on them does not keep them
+        self._reserved: list[mmap.mmap] = []  # IREE's buffers do not hold references to them
         try:
             self._load(bundle)
         except (RuntimeError, ValueError, OSError) as error:
             reason = str(error).partition("\n")[0]
-            raise CannotLoad(f"IREE cannot load {bundle}: {reason}: bake it again") from error
+            raise CannotLoad(f"{bundle}: IREE cannot load it: {reason}; bake it again") from error
 
     def function(self, name: str) -> rt.VmFunction:
-        """A function of the program; raises CannotLoad."""
+        """The function of this name; raises CannotLoad."""
         function = self._module.lookup_function(name)
         if function is None:
-            raise CannotLoad(f"{VMFB} has no entry point {name!r}: bake the bundle again")
+            raise CannotLoad(f"{VMFB}: missing entry point {name!r}; bake the bundle again")
         return function
 
     def call(
         self, function: rt.VmFunction, arguments: Sequence[rt.HalBufferView], *, results: int
     ) -> rt.VmVariantList:
-        """Run a function, which gives so many results."""
-        given = rt.VmVariantList(len(arguments))
+        """Run a function that has this number of results."""
+        inputs = rt.VmVariantList(len(arguments))
         for argument in arguments:
-            given.push_ref(argument)
-        found = rt.VmVariantList(results)
-        self._context.invoke(function, given, found)
+            inputs.push_ref(argument)
+        outputs = rt.VmVariantList(results)
+        self._context.invoke(function, inputs, outputs)
         if not self._settled:
             self._weights.madvise(mmap.MADV_DONTNEED)
             self._settled = True
-        return found
+        return outputs
 
     def upload(self, array: NDArray[Any], dtype: str) -> rt.HalBufferView:
         """A copy of an array on the device."""
@@ -115,9 +115,9 @@ class Device:
         return rt.HalBufferView(buffer, shape, element)
 
     def reserve(self, shape: tuple[int, ...], dtype: str) -> rt.HalBufferView:
-        """A new array of zeros that stays for as long as this.
+        """A new array of zeros that exists as long as this device.
 
-        It has pages of its own, which take no memory until they are written.
+        It has its own pages, which take no memory until they are written.
         """
         size = int(np.prod(shape)) * rt.HalElementType.dense_byte_count(ELEMENT_TYPES[dtype])
         pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -136,7 +136,7 @@ class Device:
             rt.FileHandle.wrap_memory(self._weights, readable=True, writable=False), format="irpa"
         )
         provider = parameters.create_provider(scope=PARAMETER_SCOPE)
-        # Its `mmap` opens the file for writing too, and a bundle may lie on a read-only disk.
+        # VmModule.mmap opens the file for writing, and a bundle may be on a read-only disk.
         self._module = rt.VmModule.copy_buffer(instance, (bundle / VMFB).read_bytes())
         modules = [
             rt.create_hal_module(instance, self._device),
@@ -147,7 +147,7 @@ class Device:
 
 
 def result(results: rt.VmVariantList, place: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """A result of a call, f32 of a shape, copied."""
+    """A copy of one result of a call, f32 of this shape."""
     view = results.get_as_object(place, rt.HalBufferView).map()
     return np.array(view.asarray(shape, np.dtype(np.float32)))
 
@@ -155,7 +155,7 @@ def result(results: rt.VmVariantList, place: int, shape: tuple[int, ...]) -> NDA
 def result_rows(
     results: rt.VmVariantList, place: int, shape: tuple[int, int]
 ) -> Iterator[NDArray[np.float32]]:
-    """The rows of such a result, each copied when it is asked for."""
+    """The rows of such a result; a row is copied when the iterator reaches it."""
     view = results.get_as_object(place, rt.HalBufferView).map()
     for row in view.asarray(shape, np.dtype(np.float32)):
         yield np.array(row)

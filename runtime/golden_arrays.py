@@ -1,4 +1,4 @@
-"""Golden values of functions on arrays: golden.bin, whose format is array_bytes.py's."""
+"""Golden values of array functions: read and write golden.bin, in the format of array_bytes.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """What a function gives for some inputs, as NumPy computed it."""
+    """Inputs of a function and its outputs, as computed by NumPy."""
 
     function: str
     inputs: Arrays
@@ -26,14 +26,14 @@ class Example:
 
 
 def write_examples(path: Path, examples: Iterable[Example]) -> None:
-    """Write golden.bin; the examples are in the order of the manifest's functions."""
+    """Write golden.bin; the examples have the order of the manifest's functions."""
     path.write_bytes(
         b"".join(to_bytes([*case.inputs.values(), *case.outputs.values()]) for case in examples)
     )
 
 
 def read_examples(bundle: Path, manifest: ArraysManifest) -> tuple[Example, ...]:
-    """The examples in a bundle, one of each function; raises Corrupt."""
+    """The examples in a bundle, one per function; raises Corrupt."""
     data = (bundle / GOLDEN).read_bytes()
     examples, start = [], 0
     for function in manifest.functions:
@@ -46,7 +46,7 @@ def read_examples(bundle: Path, manifest: ArraysManifest) -> tuple[Example, ...]
                 outputs=from_bytes(data[inputs_end:end], function.outputs),
             )
         except ValueError as error:
-            raise Corrupt(f"{bundle / GOLDEN} ends too soon: bake the bundle again") from error
+            raise Corrupt(f"{bundle / GOLDEN}: truncated; bake the bundle again") from error
         examples.append(example)
         start = end
     return tuple(examples)

@@ -1,4 +1,4 @@
-"""What the layers above need from a device, and nothing more."""
+"""The interface of a loaded language model."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# What one `prefill` of a whole chunk wrote, as u8 (n,): for the runtime that saved it, and for the
-# same bundle on another day. To everyone else these are only bytes.
+# The KV rows that one `prefill` of a whole chunk wrote, u8 (n,). Only runtimes of the same bundle
+# know the format.
 Rows: TypeAlias = NDArray[np.uint8]
 
 
 class Reader(Protocol):
-    """A loaded model that gives logits, with `slots` KV caches of `context` positions each.
+    """A loaded model with logits as its output, and `slots` slots of `context` positions.
 
-    A slot needs no reset: writing at position 0 begins a new sequence, and what lies behind the
-    newest position is never read.
+    A slot needs no reset: writing at position 0 begins a new sequence, and rows after the latest
+    position are never read.
     """
 
     @property
@@ -28,24 +28,24 @@ class Reader(Protocol):
 
     @property
     def context(self) -> int:
-        """The number of positions of a slot, in tokens."""
+        """The number of positions of a slot."""
 
     @property
     def slots(self) -> int:
-        """The number of sequences that can be held at once."""
+        """The number of slots."""
 
     @property
     def chunk(self) -> int:
-        """The most tokens that one `prefill` takes."""
+        """The maximum number of tokens of one `prefill`."""
 
     @property
     def batch(self) -> int:
-        """The most sequences that one `decode` takes."""
+        """The maximum number of sequences of one `decode`."""
 
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
         """Read 1 to `chunk` tokens at positions start, start + 1, ... of a slot.
 
-        The last token of a prompt is left to `decode`, which gives the logits after it.
+        The last token of a prompt is read by `decode`, which returns the logits after it.
         """
 
     def decode(
@@ -55,15 +55,16 @@ class Reader(Protocol):
         positions: Sequence[int],
         exact: Sequence[bool] = (),
     ) -> NDArray[np.float32]:
-        """Read one token in each of 1 to `batch` different slots, at the given positions.
+        """Read one token in each of 1 to `batch` different slots, at these positions.
 
-        Returns the logits after each, f32 (len(slots), vocab_size), owned by the caller. Where not
-        `exact`, which is nowhere if it is empty, those far below the best one may be coarse.
+        Returns the logits after each token, f32 (len(slots), vocab_size), owned by the caller.
+        Where `exact` is false (everywhere if it is empty), logits too low to be sampled may be
+        approximate.
         """
 
 
 class Runtime(Reader, Protocol):
-    """A reader that can be served: what it reads can be kept, or be had as an embedding."""
+    """A reader that can be served: it also verifies, saves, restores and embeds."""
 
     @property
     def hidden(self) -> int:
@@ -71,38 +72,38 @@ class Runtime(Reader, Protocol):
 
     @property
     def verify_tokens(self) -> tuple[int, ...]:
-        """The sizes of a `verify`, rising; none if there is no such call."""
+        """The sizes of `verify` in tokens, ascending; empty if there is no such call."""
 
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> Iterator[NDArray[np.float32]]:
-        """Read tokens, no more than the largest size, at positions start, start + 1, ... of a slot.
+        """Read tokens, at most the largest size, at positions start, start + 1, ... of a slot.
 
-        Gives the logits after each, f32 (vocab_size,), owned by the caller, with the same bits as
-        by decodes of one token after the other. Those that nobody asks for are not copied. Tokens
-        that turn out to be wrong are read over: the next call starts where the first of them is.
+        Yields the logits after each token, f32 (vocab_size,), owned by the caller, with the same
+        bits as decodes of one token after the other. A row is copied when the iterator reaches it.
+        Rejected tokens are overwritten: the next call starts at the position of the first one.
         """
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
-        """A copy of what the latest prefill of a slot, of positions start to stop - 1, wrote."""
+        """A copy of the rows of the latest prefill of a slot, at positions start to stop - 1."""
 
     def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
         """Write consecutive blocks of `chunk` positions each, the first of them at `start`.
 
-        Afterwards the slot is as if the blocks had been read there, bit for bit.
+        Afterwards the slot has the same bits as if it had read the tokens of the blocks.
         """
 
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         """Read 1 to `chunk` tokens as `prefill` does.
 
         Returns the sum of their hidden states after the last norm, f32 (hidden,), owned by the
-        caller: the sums of the chunks of a text, divided by its tokens, are its mean.
+        caller. The sums of all chunks of a text, divided by its number of tokens, are its mean.
         """
 
-    def ways(self) -> Mapping[str, Reader]:
-        """This runtime by a prefill and a decode of all that it has, whatever fits best, by name.
+    def variants(self) -> Mapping[str, Reader]:
+        """Readers on the same slots that use one prefill and one decode entry point each, by name.
 
-        Together they have all of them. They share the slots.
+        Together they use all entry points; the runtime itself uses the smallest that fits.
         """
 
 
@@ -114,9 +115,9 @@ def read_prompt(
     start: int = 0,
     exact: bool = False,
 ) -> NDArray[np.float32]:
-    """Read tokens at positions start, start + 1, ... of a slot, in as few calls as can be.
+    """Read tokens at positions start, start + 1, ... of a slot, in as few calls as possible.
 
-    Returns the logits after the last of them, f32 (vocab_size,); see Reader.decode for `exact`.
+    Returns the logits after the last token, f32 (vocab_size,); see Reader.decode for `exact`.
     """
     *before, last = tokens
     for first in range(0, len(before), runtime.chunk):

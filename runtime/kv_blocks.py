@@ -1,11 +1,11 @@
-"""Blocks of KV rows: what they are called, and the file of them that a bundle may hold.
+"""Blocks of KV rows: their keys, and the file of blocks in a bundle.
 
-A *block* is what reading one whole chunk of a prompt leaves in the caches of a slot. Its key is a
-digest of the block's tokens and the key of the block before, so that it stands for all tokens from
-position 0 to the block's end: in one bundle, equal keys mean equal rows.
+A *block* has the rows that reading one whole chunk of a prompt writes into the caches of a slot.
+Its key is a digest of the block's tokens and the previous block's key, so it identifies all tokens
+from position 0 to the block's end: in one bundle, equal keys mean equal rows.
 
-A file of blocks is a header (magic, how many), the keys, and the rows of the blocks, all of one
-size. The bundle's manifest has its digest, so its rows are not checked again.
+A file of blocks is a header (magic, number of blocks), the keys, and the rows of the blocks, all of
+one size. Its digest is in the bundle's manifest, so its rows have no checksums.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _KEY_BYTES = hashlib.sha256().digest_size
 
 
 def block_keys(tokens: Sequence[int], chunk: int) -> tuple[bytes, ...]:
-    """The keys of the whole chunks of `chunk` tokens that lie in `tokens`, first to last."""
+    """The keys of the whole chunks of `chunk` tokens in `tokens`, in order."""
     keys: list[bytes] = []
     for start in range(0, len(tokens) - chunk + 1, chunk):
         before = keys[-1] if keys else b""
-        own = array("q", tokens[start : start + chunk]).tobytes()
-        keys.append(hashlib.sha256(before + own).digest())
+        chunk_bytes = array("q", tokens[start : start + chunk]).tobytes()
+        keys.append(hashlib.sha256(before + chunk_bytes).digest())
     return tuple(keys)
 
 
 def write_blocks(path: Path, blocks: Mapping[bytes, Rows]) -> None:
-    """Write a file of blocks, by their keys."""
+    """Write blocks, by their keys, to a file."""
     with path.open("wb") as file:
         file.write(_HEADER.pack(_MAGIC, len(blocks)))
         file.write(b"".join(blocks))
@@ -50,19 +50,22 @@ def write_blocks(path: Path, blocks: Mapping[bytes, Rows]) -> None:
 
 
 def read_blocks(path: Path, block_bytes: int) -> dict[bytes, Rows]:
-    """The blocks of a file by their keys, mapped and not read.
+    """The blocks of a file by their keys, memory-mapped.
 
-    Raises Corrupt unless they are of `block_bytes` each.
+    Raises Corrupt unless every block has `block_bytes` bytes.
     """
     size = path.stat().st_size if path.is_file() else 0
     if size < _HEADER.size:
-        raise Corrupt(f"{path} has {size} bytes, a file of blocks has more: bake the bundle again")
+        raise Corrupt(
+            f"{path}: truncated: got {size} bytes, expected at least {_HEADER.size}; "
+            "bake the bundle again"
+        )
     data = np.memmap(path, np.uint8, mode="r")
     magic, count = _HEADER.unpack(data[: _HEADER.size].tobytes())
     start = _HEADER.size + count * _KEY_BYTES
     if magic != _MAGIC or count == 0 or size - start != count * block_bytes or not block_bytes:
         raise Corrupt(
-            f"{path} is no file of {count} blocks of {block_bytes} bytes: bake the bundle again"
+            f"{path}: not a file of {count} blocks of {block_bytes} bytes; bake the bundle again"
         )
     keys = data[_HEADER.size : start].tobytes()
     return {

@@ -1,7 +1,7 @@
-"""Rows out of the KV caches of a slot and back into them.
+"""Save rows of the KV caches of a slot as blocks, and restore them.
 
-A cache is a ring of R rows: position p lies in row p mod R (docs/architecture.md). Here are the
-arithmetic of the ring and the form of a block; no device, no model, no policy.
+A cache is a ring of R rows: position p is in row p mod R (docs/architecture.md). This module
+knows the ring and the format of a block. It knows no device, no model and no policy.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def save_rows(caches: Sequence[NDArray[Any]], start: int, stop: int) -> Rows:
-    """The rows of positions start to stop - 1 of caches (R, width): one cache after the other.
+    """The rows of positions start to stop - 1 of caches (R, width), one cache after the other.
 
-    No cache may have fewer rows than there are positions.
+    Every cache has at least stop - start rows.
     """
     size = sum((stop - start) * _row_bytes(cache) for cache in caches)
-    # Not np.empty: it asks the kernel for huge pages, which took four times as long to be had.
+    # np.empty asks the kernel for huge pages, which takes four times as long.
     block = np.frombuffer(bytearray(size), np.uint8)
     for cache, rows in _parts(caches, block, stop - start):
         for where, piece in _pieces(start, stop, len(cache)):
@@ -35,9 +35,9 @@ def save_rows(caches: Sequence[NDArray[Any]], start: int, stop: int) -> Rows:
 def restore_rows(
     caches: Sequence[NDArray[Any]], start: int, blocks: Sequence[Rows], chunk: int
 ) -> None:
-    """Put consecutive blocks of `chunk` positions each back into caches (R, width).
+    """Write consecutive blocks of `chunk` positions each into caches (R, width).
 
-    Rows that later ones would overwrite are left out.
+    Rows that later ones would overwrite are skipped.
     """
     stop = start + len(blocks) * chunk
     for first, block in zip(range(start, stop, chunk), blocks, strict=True):
@@ -50,9 +50,9 @@ def restore_rows(
 def _parts(
     caches: Sequence[NDArray[Any]], block: Rows, positions: int
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Each cache with its rows in the block, as a view (positions, width)."""
-    wanted = sum(positions * _row_bytes(cache) for cache in caches)
-    assert block.nbytes == wanted, f"a block of {block.nbytes} bytes, wanted {wanted}"
+    """Pairs of a cache and its rows in the block, a view (positions, width)."""
+    size = sum(positions * _row_bytes(cache) for cache in caches)
+    assert block.nbytes == size, f"a block of {block.nbytes} bytes, expected {size}"
     at = 0
     for cache in caches:
         end = at + positions * _row_bytes(cache)
@@ -61,7 +61,7 @@ def _parts(
 
 
 def _pieces(start: int, stop: int, rows: int) -> Iterator[tuple[slice, slice]]:
-    """Where positions start to stop - 1 lie in the ring, and which of them: one piece or two."""
+    """The rows of positions start to stop - 1 in the ring and in the block: one piece or two."""
     assert stop - start <= rows, f"{stop - start} positions in a ring of {rows}"
     done = start
     while done < stop:

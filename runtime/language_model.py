@@ -1,6 +1,6 @@
-"""The runtime of a language model: the compiled entry points of a bundle, on its slots' caches.
+"""The runtime of a language model: the entry points of a bundle, and the KV caches of its slots.
 
-It knows the ABI of models/bundle/language_manifest.py and nothing of what the model computes.
+It knows the ABI of models/bundle/language_manifest.py and nothing about what the model computes.
 The KV caches of a slot are allocated when the slot is first used. Calls update them in place.
 """
 
@@ -43,7 +43,7 @@ class IreeRuntime:
         self._device = Device(bundle, threads=threads, lays_out=manifest.footprint.laid_out > 0)
         self._manifest = manifest
         self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}
-        # By slot, the position behind the newest one: what lies there is never seen.
+        # By slot, the position after the latest one; rows from there on are never read.
         self._ends = [0] * manifest.slots
         calls = [_Call(entry, self._device.function(entry.name)) for entry in manifest.entry_points]
         self._prefills = sorted(
@@ -62,8 +62,8 @@ class IreeRuntime:
         batches = [call.entry.batch for call in self._decodes]
         if not self._prefills or not embeds or 1 not in batches:
             raise CannotLoad(
-                f"{bundle} has no prefill, no embed or no decode of batch 1: "
-                "bake it again with this version"
+                f"{bundle}: missing entry point: expected a prefill, an embed and a decode of "
+                "batch 1; bake it again"
             )
         self._embed = embeds[0]
 
@@ -103,7 +103,7 @@ class IreeRuntime:
         return tuple(call.entry.tokens for call in self._verifies)
 
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
-        """As Runtime.prefill, by the smallest entry point that fits."""
+        """As Runtime.prefill, with the smallest entry point that fits."""
         assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens, of {self.chunk}"
         self._check(slot, tokens, start)
         end = start + len(tokens)
@@ -122,10 +122,10 @@ class IreeRuntime:
         positions: Sequence[int],
         exact: Sequence[bool] = (),
     ) -> NDArray[np.float32]:
-        """As Runtime.decode, by the smallest entry point that fits.
+        """As Runtime.decode, with the smallest entry point that fits.
 
-        Its other places go to other slots, each at the position behind its newest one: what is
-        written there is overwritten before anybody sees it.
+        Unused rows of the batch go to other slots, at the position after their latest one, where
+        rows are overwritten before they are read.
         """
         assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences, of {self.batch}"
         assert len(set(slots)) == len(slots), f"a slot twice in {slots}"
@@ -146,7 +146,7 @@ class IreeRuntime:
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> Iterator[NDArray[np.float32]]:
-        """As Runtime.verify, by the smallest entry point that fits."""
+        """As Runtime.verify, with the smallest entry point that fits."""
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         self._check(slot, tokens, start)
         call = next(call for call in self._verifies if call.entry.tokens >= len(tokens))
@@ -174,23 +174,23 @@ class IreeRuntime:
         self._ends[slot] = start + len(tokens)
         return result(results, 0, (self.hidden,))
 
-    def ways(self) -> dict[str, IreeRuntime]:
-        """As Runtime.ways, by the names of the entry points."""
-        most = max(len(self._prefills), len(self._decodes))
+    def variants(self) -> dict[str, IreeRuntime]:
+        """As Runtime.variants, by the names of the entry points."""
+        count = max(len(self._prefills), len(self._decodes))
         pairs = zip(itertools.cycle(self._prefills), itertools.cycle(self._decodes), strict=False)
         return {
-            f"{prefill.entry.name}, {decode.entry.name}": self._by(prefill, decode)
-            for prefill, decode in itertools.islice(pairs, most)
+            f"{prefill.entry.name}, {decode.entry.name}": self._variant(prefill, decode)
+            for prefill, decode in itertools.islice(pairs, count)
         }
 
-    def _by(self, prefill: _Call, decode: _Call) -> IreeRuntime:
-        """This runtime, on the same caches, with these entry points alone."""
-        way = copy.copy(self)
-        way._prefills, way._decodes = [prefill], [decode]
-        return way
+    def _variant(self, prefill: _Call, decode: _Call) -> IreeRuntime:
+        """This runtime on the same caches, with only these entry points."""
+        variant = copy.copy(self)
+        variant._prefills, variant._decodes = [prefill], [decode]
+        return variant
 
     def _check(self, slot: int, tokens: Sequence[int], start: int) -> None:
-        """A compiled program clamps what is out of range and computes nonsense: refuse it."""
+        """Check the ranges: a compiled program clamps values out of range and computes nonsense."""
         assert 0 <= slot < self.slots, f"slot {slot}, of {self.slots}"
         end = start + len(tokens)
         assert 0 <= start < end <= self.context, f"positions {start} to {end} of {self.context}"
@@ -200,7 +200,7 @@ class IreeRuntime:
     def _invoke(
         self, call: _Call, inputs: Sequence[Sequence[int]], slots: Sequence[int]
     ) -> rt.VmVariantList:
-        """Run an entry point on the caches of some slots; its results, of which caches are last."""
+        """Run an entry point on the caches of these slots; the results, the caches last."""
         caches = [cache for slot in slots for cache in self._slot_caches(slot)]
         numbers = [self._device.upload(np.asarray(values, np.int32), "i32") for values in inputs]
         return self._device.call(call.function, [*numbers, *caches], results=1 + len(caches))
@@ -214,7 +214,7 @@ class IreeRuntime:
         return self._caches[slot]
 
     def _mapped(self, slot: int) -> list[NDArray[np.uint8]]:
-        """The memory of the slot's caches, u8 (rows, bytes of a row): on a CPU it can be mapped."""
+        """The memory of the slot's caches, u8 (rows, bytes per row), mapped from the CPU device."""
         pairs = zip(self._manifest.caches, self._slot_caches(slot), strict=True)
         return [
             view.map().asarray((spec.rows, spec.bytes // spec.rows), np.dtype(np.uint8))

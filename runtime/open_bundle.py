@@ -1,4 +1,4 @@
-"""Open a bundle: manifest, CPU, digests, program and weights, each with its own error."""
+"""Open a bundle: check manifest, CPU and files, then load program and weights."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from models.bundle import FileRecord, Manifest
     from runtime.self_test import Level
 
-# What takes so long to read that a quick self-test only looks at its size.
-_LARGE = (PARAMETERS, PREFIX)
+# Large files: a quick self-test checks only their size.
+_LARGE_FILES = (PARAMETERS, PREFIX)
 
 R = TypeVar("R")
 
@@ -34,11 +34,11 @@ R = TypeVar("R")
 def open_bundle(bundle: Path, *, threads: int | None) -> tuple[LanguageManifest, IreeRuntime]:
     """Check and load the bundle of a language model; `threads` as in start_threads.
 
-    Raises NotABundle, WrongFormat, WrongKind, UnsupportedCpu, Corrupt or CannotLoad, in this order,
-    all of them BundleErrors whose message says what to do.
+    Raises NotABundle, WrongFormat, WrongKind, UnsupportedCpu, Corrupt or CannotLoad, in this order.
+    All are BundleErrors, whose message says what to do.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
-    return manifest, checked(
+    return manifest, check_and_load(
         bundle, manifest, lambda: IreeRuntime(bundle, manifest, threads=threads)
     )
 
@@ -46,9 +46,9 @@ def open_bundle(bundle: Path, *, threads: int | None) -> tuple[LanguageManifest,
 def open_arrays(
     bundle: Path, *, threads: int | None, level: Level = "full"
 ) -> tuple[ArraysManifest, ArraysRuntime]:
-    """Check, as a self-test of a level does, and load a bundle of functions; as open_bundle."""
+    """As open_bundle, for array functions; `level` as in check_and_load."""
     manifest = read_manifest_of(bundle, ArraysManifest)
-    return manifest, checked(
+    return manifest, check_and_load(
         bundle,
         manifest,
         lambda: ArraysRuntime(bundle, manifest, threads=threads),
@@ -56,33 +56,38 @@ def open_arrays(
     )
 
 
-def digested(manifest: Manifest, level: Level) -> tuple[FileRecord, ...]:
-    """The files whose digests a self-test of this level compares."""
+def hashed_files(manifest: Manifest, level: Level) -> tuple[FileRecord, ...]:
+    """The files whose sha256 a self-test of this level checks."""
     if level == "off":
         return ()
-    return tuple(file for file in manifest.files if level == "full" or file.name not in _LARGE)
+    return tuple(
+        file for file in manifest.files if level == "full" or file.name not in _LARGE_FILES
+    )
 
 
-def checked(bundle: Path, manifest: Manifest, load: Callable[[], R], *, level: Level = "full") -> R:
-    """What `load` gives, if the bundle's CPU and files are what its manifest says.
+def check_and_load(
+    bundle: Path, manifest: Manifest, load: Callable[[], R], *, level: Level = "full"
+) -> R:
+    """Check CPU and files against the manifest, and return what `load` returns.
 
-    Sizes are compared at every level. Raises UnsupportedCpu, Corrupt, or what `load` does.
+    The level of the self-test chooses the files whose sha256 is checked; sizes are always checked.
+    Raises UnsupportedCpu, Corrupt, or the errors of `load`.
     """
     check_target(manifest.target)
     for record in manifest.files:
         verify_file(bundle, record, contents=False)
-    records = digested(manifest, level)
-    # Code is checked before it runs; the digest of the weights takes long enough to be worth a
-    # thread, and wrong weights do no harm until the check is done.
-    _verify(bundle, [record for record in records if record.name not in _LARGE])
+    records = hashed_files(manifest, level)
+    # Code is checked before it runs. Weights are hashed in a thread meanwhile: that takes long, and
+    # wrong weights do no harm until the check is done.
+    _verify(bundle, [record for record in records if record.name not in _LARGE_FILES])
     with ThreadPoolExecutor(1, "digest") as pool:
         digest = pool.submit(
-            _verify, bundle, [record for record in records if record.name in _LARGE]
+            _verify, bundle, [record for record in records if record.name in _LARGE_FILES]
         )
         try:
             runtime = load()
         except BundleError:
-            digest.result()  # a corrupt file explains more than what IREE says of it
+            digest.result()  # a corrupt file explains more than IREE's message
             raise
         digest.result()
     return runtime

@@ -1,11 +1,11 @@
-"""Does this machine compute what was baked? Golden values, compared on the very device.
+"""The self-test: compare what this machine computes with the bundle's golden values.
 
-    quick   the first prompt, by the entry points that a request would take
-    full    every prompt, by every entry point, in every place of a batch
+    quick   the first prompt, with the entry points that a request uses
+    full    every prompt, with every entry point, in every row of a batch
     off     nothing
 
-It knows a runtime and the bundle's golden values; digests are load.py's. Used when a server starts
-and by `hearth verify`.
+It knows a runtime and golden values; open_bundle.py checks the files. It runs when a server starts
+and in `hearth verify`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ Level: TypeAlias = Literal["quick", "full", "off"]
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the self-test found.
+    """The result of the self-test.
 
-    level               how much was asked for
-    files               the files whose digests were compared, before the program was loaded
-    largest_difference  of a logit, or of an output's value, from its golden value; infinite if one
-                        was not a number
+    level               what was tested
+    files               the files whose sha256 was checked before the program was loaded
+    largest_difference  largest difference of a logit or output from its golden value; infinite for
+                        NaN
     tolerance           the largest difference that passes
-    where               the place of the largest difference
-    steps               how many positions, or outputs of functions, were compared
-    seconds             how long the comparison of values took
-    error               what the runtime raised, which ended the test
+    where               where the largest difference was
+    steps               number of positions, or outputs of functions, that were compared
+    seconds             duration of the comparison
+    error               the error of the runtime that ended the test, or None
     """
 
     passed: bool
@@ -68,22 +68,22 @@ class Verdict:
         if self.error is not None:
             return f"the self-test failed: the model cannot be run: {self.error}"
         if self.steps == 0:
-            return "the self-test failed: the bundle holds no golden values: bake it again"
+            return "the self-test failed: the bundle has no golden values; bake it again"
         if self.passed:
             return f"the self-test passed: {self.steps} steps within {self.largest_difference:.2g}"
         return (
             f"the self-test failed: a value differs by {self.largest_difference:.3g} at "
-            f"{self.where}, wanted at most {self.tolerance:.3g}: bake the bundle on this machine, "
-            "or report it"
+            f"{self.where}, expected at most {self.tolerance:.3g}; bake the bundle on this "
+            "machine, or report it"
         )
 
 
 def self_test(
     runtime: Runtime, golden: Sequence[Golden], tolerance: float, *, level: Level = "full"
 ) -> Verdict:
-    """Read each golden prompt, then its continuation token by token, and compare the logits.
+    """Read every golden prompt, then its continuation token by token, and compare the logits.
 
-    The caches of the slots that are used, all of them if it is full, are overwritten.
+    Overwrites the caches of slot 0, or of all slots if the level is full.
     """
     differences = _full if level == "full" else _quick
     return _judge(differences(runtime, golden), tolerance, level)
@@ -92,12 +92,12 @@ def self_test(
 def self_test_arrays(
     runtime: Functions, examples: Sequence[Example], tolerance: float, *, level: Level = "full"
 ) -> Verdict:
-    """Run each function on its example and compare what it gives: `quick` is as much as `full`."""
+    """Run every function on its example and compare the outputs; `quick` is the same as `full`."""
     return _judge(_array_differences(runtime, examples), tolerance, level)
 
 
 def _judge(differences: Iterator[tuple[str, float]], tolerance: float, level: Level) -> Verdict:
-    """The verdict on the differences, each with its place, that come while the model runs."""
+    """The verdict on pairs of a place and a difference, which are computed as they are consumed."""
     began = time.perf_counter()
     largest, where, steps = 0.0, "", 0
     error = None
@@ -107,7 +107,7 @@ def _judge(differences: Iterator[tuple[str, float]], tolerance: float, level: Le
                 largest, where = difference, place
             steps += 1
     except Exception as raised:
-        log.exception("the self-test could not run the model")
+        log.exception("the self-test cannot run the model")
         error = f"{type(raised).__name__}: {raised}"
     return Verdict(
         passed=level == "off" or (error is None and steps > 0 and largest <= tolerance),
@@ -123,17 +123,17 @@ def _judge(differences: Iterator[tuple[str, float]], tolerance: float, level: Le
 
 
 def _quick(runtime: Runtime, golden: Sequence[Golden]) -> Iterator[tuple[str, float]]:
-    """Each step's place and the largest difference of its logits, of the first prompt."""
+    """The place and the largest difference of every step of the first prompt."""
     return _differences(runtime, golden[:1], [0])
 
 
 def _full(runtime: Runtime, golden: Sequence[Golden]) -> Iterator[tuple[str, float]]:
-    """The same of every prompt by each of the runtime's ways and verifications, and an embedding.
+    """As _quick, for every prompt, with every variant of the runtime, every verify and an embed.
 
-    Of an embedding it is what it leaves in the caches.
+    For an embed, the caches that it wrote are tested by a decode.
     """
-    for name, way in runtime.ways().items():
-        for place, difference in _differences(way, golden, range(way.batch)):
+    for name, variant in runtime.variants().items():
+        for place, difference in _differences(variant, golden, range(variant.batch)):
             yield f"{place} ({name})", difference
     for number, case in enumerate(golden):
         *before, last = case.prompt_ids
@@ -150,7 +150,7 @@ def _full(runtime: Runtime, golden: Sequence[Golden]) -> Iterator[tuple[str, flo
 def _differences(
     reader: Reader, golden: Sequence[Golden], slots: Sequence[int]
 ) -> Iterator[tuple[str, float]]:
-    """Each step's place, and the largest difference of its logits in any of the slots."""
+    """The place of every step, and the largest difference of its logits in any of the slots."""
     for number, case in enumerate(golden):
         for index, (step, logits) in enumerate(
             zip(case.steps, _replay(reader, case, slots), strict=True)
@@ -159,7 +159,7 @@ def _differences(
 
 
 def _replay(reader: Reader, case: Golden, slots: Sequence[int]) -> Iterator[NDArray[np.float32]]:
-    """The logits before each golden token, f32 (B, V): the same sequence in B slots at once."""
+    """The logits before every golden token, f32 (B, V), of one sequence in B slots at once."""
     yield np.stack([read_prompt(reader, case.prompt_ids, slot=slot) for slot in slots])
     for position, step in enumerate(case.steps[:-1], start=len(case.prompt_ids)):
         token = step.token_ids[0]
@@ -167,30 +167,30 @@ def _replay(reader: Reader, case: Golden, slots: Sequence[int]) -> Iterator[NDAr
 
 
 def _verified(runtime: Runtime, case: Golden, tokens: int) -> Iterator[NDArray[np.float32]]:
-    """The logits before each golden token, f32 (V,), so many of them at once; the prompt is read.
+    """The logits before every golden token, f32 (V,), with calls that verify `tokens` tokens.
 
-    The prompt lies in slot 0 already, but for its last token.
+    Slot 0 has read the prompt except its last token.
     """
-    guesses = [case.prompt_ids[-1], *(step.token_ids[0] for step in case.steps[:-1])]
-    for first in range(0, len(guesses), tokens):
+    drafted = [case.prompt_ids[-1], *(step.token_ids[0] for step in case.steps[:-1])]
+    for first in range(0, len(drafted), tokens):
         start = len(case.prompt_ids) - 1 + first
-        yield from runtime.verify(0, guesses[first : first + tokens], start)
+        yield from runtime.verify(0, drafted[first : first + tokens], start)
 
 
 def _array_differences(
     runtime: Functions, examples: Sequence[Example]
 ) -> Iterator[tuple[str, float]]:
-    """Each output's place and the largest difference of its values."""
+    """The place of every output and the largest difference of its values."""
     for example in examples:
         outputs = runtime.run(example.function, example.inputs)
-        for name, wanted in example.outputs.items():
-            yield f"{example.function}: {name}", _largest(outputs[name], wanted)
+        for name, expected in example.outputs.items():
+            yield f"{example.function}: {name}", _largest(outputs[name], expected)
 
 
 def _difference(step: GoldenStep, logits: NDArray[np.float32]) -> float:
     return _largest(logits[:, list(step.token_ids)], np.asarray(step.logits))
 
 
-def _largest(got: NDArray[Any], wanted: NDArray[Any]) -> float:
-    difference = float(np.abs(got.astype(np.float64) - wanted).max())
+def _largest(got: NDArray[Any], expected: NDArray[Any]) -> float:
+    difference = float(np.abs(got.astype(np.float64) - expected).max())
     return math.inf if math.isnan(difference) else difference

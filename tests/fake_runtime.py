@@ -111,8 +111,8 @@ class FakeRuntime:
         total: NDArray[np.float32] = np.sum(states, axis=0)
         return total
 
-    def ways(self) -> Mapping[str, Reader]:
-        """As Runtime.ways: there is one."""
+    def variants(self) -> Mapping[str, Reader]:
+        """As Runtime.variants: only this runtime."""
         return {"fake": self}
 
     def _append(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:

@@ -24,7 +24,7 @@ from models.bundle import (
 from runtime.device import start_threads
 from runtime.kv_blocks import read_blocks
 from runtime.language_model import IreeRuntime
-from runtime.open_bundle import checked
+from runtime.open_bundle import check_and_load
 from runtime.self_test import self_test
 from server.engine.engine import Engine
 from server.engine.prefix_cache import PrefixCache
@@ -216,7 +216,7 @@ def open_language_service(
         opened = manifest.with_slots(admitted.slots)
         return admitted, tokenizer, IreeRuntime(bundle, opened, threads=threads)
 
-    admitted, tokenizer, runtime = checked(bundle, manifest, load, level=level)
+    admitted, tokenizer, runtime = check_and_load(bundle, manifest, load, level=level)
     options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
     files = {record.name for record in manifest.files}
     template = None

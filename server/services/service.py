@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from models.bundle import MANIFEST, digest
-from runtime.open_bundle import digested
+from runtime.open_bundle import hashed_files
 from runtime.self_test import Level
 from server.errors import SelfTestFailed, Starting
 from server.version import version
@@ -113,7 +113,7 @@ class Service(ABC):
     async def start(self) -> Verdict:
         """Finish the self-test, run it first if needed, and accept requests if it passed."""
         verdict = await asyncio.wrap_future(self._tested or self.test())
-        files = (MANIFEST, *(file.name for file in digested(self.manifest, self.level)))
+        files = (MANIFEST, *(file.name for file in hashed_files(self.manifest, self.level)))
         verdict = replace(verdict, files=files)
         if verdict.passed:
             self._worker.start()

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  recorded lines are as long as they are
-"""CPU features by LLVM's names, from what Linux says of real machines."""
+"""CPU features with LLVM's names, from the files and words of Linux on real machines."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def target(triple: str, features: str) -> Target:
     return Target(name="some-target", triple=triple, cpu="some", features=tuple(features.split()))
 
 
-def test_raspberry_pi_4() -> None:
+def test_a_raspberry_pi_4_lacks_dot_products() -> None:
     features = llvm_names(hwcap_flags(*PI_4_WORDS), "aarch64")
     assert {"neon", "fp-armv8", "crc"} <= features
     assert not {"dotprod", "i8mm", "fullfp16", "lse"} & features
     with pytest.raises(UnsupportedCpu) as caught:
         check_features(target("aarch64-linux-gnu", "neon dotprod"), "aarch64", features)
     assert str(caught.value) == (
-        "the bundle was baked for target some-target and this aarch64 CPU lacks dotprod: "
+        "the bundle was baked for target some-target and this aarch64 CPU lacks dotprod; "
         "bake it with `--target aarch64-v8`, or on this machine with `--target host`"
     )
 
 
-def test_raspberry_pi_5() -> None:
+def test_a_raspberry_pi_5_has_dot_products() -> None:
     features = llvm_names(hwcap_flags(*PI_5_WORDS), "aarch64")
     assert {"neon", "dotprod", "fullfp16", "lse", "rdm", "rcpc", "sha2", "aes"} <= features
     assert "i8mm" not in features
@@ -68,21 +68,21 @@ def test_raspberry_pi_5() -> None:
 
 
 @pytest.mark.parametrize("name", find_target("aarch64").features)
-def test_each_feature_that_a_raspberry_pi_5_would_lack_is_named(name: str) -> None:
+def test_a_missing_feature_is_named(name: str) -> None:
     features = llvm_names(hwcap_flags(*PI_5_WORDS), "aarch64")
     check_features(find_target("aarch64"), "aarch64", features)
-    with pytest.raises(UnsupportedCpu, match=f"this aarch64 CPU lacks {name}: bake it with"):
+    with pytest.raises(UnsupportedCpu, match=f"this aarch64 CPU lacks {name}; bake it with"):
         check_features(find_target("aarch64"), "aarch64", features - {name})
 
 
-def test_raspberry_pis_and_the_targets_for_them() -> None:
+def test_raspberry_pis_run_the_targets_for_them() -> None:
     pi_4 = llvm_names(hwcap_flags(*PI_4_WORDS), "aarch64")
     check_features(find_target("aarch64-v8"), "aarch64", pi_4)
-    with pytest.raises(UnsupportedCpu, match="lacks dotprod, fullfp16, lse, rdm: bake it with"):
+    with pytest.raises(UnsupportedCpu, match="lacks dotprod, fullfp16, lse, rdm; bake it with"):
         check_features(find_target("aarch64"), "aarch64", pi_4)
 
 
-def test_x86_with_avx2_only() -> None:
+def test_an_x86_cpu_without_avx512_runs_avx2_only() -> None:
     features = llvm_names(cpuinfo_flags(HASWELL), "x86_64")
     check_features(target("x86_64-linux-gnu", V3), "x86_64", features)
     with pytest.raises(
@@ -91,18 +91,18 @@ def test_x86_with_avx2_only() -> None:
         check_features(target("x86_64-linux-gnu", V4), "x86_64", features)
 
 
-def test_x86_with_avx512() -> None:
+def test_an_x86_cpu_with_avx512_lacks_amx() -> None:
     features = llvm_names(cpuinfo_flags(ZEN_4), "x86_64")
     check_features(target("x86_64-linux-gnu", f"{V4} avx512vnni avx512bf16"), "x86_64", features)
     with pytest.raises(UnsupportedCpu, match="lacks amx-int8"):
         check_features(target("x86_64-linux-gnu", "amx-int8"), "x86_64", features)
 
 
-def test_another_machine() -> None:
+def test_another_machine_is_rejected() -> None:
     with pytest.raises(UnsupportedCpu) as caught:
         check_features(target("aarch64-linux-gnu", ""), "x86_64", frozenset())
     assert str(caught.value) == (
-        "the bundle was baked for aarch64 (target some-target) and this machine is x86_64: "
+        "the bundle was baked for aarch64 (target some-target) and this machine is x86_64; "
         "bake it with `--target x86_64-v3`"
     )
 
@@ -110,13 +110,13 @@ def test_another_machine() -> None:
 @pytest.mark.parametrize(
     ("words", "features"), [(PI_4_WORDS, PI_4), (PI_5_WORDS, PI_5), ((0, 0), "")]
 )
-def test_the_words_of_an_arm_machine_say_what_its_cpuinfo_says(
+def test_the_words_of_an_arm_machine_agree_with_its_cpuinfo(
     words: tuple[int, int], features: str
 ) -> None:
     assert hwcap_flags(*words) == set(features.split())
 
 
-def test_the_second_word_and_bits_without_a_name() -> None:
+def test_unnamed_bits_of_the_second_word_are_ignored() -> None:
     flags = hwcap_flags(*QEMU_MAX_WORDS)
     assert {"paca", "pacg", "sve2", "i8mm", "bf16", "rng", "sme"} <= flags
     assert not {"evtstrm", "uscat", "ssbs", "dgh", "ecv", "mte3"} & flags
@@ -124,16 +124,16 @@ def test_the_second_word_and_bits_without_a_name() -> None:
     assert hwcap_flags(1 << 63, 1 << 63) == set()
 
 
-def test_a_feature_counts_only_if_every_core_has_it() -> None:
+def test_a_feature_must_be_on_every_core() -> None:
     assert cpuinfo_flags("flags\t: fma avx2\nflags\t: fma\n") == {"fma"}
 
 
-def test_what_the_kernel_notes_besides_is_left_out() -> None:
+def test_flags_that_compiled_code_does_not_use_are_left_out() -> None:
     assert not llvm_names(cpuinfo_flags(HASWELL), "x86_64") & {"md_clear", "lm", "syscall"}
     assert not llvm_names(hwcap_flags(*PI_4_WORDS), "aarch64") & {"evtstrm", "cpuid", "fp"}
 
 
-def test_unknown_machines_and_empty_files() -> None:
+def test_unknown_machines_and_empty_files_have_no_features() -> None:
     assert cpuinfo_flags("") == frozenset()
     assert cpuinfo_flags("isa\t: rv64gc\n") == frozenset()
     assert llvm_names({"fma"}, "riscv64") == frozenset()

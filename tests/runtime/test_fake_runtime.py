@@ -41,7 +41,7 @@ def read_blocks(runtime: FakeRuntime, tokens: list[int], slot: int = 0) -> list[
     return blocks
 
 
-def test_what_is_restored_is_as_if_it_had_been_read() -> None:
+def test_restored_blocks_have_the_bits_of_read_tokens() -> None:
     runtime = FakeRuntime(vocab_size=11, context=16, slots=2, chunk=2)
     blocks = read_blocks(runtime, [1, 2, 3, 4])
     alone = runtime.decode([0], [5], [4])
@@ -60,7 +60,7 @@ def test_only_the_latest_prefill_can_be_saved() -> None:
         runtime.save(0, 2, 4)
 
 
-def test_what_was_not_saved_cannot_be_restored() -> None:
+def test_only_saved_blocks_can_be_restored_and_only_in_place() -> None:
     runtime = FakeRuntime(vocab_size=11, context=16, chunk=2)
     blocks = read_blocks(runtime, [1, 2, 3, 4])
     with pytest.raises(AssertionError, match="never saved"):

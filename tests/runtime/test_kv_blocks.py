@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @given(st.lists(st.integers(0, 2**31), max_size=20), st.integers(1, 6), st.data())
-def test_a_key_stands_for_all_tokens_up_to_its_end(
+def test_a_key_identifies_all_tokens_up_to_its_end(
     tokens: list[int], chunk: int, data: st.DataObject
 ) -> None:
     keys = block_keys(tokens, chunk)
@@ -29,12 +29,12 @@ def test_a_key_stands_for_all_tokens_up_to_its_end(
         assert not set(others[where // chunk :]) & set(keys)
 
 
-def test_keys_do_not_depend_on_what_comes_after() -> None:
+def test_keys_do_not_depend_on_later_tokens() -> None:
     assert block_keys([1, 2, 3, 4, 5], 2) == block_keys([1, 2, 3, 4], 2)
     assert block_keys([1, 2, 3, 4], 2) != block_keys([1, 2, 3, 4], 4)
 
 
-def test_a_file_of_blocks(tmp_path: Path) -> None:
+def test_a_file_of_blocks_is_read_as_written(tmp_path: Path) -> None:
     keys = block_keys([1, 2, 3], 1)
     blocks = {key: np.full(1000, i, np.uint8) for i, key in enumerate(keys)}
     write_blocks(tmp_path / "x", blocks)

@@ -1,4 +1,4 @@
-"""Rows out of rings and back, compared with a list of what each position holds."""
+"""Rows saved from rings and restored, compared with a list of all positions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def caches_of(sizes: list[int]) -> Caches:
 
 
 def write(caches: Caches, start: int, stop: int) -> None:
-    """What a program does: position p lies in row p mod R, here with the value p + 1."""
+    """Write as a program does: position p into row p mod R, with the value p + 1."""
     for cache in caches:
         for position in range(start, stop):
             cache[position % len(cache)] = position + 1 + np.arange(cache.shape[1]) / 10
@@ -31,9 +31,7 @@ sizes = st.lists(st.integers(CHUNK, 11), min_size=1, max_size=3)
 
 
 @given(sizes, st.integers(0, 5), st.integers(1, 5))
-def test_restored_rings_are_those_that_were_written(
-    sizes: list[int], before: int, count: int
-) -> None:
+def test_restored_rings_equal_written_rings(sizes: list[int], before: int, count: int) -> None:
     written, restored = caches_of(sizes), caches_of(sizes)
     write(restored, 0, before * CHUNK)
     blocks = []
@@ -55,8 +53,8 @@ def test_a_block_is_a_copy() -> None:
     np.testing.assert_array_equal(block, kept)
 
 
-def test_rows_that_would_be_overwritten_are_left_out() -> None:
-    """Of three blocks a ring of one block holds the last: the first two are not written."""
+def test_rows_that_would_be_overwritten_are_skipped() -> None:
+    """A ring of one block gets the last of three blocks; the first two are not written."""
     written = []
 
     class Watched(np.ndarray):
@@ -70,7 +68,7 @@ def test_rows_that_would_be_overwritten_are_left_out() -> None:
 
 
 def test_a_block_of_another_size_is_our_bug() -> None:
-    with pytest.raises(AssertionError, match="a block of 7 bytes, wanted 32"):
+    with pytest.raises(AssertionError, match="a block of 7 bytes, expected 32"):
         restore_rows(caches_of([8]), 0, [np.zeros(7, np.uint8)], CHUNK)
 
 

@@ -1,4 +1,4 @@
-"""The IREE runtime on a small program with a bundle's ABI, compared with NumPy."""
+"""The IREE runtime with a small program of the bundle ABI, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def close(found: NDArray[np.float32], tokens: list[int]) -> None:
     np.testing.assert_allclose(found, tiny.expected(tokens), rtol=1e-5, atol=1e-5)
 
 
-def test_the_sizes_are_the_manifests(runtime: IreeRuntime) -> None:
+def test_the_sizes_are_those_of_the_manifest(runtime: IreeRuntime) -> None:
     assert runtime.vocab_size == tiny.VOCAB
     assert runtime.context == tiny.CONTEXT
     assert runtime.slots == tiny.SLOTS
@@ -58,7 +58,7 @@ def test_the_sizes_are_the_manifests(runtime: IreeRuntime) -> None:
     assert runtime.hidden == tiny.WIDTH
 
 
-def test_prefill_and_decode(runtime: IreeRuntime) -> None:
+def test_prefill_and_decode_agree_with_numpy(runtime: IreeRuntime) -> None:
     close(read_prompt(runtime, [1, 2, 3]), [1, 2, 3])
     close(runtime.decode([0], [6], [3])[0], [1, 2, 3, 6])
     close(read_prompt(runtime, [4, 5], start=4), [1, 2, 3, 6, 4, 5])
@@ -71,7 +71,7 @@ def test_the_context_can_be_filled_to_its_last_position(runtime: IreeRuntime) ->
     close(runtime.decode([0], [tokens[-1]], [tiny.CONTEXT - 1])[0], tokens)
 
 
-def test_verify_gives_the_logits_of_each_token_and_wrong_ones_are_read_over(
+def test_verify_returns_all_logits_and_rejected_tokens_are_overwritten(
     runtime: IreeRuntime,
 ) -> None:
     assert runtime.verify_tokens == (3,)
@@ -87,7 +87,7 @@ def test_verify_gives_the_logits_of_each_token_and_wrong_ones_are_read_over(
         close(row, tokens)
 
 
-def test_verify_reads_to_the_last_position_and_no_more(runtime: IreeRuntime) -> None:
+def test_verify_reads_up_to_the_last_position(runtime: IreeRuntime) -> None:
     tokens = [i % tiny.VOCAB for i in range(tiny.CONTEXT)]
     for start in range(0, tiny.CONTEXT - 2, 2):
         runtime.prefill(0, tokens[start : start + 2], start)
@@ -98,7 +98,9 @@ def test_verify_reads_to_the_last_position_and_no_more(runtime: IreeRuntime) -> 
 
 
 @pytest.mark.parametrize("count", [1, 3, 4])
-def test_embed_sums_the_real_tokens_and_reads_them(runtime: IreeRuntime, count: int) -> None:
+def test_embed_sums_and_reads_the_tokens_without_the_padding(
+    runtime: IreeRuntime, count: int
+) -> None:
     tokens = [5, 6, 2, 1][:count]
     runtime.prefill(0, [1, 2], 0)
     total = runtime.embed(0, tokens, 2)
@@ -107,7 +109,7 @@ def test_embed_sums_the_real_tokens_and_reads_them(runtime: IreeRuntime, count: 
     close(runtime.decode([0], [3], [2 + count])[0], [1, 2, *tokens, 3])
 
 
-def test_a_slot_begins_anew_at_position_0(runtime: IreeRuntime) -> None:
+def test_writing_at_position_0_begins_a_new_sequence(runtime: IreeRuntime) -> None:
     runtime.prefill(0, [1, 2, 3, 4], 0)
     close(read_prompt(runtime, [5]), [5])
 
@@ -116,9 +118,7 @@ def test_a_slot_begins_anew_at_position_0(runtime: IreeRuntime) -> None:
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_slots_are_independent_whatever_the_calls(
-    runtime: IreeRuntime, data: st.DataObject
-) -> None:
+def test_slots_are_independent(runtime: IreeRuntime, data: st.DataObject) -> None:
     read: dict[int, list[int]] = {slot: [] for slot in range(tiny.SLOTS)}
     ids = st.integers(0, tiny.VOCAB - 1)
     for _ in range(8):
@@ -141,7 +141,7 @@ def test_slots_are_independent_whatever_the_calls(
 
 
 @pytest.mark.parametrize("slots", [[1], [3, 0], [2, 3, 1]])
-def test_a_batch_without_an_entry_point_of_its_size_is_filled_up(
+def test_a_batch_without_an_entry_point_of_its_size_is_padded(
     runtime: IreeRuntime, slots: list[int]
 ) -> None:
     for slot in range(tiny.SLOTS):
@@ -174,7 +174,7 @@ def test_caches_are_updated_in_place(bundle: Path, manifest: LanguageManifest) -
 
 
 @pytest.mark.parametrize("laid_out", [0, 1])
-def test_pages_of_weights_are_given_back_once_they_have_been_laid_out(
+def test_pages_of_rearranged_weights_are_returned_to_the_system(
     bundle: Path, manifest: LanguageManifest, laid_out: int
 ) -> None:
     footprint = replace(manifest.footprint, laid_out=laid_out)
@@ -193,7 +193,7 @@ def test_pages_of_weights_are_given_back_once_they_have_been_laid_out(
     assert advice == [mmap.MADV_DONTNEED] * laid_out
 
 
-def test_what_is_reserved_is_zeros_that_take_memory_when_they_are_written(bundle: Path) -> None:
+def test_reserved_zeros_take_memory_when_they_are_written(bundle: Path) -> None:
     def resident() -> int:
         pages = Path("/proc/self/statm").read_text("ascii").split()[1]
         return int(pages) * mmap.PAGESIZE
@@ -209,7 +209,7 @@ def test_what_is_reserved_is_zeros_that_take_memory_when_they_are_written(bundle
     assert resident() - before > size // 4
 
 
-def test_what_is_restored_is_as_if_it_had_been_read(runtime: IreeRuntime) -> None:
+def test_restored_rows_have_the_bits_of_read_tokens(runtime: IreeRuntime) -> None:
     tokens = [1, 2, 3, 4, 5, 6, 0, 1]
     blocks = []
     for start in (0, 4):
@@ -237,7 +237,7 @@ def test_what_is_restored_is_as_if_it_had_been_read(runtime: IreeRuntime) -> Non
         (0, [1, 1, 1, 1, 1], 0),
     ],
 )
-def test_what_a_program_would_clamp_is_refused(
+def test_values_out_of_range_are_our_bug(
     runtime: IreeRuntime, slot: int, tokens: list[int], start: int
 ) -> None:
     for read in (runtime.prefill, runtime.embed):
@@ -271,7 +271,7 @@ open_bundle(Path(sys.argv[1]), threads=1)
 """
 
 
-def test_a_bundle_may_lie_on_a_read_only_disk(bundle: Path) -> None:
+def test_a_bundle_may_be_on_a_read_only_disk(bundle: Path) -> None:
     subprocess.run([sys.executable, "-c", READING_ONLY, bundle], check=True)
 
 
@@ -285,12 +285,12 @@ def broken(bundle: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_no_bundle(tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_not_a_bundle(tmp_path: Path) -> None:
     with pytest.raises(NotABundle, match=r"manifest\.json"):
         open_bundle(tmp_path, threads=None)
 
 
-def test_another_cpu(broken: Path, manifest: LanguageManifest) -> None:
+def test_a_bundle_for_another_cpu_is_rejected(broken: Path, manifest: LanguageManifest) -> None:
     target = replace(manifest.target, features=("no-such-feature",))
     write_manifest(broken, replace(manifest, target=target))
     with pytest.raises(UnsupportedCpu, match="lacks no-such-feature"):
@@ -298,14 +298,14 @@ def test_another_cpu(broken: Path, manifest: LanguageManifest) -> None:
 
 
 @pytest.mark.parametrize("name", [VMFB, PARAMETERS])
-def test_a_missing_file(broken: Path, name: str) -> None:
+def test_a_missing_file_is_corrupt(broken: Path, name: str) -> None:
     (broken / name).unlink()
     with pytest.raises(Corrupt, match=f"{name}: missing file"):
         open_bundle(broken, threads=None)
 
 
 @pytest.mark.parametrize("name", [VMFB, PARAMETERS])
-def test_a_truncated_file(broken: Path, name: str) -> None:
+def test_a_truncated_file_is_corrupt(broken: Path, name: str) -> None:
     content = (broken / name).read_bytes()
     (broken / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(Corrupt, match=f"{name}: wrong size: got {len(content) // 2} bytes"):
@@ -313,7 +313,7 @@ def test_a_truncated_file(broken: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [VMFB, PARAMETERS])
-def test_a_changed_byte(broken: Path, name: str) -> None:
+def test_a_changed_byte_is_corrupt(broken: Path, name: str) -> None:
     content = bytearray((broken / name).read_bytes())
     content[-1] ^= 1
     (broken / name).write_bytes(content)
@@ -321,13 +321,15 @@ def test_a_changed_byte(broken: Path, name: str) -> None:
         open_bundle(broken, threads=None)
 
 
-def test_a_program_that_iree_refuses(broken: Path, manifest: LanguageManifest) -> None:
+def test_a_program_that_iree_cannot_load_is_an_error(
+    broken: Path, manifest: LanguageManifest
+) -> None:
     (broken / VMFB).write_bytes(b"no program")
-    with pytest.raises(CannotLoad, match=r"IREE cannot load .*bake it again"):
+    with pytest.raises(CannotLoad, match=r"IREE cannot load it: .*; bake it again"):
         IreeRuntime(broken, manifest, threads=None)
 
 
-def test_weights_that_the_program_does_not_find(broken: Path, manifest: LanguageManifest) -> None:
+def test_missing_weights_are_an_error(broken: Path, manifest: LanguageManifest) -> None:
     import iree.runtime as rt
 
     rt.save_archive_file({"other": tiny.WEIGHTS}, broken / PARAMETERS)
@@ -335,9 +337,9 @@ def test_weights_that_the_program_does_not_find(broken: Path, manifest: Language
         IreeRuntime(broken, manifest, threads=None)
 
 
-def test_entry_points_that_are_not_there(bundle: Path, manifest: LanguageManifest) -> None:
+def test_a_missing_entry_point_is_an_error(bundle: Path, manifest: LanguageManifest) -> None:
     renamed = tuple(replace(e, name=f"{e.name}_x") for e in manifest.entry_points)
-    with pytest.raises(CannotLoad, match="has no entry point 'prefill_4_x'"):
+    with pytest.raises(CannotLoad, match="missing entry point 'prefill_4_x'"):
         IreeRuntime(bundle, replace(manifest, entry_points=renamed), threads=None)
 
 
@@ -349,5 +351,5 @@ def test_a_bundle_needs_a_prefill_an_embed_and_a_decode_of_one(
 ) -> None:
     entries = tuple(e for e in manifest.entry_points if e.name not in missing)
     assert len(entries) == len(manifest.entry_points) - len(missing)
-    with pytest.raises(CannotLoad, match="no prefill, no embed or no decode of batch 1"):
+    with pytest.raises(CannotLoad, match="expected a prefill, an embed and a decode of batch 1"):
         IreeRuntime(bundle, replace(manifest, entry_points=entries), threads=None)

@@ -1,4 +1,4 @@
-"""The self-test: right logits pass, and every way of being wrong is found."""
+"""The self-test: golden logits pass, and every wrong logit fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUNTIME = FakeRuntime(vocab_size=40, context=64, chunk=8)
 CASE = fakes.golden_of(RUNTIME, prompt=(2, 5, 6, 7, 8), steps=4)[0]
 
 
-def test_right_logits_pass_in_whatever_chunks() -> None:
+def test_golden_logits_pass_with_any_chunk_size() -> None:
     for chunk in (1, 2, 8):
         runtime = replace(RUNTIME, chunk=chunk)
         verdict = self_test(runtime, (CASE,), tolerance=0.0)
@@ -32,7 +32,7 @@ def test_right_logits_pass_in_whatever_chunks() -> None:
 
 
 @pytest.mark.parametrize("step", [0, 2, 3])
-def test_one_wrong_logit_is_found_and_named(step: int) -> None:
+def test_one_wrong_logit_fails_and_is_named(step: int) -> None:
     logits = list(CASE.steps[step].logits)
     logits[3] += 0.5
     steps = list(CASE.steps)
@@ -46,13 +46,13 @@ def test_one_wrong_logit_is_found_and_named(step: int) -> None:
     assert self_test(RUNTIME, (wrong,), tolerance=0.51).passed
 
 
-def test_logits_that_are_no_numbers_fail() -> None:
+def test_logits_that_are_not_numbers_fail() -> None:
     verdict = self_test(replace(RUNTIME, spread=math.nan), (CASE,), tolerance=1e9)
     assert not verdict.passed
     assert verdict.largest_difference == math.inf
 
 
-def test_no_golden_values_prove_nothing() -> None:
+def test_a_bundle_without_golden_values_fails() -> None:
     verdict = self_test(RUNTIME, (), tolerance=1.0)
     assert not verdict.passed
     assert "no golden values" in verdict.message
@@ -68,8 +68,8 @@ def test_a_model_that_cannot_be_run_fails(poison: int, caplog: pytest.LogCapture
     assert f"token {poison} is poison" in caplog.text
 
 
-def test_each_way_and_each_place_of_a_batch_is_tested() -> None:
-    """A runtime that is wrong in one place of a batch, by one of its ways."""
+def test_every_variant_and_every_row_of_a_batch_is_tested() -> None:
+    """A runtime that is wrong in one row of a batch, in one of its variants."""
 
     @dataclass(kw_only=True)
     class Wrong(FakeRuntime):
@@ -80,26 +80,26 @@ def test_each_way_and_each_place_of_a_batch_is_tested() -> None:
             return logits
 
     @dataclass(kw_only=True)
-    class TwoWays(FakeRuntime):
-        def ways(self) -> Mapping[str, Reader]:
+    class TwoVariants(FakeRuntime):
+        def variants(self) -> Mapping[str, Reader]:
             return {"one": self, "three": wrong}
 
     fields = {"vocab_size": 40, "context": 64, "chunk": 8}
     wrong = Wrong(slots=3, batch=3, **fields)  # type: ignore[arg-type]
-    runtime = TwoWays(**fields)  # type: ignore[arg-type]
+    runtime = TwoVariants(**fields)  # type: ignore[arg-type]
     verdict = self_test(runtime, (CASE,), tolerance=0.5)
     assert not verdict.passed
     assert verdict.where.endswith("(three)")
     assert self_test(runtime, (CASE,), tolerance=0.5, level="quick").passed
 
 
-def test_quick_is_the_first_prompt() -> None:
+def test_quick_tests_the_first_prompt_only() -> None:
     poisoned = replace(CASE, prompt_ids=(2, 9))
     verdict = self_test(replace(RUNTIME, poison=9), (CASE, poisoned), tolerance=0, level="quick")
     assert (verdict.passed, verdict.steps, verdict.level) == (True, 4, "quick")
 
 
-def test_off_runs_nothing() -> None:
+def test_off_tests_nothing() -> None:
     poisoned = replace(CASE, prompt_ids=(2, 9))
     verdict = self_test(replace(RUNTIME, poison=9), (poisoned,), tolerance=0, level="off")
     assert (verdict.passed, verdict.steps) == (True, 0)

@@ -24,7 +24,7 @@ from models.bundle import (
     record_file,
     write_manifest,
 )
-from runtime.open_bundle import checked
+from runtime.open_bundle import check_and_load
 from server.services.language_service import open_language_service
 from tests.server import fakes, templates, tiny
 
@@ -62,7 +62,7 @@ def flipped(path: Path, bit: int) -> Iterator[None]:
 
 
 def loads(bundle: Path, level: Level) -> bool:
-    return checked(bundle, read_manifest(bundle), lambda: True, level=level)
+    return check_and_load(bundle, read_manifest(bundle), lambda: True, level=level)
 
 
 @settings(max_examples=60)
