@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from models.bundle import REQUESTS
 from server import web
-from server.api import http_errors
+from server.api import http_errors, openapi
 from server.api.current_service import ServicePerRequest
 from server.api.middleware import access_log
 from server.api.middleware.api_keys import ApiKeys
@@ -23,6 +23,7 @@ from server.api.middleware.body_limits import BodyLimit
 from server.api.native import generate, run_function, tokens
 from server.api.native.array_bodies import FUNCTION, OUTPUTS
 from server.api.openai import chat, completions, embeddings, model_list, responses
+from server.api.openai.response_events import ResponseEvent
 from server.api.operator import props, reload, status
 from server.services.array_service import ArrayService
 from server.version import version
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _LANGUAGE = (generate, completions, chat, responses, embeddings, model_list, tokens, props)
 _ARRAYS = (run_function,)
+
+_EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent)
 
 # Open without a key: the probes, and the page, which holds no secret and asks for the key itself.
 OPEN_PATHS = frozenset({"/health", "/health/ready", *web.FILES})
@@ -76,7 +79,13 @@ def create_app(
         finally:
             await deployment.stop()
 
-    app = FastAPI(title="Hearth", version=version(), lifespan=lifespan)
+    app = FastAPI(
+        title="Hearth",
+        version=version(),
+        summary=openapi.SUMMARY,
+        openapi_tags=openapi.TAGS,
+        lifespan=lifespan,
+    )
     app.state.deployment = deployment
     app.state.has_keys = bool(guards.api_keys)
     http_errors.install(app)
@@ -85,6 +94,7 @@ def create_app(
         app.include_router(surface.router)
     if not arrays:
         app.include_router(web.router())
+        openapi.add_events(app, _EVENTS)
     _guard(app, deployment, guards)
     return app
 
@@ -92,8 +102,8 @@ def create_app(
 def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
     """Put the middleware around the routes, the innermost first."""
     app.add_middleware(ServicePerRequest, deployment=deployment)
-    room = None if isinstance(deployment.current, ArrayService) else REQUESTS
-    app.add_middleware(BodyLimit, most=guards.max_body_bytes, room=room)
+    memory = None if isinstance(deployment.current, ArrayService) else REQUESTS
+    app.add_middleware(BodyLimit, max_bytes=guards.max_body_bytes, memory=memory)
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)
     if guards.cors_origins:

@@ -1,21 +1,21 @@
-"""Why a request is not answered.
+"""Reasons why a request is not answered.
 
-It knows no HTTP: server/api/http_errors.py maps this tree to statuses.
+The classes say nothing about HTTP: server/api/http_errors.py maps them to statuses.
 
 ServerError
- +- InvalidRequest         a field of the request is wrong: what came, what was wanted
- +- TextTooLong            a text that no context could hold: it is not tokenized
- +- Unavailable            the server takes no requests now
+ +- InvalidRequest         a field of the request is invalid
+ +- TextTooLong            a text is too long to be tokenized
+ +- Unavailable            the server accepts no requests now
  |   +- Starting           the self-test is still running
- |   +- SelfTestFailed     the bundle computes something else than was baked
- |   +- Draining           the server was asked to stop
+ |   +- SelfTestFailed     the model's results differ from the golden values
+ |   +- Draining           the server is shutting down
  |   +- EngineStopped      the engine thread has ended
- |   +- NoSlotFree         every slot is busy, and it was asked to say so
- +- QueueFull              as many requests wait as may
- +- GenerationFailed       a step of the model failed while this request was being answered
- +- NotReloaded            a new bundle was not taken: the one before goes on being served
- +- RulesFailed            the request's own rules left no token on the way
- +- ClientDisconnected     nobody is there to read the answer
+ |   +- NoSlotFree         every slot is busy, and the client asked to be told
+ +- QueueFull              too many requests are waiting
+ +- GenerationFailed       a step of the model failed during this request
+ +- NotReloaded            a new bundle was rejected; the server continues with the current one
+ +- RulesFailed            the request's grammar or biases allow no next token
+ +- ClientDisconnected     the client disconnected before its answer was complete
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ Scalar = str | int | float | bool | None
 
 
 class ServerError(Exception):
-    """A request is not answered. The message is meant for whoever sent it."""
+    """A request is not answered. The message is for the client."""
 
 
 class InvalidRequest(ServerError):
-    """A field of the request cannot be honoured.
+    """A field of the request is invalid.
 
-    `field` is the path of the field (`prompt[3]`), `got` a JSON scalar, `wanted` a phrase.
+    `field` is the path of the field (`prompt[3]`), `got` a JSON scalar, `expected` a phrase.
     """
 
-    def __init__(self, *, field: str, got: Scalar, wanted: str) -> None:
-        super().__init__(f"{field}: wanted {wanted}, got {json.dumps(got)}")
+    def __init__(self, *, field: str, got: Scalar, expected: str) -> None:
+        super().__init__(f"{field}: got {json.dumps(got)}, expected {expected}")
         self.field = field
         self.got = got
-        self.wanted = wanted
+        self.expected = expected
 
 
 class TextTooLong(ServerError):
-    """A text is so long that its tokens could not fit: it is not tokenized."""
+    """A text has so many characters that its tokens cannot fit. It is not tokenized."""
 
 
 class Unavailable(ServerError):
-    """The server takes no requests now. `status` is the word for it in /health."""
+    """The server accepts no requests now. `status` is the word for it in /health."""
 
     status: ClassVar[str] = "unavailable"
 
@@ -60,13 +60,13 @@ class Starting(Unavailable):
 
 
 class SelfTestFailed(Unavailable):
-    """The bundle computes something else than was baked."""
+    """The model's results differ from the golden values in the bundle."""
 
     status = "self_test_failed"
 
 
 class Draining(Unavailable):
-    """The server was asked to stop: it answers what it has accepted and nothing more."""
+    """The server is shutting down: it finishes the accepted requests and rejects new ones."""
 
     status = "draining"
 
@@ -84,12 +84,12 @@ class NoSlotFree(Unavailable):
 
 
 class QueueFull(ServerError):
-    """As many requests wait as may: try again in `retry_after` seconds, at least 1."""
+    """The queue is full. The client can retry in `retry_after` seconds, at least 1."""
 
     def __init__(self, *, queued: int, limit: int, retry_after: int) -> None:
         super().__init__(
-            f"the queue is full: {queued} requests wait, at most {limit} may: "
-            f"try again in {retry_after} s"
+            f"the queue is full: got {queued} waiting requests, expected at most {limit}; "
+            f"retry in {retry_after} s"
         )
         self.queued = queued
         self.limit = limit
@@ -97,16 +97,16 @@ class QueueFull(ServerError):
 
 
 class GenerationFailed(ServerError):
-    """A step of the model failed while this request was being answered."""
+    """A step of the model failed during this request."""
 
 
 class NotReloaded(ServerError):
-    """A new bundle was not taken: the one before goes on being served."""
+    """A new bundle was rejected. The server continues with the current one."""
 
 
 class RulesFailed(ServerError):
-    """A grammar or biases left no token that could come next, on the way to the end."""
+    """The request's grammar or biases allow no next token, and the answer is not complete."""
 
 
 class ClientDisconnected(ServerError):
-    """The client went away before the answer was complete."""
+    """The client disconnected before its answer was complete."""

@@ -1,4 +1,4 @@
-"""A client that goes away before its answer is complete ends the work on it."""
+"""Stop work on an answer when its client disconnects."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,17 +12,17 @@ T = TypeVar("T")
 
 
 async def unless_disconnected(request: Request, work: Coroutine[None, None, T]) -> T:
-    """The result of the work, or ClientDisconnected as soon as the client is gone."""
+    """Return the result of `work`; cancel it and raise ClientDisconnected if the client leaves."""
     answer = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(request))
+    disconnect = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({answer, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            raise ClientDisconnected("the client went away before the answer was complete")
+            raise ClientDisconnected("the client disconnected before the answer was complete")
         return answer.result()
     finally:
         answer.cancel()
-        gone.cancel()
+        disconnect.cancel()
 
 
 async def _disconnected(request: Request) -> None:

@@ -1,11 +1,11 @@
-"""Errors as HTTP: one table from error to status, and one shape of body.
+"""Errors as HTTP: a table from error to status, and one form of body.
 
     {"error": {"code": 400, "type": "invalid_request_error", "message": "...",
                "param": "prompt[3]", "got": 99, "wanted": "token ids from 0 to 15"}}
 
-OpenAI's shape with llama-server's numeric code. `param` is null, and `got` and `wanted` are not
-there, when no field of the request is at fault. A full queue adds `queued` and `limit`. The
-`request_id` stands in the server's log, too.
+This is OpenAI's error object with llama-server's numeric code. `got` and `wanted` are present when
+a field of the request, `param`, is invalid; otherwise `param` is null. A full queue adds `queued`
+and `limit`. `request_id` is also in the server's log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from server.errors import (
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI, Request
 
-# The first row whose class fits counts.
+# The first row with a matching class applies.
 STATUS: tuple[tuple[type[ServerError], int], ...] = (
     (InvalidRequest, 400),
     (TextTooLong, 400),
     (RulesFailed, 400),
     (QueueFull, 429),
-    (ClientDisconnected, 499),  # nginx's number; nobody is there to read it
+    (ClientDisconnected, 499),  # nginx's code; no client is left to read it
     (GenerationFailed, 500),
     (NotReloaded, 500),
     (Unavailable, 503),
@@ -57,71 +57,82 @@ _TYPES = {
     500: "server_error",
     503: "unavailable_error",
 }
-_JSON_WORDS = re.compile(r"\b(True|False)\b")  # where pydantic writes Python's
-_SHOWN = 200  # characters of what came
+_PYTHON_WORDS = re.compile(r"\b(True|False)\b")  # in pydantic's messages
+_MAX_SHOWN = 200  # characters of a rejected value
 
 
-class Fault(BaseModel):
-    """What went wrong. `got` and `wanted` are there when a field, `param`, is at fault.
+class ErrorDetail(BaseModel):
+    """The reason why a request was rejected or failed."""
 
-    `queued` requests wait, at most `limit` may: there when the queue is full.
-    """
-
-    code: int
-    type: str
-    message: str
-    param: str | None
-    got: Scalar = None
-    wanted: str = ""
-    queued: int = 0
-    limit: int = 0
-    request_id: str = ""
-
-
-class ErrorBody(BaseModel):
-    """The body of every answer that is an error."""
-
-    error: Fault
+    code: int = Field(description="The HTTP status.")
+    type: str = Field(description="The class of the error, such as invalid_request_error.")
+    message: str = Field(description="The reason, in a sentence.")
+    param: str | None = Field(
+        description="The path of the invalid field, such as prompt[3]. null if no field is invalid."
+    )
+    got: Scalar = Field(default=None, description="With `param`: the value of the field.")
+    wanted: str = Field(default="", description="With `param`: the values that the field accepts.")
+    queued: int = Field(default=0, description="If the queue is full: number of waiting requests.")
+    limit: int = Field(
+        default=0, description="If the queue is full: maximum number of waiting requests."
+    )
+    request_id: str = Field(default="", description="The id of the request, as in X-Request-Id.")
 
 
-# What every route may answer besides, for its document; it also keeps FastAPI's own 422 out of it.
-ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": ErrorBody} for code in ("4XX", "5XX")}
+class ErrorResponse(BaseModel):
+    """The body of every error."""
+
+    error: ErrorDetail
+
+
+# Errors of every route, for the OpenAPI document. It also removes FastAPI's own 422 from it.
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorResponse, "description": "The request is invalid or not allowed."},
+    "5XX": {"model": ErrorResponse, "description": "The server failed or is not available."},
+}
 
 
 def install(app: FastAPI) -> None:
-    """Give all of the application's errors the one shape."""
+    """Give all errors of the application one form."""
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ServerError, _error)
 
 
-def describe(error: Exception) -> ErrorBody:
-    """The body for an error; one that is not a ServerError keeps its details to the log."""
+def describe(error: Exception) -> ErrorResponse:
+    """The body for an error; details of an unexpected error go to the log only."""
     if not isinstance(error, ServerError):
-        return fault(500, "the server failed by an internal error, which is in its log")
-    code = next(code for kind, code in STATUS if isinstance(error, kind))
+        return fault(500, "internal error: see the server's log")
+    code = next(code for type_, code in STATUS if isinstance(error, type_))
     if isinstance(error, InvalidRequest):
-        return fault(code, str(error), error.field, got=error.got, wanted=error.wanted)
+        return fault(code, str(error), error.field, got=error.got, wanted=error.expected)
     if isinstance(error, QueueFull):
         return fault(code, str(error), queued=error.queued, limit=error.limit)
     return fault(code, str(error))
 
 
-def encode(body: ErrorBody) -> str:
-    """The body as JSON; in ASCII, since what came may hold half a surrogate pair."""
+def encode(body: ErrorResponse) -> str:
+    """The body as JSON, in ASCII: a rejected value may hold half a surrogate pair."""
     return json.dumps(body.model_dump(exclude_unset=True), allow_nan=False)
 
 
-def fault(code: int, message: str, param: str | None = None, **details: Any) -> ErrorBody:
-    """The body for a status; `details` are fields of a Fault."""
+def fault(code: int, message: str, param: str | None = None, **details: Any) -> ErrorResponse:
+    """The body for a status; `details` are further fields of ErrorDetail."""
     if id_ := request_id():
         details["request_id"] = id_
-    kind = _TYPES.get(code, "invalid_request_error")
-    return ErrorBody(error=Fault(code=code, type=kind, message=message, param=param, **details))
+    return ErrorResponse(
+        error=ErrorDetail(
+            code=code,
+            type=_TYPES.get(code, "invalid_request_error"),
+            message=message,
+            param=param,
+            **details,
+        )
+    )
 
 
-def respond(body: ErrorBody, headers: dict[str, str] | None = None) -> Response:
-    """The answer with a body of an error and its status."""
+def respond(body: ErrorResponse, headers: dict[str, str] | None = None) -> Response:
+    """The response with an error's body and status."""
     return Response(encode(body), body.error.code, headers, media_type="application/json")
 
 
@@ -134,8 +145,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     messages = {
-        404: f"there is no {request.url.path}",
-        405: f"{request.url.path} takes {headers.get('Allow')}, not {request.method}",
+        404: f"{request.url.path}: no such route or model",
+        405: f"{request.url.path}: got {request.method}, expected {headers.get('Allow')}",
     }
     message = messages.get(error.status_code, error.detail)
     return respond(fault(error.status_code, message), headers)
@@ -143,44 +154,44 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = [_at_the_tag(problem) for problem in error.errors()]
+    problems = [_at_discriminator(problem) for problem in error.errors()]
     first = problems[0]
     if first["type"] == "json_invalid":
         reason = f"{first['ctx']['error']} at character {first['loc'][-1]}"
-        return respond(fault(400, f"the body is not JSON: {reason}"))
-    # Of the first field at fault, what was found deepest: the members of a union all complain.
-    same = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
-    deepest = max(same, key=lambda problem: len(problem["loc"]))
+        return respond(fault(400, f"body: not JSON: {reason}"))
+    # Every member of a union reports a problem: report the deepest ones of the first field.
+    of_field = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
+    deepest = max(of_field, key=lambda problem: len(problem["loc"]))
     field = _path(deepest["loc"], error.body)
-    here = [
+    same_path = [
         problem
-        for problem in same
+        for problem in of_field
         if len(problem["loc"]) == len(deepest["loc"]) and _path(problem["loc"], error.body) == field
     ]
-    malformed = InvalidRequest(
+    invalid = InvalidRequest(
         field=field,
         got=None if deepest["type"] == "missing" else shown(deepest["input"]),
-        wanted=" or ".join(dict.fromkeys(_wanted(problem) for problem in here)),
+        expected=" or ".join(dict.fromkeys(_expected(problem) for problem in same_path)),
     )
-    return respond(describe(malformed))
+    return respond(describe(invalid))
 
 
-def _at_the_tag(problem: dict[str, Any]) -> dict[str, Any]:
-    """A problem with the field that tells the members of a union apart is one of that field."""
+def _at_discriminator(problem: dict[str, Any]) -> dict[str, Any]:
+    """Move a problem with a union's discriminator to the path of that field."""
     if problem["type"] not in ("union_tag_invalid", "union_tag_not_found"):
         return problem
-    tag = problem["ctx"]["discriminator"].strip("'")
-    found = problem["type"] == "union_tag_invalid"
+    name = problem["ctx"]["discriminator"].strip("'")
+    present = problem["type"] == "union_tag_invalid"
     return {
         **problem,
-        "type": problem["type"] if found else "missing",
-        "loc": (*problem["loc"], tag),
-        "input": problem["input"].get(tag) if found else None,
+        "type": problem["type"] if present else "missing",
+        "loc": (*problem["loc"], name),
+        "input": problem["input"].get(name) if present else None,
     }
 
 
-def _wanted(problem: dict[str, Any]) -> str:
-    """What pydantic says, as the end of "wanted ..."."""
+def _expected(problem: dict[str, Any]) -> str:
+    """Pydantic's message as a phrase that follows "expected"."""
     match problem["type"]:
         case "extra_forbidden":
             return "no field of this name"
@@ -189,7 +200,7 @@ def _wanted(problem: dict[str, Any]) -> str:
         case "union_tag_invalid":
             return f"one of {problem['ctx']['expected_tags']}"
         case "literal_error":
-            return _JSON_WORDS.sub(lambda word: word[0].lower(), problem["ctx"]["expected"])
+            return _PYTHON_WORDS.sub(lambda word: word[0].lower(), problem["ctx"]["expected"])
         case "tuple_type":
             return "a valid list"
         case "model_attributes_type" | "model_type":
@@ -198,7 +209,7 @@ def _wanted(problem: dict[str, Any]) -> str:
 
 
 def _path(location: Sequence[str | int], body: object) -> str:
-    """`prompt[3]` for ("body", "prompt", "list[...]", 3): the names of a union's members go."""
+    """`prompt[3]` for ("body", "prompt", "list[...]", 3): without the names of union members."""
     path = ""
     last = len(location) - 1
     for place, key in enumerate(location[1:], 1):
@@ -212,7 +223,7 @@ def _path(location: Sequence[str | int], body: object) -> str:
 
 
 def shown(value: object) -> Scalar:
-    """What came, as a JSON scalar that is not too long."""
+    """A rejected value as a JSON scalar, shortened."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -221,6 +232,6 @@ def shown(value: object) -> Scalar:
         value = value.decode(errors="replace")
     try:
         text = value if isinstance(value, str) else repr(value)
-    except RecursionError:  # nested as deep as JSON may be, which is deeper than may be written
-        text = "something nested too deep to be shown"
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    except RecursionError:  # the parser accepts deeper nesting than repr
+        text = "a value nested too deeply to be shown"
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

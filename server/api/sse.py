@@ -1,9 +1,9 @@
-"""Answers as server-sent events, by sse-starlette."""
+"""Answers as server-sent events, sent by sse-starlette."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
@@ -22,25 +22,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def streams(kind: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """What the document of a route says of its streams, whose events are of this kind."""
-    content = {"text/event-stream": {"description": f"Events, each a {kind.__name__}."}}
-    return {200: {"content": content}}
-
-
 class NamedEvent(BaseModel):
-    """An event whose `type` is its name in the stream, too; fields that are not set are sent."""
+    """An event whose `type` is also its name in the stream. Unset fields are sent."""
 
     type: str
 
 
 class CompletionStream(EventSourceResponse):
-    """Sends `events`, one `data:` line each; an error on the way becomes an event named `error`.
+    """Send `events`, one `data:` line each; an error becomes an event named `error`.
 
-    With `done`, the stream ends with `data: [DONE]`, if all went well.
+    With `done`, a stream without an error ends with `data: [DONE]`.
 
-    The completion is left, and so cancelled, when the response ends in whatever way. A client that
-    waits long gets a comment every 15 seconds, which keeps the connection.
+    The completion is cancelled when the response ends for any reason. A comment every 15 seconds
+    keeps an idle connection open.
     """
 
     def __init__(

@@ -168,7 +168,7 @@ class LanguageService(Service):
             raise InvalidRequest(
                 field="messages",
                 got="a conversation",
-                wanted="a prompt, in /v1/completions: this bundle has no chat template",
+                expected="a prompt, in /v1/completions: this bundle has no chat template",
             )
         return self._template
 

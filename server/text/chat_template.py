@@ -103,7 +103,7 @@ class ChatTemplate:
             raise InvalidRequest(
                 field="tools",
                 got=f"{len(tools)} tools",
-                wanted="none: the model's chat template knows no tools",
+                expected="none: the model's chat template knows no tools",
             )
         given = {"messages": list(messages), "tools": list(tools)}
         mark = guard.choose_mark(given)
@@ -111,7 +111,7 @@ class ChatTemplate:
             raise InvalidRequest(
                 field="messages",
                 got="every character from U+E000 to U+F8FF",
-                wanted="one of them to be left out",
+                expected="one of them to be left out",
             )
         given = guard.protect(given, self._tokenizer, mark)
         text = self.render(**given, add_generation_prompt=add_generation_prompt)
@@ -140,7 +140,7 @@ class ChatTemplate:
             raise InvalidRequest(
                 field="messages",
                 got=", ".join(message["role"] for message in messages),
-                wanted=f"a conversation that the model's chat template takes: {error}",
+                expected=f"a conversation that the model's chat template takes: {error}",
             ) from error
         return text
 

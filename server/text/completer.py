@@ -115,7 +115,7 @@ class Completer:
     async def _prompt_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
         if len(prompt) == 0:
             got = "" if isinstance(prompt, str) else "[]"
-            raise InvalidRequest(field=field, got=got, wanted="at least one token")
+            raise InvalidRequest(field=field, got=got, expected="at least one token")
         if isinstance(prompt, str):
             # A long text takes milliseconds, and the library releases the interpreter's lock.
             ids = await asyncio.to_thread(self._tokenizer.encode, prompt)
@@ -126,13 +126,13 @@ class Completer:
                 raise InvalidRequest(
                     field=field if isinstance(prompt, str) else f"{field}[{position}]",
                     got=token,
-                    wanted=f"token ids from 0 to {self._vocab_size - 1}",
+                    expected=f"token ids from 0 to {self._vocab_size - 1}",
                 )
         if len(ids) >= self._context:
             raise InvalidRequest(
                 field=field,
                 got=f"{len(ids)} tokens",
-                wanted=f"at most {self._context - 1} tokens, one less than the model's context",
+                expected=f"at most {self._context - 1} tokens, one less than the model's context",
             )
         return ids
 

@@ -182,7 +182,7 @@ def _refused(grammar: Grammar, wanted: str, *, got: str | None = None) -> Invali
     return InvalidRequest(
         field=grammar.field,
         got=got if len(got) <= _SHOWN else got[:_SHOWN] + "...",
-        wanted=wanted,
+        expected=wanted,
     )
 
 

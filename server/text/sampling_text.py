@@ -59,7 +59,7 @@ class SamplingText:
         for id_ in ids:
             if not 0 <= id_ < self._vocab_size:
                 wanted = f"texts, or token ids from 0 to {self._vocab_size - 1}"
-                raise InvalidRequest(field="logit_bias", got=token, wanted=wanted)
+                raise InvalidRequest(field="logit_bias", got=token, expected=wanted)
         return ids
 
     def _find_breakers(self, texts: tuple[str, ...]) -> Breakers:

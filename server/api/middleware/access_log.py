@@ -1,6 +1,6 @@
-"""Around every request: its id, its line in the log, its count, and an answer if all else fails.
+"""The outermost ASGI middleware: request ids, the access log, request counts, unexpected errors.
 
-The outermost ASGI middleware. A client's X-Request-Id is taken over if it is short and plain.
+A client's X-Request-Id is kept if it has at most 64 letters, digits and `._:-`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HEADER = "X-Request-Id"
-_SANE = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_GONE = 499  # nginx's number for a client that did not wait
+_ACCEPTED_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_CLIENT_CLOSED_REQUEST = 499  # nginx's code
 
 
 class Access:
-    """Calls `count` with the route's path, or "none", and the status, once for each request."""
+    """Call `count` once per request, with the route's path (or "none") and the status."""
 
     def __init__(self, app: ASGIApp, count: Callable[[str, int], None]) -> None:
         self._app = app
@@ -55,18 +55,18 @@ class Access:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception as error:
-            log.exception("a request failed by an error of the server's own")
+            log.exception("internal error")
             if status is None:
                 await respond(describe(error))(scope, receive, send_with_id)
         finally:
-            status = status or _GONE
+            status = status or _CLIENT_CLOSED_REQUEST
             self._count(getattr(scope.get("route"), "path", "none"), status)
             _write_line(scope, note, status, 1e3 * (time.monotonic() - began))
             current_note.reset(token)
 
 
-def _request_id(given: str) -> str:
-    return given if _SANE.fullmatch(given) else uuid.uuid4().hex
+def _request_id(header: str) -> str:
+    return header if _ACCEPTED_ID.fullmatch(header) else uuid.uuid4().hex
 
 
 def _write_line(scope: Scope, note: Note, status: int, milliseconds: float) -> None:
@@ -74,5 +74,5 @@ def _write_line(scope: Scope, note: Note, status: int, milliseconds: float) -> N
     if note.prompt_tokens:
         fields["prompt_tokens"] = note.prompt_tokens
         fields["completion_tokens"] = note.completion_tokens
-    # The path without its query, in which a client may have put anything.
+    # Without the query, which may hold secrets.
     log.info("%s %s", scope["method"], scope["path"], extra={"fields": fields})

@@ -1,7 +1,6 @@
-"""API keys: who may ask. An ASGI middleware.
+"""ASGI middleware: require an API key.
 
-A key comes as `Authorization: Bearer KEY`, or as llama-server takes it too, `X-Api-Key: KEY`.
-Which paths are open without one is not decided here.
+A client sends its key as `Authorization: Bearer KEY`, or, as with llama-server, `X-Api-Key: KEY`.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class ApiKeys:
-    """Lets requests pass that carry one of the keys, or go to one of the open paths."""
+    """Answer 401 to requests without one of the keys, except those to the open paths."""
 
     def __init__(self, app: ASGIApp, keys: Iterable[str], open_paths: Collection[str]) -> None:
         self._app = app
-        # Of digests, which are equally long, a comparison tells nothing by its time.
+        # Digests have equal lengths, so the time of a comparison reveals nothing.
         self._digests = tuple(_digest(key) for key in keys)
         self._open_paths = open_paths
 
@@ -34,20 +33,20 @@ class ApiKeys:
         if (
             scope["type"] == "http"
             and scope["path"] not in self._open_paths
-            and not self._known(_key(Headers(scope=scope)))
+            and not self._accepts(_key(Headers(scope=scope)))
         ):
             refusal = respond(
-                fault(401, "wanted an API key of this server, as Authorization: Bearer KEY"),
+                fault(401, "API key: missing or unknown; send Authorization: Bearer KEY"),
                 {"WWW-Authenticate": "Bearer"},
             )
             await refusal(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _known(self, key: str) -> bool:
-        given = _digest(key)
-        # Every key is compared, whichever fits.
-        return sum(hmac.compare_digest(digest, given) for digest in self._digests) > 0
+    def _accepts(self, key: str) -> bool:
+        sent = _digest(key)
+        # Compare every key, so that the time does not reveal which one matches.
+        return sum(hmac.compare_digest(digest, sent) for digest in self._digests) > 0
 
 
 def _key(headers: Headers) -> str:

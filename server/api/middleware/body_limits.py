@@ -1,10 +1,9 @@
-"""How much of requests' bodies there may be, of one and of all at once. An ASGI middleware.
+"""ASGI middleware: limit the size of one request body, and the memory of all bodies together.
 
-A body that says its length is refused before it is read, one in chunks as soon as it is too long.
-What is made of a body takes memory by its values: `[[],[]...` takes 35 bytes for each of its own.
-So a body counts by both until its request is answered, against the `room` that there is for all.
-
-It knows no route: any `, : [ {` counts as a value, in a text too.
+A body with a Content-Length is rejected before it is read, a chunked one once it is too long.
+Parsed JSON takes memory per byte and per value: `[[],[]...` takes 35 bytes for each byte sent. So a
+body counts with both, until its request is answered, against a limit for all bodies. The middleware
+does not parse: every `,`, `:`, `[` and `{` counts as a value, in strings too.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from server.api.http_errors import fault, respond
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_CLOSE = {"Connection": "close"}  # else the rest of the body would have to be read
-_LATER = {"Retry-After": "1"}
-# The body itself, joined, as text with wide characters, and the texts in it.
-_PER_BYTE = 8
-_PER_VALUE = 40
+_CLOSE = {"Connection": "close"}  # otherwise the server would have to read the rest of the body
+_RETRY = {"Retry-After": "1"}
+# Memory per byte: the joined body, its text with wide characters, and the strings in it.
+_BYTES_PER_BYTE = 8
+_BYTES_PER_VALUE = 40
 _LARGE = 1_000_000
 
 
 class BodyLimit:
-    """Answers 413 to a body of more than `most` bytes, 503 to one that is too much just now.
+    """Answer 413 to a body of more than `max_bytes`, 503 when memory for bodies is full.
 
-    `room` are the bytes that all bodies may take; None does not count them.
+    `memory` is the estimated memory in bytes that all bodies may take; None sets no limit.
     """
 
-    def __init__(self, app: ASGIApp, most: int, room: int | None) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, memory: int | None) -> None:
         self._app = app
-        self._most = most
-        self._room = math.inf if room is None else room
+        self._max_bytes = max_bytes
+        self._memory = math.inf if memory is None else memory
         self._taken = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,8 +45,8 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # The HTTP parser has refused a length that is no number.
-        if int(Headers(scope=scope).get("Content-Length", "0")) > self._most:
+        # The HTTP parser has rejected a length that is not a number.
+        if int(Headers(scope=scope).get("Content-Length", "0")) > self._max_bytes:
             await respond(fault(413, self._message), _CLOSE)(scope, receive, send)
             return
         read = taken = 0
@@ -56,24 +55,24 @@ class BodyLimit:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self._most:
+            if read > self._max_bytes:
                 raise HTTPException(413, self._message, _CLOSE)
             return message
 
         async def receive_within_limit() -> Message:
             nonlocal taken
             message = await receive_some()
-            size = _size(message.get("body", b""))
+            size = _estimate(message.get("body", b""))
             taken += size
             self._taken += size
-            if self._taken > self._room:
-                alone = taken
-                while message.get("more_body"):  # to nowhere: else the client would be cut off
+            if self._taken > self._memory:
+                total = taken
+                while message.get("more_body"):  # read the rest, so that the client gets the answer
                     message = await receive_some()
-                    alone += _size(message.get("body", b""))
-                if alone > self._room:
-                    raise HTTPException(413, "the body is too large: it has too many values")
-                raise HTTPException(503, "too much is asked at once: try again", _LATER)
+                    total += _estimate(message.get("body", b""))
+                if total > self._memory:
+                    raise HTTPException(413, "body: too many values; send a smaller request")
+                raise HTTPException(503, "request memory is full; retry later", _RETRY)
             return message
 
         try:
@@ -81,13 +80,14 @@ class BodyLimit:
         finally:
             self._taken -= taken
             if taken > _LARGE:
-                gc.collect()  # errors hold what they are about in circles
+                gc.collect()  # validation errors hold the body in reference cycles
 
     @property
     def _message(self) -> str:
-        return f"the body is too large: wanted at most {self._most} bytes"
+        return f"body: too large: expected at most {self._max_bytes} bytes (--max-body-bytes)"
 
 
-def _size(part: bytes) -> int:
-    """What a part of a body counts."""
-    return _PER_BYTE * len(part) + _PER_VALUE * sum(map(part.count, (b",", b":", b"[", b"{")))
+def _estimate(part: bytes) -> int:
+    """Estimated memory of a part of a body, parsed, in bytes."""
+    values = sum(map(part.count, (b",", b":", b"[", b"{")))
+    return _BYTES_PER_BYTE * len(part) + _BYTES_PER_VALUE * values

@@ -1,15 +1,14 @@
-"""Arrays in the bodies of requests and answers, as JSON or as raw bytes.
+"""Arrays in the bodies of requests and answers: JSON or raw bytes.
 
     JSON   {"function": "run", "inputs": {"x": nested lists of numbers, ...}}
            {"function": "run", "outputs": {"y": nested lists of numbers, ...}}
-    raw    application/octet-stream: the arrays as little-endian float32, row-major, one after the
-           other, and in headers the function and each array's name and shape, in the same order:
+    raw    application/octet-stream: the arrays as little-endian float32, row-major, without
+           padding. Headers hold the function and each array's name and shape, in that order:
            X-Hearth-Function: run
            X-Hearth-Inputs: x=100x1x8, h0=1x1x16
            X-Hearth-Outputs: y=100x1x16, h_n=1x1x16
 
-What goes in is finite; what comes out may not be, and JSON has `null` for such a value. It knows
-the manifest's functions and no service.
+Inputs are finite. Outputs may not be: JSON has `null` for a value that is not finite.
 """
 
 from __future__ import annotations
@@ -44,27 +43,29 @@ _NUMBERS = {int, float}
 
 
 class RunRequest(BaseModel):
-    """A function and the arrays that it takes. States may be left out, and are zeros then."""
+    """A function and its input arrays. An absent state is zeros."""
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={"examples": [{"function": "step", "inputs": {"x": [[0.5, -0.25]]}}]},
     )
 
-    function: str = Field(description="One of those in /v1/bundle.", strict=True)
-    inputs: dict[str, Any] = Field(description="Each array as nested lists of numbers.")
+    function: str = Field(description="Name of a function in /v1/bundle.", strict=True)
+    inputs: dict[str, Any] = Field(description="Arrays by name, as nested lists of numbers.")
 
 
 class RunResponse(BaseModel):
-    """What the function gave; `null` stands for a value that is not finite."""
+    """The output arrays of a function."""
 
-    function: str
-    outputs: dict[str, Any] = Field(description="Each array as nested lists of numbers.")
+    function: str = Field(description="The name of the function.")
+    outputs: dict[str, Any] = Field(
+        description="Arrays by name, as nested lists of numbers; null for infinity and NaN."
+    )
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function and arrays that fit it."""
+    """A function and arrays that match its inputs."""
 
     function: FunctionSpec
     inputs: Arrays
@@ -78,7 +79,7 @@ def read_json(body: bytes, functions: Mapping[str, FunctionSpec]) -> Call:
     for name, value in request.inputs.items():
         if name not in specs:
             raise InvalidRequest(
-                field=f"inputs.{name}", got=shown(value), wanted=f"one of {', '.join(specs)}"
+                field=f"inputs.{name}", got=shown(value), expected=f"one of {', '.join(specs)}"
             )
     return _call(
         function, {name: _array(value, specs[name]) for name, value in request.inputs.items()}
@@ -90,12 +91,12 @@ def read_raw(
 ) -> Call:
     """The call in a body and its headers; raises InvalidRequest."""
     function = _function(headers.get(FUNCTION), functions, FUNCTION)
-    given = list(_given(headers.get(INPUTS), function))
+    specs = list(_named_inputs(headers.get(INPUTS), function))
     try:
-        arrays = from_bytes(body, given)
+        arrays = from_bytes(body, specs)
     except ValueError as error:
-        wanted = f"{error}, little-endian float32 of {_shapes(given)}"
-        raise InvalidRequest(field="body", got=f"{len(body)} bytes", wanted=wanted) from error
+        expected = f"{error}, little-endian float32 of {_shapes(specs)}"
+        raise InvalidRequest(field="body", got=f"{len(body)} bytes", expected=expected) from error
     return _call(function, arrays)
 
 
@@ -112,29 +113,29 @@ def write_raw(function: FunctionSpec, outputs: Arrays) -> tuple[bytes, dict[str,
 
 
 def _validated(body: bytes) -> RunRequest:
-    """The body by its schema, with the errors that FastAPI has for a body."""
+    """Validate the body; raise the same errors as FastAPI does."""
     try:
         data = json.loads(body)
     except json.JSONDecodeError as error:
         problem = {"type": "json_invalid", "loc": ("body", error.pos), "ctx": {"error": error.msg}}
         raise RequestValidationError([problem], body=error.doc) from error
     except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the body is not JSON that can be read: {error}") from error
+        raise HTTPException(400, f"body: not readable JSON: {error}") from error
     try:
         return RunRequest.model_validate(data)
     except ValidationError as error:
-        problems = [{**found, "loc": ("body", *found["loc"])} for found in error.errors()]
+        problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
         raise RequestValidationError(problems, body=data) from error
 
 
 def _function(name: str | None, functions: Mapping[str, FunctionSpec], field: str) -> FunctionSpec:
     if name is None or name not in functions:
-        raise InvalidRequest(field=field, got=name, wanted=f"one of {', '.join(functions)}")
+        raise InvalidRequest(field=field, got=name, expected=f"one of {', '.join(functions)}")
     return functions[name]
 
 
-def _given(header: str | None, function: FunctionSpec) -> Iterator[ArraySpec]:
-    """The inputs that a header names, in its order."""
+def _named_inputs(header: str | None, function: FunctionSpec) -> Iterator[ArraySpec]:
+    """The inputs named in a header, in its order."""
     specs = {spec.name: spec for spec in function.inputs}
     left = dict(specs)
     for part in (header or "").split(","):
@@ -144,25 +145,25 @@ def _given(header: str | None, function: FunctionSpec) -> Iterator[ArraySpec]:
             raise InvalidRequest(
                 field=INPUTS,
                 got=None if header is None else shown(part.strip()),
-                wanted=f"each input of the body with its shape, of {_shapes(specs.values())}",
+                expected=f"the inputs in the body with their shapes, of {_shapes(specs.values())}",
             )
         yield spec
 
 
 def _call(function: FunctionSpec, arrays: dict[str, NDArray[np.float32]]) -> Call:
-    """The call, if all inputs are there that must be and every value is finite."""
+    """Check that every required input is present and every value finite."""
     for spec in function.inputs:
         field = f"inputs.{spec.name}"
         if spec.name not in arrays:
             if spec.default == "none":
-                raise InvalidRequest(field=field, got=None, wanted=_wanted(spec))
+                raise InvalidRequest(field=field, got=None, expected=_described(spec))
             continue
         finite = np.isfinite(arrays[spec.name])
         if not finite.all():
             place = tuple(int(i) for i in np.argwhere(~finite)[0])
             got = shown(float(arrays[spec.name][place]))
             at = "".join(f"[{i}]" for i in place)
-            raise InvalidRequest(field=field + at, got=got, wanted="a finite number of 32 bits")
+            raise InvalidRequest(field=field + at, got=got, expected="a finite 32-bit number")
     return Call(function, arrays)
 
 
@@ -171,32 +172,32 @@ def _array(value: object, spec: ArraySpec) -> NDArray[np.float32]:
     numbers: list[int | float] = []
     _flatten(value, spec, 0, f"inputs.{spec.name}", numbers)
     try:
-        # Too large for 32 bits becomes infinite, which is refused by its place.
+        # A number beyond 32 bits becomes infinite, which _call rejects by its position.
         with np.errstate(over="ignore"):
             return np.array(numbers, np.float64).astype(np.float32).reshape(spec.shape)
     except OverflowError as error:
         raise InvalidRequest(
             field=f"inputs.{spec.name}",
             got="an integer of hundreds of digits",
-            wanted="finite numbers of 32 bits",
+            expected="finite 32-bit numbers",
         ) from error
 
 
 def _flatten(
     value: object, spec: ArraySpec, axis: int, field: str, numbers: list[int | float]
 ) -> None:
-    """Append the numbers of nested lists, which are of spec's shape from `axis` on."""
+    """Append the numbers of nested lists, which have the spec's shape from `axis` on."""
     shape = spec.shape[axis:]
     if not shape:
         if type(value) not in _NUMBERS:
-            raise InvalidRequest(field=field, got=shown(value), wanted="a number")
+            raise InvalidRequest(field=field, got=shown(value), expected="a number")
         numbers.append(value)  # type: ignore[arg-type]
     elif not isinstance(value, list) or len(value) != shape[0]:
         got = f"a list of {len(value)}" if isinstance(value, list) else shown(value)
         raise InvalidRequest(
             field=field,
             got=got,
-            wanted=f"a list of {shape[0]}: {_wanted(spec)}",
+            expected=f"a list of {shape[0]}: {_described(spec)}",
         )
     elif len(shape) == 1 and set(map(type, value)) <= _NUMBERS:
         numbers.extend(value)
@@ -214,7 +215,7 @@ def _lists(array: NDArray[np.float32]) -> Any:
     return values.tolist()
 
 
-def _wanted(spec: ArraySpec) -> str:
+def _described(spec: ArraySpec) -> str:
     return f"an array of shape {_shape(spec)}"
 
 

@@ -1,4 +1,4 @@
-"""POST /generate: continue a prompt, whole or as a stream."""
+"""POST /generate: continue a prompt; the answer comes at once or as a stream."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,70 +11,86 @@ from server.api.disconnect import unless_disconnected
 from server.api.fields import Logprobs, Text
 from server.api.generation_fields import GenerationFields
 from server.api.http_errors import ERRORS
-from server.api.sse import CompletionStream, streams
+from server.api.openapi import streams
+from server.api.sse import CompletionStream
 from server.api.usage import Usage
 from server.text.answer import Candidate, FinishReason, Piece, Summary, Timings
 from server.text.completion import Completion
 
-router = APIRouter(responses=ERRORS)
+router = APIRouter(responses=ERRORS, tags=["Generate"])
 
 
 class GenerateRequest(GenerationFields):
-    """What to continue, and how. The defaults are llama-server's, but for max_tokens."""
+    """A prompt to continue. Names and defaults are llama-server's, except for max_tokens."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"prompt": "The capital of France is", "max_tokens": 16}]},
     )
 
     prompt: Text | list[int] = Field(
-        description="Text, or token ids taken as they are. A text gets the model's first token "
-        "(<bos>) put in front, and the names of special tokens in it are read as those tokens.",
+        description="Text or token ids. Text gets the model's first token (<bos>) in front, and "
+        "names of special tokens in it are read as those tokens. Token ids are used unchanged.",
     )
     max_tokens: int = Field(
-        256, ge=1, description="The most tokens to generate; the context may end an answer sooner."
+        256,
+        ge=1,
+        description="Maximum number of tokens to generate. The answer ends earlier at the end of "
+        "the context.",
     )
     logprobs: Logprobs | None = Field(
-        None, description="Report each token's log-probability and those of so many alternatives."
+        None,
+        description="Report the log-probability of each token, and of this many alternatives. "
+        "Nothing is reported by default.",
     )
 
 
 class Alternative(BaseModel):
-    """A token and the natural logarithm of the model's probability for it."""
+    """A token that the model considered."""
 
-    id: int
-    text: str
-    logprob: float
+    id: int = Field(description="The token id.")
+    text: str = Field(description="The token's text.")
+    logprob: float = Field(description="Natural logarithm of the token's probability.")
 
 
-class TokenLogprob(Alternative):
-    """A token of the answer, with the most likely tokens in its place, best first."""
+class GeneratedToken(Alternative):
+    """A token of the answer."""
 
-    top: list[Alternative]
+    top: list[Alternative] = Field(
+        description="The most likely tokens at this position, best first."
+    )
 
 
 class StreamEvent(BaseModel):
-    """One token, and the text that is certain by now (none while a character is incomplete)."""
+    """An event of a stream: one token, and the text that is final so far."""
 
-    text: str
-    token_ids: list[int]
-    logprobs: list[TokenLogprob] = Field(default=[], description="Only if they were asked for.")
+    text: str = Field(
+        description="More text of the answer. Empty while a character or a stop string is "
+        "incomplete."
+    )
+    token_ids: list[int] = Field(description="The ids of the answer's tokens.")
+    logprobs: list[GeneratedToken] = Field(
+        default=[], description="One entry per token; present if the request has `logprobs`."
+    )
 
 
 class GenerateResponse(StreamEvent):
-    """A whole answer; as the last event of a stream, its end, with no text and no tokens.
+    """A complete answer; in a stream the last event, with empty `text` and `token_ids`.
 
-    `text` ends before a stop string, `token_ids` with the token that completed it. `seed` repeats
-    the answer.
+    `text` ends before a stop string, `token_ids` with the token that completed the stop string.
     """
 
-    finish_reason: FinishReason
+    finish_reason: FinishReason = Field(
+        description="stop: the model ended the answer, or a stop string did. length: max_tokens or "
+        "the end of the context. timeout: timeout_ms. tool_calls: not on this route."
+    )
     usage: Usage
     timings: Timings
-    seed: int
+    seed: int = Field(description="The seed: the same request with this seed repeats the answer.")
 
 
 @router.post(
     "/generate",
+    summary="Continue a prompt",
     response_model=GenerateResponse,
     response_model_exclude_unset=True,
     responses=streams(StreamEvent),
@@ -82,9 +98,10 @@ class GenerateResponse(StreamEvent):
 async def generate(
     body: GenerateRequest, service: CurrentLanguageService, request: Request
 ) -> GenerateResponse | CompletionStream:
-    """Continue a prompt.
+    """Generate text after a prompt.
 
-    With `stream`, each event is a StreamEvent and the last one a GenerateResponse without text.
+    With `stream`, the answer is a stream of server-sent events: a StreamEvent for each token, and
+    at the end a GenerateResponse without text.
     """
     completion = await service.complete(
         body.completion(body.prompt, max_tokens=body.max_tokens, logprobs=body.logprobs)
@@ -128,14 +145,14 @@ def _response(summary: Summary, pieces: list[Piece], with_logprobs: bool) -> Gen
 
 
 def _content(pieces: list[Piece], with_logprobs: bool) -> dict[str, Any]:
-    """The fields of a StreamEvent; `logprobs` is there only if it was asked for."""
+    """The fields of a StreamEvent, with `logprobs` only if the request has them."""
     content: dict[str, Any] = {
         "text": "".join(piece.text for piece in pieces),
         "token_ids": [id_ for piece in pieces for id_ in piece.token_ids],
     }
     if with_logprobs:
         content["logprobs"] = [
-            TokenLogprob(
+            GeneratedToken(
                 **_alternative(token.chosen),
                 top=[Alternative(**_alternative(other)) for other in token.top],
             )

@@ -1,4 +1,4 @@
-"""POST /run: run a function of the bundle on arrays, which come and go as JSON or as raw bytes."""
+"""POST /run: run a function of the bundle on arrays, sent as JSON or as raw bytes."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ from server.api.native.array_bodies import (
 )
 from server.errors import ClientDisconnected, InvalidRequest
 
-router = APIRouter(responses=ERRORS)
+router = APIRouter(responses=ERRORS, tags=["Arrays"])
 
 _JSON = "application/json"
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
@@ -34,36 +34,50 @@ def _header(name: str, description: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "schema": {"type": "string"}, "description": description}
 
 
+def _answer_header(description: str) -> dict[str, Any]:
+    return {"schema": {"type": "string"}, "description": f"With {RAW}: {description}"}
+
+
 _DOCUMENT = {
     "requestBody": {
         "required": True,
         "content": {_JSON: {"schema": RunRequest.model_json_schema()}, RAW: _BYTES},
     },
     "parameters": [
-        _header(FUNCTION, f"With {RAW}: the function, as run."),
-        _header(INPUTS, f"With {RAW}: the arrays in the body, as x=100x1x8, h0=1x1x16."),
+        _header(FUNCTION, f"With {RAW}: the name of the function, such as run."),
+        _header(
+            INPUTS,
+            f"With {RAW}: name and shape of each array, in order, such as x=100x1x8, h0=1x1x16.",
+        ),
     ],
 }
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {_JSON: {"schema": RunResponse.model_json_schema()}, RAW: _BYTES},
         "headers": {
-            name: {"schema": {"type": "string"}, "description": f"With {RAW}."}
-            for name in (FUNCTION, OUTPUTS)
+            FUNCTION: _answer_header("the name of the function."),
+            OUTPUTS: _answer_header("name and shape of each array, in order."),
         },
     }
 }
 
 
-@router.post("/run", response_class=Response, responses=_ANSWERS, openapi_extra=_DOCUMENT)
+@router.post(
+    "/run",
+    summary="Run a function on arrays",
+    response_class=Response,
+    responses=_ANSWERS,
+    openapi_extra=_DOCUMENT,
+)
 async def run(service: CurrentArrayService, request: Request) -> Response:
-    """Run a function.
+    """Run a function of the bundle on the arrays in the request.
 
-    The server keeps nothing between requests: a state that a function gives goes into the next
-    request. The answer is JSON, or raw if the request's Accept names application/octet-stream.
+    The server keeps no state between requests: send a state that the function returned with the
+    next request. The answer is JSON, or raw little-endian float32 if the request's Accept header
+    contains application/octet-stream. GET /v1/bundle lists the functions.
     """
     body = await _body(request)
-    # Not in the event loop: of ten megabytes of JSON the others would notice.
+    # In a thread: ten megabytes of JSON would block the event loop.
     call = await asyncio.to_thread(_read, request, body, service)
     work = service.run(call.function.name, call.inputs)
     outputs = await unless_disconnected(request, work)
@@ -78,13 +92,15 @@ async def _body(request: Request) -> bytes:
     try:
         return await request.body()
     except ClientDisconnect as error:
-        raise ClientDisconnected("the client went away before its request was whole") from error
+        raise ClientDisconnected(
+            "the client disconnected before its request was complete"
+        ) from error
 
 
 def _read(request: Request, body: bytes, service: CurrentArrayService) -> Call:
-    kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if kind == RAW:
+    content_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if content_type == RAW:
         return read_raw(body, request.headers, service.functions)
-    if kind == _JSON:
+    if content_type == _JSON:
         return read_json(body, service.functions)
-    raise InvalidRequest(field="Content-Type", got=kind, wanted=f"{_JSON} or {RAW}")
+    raise InvalidRequest(field="Content-Type", got=content_type, expected=f"{_JSON} or {RAW}")

@@ -1,4 +1,4 @@
-"""POST /tokenize, /detokenize, /apply-template: llama-server's routes for looking at prompts."""
+"""POST /tokenize, /detokenize, /apply-template: llama-server's routes for inspecting prompts."""
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,100 +10,121 @@ from server.api.openai.messages import ChatMessage, conversation
 from server.errors import InvalidRequest
 from server.text.tokenizer import Tokenizer
 
-router = APIRouter(responses=ERRORS, tags=["Text"])
+router = APIRouter(responses=ERRORS, tags=["Tokens"])
 
 
-class TokenizeBody(Fields):
+class TokenizeRequest(Fields):
     """A text to tokenize."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"content": "Hello, world", "with_pieces": True}]}
     )
 
-    content: Text
-    add_special: bool = Field(False, description="Put the model's first token (<bos>) in front.")
-    parse_special: bool = Field(True, description="Read names of special tokens as those tokens.")
-    with_pieces: bool = Field(False, description="Give each token's text with its id.")
+    content: Text = Field(description="The text.")
+    add_special: bool = Field(
+        False, description="Add the token that begins a text (<bos>), if the model has one."
+    )
+    parse_special: bool = Field(
+        True,
+        description="Read names of special tokens in the text as those tokens. Otherwise they are "
+        "plain text.",
+    )
+    with_pieces: bool = Field(False, description="Return each token's text with its id.")
 
 
 class TokenPiece(BaseModel):
-    """A token; its text, or its bytes where they are not a text by themselves."""
+    """A token and its text."""
 
-    id: int
-    piece: str | list[int]
+    id: int = Field(description="The token id.")
+    piece: str | list[int] = Field(
+        description="The token's text, or its bytes if they are not valid UTF-8 alone."
+    )
 
 
-class Tokens(BaseModel):
+class TokenizeResponse(BaseModel):
     """The tokens of a text."""
 
-    tokens: list[int] | list[TokenPiece]
+    tokens: list[int] | list[TokenPiece] = Field(
+        description="Token ids, or with `with_pieces` ids and texts."
+    )
 
 
-class DetokenizeBody(Fields):
-    """Token ids to make a text of."""
+class DetokenizeRequest(Fields):
+    """Token ids to decode."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tokens": [9259]}]})
 
-    tokens: list[int]
+    tokens: list[int] = Field(description="Token ids of the model's vocabulary.")
 
 
-class Content(BaseModel):
-    """The text of tokens; special ones show their names."""
+class DetokenizeResponse(BaseModel):
+    """The text of token ids."""
 
-    content: str
+    content: str = Field(description="The text, with the names of special tokens.")
 
 
-class TemplateBody(Fields):
+class TemplateRequest(Fields):
     """A conversation to render."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Hello"}]}]}
     )
 
-    messages: list[ChatMessage] = Field(min_length=1)
-    tools: list[JsonObject] = Field(default_factory=list, description="As the template takes them.")
-    add_generation_prompt: bool = Field(True, description="Begin the answer.")
+    messages: list[ChatMessage] = Field(
+        min_length=1, description="The conversation, as in /v1/chat/completions."
+    )
+    tools: list[JsonObject] = Field(
+        default_factory=list, description="Tools, in the form that the chat template expects."
+    )
+    add_generation_prompt: bool = Field(
+        True, description="End the prompt where the model's next answer begins."
+    )
 
 
-class PromptText(BaseModel):
-    """What the model would read."""
+class TemplateResponse(BaseModel):
+    """A rendered conversation."""
 
-    prompt: str
+    prompt: str = Field(description="The text that the model reads.")
 
 
-@router.post("/tokenize")
-async def tokenize(body: TokenizeBody, service: CurrentLanguageService) -> Tokens:
-    """The tokens of a text."""
+@router.post("/tokenize", summary="Tokenize a text")
+async def tokenize(body: TokenizeRequest, service: CurrentLanguageService) -> TokenizeResponse:
+    """Return the token ids of a text, and optionally the text of each token."""
     tokenizer = service.tokenizer
     ids = tokenizer.read(body.content, special=body.parse_special)
     if body.add_special:
         ids = tokenizer.with_bos(ids)
     if body.with_pieces:
-        return Tokens(tokens=[TokenPiece(id=id_, piece=_piece(tokenizer, id_)) for id_ in ids])
-    return Tokens(tokens=list(ids))
+        pieces = [TokenPiece(id=id_, piece=_piece(tokenizer, id_)) for id_ in ids]
+        return TokenizeResponse(tokens=pieces)
+    return TokenizeResponse(tokens=list(ids))
 
 
-@router.post("/detokenize")
-async def detokenize(body: DetokenizeBody, service: CurrentLanguageService) -> Content:
-    """The text of tokens."""
+@router.post("/detokenize", summary="Decode tokens")
+async def detokenize(
+    body: DetokenizeRequest, service: CurrentLanguageService
+) -> DetokenizeResponse:
+    """Return the text of token ids."""
     size = service.manifest.vocab_size
     for place, id_ in enumerate(body.tokens):
         if not 0 <= id_ < size:
             raise InvalidRequest(
-                field=f"tokens[{place}]", got=id_, wanted=f"token ids from 0 to {size - 1}"
+                field=f"tokens[{place}]", got=id_, expected=f"token ids from 0 to {size - 1}"
             )
-    return Content(content=service.tokenizer.decode(body.tokens, special=True))
+    return DetokenizeResponse(content=service.tokenizer.decode(body.tokens, special=True))
 
 
-@router.post("/apply-template")
-async def apply_template(body: TemplateBody, service: CurrentLanguageService) -> PromptText:
-    """The prompt that the bundle's chat template makes of a conversation."""
+@router.post("/apply-template", summary="Render a conversation")
+async def apply_template(
+    body: TemplateRequest, service: CurrentLanguageService
+) -> TemplateResponse:
+    """Return the prompt that the bundle's chat template makes of a conversation."""
     prompt = service.template.prompt(
         conversation(body.messages),
         tools=body.tools,
         add_generation_prompt=body.add_generation_prompt,
     )
-    return PromptText(prompt=prompt.text)
+    return TemplateResponse(prompt=prompt.text)
 
 
 def _piece(tokenizer: Tokenizer, id_: int) -> str | list[int]:

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: OpenAI's surface for conversations, with tools."""
+"""POST /v1/chat/completions: OpenAI's route for conversations, with tools."""
 
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
@@ -12,8 +12,10 @@ from server.api.disconnect import unless_disconnected
 from server.api.http_errors import ERRORS
 from server.api.openai.messages import ChatMessage, FunctionTool
 from server.api.openai.shared_fields import (
+    FINISH_REASONS,
     ChosenLogprob,
     FinishWord,
+    Identity,
     OpenAIFields,
     OpenAIUsage,
     StreamOptions,
@@ -24,7 +26,8 @@ from server.api.openai.shared_fields import (
     usage,
 )
 from server.api.openai.turn import Turn, begin
-from server.api.sse import CompletionStream, streams
+from server.api.openapi import streams
+from server.api.sse import CompletionStream
 from server.errors import InvalidRequest
 from server.text.answer import Piece, Summary
 from server.text.choices import Choices
@@ -32,8 +35,8 @@ from server.text.choices import Choices
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 
 
-class ChatBody(OpenAIFields):
-    """A conversation to continue, and how. Sampling has llama-server's names and defaults."""
+class ChatRequest(OpenAIFields):
+    """A conversation to continue. Sampling fields have llama-server's names and defaults."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -43,118 +46,130 @@ class ChatBody(OpenAIFields):
         }
     )
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(
+        min_length=1, description="The conversation so far, oldest message first."
+    )
     max_completion_tokens: int | None = Field(
-        None, ge=1, description="The most tokens of each answer; else the context ends it."
+        None,
+        ge=1,
+        description="Maximum number of tokens of each answer. By default the rest of the context.",
     )
-    max_tokens: int | None = Field(None, ge=1, description="The older name of the same.")
-    n: int = Field(1, ge=1, le=16, description="So many answers, by seeds in a row.")
-    logprobs: bool = Field(False, description="Report each token's log-probability.")
+    max_tokens: int | None = Field(
+        None, ge=1, description="The older name of max_completion_tokens."
+    )
+    n: int = Field(1, ge=1, le=16, description="Number of answers. Their seeds are consecutive.")
+    logprobs: bool = Field(False, description="Report the log-probability of each token.")
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
-        None, description="And those of so many alternatives; only with `logprobs`."
+        None,
+        description="With `logprobs`: number of alternatives to report for each token. 0 by "
+        "default.",
     )
-    stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
+    stream_options: StreamOptions | None = Field(
+        None, description="With `stream`: options of the stream."
+    )
     tools: list[FunctionTool] = Field(
         default_factory=list, description="Functions that the model may call."
     )
     tool_choice: Literal["auto", "none"] = Field(
-        "auto", description="With none, the model is not told of the tools."
+        "auto", description="auto: the model may call tools. none: the model does not see them."
     )
-    parallel_tool_calls: bool = Field(True, description="Whether an answer may have many calls.")
+    parallel_tool_calls: bool = Field(
+        True, description="Allow several calls in one answer. If false, the first call ends it."
+    )
 
 
-class FunctionCall(BaseModel):
-    """A call that the model asks for; `arguments` is the text of a JSON object."""
+class ChatFunctionCall(BaseModel):
+    """The function that the model calls."""
 
-    name: str
-    arguments: str
+    name: str = Field(description="Name of the function.")
+    arguments: str = Field(description="The arguments, a JSON object as text.")
 
 
-class ToolCall(BaseModel):
-    """A call with an id for its answer; `index` is its place, in streams only."""
+class ChatToolCall(BaseModel):
+    """A tool call by the model."""
 
-    index: int = 0
-    id: str
+    index: int = Field(
+        default=0, description="In a stream: position of the call in the answer, from 0."
+    )
+    id: str = Field(description="Id of the call. The tool message with the result repeats it.")
     type: Literal["function"]
-    function: FunctionCall
+    function: ChatFunctionCall
 
 
-class Logprobs(BaseModel):
-    """One entry per token."""
+class ChatLogprobs(BaseModel):
+    """Log-probabilities of an answer."""
 
-    content: list[ChosenLogprob]
+    content: list[ChosenLogprob] = Field(description="One entry per token.")
 
 
 class ChatDelta(BaseModel):
     """More of an answer."""
 
     role: Literal["assistant"] = "assistant"
-    content: str | None = None
-    tool_calls: list[ToolCall] = []
+    content: str | None = Field(default=None, description="More text.")
+    tool_calls: list[ChatToolCall] = Field(
+        default=[], description="More tool calls, each complete."
+    )
 
 
-class ChatMessageAnswer(BaseModel):
-    """A whole answer."""
+class ChatAnswerMessage(BaseModel):
+    """A complete answer."""
 
     role: Literal["assistant"]
-    content: str | None
-    tool_calls: list[ToolCall] = []
+    content: str | None = Field(description="The text. null if the answer is tool calls only.")
+    tool_calls: list[ChatToolCall] = Field(default=[], description="The model's tool calls.")
 
 
-class ChunkChoice(BaseModel):
+class ChatChunkChoice(BaseModel):
     """More of one choice."""
 
-    index: int
+    index: int = Field(description="Position of the choice, from 0.")
     delta: ChatDelta
-    logprobs: Logprobs | None
-    finish_reason: FinishWord | None
+    logprobs: ChatLogprobs | None = Field(description="null if the request has no `logprobs`.")
+    finish_reason: FinishWord | None = Field(description=f"null until the end. {FINISH_REASONS}")
 
 
-class Choice(BaseModel):
+class ChatChoice(BaseModel):
     """One answer."""
 
-    index: int
-    message: ChatMessageAnswer
-    logprobs: Logprobs | None
-    finish_reason: FinishWord
+    index: int = Field(description="Position of the choice, from 0.")
+    message: ChatAnswerMessage
+    logprobs: ChatLogprobs | None = Field(description="null if the request has no `logprobs`.")
+    finish_reason: FinishWord = Field(description=FINISH_REASONS)
 
 
-class ChatChunk(BaseModel):
+class ChatChunk(Identity):
     """An event of a stream."""
 
-    id: str
     object: Literal["chat.completion.chunk"]
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[ChunkChoice]
-    usage: OpenAIUsage | None = None
+    choices: list[ChatChunkChoice] = Field(description="More of one choice; empty with `usage`.")
+    usage: OpenAIUsage | None = Field(
+        default=None, description="Token counts, in the last event only."
+    )
 
 
-class ChatAnswer(BaseModel):
-    """The answers."""
+class ChatResponse(Identity):
+    """The answers to a conversation."""
 
-    id: str
     object: Literal["chat.completion"]
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[Choice]
+    choices: list[ChatChoice] = Field(description="`n` answers.")
     usage: OpenAIUsage
 
 
 @router.post(
     "/v1/chat/completions",
-    response_model=ChatAnswer,
+    summary="Answer a conversation",
+    response_model=ChatResponse,
     response_model_exclude_unset=True,
     responses=streams(ChatChunk),
 )
 async def chat_completions(
-    body: ChatBody, service: CurrentLanguageService, request: Request
-) -> ChatAnswer | CompletionStream:
-    """Answer in a conversation.
+    body: ChatRequest, service: CurrentLanguageService, request: Request
+) -> ChatResponse | CompletionStream:
+    """Generate the next message of a conversation.
 
-    With `stream`, the events are chunks whose deltas join to the answer, until `data: [DONE]`.
+    With `stream`, the answer is a stream of server-sent events, each a ChatChunk, that ends with
+    `data: [DONE]`. The joined deltas of a choice are its message.
     """
     _check(body)
     turn = Turn(
@@ -179,33 +194,39 @@ async def chat_completions(
         return await unless_disconnected(request, _whole(first, parts))
 
 
-def _check(body: ChatBody) -> None:
+def _check(body: ChatRequest) -> None:
     if body.max_tokens and body.max_completion_tokens not in (None, body.max_tokens):
         raise InvalidRequest(
-            field="max_tokens", got=body.max_tokens, wanted="the same as max_completion_tokens"
+            field="max_tokens", got=body.max_tokens, expected="the value of max_completion_tokens"
         )
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidRequest(
-            field="top_logprobs", got=body.top_logprobs, wanted="null without logprobs"
+            field="top_logprobs", got=body.top_logprobs, expected="null without logprobs"
         )
     if body.stream_options and not body.stream:
-        raise InvalidRequest(field="stream_options", got="an object", wanted="null without stream")
+        raise InvalidRequest(
+            field="stream_options", got="an object", expected="null without stream"
+        )
 
 
-async def _parts(body: ChatBody, choices: Choices) -> AsyncIterator[ChunkChoice | OpenAIUsage]:
-    """More of one choice or another, and the usage at the end."""
+async def _parts(
+    body: ChatRequest, choices: Choices
+) -> AsyncIterator[ChatChunkChoice | OpenAIUsage]:
+    """Parts of the choices as they come, and the usage at the end."""
     summaries: dict[int, Summary] = {}
     calls: Counter[int] = Counter()
     for index in range(body.n):
         delta = ChatDelta(role="assistant", content=None)
-        yield ChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None)
+        yield ChatChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None)
     async for index, piece in choices.pieces():
         if isinstance(piece, Summary):
             summaries[index] = piece
             reason = finish_reason(piece.finish_reason)
-            yield ChunkChoice(index=index, delta=ChatDelta(), logprobs=None, finish_reason=reason)
+            yield ChatChunkChoice(
+                index=index, delta=ChatDelta(), logprobs=None, finish_reason=reason
+            )
         elif piece.text or piece.logprobs or piece.calls:
-            yield ChunkChoice(
+            yield ChatChunkChoice(
                 index=index,
                 delta=_delta(piece, calls[index]),
                 logprobs=_logprobs(piece) if body.logprobs else None,
@@ -221,63 +242,63 @@ def _delta(piece: Piece, first_call: int) -> ChatDelta:
         more["content"] = piece.text
     if piece.calls:
         more["tool_calls"] = [
-            ToolCall(
+            ChatToolCall(
                 index=index,
                 id=new_id("call_"),
                 type="function",
-                function=FunctionCall(name=call.name, arguments=call.arguments),
+                function=ChatFunctionCall(name=call.name, arguments=call.arguments),
             )
             for index, call in enumerate(piece.calls, first_call)
         ]
     return ChatDelta(**more)
 
 
-def _logprobs(piece: Piece) -> Logprobs:
-    return Logprobs(content=[chosen_logprob(token) for token in piece.logprobs])
+def _logprobs(piece: Piece) -> ChatLogprobs:
+    return ChatLogprobs(content=[chosen_logprob(token) for token in piece.logprobs])
 
 
 async def _events(
-    body: ChatBody, first: dict[str, Any], parts: AsyncIterator[ChunkChoice | OpenAIUsage]
+    body: ChatRequest, first: dict[str, Any], parts: AsyncIterator[ChatChunkChoice | OpenAIUsage]
 ) -> AsyncIterator[ChatChunk]:
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     usages: dict[str, Any] = {"usage": None} if with_usage else {}
     async for part in parts:
-        if isinstance(part, ChunkChoice):
+        if isinstance(part, ChatChunkChoice):
             yield ChatChunk(**first, choices=[part], **usages)
         elif with_usage:
             yield ChatChunk(**first, choices=[], usage=part)
 
 
 async def _whole(
-    first: dict[str, Any], parts: AsyncIterator[ChunkChoice | OpenAIUsage]
-) -> ChatAnswer:
-    gathered: dict[int, list[ChunkChoice]] = defaultdict(list)
+    first: dict[str, Any], parts: AsyncIterator[ChatChunkChoice | OpenAIUsage]
+) -> ChatResponse:
+    gathered: dict[int, list[ChatChunkChoice]] = defaultdict(list)
     async for part in parts:
         if isinstance(part, OpenAIUsage):
             choices = [_joined(gathered[index]) for index in sorted(gathered)]
-            return ChatAnswer(**first, choices=choices, usage=part)
+            return ChatResponse(**first, choices=choices, usage=part)
         gathered[part.index].append(part)
     raise AssertionError("the parts ended without a usage")
 
 
-def _joined(parts: list[ChunkChoice]) -> Choice:
+def _joined(parts: list[ChatChunkChoice]) -> ChatChoice:
     content = "".join(part.delta.content or "" for part in parts)
     calls = [
-        ToolCall(id=call.id, type="function", function=call.function)
+        ChatToolCall(id=call.id, type="function", function=call.function)
         for part in parts
         for call in part.delta.tool_calls
     ]
     logprobs = [part.logprobs for part in parts if part.logprobs]
     last = parts[-1].finish_reason
     assert last is not None
-    return Choice(
+    return ChatChoice(
         index=parts[0].index,
-        message=ChatMessageAnswer(
+        message=ChatAnswerMessage(
             role="assistant",
             content=content if content or not calls else None,
             **({"tool_calls": calls} if calls else {}),
         ),
-        logprobs=Logprobs(content=[one for found in logprobs for one in found.content])
+        logprobs=ChatLogprobs(content=[token for part in logprobs for token in part.content])
         if logprobs
         else None,
         finish_reason=last,

@@ -1,4 +1,4 @@
-"""POST /v1/completions: OpenAI's older surface, for prompts as they are."""
+"""POST /v1/completions: OpenAI's older route, for prompts without a chat template."""
 
 import itertools
 from collections import defaultdict
@@ -13,7 +13,9 @@ from server.api.disconnect import unless_disconnected
 from server.api.fields import Text, prompts
 from server.api.http_errors import ERRORS
 from server.api.openai.shared_fields import (
+    FINISH_REASONS,
     FinishWord,
+    Identity,
     OpenAIFields,
     OpenAIUsage,
     StreamOptions,
@@ -21,7 +23,8 @@ from server.api.openai.shared_fields import (
     head,
     usage,
 )
-from server.api.sse import CompletionStream, streams
+from server.api.openapi import streams
+from server.api.sse import CompletionStream
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
 from server.text.answer import Candidate, Summary, TokenLogprobs
@@ -32,68 +35,85 @@ router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 Prompt = Text | list[int]
 
 
-class CompletionBody(OpenAIFields):
-    """What to continue, and how. Sampling has llama-server's names and defaults."""
+class CompletionsRequest(OpenAIFields):
+    """Prompts to continue. Sampling fields have llama-server's names and defaults."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"prompt": "The capital of France is", "max_tokens": 16}]}
     )
 
     prompt: Prompt | Annotated[list[Text | list[int]], Field(min_length=1, max_length=16)] = Field(
-        description="A text, or token ids as they are, or a list of texts or of lists of ids."
+        description="A text, a list of token ids, or a list of up to 16 of either."
     )
-    max_tokens: int = Field(16, ge=1, description="The most tokens to generate for each choice.")
-    n: int = Field(1, ge=1, le=16, description="So many answers to each prompt, by seeds in a row.")
-    echo: bool = Field(False, description="Put the prompt in front; not together with logprobs.")
+    max_tokens: int = Field(
+        16, ge=1, description="Maximum number of tokens to generate for each choice."
+    )
+    n: int = Field(
+        1, ge=1, le=16, description="Number of answers to each prompt. Their seeds are consecutive."
+    )
+    echo: bool = Field(
+        False, description="Return each prompt before its answer. Not together with `logprobs`."
+    )
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
-        None, description="Report each token's log-probability and those of so many alternatives."
+        None,
+        description="Report the log-probability of each token, and of this many alternatives. "
+        "Nothing is reported by default.",
     )
-    stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
+    stream_options: StreamOptions | None = Field(
+        None, description="With `stream`: options of the stream."
+    )
 
 
-class Logprobs(BaseModel):
-    """One entry per token; `text_offset` counts characters from the beginning of the text."""
+class CompletionsLogprobs(BaseModel):
+    """Log-probabilities of an answer: lists with one entry per token."""
 
-    tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
-    text_offset: list[int]
+    tokens: list[str] = Field(description="Text of each token.")
+    token_logprobs: list[float] = Field(
+        description="Natural logarithm of each token's probability."
+    )
+    top_logprobs: list[dict[str, float]] = Field(
+        description="The most likely tokens at each position, with their log-probabilities."
+    )
+    text_offset: list[int] = Field(
+        description="Position of each token in the text, in characters from 0."
+    )
 
 
-class Choice(BaseModel):
+class CompletionsChoice(BaseModel):
     """An answer, or in a stream more of it."""
 
-    index: int
-    text: str
-    logprobs: Logprobs | None
-    finish_reason: FinishWord | None
+    index: int = Field(description="Position of the choice, from 0; `n` choices for each prompt.")
+    text: str = Field(description="The text.")
+    logprobs: CompletionsLogprobs | None = Field(
+        description="null if the request has no `logprobs`."
+    )
+    finish_reason: FinishWord | None = Field(
+        description=f"In a stream null until the end. {FINISH_REASONS}"
+    )
 
 
-class CompletionAnswer(BaseModel):
-    """The answers; in a stream, one event with more of one of them."""
+class CompletionsResponse(Identity):
+    """The answers; in a stream, an event with more of one of them."""
 
-    id: str
     object: Literal["text_completion"]
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[Choice]
-    usage: OpenAIUsage | None = None
+    choices: list[CompletionsChoice] = Field(description="The answers, or more of one of them.")
+    usage: OpenAIUsage | None = Field(default=None, description="Token counts.")
 
 
 @router.post(
     "/v1/completions",
-    response_model=CompletionAnswer,
+    summary="Continue prompts",
+    response_model=CompletionsResponse,
     response_model_exclude_unset=True,
-    responses=streams(CompletionAnswer),
+    responses=streams(CompletionsResponse),
 )
 async def completions(
-    body: CompletionBody, service: CurrentLanguageService, request: Request
-) -> CompletionAnswer | CompletionStream:
-    """Continue prompts.
+    body: CompletionsRequest, service: CurrentLanguageService, request: Request
+) -> CompletionsResponse | CompletionStream:
+    """Generate text after one or more prompts.
 
-    With `stream`, each event is an answer in the same form with more of one choice, until
-    `data: [DONE]`.
+    With `stream`, the answer is a stream of server-sent events, each a CompletionsResponse with
+    more of one choice, that ends with `data: [DONE]`.
     """
     _check(body)
     choices = await service.complete_all(
@@ -113,42 +133,46 @@ async def completions(
         return await unless_disconnected(request, _whole(first, parts))
 
 
-def _check(body: CompletionBody) -> None:
+def _check(body: CompletionsRequest) -> None:
     if body.echo and body.logprobs is not None:
-        raise InvalidRequest(field="echo", got=True, wanted="false, or no logprobs")
+        raise InvalidRequest(field="echo", got=True, expected="false with logprobs")
     if body.stream_options and not body.stream:
-        raise InvalidRequest(field="stream_options", got="an object", wanted="null without stream")
+        raise InvalidRequest(
+            field="stream_options", got="an object", expected="null without stream"
+        )
 
 
 async def _parts(
-    body: CompletionBody, service: LanguageService, choices: Choices
-) -> AsyncIterator[Choice | OpenAIUsage]:
-    """More of one choice or another, and the usage at the end."""
+    body: CompletionsRequest, service: LanguageService, choices: Choices
+) -> AsyncIterator[CompletionsChoice | OpenAIUsage]:
+    """Parts of the choices as they come, and the usage at the end."""
     lengths: dict[int, int] = {}
     summaries: dict[int, Summary] = {}
     if body.echo:
         for place, (_, prompt) in enumerate(prompts(body.prompt, "prompt")):
             text = prompt if isinstance(prompt, str) else service.tokenizer.decode(prompt)
             for index in range(place * body.n, (place + 1) * body.n):
-                yield Choice(index=index, text=text, logprobs=None, finish_reason=None)
+                yield CompletionsChoice(index=index, text=text, logprobs=None, finish_reason=None)
     async for index, piece in choices.pieces():
         if isinstance(piece, Summary):
             summaries[index] = piece
             reason = finish_reason(piece.finish_reason)
-            yield Choice(index=index, text="", logprobs=None, finish_reason=reason)
+            yield CompletionsChoice(index=index, text="", logprobs=None, finish_reason=reason)
         elif piece.text or piece.logprobs:
-            found = None
+            logprobs = None
             if body.logprobs is not None:
-                found = _logprobs(piece.logprobs, lengths.get(index, 0))
+                logprobs = _logprobs(piece.logprobs, lengths.get(index, 0))
                 lengths[index] = lengths.get(index, 0) + _length(piece.logprobs)
-            yield Choice(index=index, text=piece.text, logprobs=found, finish_reason=None)
+            yield CompletionsChoice(
+                index=index, text=piece.text, logprobs=logprobs, finish_reason=None
+            )
     yield usage([summary for _, summary in sorted(summaries.items())], choices=body.n)
 
 
-def _logprobs(tokens: tuple[TokenLogprobs, ...], start: int) -> Logprobs:
-    """The first token begins at the character `start` of the answer."""
+def _logprobs(tokens: tuple[TokenLogprobs, ...], start: int) -> CompletionsLogprobs:
+    """The log-probabilities of tokens, the first of which begins at character `start`."""
     ends = itertools.accumulate((len(token.chosen.text) for token in tokens), initial=start)
-    return Logprobs(
+    return CompletionsLogprobs(
         tokens=[_label(token.chosen) for token in tokens],
         token_logprobs=[token.chosen.logprob for token in tokens],
         top_logprobs=[{_label(top): top.logprob for top in token.top} for token in tokens],
@@ -161,7 +185,7 @@ def _length(tokens: tuple[TokenLogprobs, ...]) -> int:
 
 
 def _label(candidate: Candidate) -> str:
-    """The token's text, or OpenAI's way to write bytes that are no text by themselves."""
+    """The token's text; bytes that are not valid UTF-8 alone as OpenAI writes them."""
     try:
         return candidate.bytes.decode()
     except UnicodeDecodeError:
@@ -169,38 +193,40 @@ def _label(candidate: Candidate) -> str:
 
 
 async def _events(
-    body: CompletionBody, first: dict[str, Any], parts: AsyncIterator[Choice | OpenAIUsage]
-) -> AsyncIterator[CompletionAnswer]:
+    body: CompletionsRequest,
+    first: dict[str, Any],
+    parts: AsyncIterator[CompletionsChoice | OpenAIUsage],
+) -> AsyncIterator[CompletionsResponse]:
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     usages: dict[str, Any] = {"usage": None} if with_usage else {}
     async for part in parts:
-        if isinstance(part, Choice):
-            yield CompletionAnswer(**first, choices=[part], **usages)
+        if isinstance(part, CompletionsChoice):
+            yield CompletionsResponse(**first, choices=[part], **usages)
         elif with_usage:
-            yield CompletionAnswer(**first, choices=[], usage=part)
+            yield CompletionsResponse(**first, choices=[], usage=part)
 
 
 async def _whole(
-    first: dict[str, Any], parts: AsyncIterator[Choice | OpenAIUsage]
-) -> CompletionAnswer:
-    gathered: dict[int, list[Choice]] = defaultdict(list)
+    first: dict[str, Any], parts: AsyncIterator[CompletionsChoice | OpenAIUsage]
+) -> CompletionsResponse:
+    gathered: dict[int, list[CompletionsChoice]] = defaultdict(list)
     async for part in parts:
         if isinstance(part, OpenAIUsage):
             choices = [_joined(gathered[index]) for index in sorted(gathered)]
-            return CompletionAnswer(**first, choices=choices, usage=part)
+            return CompletionsResponse(**first, choices=choices, usage=part)
         gathered[part.index].append(part)
     raise AssertionError("the parts ended without a usage")
 
 
-def _joined(parts: list[Choice]) -> Choice:
+def _joined(parts: list[CompletionsChoice]) -> CompletionsChoice:
     logprobs = [part.logprobs for part in parts if part.logprobs]
     joined = {
-        name: [entry for found in logprobs for entry in getattr(found, name)]
-        for name in Logprobs.model_fields
+        name: [entry for part in logprobs for entry in getattr(part, name)]
+        for name in CompletionsLogprobs.model_fields
     }
-    return Choice(
+    return CompletionsChoice(
         index=parts[0].index,
         text="".join(part.text for part in parts),
-        logprobs=Logprobs(**joined) if logprobs else None,
+        logprobs=CompletionsLogprobs(**joined) if logprobs else None,
         finish_reason=parts[-1].finish_reason,
     )

@@ -1,8 +1,8 @@
 """POST /v1/embeddings: texts as vectors.
 
 A vector is the mean of the hidden states of a text's tokens after the model's last norm, scaled to
-a length of 1. The model was trained to go on with texts and not to compare them: an embedding model
-is better at that.
+length 1. The model was trained to continue texts, so a model trained for embeddings gives better
+ones.
 """
 
 import base64
@@ -22,77 +22,82 @@ from server.text.answer import Embedding
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 
 
-class EmbeddingsBody(Fields):
+class EmbeddingsRequest(Fields):
     """Texts to embed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["the dog", "the fox"]}]})
 
     input: Text | list[int] | Annotated[list[Text | list[int]], Field(max_length=2048)] = Field(
-        description="A text, or token ids as they are, or a list of texts or of lists of ids."
+        description="A text, a list of token ids, or a list of up to 2048 of either."
     )
-    model: Text = Field("", description="Any name is taken: the one model that is served answers.")
+    model: Text = Field(
+        "", description="Accepted and ignored: the server has one model, which answers."
+    )
     encoding_format: Literal["float", "base64"] = Field(
-        "float", description="Numbers, or base64 of them as little-endian 32-bit floats."
+        "float",
+        description="float: lists of numbers. base64: little-endian 32-bit floats, in base64.",
     )
-    dimensions: int | None = Field(None, ge=1, description="Only the number that the model has.")
-    user: Text = Field("", description="No effect.")
+    dimensions: int | None = Field(
+        None, ge=1, description="Only the width of the model's hidden states, which is the default."
+    )
+    user: Text = Field("", description="Accepted and ignored.")
 
 
 class EmbeddingItem(BaseModel):
-    """The vector of one input, by its place."""
+    """The vector of one input."""
 
     object: Literal["embedding"]
-    index: int
-    embedding: list[float] | str
+    index: int = Field(description="Position of the input, from 0.")
+    embedding: list[float] | str = Field(description="The vector, as in `encoding_format`.")
 
 
 class EmbeddingsUsage(BaseModel):
-    """Numbers of tokens, of all inputs."""
+    """Token counts of all inputs."""
 
-    prompt_tokens: int
-    total_tokens: int
+    prompt_tokens: int = Field(description="Tokens of all inputs.")
+    total_tokens: int = Field(description="The same.")
 
 
-class EmbeddingsAnswer(BaseModel):
-    """The vectors, in the order of the inputs."""
+class EmbeddingsResponse(BaseModel):
+    """The vectors of the inputs."""
 
     object: Literal["list"]
-    model: str
-    data: list[EmbeddingItem]
+    model: str = Field(description="Name of the model.")
+    data: list[EmbeddingItem] = Field(description="One vector per input, in the same order.")
     usage: EmbeddingsUsage
 
 
-@router.post("/v1/embeddings")
+@router.post("/v1/embeddings", summary="Embed texts")
 async def embeddings(
-    body: EmbeddingsBody, service: CurrentLanguageService, request: Request
-) -> EmbeddingsAnswer:
-    """The mean of each text's hidden states, scaled to a length of 1."""
+    body: EmbeddingsRequest, service: CurrentLanguageService, request: Request
+) -> EmbeddingsResponse:
+    """Return a vector for each text: the mean of its hidden states, scaled to length 1."""
     if body.dimensions not in (None, service.hidden):
         raise InvalidRequest(
-            field="dimensions", got=body.dimensions, wanted=f"{service.hidden} or null"
+            field="dimensions", got=body.dimensions, expected=f"{service.hidden} or null"
         )
-    found = await unless_disconnected(request, _embedded(body, service))
-    tokens = sum(embedding.tokens for embedding in found)
-    return EmbeddingsAnswer(
+    vectors = await unless_disconnected(request, _embedded(body, service))
+    tokens = sum(embedding.tokens for embedding in vectors)
+    return EmbeddingsResponse(
         object="list",
         model=service.name,
         data=[
             EmbeddingItem(
-                object="embedding", index=index, embedding=_written(one, body.encoding_format)
+                object="embedding", index=index, embedding=_encoded(vector, body.encoding_format)
             )
-            for index, one in enumerate(found)
+            for index, vector in enumerate(vectors)
         ],
         usage=EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens),
     )
 
 
-async def _embedded(body: EmbeddingsBody, service: LanguageService) -> list[Embedding]:
-    """One after the other: a long list takes one place in the queue."""
+async def _embedded(body: EmbeddingsRequest, service: LanguageService) -> list[Embedding]:
+    """One after the other, so that a long list takes one place in the queue."""
     return [await service.embed(text, field) for field, text in prompts(body.input, "input")]
 
 
-def _written(embedding: Embedding, form: Literal["float", "base64"]) -> list[float] | str:
-    if form == "base64":
+def _encoded(embedding: Embedding, encoding: Literal["float", "base64"]) -> list[float] | str:
+    if encoding == "base64":
         return base64.b64encode(embedding.vector.astype("<f4").tobytes()).decode()
     floats: list[float] = embedding.vector.tolist()
     return floats

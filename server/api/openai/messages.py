@@ -1,4 +1,4 @@
-"""A conversation and the tools for it, as OpenAI's chat surface has them, and as templates do."""
+"""A conversation and its tools: from OpenAI's chat form to the form of chat templates."""
 
 import json
 from collections.abc import Sequence
@@ -16,83 +16,92 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class TextPart(Fields):
-    """A part of a message. There are no images, no sound and no files."""
+    """A part of a message. Images, sound and files are not supported."""
 
     type: Literal["text"]
-    text: Text
+    text: Text = Field(description="The text.")
 
 
 Content = Text | list[TextPart]
+_CONTENT = "A text, or a list of texts, which are joined with line breaks."
 
 
 class PlainMessage(Fields):
-    """What a person or the application says."""
+    """A message from the user, the system or the developer."""
 
-    role: Literal["system", "developer", "user"]
-    content: Content
+    role: Literal["system", "developer", "user"] = Field(
+        description="developer is a newer name of system."
+    )
+    content: Content = Field(description=_CONTENT)
 
 
 class CalledFunction(Fields):
-    """A call that the model made; `arguments` is the text of a JSON object."""
+    """A function that the model called."""
 
-    name: Name
-    arguments: Text
+    name: Name = Field(description="Name of the function.")
+    arguments: Text = Field(description="The arguments, a JSON object as text.")
 
 
 class ToolCallItem(Fields):
-    """A call and its id, which the answer to it has too."""
+    """A tool call by the model."""
 
-    id: Text
+    id: Text = Field(description="Id of the call.")
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
 class AssistantMessage(Fields):
-    """What the model said or called before."""
+    """An earlier message from the model."""
 
     role: Literal["assistant"]
-    content: Content = ""
-    tool_calls: list[ToolCallItem] = Field(default_factory=list)
+    content: Content = Field(default="", description=_CONTENT)
+    tool_calls: list[ToolCallItem] = Field(
+        default_factory=list, description="Tool calls in the message."
+    )
 
 
 class ToolMessage(Fields):
-    """What a tool answered to the call with this id."""
+    """The result of a tool call."""
 
     role: Literal["tool"]
-    content: Content
-    tool_call_id: Text
+    content: Content = Field(description=_CONTENT)
+    tool_call_id: Text = Field(description="Id of the call in an earlier message.")
 
 
 ChatMessage = Annotated[PlainMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
 class Function(Fields):
-    """A function that the model may call; `parameters` is a JSON Schema."""
+    """A function that the model may call."""
 
-    name: Name
-    description: Text = ""
-    parameters: JsonObject = Field(default_factory=dict)
-    strict: Literal[False] = Field(False, description="Arguments are not held to the schema.")
+    name: Name = Field(description="Name of the function: up to 64 letters, digits and `_.-`.")
+    description: Text = Field(default="", description="What the function does, for the model.")
+    parameters: JsonObject = Field(
+        default_factory=dict, description="A JSON Schema of the arguments, for the model."
+    )
+    strict: Literal[False] = Field(
+        default=False, description="Only false: the schema of the arguments is not enforced."
+    )
 
 
 class FunctionTool(Fields):
-    """The only kind of tool there is."""
+    """A tool. Functions are the only type."""
 
     type: Literal["function"]
     function: Function
 
     def as_template(self) -> "Tool":
-        """The tool as chat templates take it."""
+        """The tool in the form of chat templates."""
         return {"type": "function", "function": self.function.model_dump(exclude_unset=True)}
 
 
 def conversation(messages: Sequence[ChatMessage]) -> "list[Message]":
-    """The messages as chat templates take them; raises InvalidRequest.
+    """The messages in the form of chat templates; raises InvalidRequest.
 
-    Content is one text, arguments are objects, and a tool's answer has the tool's name.
+    Content is one text, arguments are objects, and a tool's result has the tool's name.
     """
     names: dict[str, str] = {}
-    found: list[Message] = []
+    converted: list[Message] = []
     for place, message in enumerate(messages):
         plain: Message = {"role": message.role, "content": _text(message.content)}
         if isinstance(message, AssistantMessage) and message.tool_calls:
@@ -103,12 +112,12 @@ def conversation(messages: Sequence[ChatMessage]) -> "list[Message]":
                 raise InvalidRequest(
                     field=f"messages[{place}].tool_call_id",
                     got=message.tool_call_id,
-                    wanted="the id of a call in a message before",
+                    expected="the id of a call in an earlier message",
                 )
             plain["name"] = names[message.tool_call_id]
             plain["tool_call_id"] = message.tool_call_id
-        found.append(plain)
-    return found
+        converted.append(plain)
+    return converted
 
 
 def _text(content: str | list[TextPart]) -> str:
@@ -136,6 +145,6 @@ def _arguments(call: ToolCallItem, field: str) -> dict[str, Any]:
         arguments = None
     if not isinstance(arguments, dict):
         raise InvalidRequest(
-            field=field, got=call.function.arguments[:200], wanted="the text of a JSON object"
+            field=field, got=call.function.arguments[:200], expected="a JSON object as text"
         )
     return arguments

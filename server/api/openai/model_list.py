@@ -1,4 +1,4 @@
-"""GET /v1/models: what is served, in OpenAI's form."""
+"""GET /v1/models: the served model, in OpenAI's form."""
 
 from typing import Literal
 
@@ -13,50 +13,50 @@ from server.services.language_service import LanguageService
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 
 
-class Meta(BaseModel):
-    """llama-server's figures: the vocabulary and the context, in tokens."""
+class ModelSize(BaseModel):
+    """Sizes of a model, as llama-server reports them."""
 
-    n_vocab: int
-    n_ctx: int
+    n_vocab: int = Field(description="Number of tokens in the vocabulary.")
+    n_ctx: int = Field(description="Size of the context in tokens.")
 
 
-class Model(BaseModel):
-    """A model that answers; `created` is when the server was started."""
+class ListedModel(BaseModel):
+    """A model of this server."""
 
-    id: str
+    id: str = Field(description="Name of the model.")
     object: Literal["model"]
-    created: int
-    owned_by: str
-    meta: Meta = Field(description="As llama-server has it; OpenAI has no such field.")
+    created: int = Field(description="Unix time when the server opened the model, in seconds.")
+    owned_by: str = Field(description="Always hearth.")
+    meta: ModelSize = Field(description="A field of llama-server, which OpenAI's API lacks.")
 
 
 class ModelList(BaseModel):
-    """All models: there is one."""
+    """The models of this server."""
 
     object: Literal["list"]
-    data: list[Model]
+    data: list[ListedModel] = Field(description="The one model.")
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", summary="List the models")
 async def models(service: CurrentLanguageService) -> ModelList:
-    """The model that is served, in a list."""
+    """Return a list with the one model of this server."""
     return ModelList(object="list", data=[_model(service)])
 
 
-@router.get("/v1/models/{name}")
-async def model(name: str, service: CurrentLanguageService) -> Model:
-    """The model that is served, by its name."""
+@router.get("/v1/models/{name}", summary="Get a model")
+async def model(name: str, service: CurrentLanguageService) -> ListedModel:
+    """Return the model of this server, if it has this name."""
     if name != service.name:
         raise HTTPException(404)
     return _model(service)
 
 
-def _model(service: LanguageService) -> Model:
+def _model(service: LanguageService) -> ListedModel:
     manifest = service.manifest
-    return Model(
+    return ListedModel(
         id=service.name,
         object="model",
         created=int(service.started),
         owned_by="hearth",
-        meta=Meta(n_vocab=manifest.vocab_size, n_ctx=manifest.context),
+        meta=ModelSize(n_vocab=manifest.vocab_size, n_ctx=manifest.context),
     )

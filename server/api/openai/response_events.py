@@ -1,9 +1,9 @@
-"""The events of /v1/responses, and the response that they build."""
+"""The events of /v1/responses, and the response that they build up."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.openai.shared_fields import ChosenLogprob, chosen_logprob, new_id
 from server.api.sse import NamedEvent
@@ -16,97 +16,111 @@ class OutputText(BaseModel):
     """Text of an answer."""
 
     type: Literal["output_text"] = "output_text"
-    text: str
-    annotations: list[None] = []
-    logprobs: list[ChosenLogprob] = []
+    text: str = Field(description="The text.")
+    annotations: list[None] = Field(default=[], description="Always empty.")
+    logprobs: list[ChosenLogprob] = Field(
+        default=[], description="One entry per token, if `include` asks for them."
+    )
 
 
 class OutputMessage(BaseModel):
-    """What the model said."""
+    """A message from the model."""
 
     type: Literal["message"] = "message"
-    id: str
+    id: str = Field(description="A unique id of the message.")
     role: Literal["assistant"] = "assistant"
-    status: Literal["in_progress", "completed", "incomplete"]
-    content: list[OutputText]
+    status: Literal["in_progress", "completed", "incomplete"] = Field(
+        description="incomplete: the answer reached its limit."
+    )
+    content: list[OutputText] = Field(description="The text, in one part.")
 
 
 class OutputCall(BaseModel):
-    """A call that the model asks for; `arguments` is the text of a JSON object."""
+    """A tool call by the model."""
 
     type: Literal["function_call"] = "function_call"
-    id: str
-    call_id: str
-    name: str
-    arguments: str
-    status: Literal["in_progress", "completed"]
+    id: str = Field(description="A unique id of the item.")
+    call_id: str = Field(description="Id of the call. The item with the result repeats it.")
+    name: str = Field(description="Name of the function.")
+    arguments: str = Field(description="The arguments, a JSON object as text.")
+    status: Literal["in_progress", "completed"] = Field(
+        description="in_progress in a stream's event response.output_item.added only."
+    )
 
 
 class CachedTokens(BaseModel):
-    """Where the input's tokens came from."""
+    """Origin of the input's tokens."""
 
-    cached_tokens: int
+    cached_tokens: int = Field(description="Tokens of the input found in the prefix cache.")
 
 
 class ReasoningTokens(BaseModel):
-    """There is no hidden reasoning."""
+    """Tokens that are not part of the answer's text."""
 
-    reasoning_tokens: Literal[0] = 0
+    reasoning_tokens: Literal[0] = Field(default=0, description="Always 0.")
 
 
 class ResponseUsage(BaseModel):
-    """Numbers of tokens. The token that ends an answer is not counted."""
+    """Token counts. The token with which the model ends an answer is not counted."""
 
-    input_tokens: int
+    input_tokens: int = Field(description="Tokens of the conversation, as the model reads it.")
     input_tokens_details: CachedTokens
-    output_tokens: int
+    output_tokens: int = Field(description="Tokens of the answer.")
     output_tokens_details: ReasoningTokens
-    total_tokens: int
+    total_tokens: int = Field(description="Sum of input_tokens and output_tokens.")
 
 
 class Incomplete(BaseModel):
-    """Why an answer has no end of its own."""
+    """Why an answer is incomplete."""
 
-    reason: Literal["max_output_tokens"]
+    reason: Literal["max_output_tokens"] = Field(
+        description="The answer reached max_output_tokens, the end of the context or timeout_ms."
+    )
 
 
 class Response(BaseModel):
-    """An answer, with the settings that made it. It is not stored."""
+    """An answer, and the settings of its request. The server does not store it."""
 
-    id: str
+    id: str = Field(description="A unique id of the answer.")
     object: Literal["response"] = "response"
-    created_at: int
-    status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
-    error: None = None
-    incomplete_details: Incomplete | None = None
-    instructions: str | None
-    max_output_tokens: int | None
-    metadata: dict[str, str]
-    model: str
-    output: list[OutputMessage | OutputCall] = []
-    parallel_tool_calls: bool
-    previous_response_id: None = None
-    store: Literal[False] = False
-    system_fingerprint: str
-    temperature: float
-    text: dict[str, Any]
-    tool_choice: Literal["auto", "none"]
-    tools: list[dict[str, Any]]
-    top_p: float
-    truncation: Literal["disabled"] = "disabled"
-    usage: ResponseUsage | None = None
+    created_at: int = Field(description="Unix time of the answer's start, in seconds.")
+    status: Literal["in_progress", "completed", "incomplete"] = Field(
+        default="in_progress", description="in_progress in a stream's first events only."
+    )
+    error: None = Field(default=None, description="Always null: an error has a body of its own.")
+    incomplete_details: Incomplete | None = Field(
+        default=None, description="null for a complete answer."
+    )
+    instructions: str | None = Field(description="As in the request; null if empty.")
+    max_output_tokens: int | None = Field(description="As in the request.")
+    metadata: dict[str, str] = Field(description="As in the request.")
+    model: str = Field(description="Name of the model that answers.")
+    output: list[OutputMessage | OutputCall] = Field(
+        default=[], description="The answer: messages and tool calls, in order."
+    )
+    parallel_tool_calls: bool = Field(description="As in the request.")
+    previous_response_id: None = Field(default=None, description="Always null.")
+    store: Literal[False] = Field(default=False, description="Always false.")
+    system_fingerprint: str = Field(description="Identifies the bundle: the start of its digest.")
+    temperature: float = Field(description="As in the request.")
+    text: dict[str, Any] = Field(description="As in the request.")
+    tool_choice: Literal["auto", "none"] = Field(description="As in the request.")
+    tools: list[dict[str, Any]] = Field(description="As in the request.")
+    top_p: float = Field(description="As in the request.")
+    truncation: Literal["disabled"] = Field(default="disabled", description="Always disabled.")
+    usage: ResponseUsage | None = Field(default=None, description="null until the end.")
 
 
 class ResponseEvent(NamedEvent):
-    """An event of a stream; what it has besides depends on its `type`."""
+    """An event of a stream. Its other fields depend on its `type`."""
 
     model_config = ConfigDict(extra="allow")
 
-    sequence_number: int
+    sequence_number: int = Field(description="Position of the event in the stream, from 0.")
 
 
 class ResponseWriter:
-    """Turns the pieces of one answer into events; the last one holds the whole response."""
+    """Turn the pieces of one answer into events; the last event holds the complete response."""
 
     def __init__(self, response: Response) -> None:
         self.response = response
@@ -116,7 +130,7 @@ class ResponseWriter:
         self._logprobs: list[ChosenLogprob] = []
 
     async def events(self, choices: Choices) -> AsyncIterator[ResponseEvent]:
-        """The events of the only choice, as they come."""
+        """The events of the only choice, as its pieces arrive."""
         yield self._event("created", response=self.response)
         yield self._event("in_progress", response=self.response)
         async for _, piece in choices.pieces():
@@ -156,7 +170,7 @@ class ResponseWriter:
         return [added, self._part("content_part.added", part=empty)]
 
     def _close(self, status: Literal["completed", "incomplete"]) -> list[ResponseEvent]:
-        """End the message that is open, if one is."""
+        """Complete the open message, if there is one."""
         if self._message is None:
             return []
         message, self._message.status = self._message, status
@@ -188,12 +202,12 @@ class ResponseWriter:
             arguments=call.arguments,
             status="completed",
         )
-        begun = item.model_copy(update={"arguments": "", "status": "in_progress"})
+        started = item.model_copy(update={"arguments": "", "status": "in_progress"})
         index = len(self._output)
         where = {"item_id": item.id, "output_index": index}
         self._output.append(item)
         return [
-            self._event("output_item.added", output_index=index, item=begun),
+            self._event("output_item.added", output_index=index, item=started),
             self._event("function_call_arguments.delta", delta=call.arguments, **where),
             self._event(
                 "function_call_arguments.done", arguments=call.arguments, name=call.name, **where

@@ -1,4 +1,4 @@
-"""A conversation and the tools for it, as OpenAI's responses surface has them: a list of items."""
+"""A conversation and its tools in the form of /v1/responses: a list of items."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -21,33 +21,42 @@ from server.api.openai.messages import (
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-class InputText(Fields):
-    """A part of what is said. There are no images, no sound and no files."""
+class InputTextPart(Fields):
+    """A text in a message. Images, sound and files are not supported."""
 
     type: Literal["input_text"]
-    text: Text
+    text: Text = Field(description="The text.")
 
 
-class OutputText(Fields):
-    """A part of what the model said; it may be sent back as it came."""
+class OutputTextPart(Fields):
+    """A text in an earlier answer, in the form in which the server sent it."""
 
     type: Literal["output_text"]
-    text: Text
-    annotations: list[Any] = Field(default_factory=list, max_length=0)
-    logprobs: list[Any] = Field(default_factory=list, description="No effect.")
+    text: Text = Field(description="The text.")
+    annotations: list[Any] = Field(default_factory=list, max_length=0, description="Only empty.")
+    logprobs: list[Any] = Field(default_factory=list, description="Accepted and ignored.")
 
 
-Part = Annotated[InputText | OutputText, Field(discriminator="type")]
+Part = Annotated[InputTextPart | OutputTextPart, Field(discriminator="type")]
 
 
-class MessageItem(Fields):
-    """What somebody said."""
+class ItemState(Fields):
+    """Fields of items that the server has sent."""
+
+    id: Text | None = Field(default=None, description="Accepted and ignored.")
+    status: Status | None = Field(default=None, description="Accepted and ignored.")
+
+
+class MessageItem(ItemState):
+    """A message. `type` may be absent."""
 
     type: Literal["message"]
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Text | list[Part]
-    id: Text | None = Field(default=None, description="No effect.")
-    status: Status | None = Field(default=None, description="No effect.")
+    role: Literal["system", "developer", "user", "assistant"] = Field(
+        description="The author. developer is a newer name of system."
+    )
+    content: Text | list[Part] = Field(
+        description="A text, or a list of texts, which are joined with line breaks."
+    )
 
     def text(self) -> str:
         """The parts as one text."""
@@ -56,29 +65,25 @@ class MessageItem(Fields):
         return "\n".join(part.text for part in self.content)
 
 
-class CallItem(Fields):
-    """A call that the model made; `arguments` is the text of a JSON object."""
+class CallItem(ItemState):
+    """A tool call by the model."""
 
     type: Literal["function_call"]
-    call_id: Text
-    name: Name
-    arguments: Text
-    id: Text | None = Field(default=None, description="No effect.")
-    status: Status | None = Field(default=None, description="No effect.")
+    call_id: Text = Field(description="Id of the call.")
+    name: Name = Field(description="Name of the function.")
+    arguments: Text = Field(description="The arguments, a JSON object as text.")
 
 
-class CallOutputItem(Fields):
-    """What a tool answered to the call with this id."""
+class CallOutputItem(ItemState):
+    """The result of a tool call."""
 
     type: Literal["function_call_output"]
-    call_id: Text
-    output: Text
-    id: Text | None = Field(default=None, description="No effect.")
-    status: Status | None = Field(default=None, description="No effect.")
+    call_id: Text = Field(description="Id of the call in an earlier item.")
+    output: Text = Field(description="The result, as text.")
 
 
 def _with_type(item: Any) -> Any:
-    """A message may come without its type."""
+    """Add the type of a message that has none."""
     return {"type": "message", **item} if isinstance(item, dict) and "role" in item else item
 
 
@@ -97,7 +102,7 @@ class FlatTool(Function, _ToolType):
     """A function that the model may call."""
 
     def as_chat(self) -> FunctionTool:
-        """The same in the chat surface's form."""
+        """The tool in the form of /v1/chat/completions."""
         fields = self.model_dump(exclude_unset=True, exclude={"type"})
         return FunctionTool(type="function", function=Function(**fields))
 
@@ -105,30 +110,30 @@ class FlatTool(Function, _ToolType):
 def messages(
     instructions: str, items: Sequence[MessageItem | CallItem | CallOutputItem]
 ) -> list[ChatMessage]:
-    """The items as messages; calls in a row, and the words before them, are one message."""
-    found: list[ChatMessage] = []
+    """The items as messages; consecutive calls, and the text before them, are one message."""
+    converted: list[ChatMessage] = []
     if instructions:
-        found.append(PlainMessage(role="system", content=instructions))
+        converted.append(PlainMessage(role="system", content=instructions))
     for item in items:
         match item:
             case MessageItem(role="assistant"):
-                found.append(AssistantMessage(role="assistant", content=item.text()))
+                converted.append(AssistantMessage(role="assistant", content=item.text()))
             case MessageItem(role="system" | "developer" | "user" as role):
-                found.append(PlainMessage(role=role, content=item.text()))
+                converted.append(PlainMessage(role=role, content=item.text()))
             case CallItem():
-                _last_answer(found).tool_calls.append(_call(item))
+                _last_answer(converted).tool_calls.append(_call(item))
             case CallOutputItem():
-                found.append(
+                converted.append(
                     ToolMessage(role="tool", content=item.output, tool_call_id=item.call_id)
                 )
-    return found
+    return converted
 
 
-def _last_answer(found: list[ChatMessage]) -> AssistantMessage:
-    last = found[-1] if found else None
+def _last_answer(converted: list[ChatMessage]) -> AssistantMessage:
+    last = converted[-1] if converted else None
     if not isinstance(last, AssistantMessage):
         last = AssistantMessage(role="assistant")
-        found.append(last)
+        converted.append(last)
     return last
 
 

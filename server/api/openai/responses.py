@@ -1,4 +1,4 @@
-"""POST /v1/responses: OpenAI's newer surface for conversations. Nothing is stored."""
+"""POST /v1/responses: OpenAI's newer route for conversations. The server stores no answers."""
 
 import json
 import time
@@ -16,7 +16,8 @@ from server.api.openai.response_events import Response, ResponseEvent, ResponseW
 from server.api.openai.response_items import FlatTool, Item, MessageItem
 from server.api.openai.shared_fields import OpenAIFields, new_id
 from server.api.openai.turn import Turn, begin
-from server.api.sse import CompletionStream, streams
+from server.api.openapi import streams
+from server.api.sse import CompletionStream
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
 from server.text.choices import Choices
@@ -26,24 +27,30 @@ router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 
 
 class TextFormat(Fields):
-    """The model's own words, JSON, or JSON that is valid by `schema`, followed to the letter."""
+    """The format of the answer: any text, JSON, or JSON that is valid under a schema."""
 
     model_config = ConfigDict(populate_by_name=True)
 
-    type: Literal["text", "json_object", "json_schema"] = "text"
-    name: Text | None = None
-    description: Text | None = None
-    schema_: JsonObject | None = Field(default=None, alias="schema")
-    strict: bool | None = None
+    type: Literal["text", "json_object", "json_schema"] = Field(
+        default="text", description="text allows any answer; the other types constrain it."
+    )
+    name: Text | None = Field(default=None, description="Accepted and ignored.")
+    description: Text | None = Field(default=None, description="Accepted and ignored.")
+    schema_: JsonObject | None = Field(
+        default=None, alias="schema", description="With json_schema: the JSON Schema."
+    )
+    strict: bool | None = Field(
+        default=None, description="Accepted and ignored: the schema is always enforced."
+    )
 
     @model_validator(mode="after")
-    def _schema_where_it_is_due(self) -> Self:
+    def _schema_matches_type(self) -> Self:
         if (self.schema_ is not None) != (self.type == "json_schema"):
-            raise ValueError("a schema with the type json_schema, and only there")
+            raise ValueError("a schema with type json_schema, and only there")
         return self
 
     def rules(self) -> Grammar | None:
-        """What the answer must be; None for anything."""
+        """The grammar of the answer; None allows any text."""
         if self.type == "text":
             return None
         if self.schema_ is None:
@@ -53,61 +60,78 @@ class TextFormat(Fields):
 
 
 class TextOptions(Fields):
-    """The form of the answer."""
+    """Options of the answer's text."""
 
     format: TextFormat = Field(default_factory=TextFormat)
 
 
-class ResponsesBody(OpenAIFields):
-    """A conversation to continue, and how. Sampling has llama-server's names and defaults."""
+class ResponsesRequest(OpenAIFields):
+    """A conversation to continue. Sampling fields have llama-server's names and defaults."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"input": "Say hello.", "max_output_tokens": 32}]}
     )
 
     input: Text | Annotated[list[Item], Field(min_length=1)] = Field(
-        description="What the user says, or the whole conversation: it has to come every time."
+        description="A message from the user, or the whole conversation. The server stores nothing "
+        "between requests."
     )
-    instructions: Text = Field("", description="A system message in front.")
+    instructions: Text = Field("", description="A system message before the conversation.")
     max_output_tokens: int | None = Field(
-        None, ge=1, description="The most tokens of the answer; else the context ends it."
+        None,
+        ge=1,
+        description="Maximum number of tokens of the answer. By default the rest of the context.",
     )
     text: TextOptions = Field(default_factory=TextOptions)
     tools: list[FlatTool] = Field(
         default_factory=list, description="Functions that the model may call."
     )
     tool_choice: Literal["auto", "none"] = Field(
-        "auto", description="With none, the model is not told of the tools."
+        "auto", description="auto: the model may call tools. none: the model does not see them."
     )
-    parallel_tool_calls: bool = Field(True, description="Whether an answer may have many calls.")
-    include: list[Literal["message.output_text.logprobs"]] = Field(default_factory=list)
+    parallel_tool_calls: bool = Field(
+        True, description="Allow several calls in one answer. If false, the first call ends it."
+    )
+    include: list[Literal["message.output_text.logprobs"]] = Field(
+        default_factory=list, description="Report the log-probability of each token."
+    )
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
-        None, description="Alternatives to report; only where logprobs are included."
+        None,
+        description="With logprobs in `include`: number of alternatives to report for each token. "
+        "0 by default.",
     )
-    previous_response_id: None = Field(None, description="There is no response to go on from.")
-    background: Literal[False] = False
-    truncation: Literal["disabled"] = Field("disabled", description="A long input is refused.")
+    previous_response_id: None = Field(None, description="Only null: the server stores no answers.")
+    background: Literal[False] = Field(False, description="Only false.")
+    truncation: Literal["disabled"] = Field(
+        "disabled", description="Only disabled: too long a conversation is rejected."
+    )
 
     def rules(self) -> Grammar | None:
-        """What the answer must be, by `text` or as on other routes; raises InvalidRequest."""
-        wanted, other = self.text.format.rules(), super().rules()
-        if wanted and other:
-            raise InvalidRequest(field=other.field, got=other.kind, wanted="none beside text")
-        return wanted or other
+        """The grammar, from `text` or a field of all routes; raises InvalidRequest for two."""
+        rules, other = self.text.format.rules(), super().rules()
+        if rules and other:
+            raise InvalidRequest(field=other.field, got=other.kind, expected="none beside text")
+        return rules or other
 
 
-@router.post("/v1/responses", response_model=Response, responses=streams(ResponseEvent))
+@router.post(
+    "/v1/responses",
+    summary="Answer a conversation (Responses API)",
+    response_model=Response,
+    responses=streams(ResponseEvent),
+)
 async def responses(
-    body: ResponsesBody, service: CurrentLanguageService, request: Request
+    body: ResponsesRequest, service: CurrentLanguageService, request: Request
 ) -> Response | CompletionStream:
-    """Answer in a conversation.
+    """Generate the next messages or tool calls of a conversation.
 
-    With `stream`, the events are OpenAI's, each with its name, and the last one has the response.
+    With `stream`, the answer is a stream of server-sent events with OpenAI's names, such as
+    response.output_text.delta. The last event holds the complete response.
     """
     with_logprobs = bool(body.include)
     if body.top_logprobs is not None and not with_logprobs:
         raise InvalidRequest(
-            field="top_logprobs", got=body.top_logprobs, wanted="null without logprobs in include"
+            field="top_logprobs", got=body.top_logprobs, expected="null without logprobs in include"
         )
     choices = await begin(
         service,
@@ -116,18 +140,17 @@ async def responses(
         max_tokens=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if with_logprobs else None,
     )
-    writer = ResponseWriter(_begun(body, service))
+    writer = ResponseWriter(_in_progress(body, service))
     if body.stream:
         return CompletionStream(choices, writer.events(choices))
     with choices:
         return await unless_disconnected(request, _whole(writer, choices))
 
 
-def _turn(body: ResponsesBody) -> Turn:
-    said = body.input
-    items = (
-        [MessageItem(type="message", role="user", content=said)] if isinstance(said, str) else said
-    )
+def _turn(body: ResponsesRequest) -> Turn:
+    items = body.input
+    if isinstance(items, str):
+        items = [MessageItem(type="message", role="user", content=items)]
     return Turn(
         messages=response_items.messages(body.instructions, items),
         tools=[] if body.tool_choice == "none" else [tool.as_chat() for tool in body.tools],
@@ -136,7 +159,7 @@ def _turn(body: ResponsesBody) -> Turn:
     )
 
 
-def _begun(body: ResponsesBody, service: LanguageService) -> Response:
+def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
     tools: list[dict[str, Any]] = [tool.model_dump() for tool in body.tools]
     return Response(
         id=new_id("resp_"),

@@ -1,4 +1,4 @@
-"""What OpenAI's routes have in common: fields without an effect, names, usage, logprobs."""
+"""Parts that OpenAI's routes share: request fields, usage, identifiers, log-probabilities."""
 
 import secrets
 import time
@@ -13,33 +13,41 @@ from server.services.language_service import LanguageService
 from server.text.answer import Candidate, FinishReason, Summary, TokenLogprobs
 
 FinishWord: TypeAlias = Literal["stop", "length", "tool_calls"]
+FINISH_REASONS = (
+    "stop: the model ended the answer, or a stop string did. length: the answer reached the "
+    "maximum number of tokens, the end of the context or the time limit. tool_calls: the model "
+    "called tools."
+)
 
 
 class StreamOptions(Fields):
-    """What a stream has besides the answer."""
+    """Options of a stream."""
 
-    include_usage: bool = Field(False, description="End the stream with an event of the usage.")
+    include_usage: bool = Field(
+        False, description="Send the token counts in an event before the end of the stream."
+    )
 
 
 class OpenAIFields(GenerationFields):
-    """Fields of every OpenAI route that generates.
+    """Fields of every OpenAI route that generates text."""
 
-    Those about who asks, for bookkeeping, are taken and have no effect.
-    """
-
-    model: Text = Field("", description="Any name is taken: the one model that is served answers.")
-    user: Text = Field("", description="No effect.")
-    safety_identifier: Text = Field("", description="No effect.")
-    prompt_cache_key: Text = Field("", description="No effect: equal prompts are always found.")
-    metadata: Metadata = Field(default_factory=dict, description="No effect.")
-    service_tier: Literal["auto", "default"] = Field("auto", description="No effect.")
-    store: Literal[False] = Field(False, description="Nothing is stored.")
+    model: Text = Field(
+        "", description="Accepted and ignored: the server has one model, which answers."
+    )
+    user: Text = Field("", description="Accepted and ignored.")
+    safety_identifier: Text = Field("", description="Accepted and ignored.")
+    prompt_cache_key: Text = Field(
+        "", description="Accepted and ignored: the prefix cache compares the prompts themselves."
+    )
+    metadata: Metadata = Field(default_factory=dict, description="Accepted and ignored.")
+    service_tier: Literal["auto", "default"] = Field("auto", description="Accepted and ignored.")
+    store: Literal[False] = Field(False, description="Only false: the server stores no answers.")
 
 
 class PromptDetails(BaseModel):
-    """Where the prompt's tokens came from."""
+    """Origin of the prompt's tokens."""
 
-    cached_tokens: int
+    cached_tokens: int = Field(description="Tokens of the prompt found in the prefix cache.")
 
 
 class OpenAIUsage(Usage):
@@ -48,8 +56,18 @@ class OpenAIUsage(Usage):
     prompt_tokens_details: PromptDetails
 
 
+class Identity(BaseModel):
+    """Fields that identify an answer and each event of its stream."""
+
+    id: str = Field(description="A unique id of the answer.")
+    object: str = Field(description="Type of the object.")
+    created: int = Field(description="Unix time of the answer's start, in seconds.")
+    model: str = Field(description="Name of the model that answers.")
+    system_fingerprint: str = Field(description="Identifies the bundle: the start of its digest.")
+
+
 def usage(summaries: list[Summary], *, choices: int) -> OpenAIUsage:
-    """The usage of a request with so many choices for each prompt, which counts once."""
+    """The usage of a request. A prompt counts once, however many choices it has."""
     prompts = summaries[::choices]
     prompt = sum(summary.prompt_tokens for summary in prompts)
     completion = sum(summary.completion_tokens for summary in summaries)
@@ -64,15 +82,15 @@ def usage(summaries: list[Summary], *, choices: int) -> OpenAIUsage:
 
 
 def finish_reason(reason: FinishReason) -> FinishWord:
-    """OpenAI's word: an answer that ran out of time is one that is too long."""
+    """OpenAI's word for the reason, which knows no timeout."""
     return "length" if reason == "timeout" else reason
 
 
-def head(service: LanguageService, prefix: str, kind: str) -> dict[str, Any]:
-    """The fields by which an answer, and every event of it, is known."""
+def head(service: LanguageService, prefix: str, object_: str) -> dict[str, Any]:
+    """The fields of Identity, and `object`."""
     return {
         "id": new_id(prefix),
-        "object": kind,
+        "object": object_,
         "created": int(time.time()),
         "model": service.name,
         "system_fingerprint": service.fingerprint,
@@ -80,22 +98,26 @@ def head(service: LanguageService, prefix: str, kind: str) -> dict[str, Any]:
 
 
 def new_id(prefix: str) -> str:
-    """A name that is used once."""
+    """A new unique id."""
     return f"{prefix}{secrets.token_hex(12)}"
 
 
 class TokenLogprob(BaseModel):
-    """A token's natural logarithm of its probability; `bytes` joined are the answer's UTF-8."""
+    """A token and its log-probability."""
 
-    token: str
-    logprob: float
-    bytes: list[int]
+    token: str = Field(description="The token's text.")
+    logprob: float = Field(description="Natural logarithm of the token's probability.")
+    bytes: list[int] = Field(
+        description="The token's UTF-8 bytes, which may be a part of a character."
+    )
 
 
 class ChosenLogprob(TokenLogprob):
-    """The token that came, and the most likely ones in its place, best first."""
+    """A token of the answer and its log-probability."""
 
-    top_logprobs: list[TokenLogprob]
+    top_logprobs: list[TokenLogprob] = Field(
+        description="The most likely tokens at this position, best first."
+    )
 
 
 def chosen_logprob(token: TokenLogprobs) -> ChosenLogprob:

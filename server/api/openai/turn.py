@@ -1,4 +1,4 @@
-"""A turn of a conversation, on its way from an OpenAI surface to the engine."""
+"""Start the answers to a conversation, for every OpenAI route that takes one."""
 
 import asyncio
 import contextlib
@@ -14,10 +14,10 @@ from server.text.choices import Choices
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What the model is to answer.
+    """A conversation whose next message the model generates.
 
-    one_call  ends an answer after its first tool call
-    field     what the messages are called in the request, for errors
+    one_call  end an answer after its first tool call
+    field     name of the messages in the request, for errors
     """
 
     messages: Sequence[ChatMessage]
@@ -35,8 +35,8 @@ async def begin(
     logprobs: int | None,
     choices: int = 1,
 ) -> Choices:
-    """Render and accept a turn; raises InvalidRequest, QueueFull or Unavailable."""
-    with _blaming(turn.field):
+    """Render a turn and submit `choices` answers; raises InvalidRequest, QueueFull, Unavailable."""
+    with _errors_at(turn.field):
         template = service.template
         prompt = await asyncio.to_thread(
             template.prompt,
@@ -59,11 +59,11 @@ async def begin(
 
 
 @contextlib.contextmanager
-def _blaming(field: str) -> Iterator[None]:
-    """Errors of the messages name the field that they came in, whose items are other ones."""
+def _errors_at(field: str) -> Iterator[None]:
+    """Report errors of `messages` at the field from which they were converted."""
     try:
         yield
     except InvalidRequest as error:
         if field == "messages" or not error.field.startswith("messages"):
             raise
-        raise InvalidRequest(field=field, got=error.got, wanted=error.wanted) from error
+        raise InvalidRequest(field=field, got=error.got, expected=error.expected) from error

@@ -1,7 +1,4 @@
-"""What an operator asks of a language model: GET /props and /slots.
-
-They have llama-server's field names for what has a counterpart there.
-"""
+"""GET /props and /slots: the state of a language model, with llama-server's field names."""
 
 from typing import Annotated, Any
 
@@ -10,68 +7,73 @@ from pydantic import BaseModel, Field
 
 from server.api.current_service import CurrentLanguageService
 from server.api.generation_fields import SamplingFields
-from server.api.http_errors import ERRORS, ErrorBody
+from server.api.http_errors import ERRORS, ErrorResponse
 from server.errors import NoSlotFree
 from server.version import version
 
-router = APIRouter(responses=ERRORS, tags=["operation"])
+router = APIRouter(responses=ERRORS, tags=["Server"])
 
 
 class GenerationSettings(BaseModel):
-    """The defaults of a request: the sampling fields, and the context in tokens."""
+    """Defaults of a request."""
 
-    params: dict[str, Any]
-    n_ctx: int
+    params: dict[str, Any] = Field(description="The sampling fields and their defaults.")
+    n_ctx: int = Field(description="Size of the context in tokens.")
 
 
 class Kernels(BaseModel):
-    """The functions of our own in the program; the compiler made everything else."""
+    """The C kernels in the program. The compiler generated the rest of it."""
 
-    names: list[str]
+    names: list[str] = Field(description="Names of the kernels.")
     instructions: str | None = Field(
-        description="avx512vnni, avx2, dotprod, or portable: none of these. null without kernels."
+        description="Instruction set of the kernels: avx512vnni, avx2, dotprod or portable. null "
+        "without kernels."
     )
 
 
 class Props(BaseModel):
-    """What this server is. `bundle` is the bundle's digest, system_fingerprint of its answers."""
+    """Properties of the server and its model."""
 
     default_generation_settings: GenerationSettings
-    total_slots: int
-    queue_limit: int
-    model_alias: str
-    model_ftype: str = Field(description="The precision of the weights.")
+    total_slots: int = Field(description="Number of requests that can run at the same time.")
+    queue_limit: int = Field(description="Maximum number of requests that wait for a slot.")
+    model_alias: str = Field(description="Name of the model.")
+    model_ftype: str = Field(description="Precision of the weights.")
     kernels: Kernels
-    modalities: dict[str, bool]
-    chat_template: str
-    bos_token: str
-    eos_token: str
-    build_info: str
-    bundle: str
+    modalities: dict[str, bool] = Field(description="Inputs besides text: none.")
+    chat_template: str = Field(description="Source of the chat template; empty if there is none.")
+    bos_token: str = Field(description="Name of the token that begins a text, or empty.")
+    eos_token: str = Field(description="Name of the token that ends an answer, or empty.")
+    build_info: str = Field(description="Name and version of the server.")
+    bundle: str = Field(description="The system_fingerprint of answers: start of the digest.")
 
 
 class NextToken(BaseModel):
-    """The answer in a slot: `n_decoded` tokens so far."""
+    """Progress of the answer in a slot."""
 
-    n_decoded: int
+    n_decoded: int = Field(description="Number of tokens generated so far.")
 
 
 class Slot(BaseModel):
-    """One place for a request; the numbers are 0 and `id_task` is null while it is free."""
+    """A slot. While it is free, `id_task` is null and the counts are 0."""
 
-    id: int
-    id_task: int | None
-    n_ctx: int
-    is_processing: bool
-    n_prompt_tokens: int
-    n_prompt_tokens_processed: int = Field(description="Read by the model by now.")
-    n_prompt_tokens_cache: int = Field(description="Taken from the prefix cache.")
-    next_token: list[NextToken]
+    id: int = Field(description="Number of the slot, from 0.")
+    id_task: int | None = Field(description="Number of the request in the slot.")
+    n_ctx: int = Field(description="Size of the context in tokens.")
+    is_processing: bool = Field(description="Whether a request is in the slot.")
+    n_prompt_tokens: int = Field(description="Tokens of the prompt.")
+    n_prompt_tokens_processed: int = Field(
+        description="Tokens of the prompt that the model has read so far."
+    )
+    n_prompt_tokens_cache: int = Field(
+        description="Tokens of the prompt that came from the prefix cache."
+    )
+    next_token: list[NextToken] = Field(description="One entry while a request is in the slot.")
 
 
-@router.get("/props")
+@router.get("/props", summary="Get the properties of the server")
 async def props(service: CurrentLanguageService) -> Props:
-    """The server's properties."""
+    """Return properties of the server and its model, and the defaults of requests."""
     manifest, state = service.manifest, service.state()
     special = manifest.special_tokens
     name = service.tokenizer.name
@@ -94,17 +96,21 @@ async def props(service: CurrentLanguageService) -> Props:
     )
 
 
-@router.get("/slots", responses={503: {"model": ErrorBody}})
+@router.get(
+    "/slots",
+    summary="List the slots",
+    responses={503: {"model": ErrorResponse, "description": "Every slot is busy."}},
+)
 async def slots(
     service: CurrentLanguageService,
     fail_on_no_slot: Annotated[
-        bool, Query(description="Answer 503 when every slot is busy.")
+        bool, Query(description="Answer 503 if every slot is busy.")
     ] = False,
 ) -> list[Slot]:
-    """What each slot is doing, as after the engine's latest step."""
+    """Return the state of each slot after the engine's latest step."""
     states = service.state().slots
     if fail_on_no_slot and all(slot.busy for slot in states):
-        raise NoSlotFree("every slot is busy")
+        raise NoSlotFree("every slot is busy; retry later")
     return [
         Slot(
             id=slot.id,

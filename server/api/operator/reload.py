@@ -1,4 +1,4 @@
-"""POST /v1/bundle/reload: serve what lies at the bundle's place now, as SIGHUP does."""
+"""POST /v1/bundle/reload: load the bundle again, as SIGHUP does."""
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
@@ -8,33 +8,35 @@ from server.api.current_service import Deployed
 from server.api.http_errors import ERRORS
 from server.services.deployment import Reload
 
-router = APIRouter(responses=ERRORS, tags=["operation"])
+router = APIRouter(responses=ERRORS, tags=["Server"])
 
 
 class Reloaded(BaseModel):
-    """How the latest reload ended."""
+    """The result of a reload."""
 
-    succeeded: bool
-    message: str
-    bundle: str = Field(description="system_fingerprint of the answers since then.")
-    seconds: float
+    succeeded: bool = Field(description="Whether the server answers with the new bundle.")
+    message: str = Field(description="The result, in a sentence.")
+    bundle: str = Field(description="The system_fingerprint of answers since the reload.")
+    seconds: float = Field(description="Duration of the reload in seconds.")
 
 
-@router.post("/v1/bundle/reload")
+@router.post("/v1/bundle/reload", summary="Reload the bundle")
 async def reload(deployment: Deployed, request: Request) -> Reloaded:
-    """Load the bundle anew, beside the one that is served, and answer when that is done.
+    """Load the bundle again from its folder, and answer when that is done.
 
-    New requests go to the new bundle once its self-test has passed; those that run end on the old
-    one. Otherwise the answer is a 500 with the reason, and the old one goes on being served. Only
-    on a server with API keys: else anybody could.
+    When the self-test of the new bundle passes, new requests use it, and running requests finish on
+    the old one. Otherwise the answer is a 500 with the reason, and the old bundle stays in use.
+    The route answers 403 on a server without API keys.
     """
     if not request.app.state.has_keys:
-        raise HTTPException(403, "only on a server with API keys (--api-key), or by SIGHUP")
+        raise HTTPException(
+            403, "reload: not allowed on a server without API keys; set --api-key, or send SIGHUP"
+        )
     return shown(await deployment.reload())
 
 
 def shown(reload: Reload) -> Reloaded:
-    """A reload as it is answered."""
+    """A reload as the API reports it."""
     return Reloaded(
         succeeded=reload.succeeded,
         message=reload.message,

@@ -1,8 +1,8 @@
-"""What an operator asks of every server: GET /health, /health/ready, /metrics and /v1/bundle.
+"""GET /health, /health/ready, /metrics and /v1/bundle: the state of every server.
 
-Does it live, take requests, and compute what was baked? /health is 200 for as long as the process
-answers; /health/ready, with the same body, is 503 whenever a request would be refused: before the
-self-test has passed, while draining, after the end.
+/health answers 200 as long as the process runs. /health/ready has the same body and answers 503
+whenever a request would be rejected: before the self-test has passed, while the server drains, and
+after the engine has stopped.
 """
 
 import json
@@ -21,86 +21,95 @@ from server.services.deployment import Deployment
 from server.services.service import Level, Service
 from server.version import version
 
-router = APIRouter(responses=ERRORS, tags=["operation"])
+router = APIRouter(responses=ERRORS, tags=["Server"])
 
 
-class Model(BaseModel):
-    """The model that is served."""
+class ServedModel(BaseModel):
+    """The model of this server."""
 
-    architecture: str
-    precision: str
-    target: str
-
-
-class LanguageModel(Model):
-    """A language model. `context` is in tokens."""
-
-    vocab_size: int
-    context: int
+    architecture: str = Field(description="Name of the architecture, such as gemma3.")
+    precision: str = Field(description="Precision of the weights, such as int8-g32.")
+    target: str = Field(description="Name of the machine type that the bundle was baked for.")
 
 
-class ArraysModel(Model):
-    """A program of functions on arrays, by their names."""
+class LanguageModel(ServedModel):
+    """A language model."""
 
-    functions: list[str]
+    vocab_size: int = Field(description="Number of tokens in the vocabulary.")
+    context: int = Field(description="Size of the context in tokens.")
+
+
+class ArraysModel(ServedModel):
+    """An array program."""
+
+    functions: list[str] = Field(description="Names of the functions.")
 
 
 class SelfTest(BaseModel):
-    """The verdict of the self-test: the files' digests and the golden values in the bundle.
+    """Result of the self-test: digests of files, and values compared with golden values."""
 
-    One that fails leaves the process running, so that the reason can be read here.
-    """
-
-    level: Level
+    level: Level = Field(description="How much was tested: quick, full or off.")
     passed: bool | None = Field(description="null if the self-test is off.")
-    files: list[str] = Field(description="Those whose digests were compared.")
+    files: list[str] = Field(description="Files whose digests were compared.")
     largest_difference: float | None = Field(
-        description="Of a value from its golden value; null if one was not a number."
+        description="Largest difference from a golden value. null if a value was not a number."
     )
-    tolerance: float
-    where: str = Field(description="The place of the largest difference.")
-    steps: int = Field(description="Positions, or outputs of functions, that were compared.")
-    seconds: float = Field(description="What the comparison of values took.")
-    message: str
+    tolerance: float = Field(description="Largest difference that passes.")
+    where: str = Field(description="Position of the largest difference.")
+    steps: int = Field(description="Number of positions, or outputs of functions, compared.")
+    seconds: float = Field(description="Duration of the comparison of values, in seconds.")
+    message: str = Field(description="The result, in a sentence.")
 
 
 class Health(BaseModel):
-    """`status` is ok, starting, self_test_failed, draining or engine_stopped."""
+    """State of the server."""
 
-    status: str
-    message: str
-    version: str
-    model: LanguageModel | ArraysModel
-    self_test: SelfTest | None = Field(description="null while it runs.")
-    bundle: str = Field(description="What is served, as system_fingerprint of the answers says it.")
-    last_reload: Reloaded | None = Field(description="null until there was one.")
+    status: str = Field(
+        description="ok, starting, self_test_failed, draining or engine_stopped. Requests are "
+        "accepted while it is ok."
+    )
+    message: str = Field(description="The state, in a sentence.")
+    version: str = Field(description="Version of the server.")
+    model: LanguageModel | ArraysModel = Field(description="The model of this server.")
+    self_test: SelfTest | None = Field(description="null while the self-test is running.")
+    bundle: str = Field(description="The system_fingerprint of answers: start of the digest.")
+    last_reload: Reloaded | None = Field(description="The last reload. null if there was none.")
 
 
-@router.get("/health")
+@router.get("/health", summary="Get the state of the server")
 async def health(service: CurrentService, deployment: Deployed) -> Health:
-    """200 while the process lives; `status` says whether requests are accepted."""
+    """Answer 200 while the process runs. `status` says whether it accepts requests."""
     return _health(service, deployment)
 
 
-@router.get("/health/ready", responses={503: {"model": Health}})
+@router.get(
+    "/health/ready",
+    summary="Test whether requests are accepted",
+    responses={503: {"model": Health, "description": "Requests are rejected."}},
+)
 async def ready(service: CurrentService, deployment: Deployed, response: Response) -> Health:
-    """200 when requests are accepted, else 503 with the reason."""
+    """Answer 200 if the server accepts requests, otherwise 503 with the reason."""
     if service.unavailable():
         response.status_code = 503
     return _health(service, deployment)
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@router.get(
+    "/metrics",
+    summary="Get metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}},
+)
 async def metrics(service: CurrentService) -> Response:
-    """Figures in Prometheus' text format."""
+    """Return the server's metrics in the text format of Prometheus."""
     return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
 
-@router.get("/v1/bundle")
+@router.get("/v1/bundle", summary="Get the manifest of the bundle")
 async def bundle(service: CurrentService) -> dict[str, Any]:
-    """The manifest of the bundle: what was baked, from what, by which compiler, for which CPU.
+    """Return the bundle's manifest: the model, its origin, the compiler, the target CPU.
 
-    And the verdict of its self-test on this machine, null while it runs.
+    `self_test` is the result of the self-test on this machine, null while it is running.
     """
     self_test = _self_test(service)
     manifest: dict[str, Any] = json.loads(service.manifest.to_json())
@@ -128,7 +137,7 @@ def _model(manifest: Manifest) -> LanguageModel | ArraysModel:
     }
     if isinstance(manifest, ArraysManifest):
         return ArraysModel(**shared, functions=[function.name for function in manifest.functions])
-    assert isinstance(manifest, LanguageManifest), "a manifest of either kind"
+    assert isinstance(manifest, LanguageManifest), "the only other type of manifest"
     return LanguageModel(**shared, vocab_size=manifest.vocab_size, context=manifest.context)
 
 

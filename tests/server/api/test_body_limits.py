@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from server.api.native.generate import GenerateRequest
-from server.api.native.tokens import DetokenizeBody
-from server.api.openai.chat import ChatBody
-from server.api.openai.completions import CompletionBody
-from server.api.openai.embeddings import EmbeddingsBody
-from server.api.openai.responses import ResponsesBody
+from server.api.native.tokens import DetokenizeRequest
+from server.api.openai.chat import ChatRequest
+from server.api.openai.completions import CompletionsRequest
+from server.api.openai.embeddings import EmbeddingsRequest
+from server.api.openai.responses import ResponsesRequest
 from server.services.language_service import EngineOptions, LanguageService
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
@@ -45,7 +45,7 @@ def test_a_full_queue_is_429_with_figures() -> None:
         assert int(refused.headers["retry-after"]) >= 1
         error = refused.json()["error"]
         assert (error["type"], error["queued"], error["limit"]) == ("rate_limit_error", 2, 2)
-        assert "2 requests wait, at most 2 may" in error["message"]
+        assert "2 waiting requests, expected at most 2" in error["message"]
         for future in accepted:
             assert future.result()["usage"]["completion_tokens"] == 30
         answer(client, max_tokens=1)
@@ -120,14 +120,14 @@ MANY = 10_000
         (GenerateRequest, {"prompt": "x", "logit_bias": dict.fromkeys(map(str, range(MANY)), "x")}),
         (GenerateRequest, {"prompt": "x", "logit_bias": [1] * MANY}),
         (GenerateRequest, dict.fromkeys(map(str, range(MANY)), 1)),
-        (CompletionBody, {"prompt": [[1.5] * MANY] * 9}),
-        (CompletionBody, {"prompt": "x", "metadata": dict.fromkeys(map(str, range(MANY)), 1)}),
-        (EmbeddingsBody, {"input": [None] * MANY}),
-        (ChatBody, {"messages": [{}] * MANY}),
-        (ChatBody, {"messages": [{"role": "user", "content": [{}] * MANY}]}),
-        (ChatBody, {"messages": [{"role": "user", "content": "x"}], "tools": [1] * MANY}),
-        (ResponsesBody, {"input": [{}] * MANY}),
-        (DetokenizeBody, {"tokens": ["x"] * MANY}),
+        (CompletionsRequest, {"prompt": [[1.5] * MANY] * 9}),
+        (CompletionsRequest, {"prompt": "x", "metadata": dict.fromkeys(map(str, range(MANY)), 1)}),
+        (EmbeddingsRequest, {"input": [None] * MANY}),
+        (ChatRequest, {"messages": [{}] * MANY}),
+        (ChatRequest, {"messages": [{"role": "user", "content": [{}] * MANY}]}),
+        (ChatRequest, {"messages": [{"role": "user", "content": "x"}], "tools": [1] * MANY}),
+        (ResponsesRequest, {"input": [{}] * MANY}),
+        (DetokenizeRequest, {"tokens": ["x"] * MANY}),
     ],
 )
 def test_much_that_is_wrong_is_not_all_listed(body: type[BaseModel], data: dict[str, Any]) -> None:

@@ -266,7 +266,7 @@ def test_a_wrong_field_is_named(client: httpx.Client, body: Any, field: str, got
     assert error["param"] == field
     assert error["got"] == got
     assert type(error["got"]) is type(got)
-    assert error["message"] == f"{field}: wanted {error['wanted']}, got {json.dumps(got)}"
+    assert error["message"] == f"{field}: got {json.dumps(got)}, expected {error['wanted']}"
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_text_whose_tokens_the_model_lacks() -> None:
 def test_a_body_that_is_not_json(client: httpx.Client, body: str) -> None:
     response = client.post("/generate", content=body, headers={"content-type": "application/json"})
     assert response.status_code == 400
-    assert response.json()["error"]["message"].startswith("the body is not JSON: ")
+    assert response.json()["error"]["message"].startswith("body: not JSON: ")
 
 
 @pytest.mark.parametrize(
@@ -342,14 +342,14 @@ def test_no_such_route_and_no_such_method(client: httpx.Client) -> None:
     assert response.json()["error"] == {
         "code": 404,
         "type": "not_found_error",
-        "message": "there is no /nope",
+        "message": "/nope: no such route or model",
         "param": None,
         "request_id": response.headers["x-request-id"],
     }
     response = client.get("/generate")
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
-    assert response.json()["error"]["message"] == "/generate takes POST, not GET"
+    assert response.json()["error"]["message"] == "/generate: got GET, expected POST"
 
 
 def test_a_step_that_fails_ends_its_request_and_no_other() -> None:

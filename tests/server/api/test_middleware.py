@@ -148,7 +148,7 @@ def test_the_size_of_a_body(client: httpx.Client, in_chunks: bool) -> None:
         assert response.status_code == status
         if status == 413:
             assert response.json()["error"]["message"] == (
-                f"the body is too large: wanted at most {LIMIT} bytes"
+                f"body: too large: expected at most {LIMIT} bytes (--max-body-bytes)"
             )
 
 
@@ -197,7 +197,9 @@ def test_bodies_count_together_until_they_are_answered() -> None:
         await answering.wait()
 
     async def crowd() -> None:
-        limit = BodyLimit(read, most=1000, room=8 * 1000)  # 1000 bytes, or 166 values and theirs
+        limit = BodyLimit(
+            read, max_bytes=1000, memory=8 * 1000
+        )  # 1000 bytes, or 166 values and theirs
         assert await refusal(limit, b"[" * 167) == (413, None)
         for _ in range(2):
             waiting = [asyncio.create_task(post_to(limit, b" " * size)) for size in (600, 400)]
@@ -216,7 +218,7 @@ def test_a_body_of_too_many_values(open_client: httpx.Client) -> None:
         headers = {"Content-Type": "application/json"}
         refused = open_client.post("/generate", content=body, headers=headers)
         assert refused.status_code == 413
-        assert "it has too many values" in refused.json()["error"]["message"]
+        assert "too many values" in refused.json()["error"]["message"]
 
 
 # Other origins.

@@ -205,5 +205,5 @@ def test_what_is_refused_is_named(
 
 
 def test_what_was_wanted_is_said_in_json(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="store: wanted false, got true"):
+    with pytest.raises(openai.BadRequestError, match="store: got true, expected false"):
         ask(client, store=True)

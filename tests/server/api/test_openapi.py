@@ -40,7 +40,7 @@ schema = schemathesis.openapi.from_dict(
 )
 
 
-# Its cases for each value of each field alone are thousands, and fields.py is one for all routes.
+# Its cases for each value of each field alone are thousands, and all routes share the fields.
 schema.config.phases.coverage.enabled = False
 
 

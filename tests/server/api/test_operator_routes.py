@@ -95,7 +95,7 @@ def test_no_free_slot_is_told_to_who_asks() -> None:
             next(response.iter_lines())
             refused = client.get("/slots?fail_on_no_slot=1")
             assert refused.status_code == 503
-            assert refused.json()["error"]["message"] == "every slot is busy"
+            assert refused.json()["error"]["message"] == "every slot is busy; retry later"
 
 
 def wait_until_free(client: httpx.Client, seconds: float = 5) -> Figures:

@@ -18,8 +18,8 @@ import json, sys
 from server.process.lazy_imports import build_models_lazily
 build_models_lazily()
 from tests.server.process.test_imports import document
-from server.api.openai.chat import ChatBody
-print(json.dumps([document(), ChatBody.__pydantic_complete__, list(sys.modules)]))
+from server.api.openai.chat import ChatRequest
+print(json.dumps([document(), ChatRequest.__pydantic_complete__, list(sys.modules)]))
 """
 
 

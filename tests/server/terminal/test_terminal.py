@@ -65,7 +65,7 @@ def test_generate_says_what_the_server_says() -> None:
     [
         (("b", "x", "--temperature", "-1"), 2, "temperature: .* greater than or equal to 0"),
         (("b", "x", "--top-k", "many"), 2, "top_k: .* valid integer"),
-        (("b", "the dog " * 200), 1, "prompt: wanted at most 127 tokens"),
+        (("b", "the dog " * 200), 1, "prompt: .* expected at most 127 tokens"),
     ],
 )
 def test_generate_refuses(arguments: tuple[str, ...], code: int, message: str) -> None:
@@ -163,7 +163,7 @@ def test_a_conversation_goes_on_is_cleared_and_left(terminal: Terminal) -> None:
     terminal.write("the fox\n")
     shown = terminal.read_until("\n> ", 30)
     # The fake never ends by itself: its first answer filled the context.
-    assert "wanted at most 127 tokens" in shown
+    assert "expected at most 127 tokens" in shown
     assert "/clear begins anew" in shown
     terminal.write("/clear\n")
     terminal.read_until("> ")

@@ -231,7 +231,7 @@ def refusal(kind: Kind, value: str) -> InvalidRequest:
     ],
 )
 def test_what_a_schema_cannot_have_is_refused_by_name(schema: object, keyword: str) -> None:
-    assert keyword in refusal("json_schema", json.dumps(schema)).wanted
+    assert keyword in refusal("json_schema", json.dumps(schema)).expected
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_what_a_schema_cannot_have_is_refused_by_name(schema: object, keyword: s
     ],
 )
 def test_what_is_no_grammar_is_refused(kind: Kind, value: str, reason: str) -> None:
-    assert reason in refusal(kind, value).wanted
+    assert reason in refusal(kind, value).expected
 
 
 def test_a_model_without_ends_has_no_grammars() -> None:

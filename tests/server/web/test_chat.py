@@ -339,7 +339,7 @@ def test_waiting_for_a_server_can_be_stopped(chat: Page, doorman: Doorman) -> No
 
 def test_a_refused_message_says_why(chat: Page) -> None:
     chat.type("the dog jumps over the fox " * 30, Keys.ENTER)
-    chat.shows("#notice", "messages: wanted")
+    chat.shows("#notice", "messages: got")
     assert chat.find("#retry").is_enabled()
 
 

@@ -1,0 +1,58 @@
+"""The OpenAPI document: tags, and the schemas of streamed events, which FastAPI does not see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic.json_schema import models_json_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fastapi import FastAPI
+    from pydantic import BaseModel
+
+SUMMARY = "A language model, or a program of functions on arrays, served on this device."
+TAGS = [
+    {"name": "OpenAI", "description": "Routes that are compatible with OpenAI's API."},
+    {"name": "Generate", "description": "Generate text with llama-server's field names."},
+    {"name": "Tokens", "description": "Tokenize text and render conversations."},
+    {"name": "Arrays", "description": "Run functions on arrays."},
+    {"name": "Server", "description": "State, metrics and operation of the server."},
+]
+_SCHEMAS = "#/components/schemas/"
+
+
+def streams(event: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """A route's streamed answer in the document; `event` is the schema of its events."""
+    data = {
+        "type": "string",
+        "contentMediaType": "application/json",
+        "contentSchema": {"$ref": _SCHEMAS + event.__name__},
+        "description": f"A {event.__name__} as JSON. After an error an ErrorResponse.",
+    }
+    schema = {
+        "type": "object",
+        "description": "A server-sent event.",
+        "properties": {
+            "event": {"type": "string", "description": "Name of the event; error after an error."},
+            "data": data,
+        },
+    }
+    return {200: {"content": {"text/event-stream": {"schema": schema}}}}
+
+
+def add_events(app: FastAPI, events: Sequence[type[BaseModel]]) -> None:
+    """Add the schemas of streamed events to an application's document."""
+    without_events = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = without_events()
+        _, definitions = models_json_schema(
+            [(event, "serialization") for event in events], ref_template=_SCHEMAS + "{model}"
+        )
+        for name, schema in definitions["$defs"].items():
+            document["components"]["schemas"].setdefault(name, schema)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,87 @@
+"""The OpenAPI document explains every route and every field, and holds together."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from server.app import create_app
+from tests.server import fakes, functions
+from tests.server.openai_servers import LIBRARY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fastapi import FastAPI
+
+    from server.services.service import Service
+
+SERVICES: dict[str, Callable[[], Service]] = {
+    "language": lambda: fakes.fake_service(LIBRARY),
+    "arrays": functions.service,
+}
+both = pytest.mark.parametrize("name", SERVICES)
+
+
+@cache
+def document(name: str) -> dict[str, Any]:
+    app: FastAPI = create_app(fakes.deployed(SERVICES[name]()), on_verdict=lambda _verdict: None)
+    return app.openapi()
+
+
+def operations(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document(name)["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method} {path}", operation
+
+
+@both
+def test_every_route_has_a_tag_a_summary_and_a_description(name: str) -> None:
+    known = {tag["name"] for tag in document(name)["tags"]}
+    for route, operation in operations(name):
+        assert set(operation["tags"]) <= known, route
+        assert re.match(
+            r"[A-Z][a-z]+ (a|the|texts|prompts|metrics|tokens|whether)", operation["summary"]
+        )
+        assert operation["description"].endswith("."), route
+
+
+@both
+def test_every_field_is_described(name: str) -> None:
+    """A constant explains itself, and a field with a schema of its own has that schema's text."""
+    undescribed = [
+        f"{schema_name}.{field}"
+        for schema_name, schema in document(name)["components"]["schemas"].items()
+        for field, description in schema.get("properties", {}).items()
+        if not {"description", "const", "$ref"} & set(description)
+        and (field, description.get("type")) != ("type", "string")
+    ]
+    assert not undescribed
+    for schema_name, schema in document(name)["components"]["schemas"].items():
+        assert schema.get("description"), schema_name
+
+
+@both
+def test_every_reference_has_a_schema_with_a_short_name(name: str) -> None:
+    schemas = document(name)["components"]["schemas"]
+    references = re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document(name)))
+    assert set(references) <= set(schemas)
+    assert all(re.fullmatch(r"[A-Za-z]+", schema) for schema in schemas)
+
+
+def test_events_of_streams_have_schemas() -> None:
+    assert {"StreamEvent", "ChatChunk", "ResponseEvent"} <= set(
+        document("language")["components"]["schemas"]
+    )
+
+
+def test_defaults_and_ranges_of_sampling_are_in_the_document() -> None:
+    fields = document("language")["components"]["schemas"]["ChatRequest"]["properties"]
+    assert fields["top_p"]["default"] == 0.95
+    assert (fields["top_p"]["minimum"], fields["top_p"]["maximum"]) == (0, 1)
+    assert fields["samplers"]["type"] == "array"
+    assert "xtc" in fields["samplers"]["items"]["enum"]
