@@ -1,4 +1,4 @@
-"""The application: routes, errors and a service, put together.
+"""The ASGI application: routes, error handlers and middleware around a deployment.
 
 Importing this loads neither the baker, nor the model DSL, nor a compiler.
 """
@@ -40,17 +40,17 @@ _ARRAYS = (run_function,)
 
 _EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent)
 
-# Open without a key: the probes, and the page, which holds no secret and asks for the key itself.
+# Open without an API key: the probes, and the chat page, which asks the user for the key.
 OPEN_PATHS = frozenset({"/health", "/health/ready", *web.FILES})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guards:
-    """Who may ask, and how much.
+    """Access and size limits of requests.
 
-    api_keys        one of which each request must carry; none lets everybody in
-    cors_origins    whose pages a browser may let ask; "*" is every page
-    max_body_bytes  of a request
+    api_keys        every request must have one of these keys; empty for no keys
+    cors_origins    origins of web pages that may send requests; "*" allows any
+    max_body_bytes  maximum size of a request body
     """
 
     api_keys: tuple[str, ...] = ()
@@ -61,10 +61,10 @@ class Guards:
 def create_app(
     deployment: Deployment, *, on_verdict: Callable[[Verdict], None], guards: Guards = Guards()
 ) -> FastAPI:
-    """The ASGI application that serves a deployment.
+    """Create the ASGI application that serves a deployment.
 
-    Its lifespan starts and stops it. The self-test runs while the application already
-    answers (with 503); `on_verdict` is called with its result.
+    Its lifespan starts and stops the deployment. While the self-test runs, requests get status
+    503. `on_verdict` is called with its result.
     """
 
     async def start() -> None:
@@ -100,14 +100,14 @@ def create_app(
 
 
 def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
-    """Put the middleware around the routes, the innermost first."""
+    """Add the middleware, the innermost first."""
     app.add_middleware(ServicePerRequest, deployment=deployment)
     memory = None if isinstance(deployment.current, ArrayService) else REQUESTS
     app.add_middleware(BodyLimit, max_bytes=guards.max_body_bytes, memory=memory)
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)
     if guards.cors_origins:
-        # Around the keys, since a browser asks whether it may ask without one.
+        # Outside of the key check, because a browser sends preflight requests without a key.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=guards.cors_origins,

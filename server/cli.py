@@ -26,7 +26,7 @@ from server.settings import (
     as_toml,
     load,
     read_keys,
-    refuse_language_only,
+    reject_language_only,
 )
 from server.version import version
 
@@ -84,7 +84,7 @@ def _serve(
     exits at once. SIGHUP reloads the bundle: the server opens the folder again and switches to the
     new bundle if its self-test passes.
     """
-    loaded = load(flags.given(Settings, {"bundle": bundle, **options}))
+    loaded = load(flags.typed_values(Settings, {"bundle": bundle, **options}))
     keys = read_keys(loaded.settings)
     if print_config:
         print(as_toml(loaded), end="")  # noqa: T201
@@ -93,24 +93,21 @@ def _serve(
 
 
 def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
-    """Load the bundle and serve it.
-
-    Raises BadSettings, BundleError, CannotListen or CannotStore.
-    """
+    """Open the bundle and serve it; raises the exceptions in ERRORS."""
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
-    began = time.perf_counter()
-    # First what fails fast: a port in use is found before the bundle is loaded.
+    start = time.perf_counter()
+    # A port in use must be reported before the bundle is loaded, which takes longer.
     tls = None
     if settings.tls_cert and settings.tls_key:
         tls = Tls(certificate=settings.tls_cert, key=settings.tls_key)
     bound = bind(settings.host, settings.port)
-    # What is loaded stays to the end. Looking through it for garbage would find none, and would
-    # later stop every thread, and so every stream, for 55 ms.
+    # What is loaded here lives until the end. The garbage collector would search it for nothing,
+    # and would later stop every thread, and thus every stream, for 55 ms.
     gc.disable()
     deployment = Deployment(_open(loaded), lambda: _open(loaded), settings.bundle)
     deployment.current.test()
-    # The test leaves Python alone for most of its time, and importing all routes takes as long.
+    # The self-test runs mostly outside Python, so the routes are imported at the same time.
     build_models_lazily()
     from server.app import Guards, create_app
 
@@ -120,7 +117,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
         if verdict.passed:
             print(  # noqa: T201
                 f"Hearth {version()} serves {manifest.architecture} ({manifest.precision}) at "
-                f"{url(bound, tls)} (ready after {time.perf_counter() - began:.1f} s)",
+                f"{url(bound, tls)} (ready after {time.perf_counter() - start:.1f} s)",
                 flush=True,
             )
         else:
@@ -145,10 +142,10 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
 
 
 def _open(loaded: Loaded) -> Service:
-    """The service on whichever kind of bundle it is."""
+    """Open the bundle as the service for its kind: a language model or array functions."""
     settings = loaded.settings
     if isinstance(read_manifest(settings.bundle), ArraysManifest):
-        refuse_language_only(loaded)
+        reject_language_only(loaded)
         return open_array_service(
             settings.bundle,
             threads=settings.threads,

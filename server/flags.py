@@ -1,14 +1,14 @@
-"""Flags of a command line, derived from the fields of a pydantic model.
+"""Command-line flags that are derived from the fields of a pydantic model.
 
-The model is the one list of names, ranges and explanations: a flag only hands on what was typed,
-and the model says what is wrong with it.
+The model is the only list of names, ranges and help texts. A flag passes on the text that was
+typed, and the model validates it.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 from pydantic import ByteSize
@@ -56,22 +56,22 @@ class BadFlag(Exception):
 def takes(
     schema: type[BaseModel], *, leave_out: frozenset[str] = frozenset()
 ) -> Callable[[Command], Command]:
-    """Give a command, which takes `**flags`, a flag for every field of the schema.
+    """Add a flag for every field of the schema to a command that takes `**flags`.
 
-    What was typed comes as text, or as a list of texts for a field of many values, by the field's
-    name; `given` reads it.
+    The command gets the typed text by the field's name, or a list of texts if the flag is
+    repeatable. Pass these to `typed_values`.
     """
 
     def derive(command: Command) -> Command:
-        own = [
+        declared = [
             parameter
             for parameter in inspect.signature(command).parameters.values()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         fields = schema.model_fields.items()
         flags = [_flag(name, field) for name, field in fields if name not in leave_out]
-        parameters = [*own, *flags]
-        # Typer reads a command's parameters from these two.
+        parameters = [*declared, *flags]
+        # Typer reads a command's parameters from these two attributes.
         vars(command)["__signature__"] = inspect.Signature(parameters, return_annotation=None)
         command.__annotations__ = {p.name: p.annotation for p in parameters}
         return command
@@ -79,8 +79,8 @@ def takes(
     return derive
 
 
-def given(schema: type[BaseModel], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags that were typed; those of fields that take an object are read as JSON."""
+def typed_values(schema: type[BaseModel], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the flags that were typed. A field that takes an object is read as JSON."""
     return {
         name: _json(value) if _takes_object(schema.model_fields[name]) else value
         for name, value in flags.items()
@@ -92,7 +92,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return text  # for the model to refuse
+        return text  # the model rejects it
 
 
 def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
@@ -101,26 +101,30 @@ def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
     option = typer.Option(
         f"--{name.replace('_', '-')}",
         help=f"{field.description}{_default(field)}",
-        metavar=next(
-            (_METAVARS[k] for k in _type_names(field.annotation) if k in _METAVARS), "TEXT"
-        ),
+        metavar=_metavar(field.annotation),
         show_default=False,
         rich_help_panel=str(group) if group else None,
     )
-    kind = list[str] if _takes_many(field) else str
+    text_type = list[str] if _is_repeatable(field) else str
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[kind | None, option],
+        annotation=Annotated[text_type | None, option],
     )
+
+
+def _metavar(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    return next((_METAVARS[name] for name in _type_names(annotation) if name in _METAVARS), "TEXT")
 
 
 def _takes_object(field: FieldInfo) -> bool:
     return "dict" in _type_names(field.annotation)
 
 
-def _takes_many(field: FieldInfo) -> bool:
+def _is_repeatable(field: FieldInfo) -> bool:
     """Whether the flag may be repeated."""
     types = set(_type_names(field.annotation))
     return "dict" not in types and bool({"tuple", "list"} & types)
@@ -129,12 +133,12 @@ def _takes_many(field: FieldInfo) -> bool:
 def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, ByteSize):
-        return f" (default: {_with_unit(value)})"
+        return f"  [default: {_with_unit(value)}]"
     if value is None or value == () or value == [] or field.is_required():
         return ""
     if isinstance(value, list | tuple):
         value = " ".join(map(str, value))
-    return f" (default: {value})"
+    return f"  [default: {value}]"
 
 
 def _with_unit(size: int) -> str:

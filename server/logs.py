@@ -1,7 +1,7 @@
-"""Logs on stderr, as text or as JSON lines, and what is noted of the request being answered.
+"""Logs on stderr, as text or JSON lines, with fields of the current request.
 
-It knows no HTTP: whoever takes a request opens its note, whoever learns something writes it there.
-Neither a prompt nor an answer nor a key is ever noted.
+It knows no HTTP. The access log creates the record of a request, and the layers below add to it.
+Prompts, answers and API keys are never logged.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ LogFormat = Literal["text", "json"]
 
 
 @dataclass(kw_only=True)
-class Note:
-    """One request: its id, and the tokens that its completions have read and written."""
+class RequestRecord:
+    """One request for the access log: its id, and the token counts of its completions."""
 
     request_id: str
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-current_note: ContextVar[Note | None] = ContextVar("current_note", default=None)
+current_request: ContextVar[RequestRecord | None] = ContextVar("current_request", default=None)
 
 
 def request_id() -> str | None:
-    """The id of the request that is being answered here, if one is."""
-    note = current_note.get()
-    return note.request_id if note else None
+    """The id of the current request, or None outside of a request."""
+    record = current_request.get()
+    return record.request_id if record else None
 
 
-def configure(level: str, form: LogFormat) -> None:
-    """Send every log of the process, uvicorn's too, to stderr in one form."""
+def configure(level: str, log_format: LogFormat) -> None:
+    """Send all logs of the process, including uvicorn's, to stderr in one format."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if form == "json" else _Text())
+    handler.setFormatter(_Json() if log_format == "json" else _Text())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    if level != "debug":  # its info is about processes, not about requests
+    if level != "debug":  # its info lines repeat what Hearth prints
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What was logged as `extra={"fields": {...}}`, and the request's id."""
+    """The fields of a log call, `extra={"fields": {...}}`, and the request's id."""
     fields: dict[str, Any] = getattr(record, "fields", {})
     id_ = request_id()
     return {**fields, "request_id": id_} if id_ else fields
 
 
-def _moment(record: logging.LogRecord) -> str:
+def _timestamp(record: logging.LogRecord) -> str:
     seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
     return f"{seconds}.{int(record.msecs):03d}Z"
 
@@ -61,18 +61,20 @@ class _Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
-        line = f"{_moment(record)} {record.levelname} {record.name}: {record.getMessage()}{fields}"
-        # A line break that a client put in stays on the line.
+        line = (
+            f"{_timestamp(record)} {record.levelname} {record.name}: {record.getMessage()}{fields}"
+        )
+        # A line break from a client's input must not start a new log line.
         line = line.replace("\r", "\\r").replace("\n", "\\n")
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class _Json(logging.Formatter):
-    """One object a line: time, level, logger, message, the fields, and the traceback if any."""
+    """One object per line: time, level, logger, message, the fields, and a traceback if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
-            "time": _moment(record),
+            "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

@@ -1,7 +1,7 @@
-"""Figures for Prometheus: what was answered, how fast, and what the engine is doing now.
+"""Prometheus metrics: requests, tokens, times, and the current state of the engine.
 
-One registry for each service. It knows the text layer's record of a completion and the engines'
-states, and nothing of HTTP. Times are in seconds.
+Each service has its own registry. The module knows the text layer's record of a completion and the
+engines' states, and no HTTP. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-# From a small model on a good CPU to a large one on a board: 200 to 1 token a second.
+# 200 tokens per second (a small model on a fast CPU) to 1 per second (a large one on a board).
 _TOKEN_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
-# A step of a small GRU takes some 50 us.
+# A step of a small GRU takes about 50 us.
 _RUN_BUCKETS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _WAIT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 class Metrics:
-    """What every server counts. It asks `verdict` when it is read.
+    """The metrics of every service.
 
-    `info` are facts that do not change: version, model and so on.
+    `verdict` is called when the metrics are read. `info` has the constant labels of hearth_info.
     """
 
     def __init__(self, *, verdict: Callable[[], Verdict | None], info: Mapping[str, str]) -> None:
@@ -43,32 +43,32 @@ class Metrics:
         registry.register(_Server(lambda: self._verdict(), lambda: self._info))
         self._requests = Counter(
             "hearth_http_requests",
-            "Requests answered.",
+            "HTTP requests that were answered, by route and status.",
             ("route", "status"),
             registry=registry,
         )
         self._queue_time = Histogram(
             "hearth_queue_seconds",
-            "From acceptance to a slot.",
+            "Seconds that a request waited for a slot.",
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
 
     def follow(self, newer: Self) -> None:
-        """Ask whom `newer` asks from now on, and count on."""
+        """Read from `newer`; keep the counters."""
         self._verdict, self._info = newer._verdict, newer._info
 
     def answered(self, route: str, status: int) -> None:
-        """Count a request that was answered, or refused, by its route."""
+        """Count a request that was answered, possibly with an error, by its route."""
         self._requests.labels(route=route, status=str(status)).inc()
 
     def text(self) -> bytes:
-        """All figures in Prometheus' text format, CONTENT_TYPE."""
+        """All metrics in Prometheus's text format, CONTENT_TYPE."""
         return generate_latest(self._registry)
 
 
 class LanguageMetrics(Metrics):
-    """What a language model counts as well. It asks `state` when it is read."""
+    """The metrics of a language model. `state` is called when they are read."""
 
     def __init__(
         self,
@@ -83,47 +83,49 @@ class LanguageMetrics(Metrics):
         registry.register(_Engine(lambda: self._state()))
         self._completions = Counter(
             "hearth_completions",
-            "Accepted completions by how they ended; cancelled: the client went away.",
+            "Accepted completions by outcome. cancelled: the client disconnected.",
             ("outcome",),
             registry=registry,
         )
         self._prompt_tokens = Counter(
             "hearth_prompt_tokens",
-            "Tokens of prompts, read by the model or taken from the prefix cache.",
+            "Prompt tokens by source: computed by the model, or reused from the prefix cache.",
             ("source",),
             registry=registry,
         )
         self._generated_tokens = Counter(
-            "hearth_generated_tokens", "Tokens of answers.", registry=registry
+            "hearth_generated_tokens", "Tokens that were generated.", registry=registry
         )
         self._drafted_tokens = Counter(
             "hearth_drafted_tokens",
-            "Tokens that were guessed and checked by the model.",
+            "Tokens that prompt lookup drafted and the model verified.",
             registry=registry,
         )
         self._accepted_tokens = Counter(
-            "hearth_drafted_tokens_accepted", "Guesses that were right.", registry=registry
+            "hearth_drafted_tokens_accepted",
+            "Drafted tokens that the model accepted.",
+            registry=registry,
         )
         self._first_token = Histogram(
             "hearth_time_to_first_token_seconds",
-            "From acceptance to the first token.",
+            "Seconds from the acceptance of a request to its first token.",
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
         self._next_token = Histogram(
             "hearth_inter_token_seconds",
-            "Between two tokens of an answer.",
+            "Seconds between two tokens of an answer.",
             buckets=_TOKEN_BUCKETS,
             registry=registry,
         )
 
     def follow(self, newer: Self) -> None:
-        """As Metrics.follow."""
+        """See Metrics.follow."""
         super().follow(newer)
         self._state = newer._state
 
     def completed(self, ended: Ended) -> None:
-        """Count a completion that has ended, in whatever way."""
+        """Count a completion that ended, for any reason."""
         self._completions.labels(outcome=ended.outcome).inc()
         self._generated_tokens.inc(len(ended.token_times))
         self._drafted_tokens.inc(ended.drafted)
@@ -140,7 +142,7 @@ class LanguageMetrics(Metrics):
 
 
 class ArraysMetrics(Metrics):
-    """What a program of functions on arrays counts as well. It asks `state` when it is read."""
+    """The metrics of array functions. `state` is called when they are read."""
 
     def __init__(
         self,
@@ -154,35 +156,35 @@ class ArraysMetrics(Metrics):
         self._registry.register(_Calls(lambda: self._state()))
         self._runs = Counter(
             "hearth_runs",
-            "Accepted calls by how they ended; cancelled: the client went away.",
+            "Accepted calls by function and outcome. cancelled: the client disconnected.",
             ("function", "outcome"),
             registry=self._registry,
         )
         self._run_time = Histogram(
             "hearth_run_seconds",
-            "In the function.",
+            "Seconds that a call of the function took.",
             ("function",),
             buckets=_RUN_BUCKETS,
             registry=self._registry,
         )
 
     def follow(self, newer: Self) -> None:
-        """As Metrics.follow."""
+        """See Metrics.follow."""
         super().follow(newer)
         self._state = newer._state
 
     def ended(self, function: str, outcome: str) -> None:
-        """Count an accepted call that has ended: done, failed or cancelled."""
+        """Count an accepted call that ended: done, failed or cancelled."""
         self._runs.labels(function=function, outcome=outcome).inc()
 
     def ran(self, function: str, *, queued: float, seconds: float) -> None:
-        """Count how long a call waited, and ran."""
+        """Record the seconds that a call waited and ran."""
         self._queue_time.observe(queued)
         self._run_time.labels(function=function).observe(seconds)
 
 
 class _Server:
-    """The figures of every server that are read off when they are asked for."""
+    """The gauges of every service, computed when they are read."""
 
     def __init__(
         self, verdict: Callable[[], Verdict | None], info: Callable[[], Mapping[str, str]]
@@ -193,16 +195,20 @@ class _Server:
     def collect(self) -> Iterator[Metric]:
         """Called by the registry."""
         facts = self._info()
-        info = GaugeMetricFamily("hearth_info", "What is served.", labels=tuple(facts))
+        info = GaugeMetricFamily(
+            "hearth_info", "Version, model and bundle that are served.", labels=tuple(facts)
+        )
         info.add_metric(tuple(facts.values()), 1)
         yield info
         if (verdict := self._verdict()) and verdict.level != "off":
             passed = float(verdict.passed)
-            yield GaugeMetricFamily("hearth_self_test_passed", "1 or 0.", value=passed)
+            yield GaugeMetricFamily(
+                "hearth_self_test_passed", "1 if the self-test passed, else 0.", value=passed
+            )
 
 
 class _Engine:
-    """Those of a language model."""
+    """The gauges of a language model."""
 
     def __init__(self, state: Callable[[], EngineState]) -> None:
         self._state = state
@@ -216,7 +222,7 @@ class _Engine:
 
 
 class _Calls:
-    """Those of a program of functions."""
+    """The gauges of array functions."""
 
     def __init__(self, state: Callable[[], CallsState]) -> None:
         self._state = state
@@ -229,10 +235,10 @@ class _Calls:
 
 def _load(slots: int, busy: int, queued: int, queue_limit: int) -> Iterator[Metric]:
     for name, text, value in (
-        ("slots", "Requests that can be answered at once.", slots),
-        ("slots_busy", "Requests that are being answered.", busy),
-        ("queued", "Requests that wait for a slot.", queued),
-        ("queue_limit", "Requests that may wait for a slot.", queue_limit),
+        ("slots", "Requests that can run at the same time.", slots),
+        ("slots_busy", "Requests that are running.", busy),
+        ("queued", "Requests that are waiting for a slot.", queued),
+        ("queue_limit", "Maximum number of requests that may wait for a slot.", queue_limit),
     ):
         yield GaugeMetricFamily(f"hearth_{name}", text, value=value)
 
@@ -240,14 +246,20 @@ def _load(slots: int, busy: int, queued: int, queue_limit: int) -> Iterator[Metr
 def _cache(cache: CacheState) -> Iterator[Metric]:
     prefix = "hearth_prefix_cache"
     for name, text, value in (
-        ("blocks", "Blocks in memory.", cache.blocks),
-        ("bytes", "Bytes in memory.", cache.bytes),
-        ("limit_bytes", "Bytes that it may take in memory.", cache.limit_bytes),
+        ("blocks", "Blocks of the prefix cache in memory.", cache.blocks),
+        ("bytes", "Size of the prefix cache in memory, in bytes.", cache.bytes),
+        ("limit_bytes", "Maximum size of the prefix cache in memory, in bytes.", cache.limit_bytes),
     ):
         yield GaugeMetricFamily(f"{prefix}_{name}", text, value=value)
-    hits = CounterMetricFamily(f"{prefix}_hits", "Blocks restored.", labels=("source",))
+    hits = CounterMetricFamily(
+        f"{prefix}_hits", "Blocks reused, by source: memory or disk.", labels=("source",)
+    )
     hits.add_metric(("memory",), cache.hits - cache.disk_hits)
     hits.add_metric(("disk",), cache.disk_hits)
     yield hits
-    yield CounterMetricFamily(f"{prefix}_misses", "Blocks computed.", value=cache.misses)
-    yield CounterMetricFamily(f"{prefix}_evictions", "Blocks given up.", value=cache.evicted)
+    yield CounterMetricFamily(
+        f"{prefix}_misses", "Blocks that were not cached and were computed.", value=cache.misses
+    )
+    yield CounterMetricFamily(
+        f"{prefix}_evictions", "Blocks evicted from memory.", value=cache.evicted
+    )

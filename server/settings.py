@@ -1,8 +1,9 @@
-"""What `serve` can be told, and by what: one schema, from which the flags are derived.
+"""The settings of `hearth serve`: one schema, from which the flags are derived.
 
-    flags  >  environment, HEARTH_PORT for --port  >  the TOML file of --config  >  defaults
+    flags  >  environment (HEARTH_PORT for --port)  >  the TOML file of --config  >  defaults
 
-It knows names, ranges and where a value came from; it opens no file but the configuration.
+It knows names, ranges and the source of each value. It opens no files except the TOML file and
+the file of API keys.
 """
 
 import json
@@ -34,7 +35,7 @@ from runtime.self_test import Level
 from server.logs import LogFormat
 
 PREFIX = "HEARTH_"
-KEY_LENGTH = 8  # shorter ones are guessed
+MIN_KEY_LENGTH = 8  # characters; shorter keys can be guessed
 _LANGUAGE_ONLY = (
     "speculation",
     "logits",
@@ -46,30 +47,30 @@ _LANGUAGE_ONLY = (
 
 
 class BadSettings(Exception):
-    """A setting cannot be taken. The message names it, where it came from and what was wanted."""
+    """A setting is not valid. The message names the setting, its value and its source."""
 
 
 def _split(value: object) -> object:
-    """In an environment variable the members of a list are parted by commas."""
+    """Split a list in an environment variable at its commas."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
 
 
-def _long_enough(key: SecretStr) -> SecretStr:
-    if len(key.get_secret_value()) < KEY_LENGTH:
-        raise ValueError(f"a key has at least {KEY_LENGTH} characters")
+def _check_length(key: SecretStr) -> SecretStr:
+    if len(key.get_secret_value()) < MIN_KEY_LENGTH:
+        raise ValueError(f"an API key must have at least {MIN_KEY_LENGTH} characters")
     return key
 
 
-def _whole_bytes(value: object) -> object:
+def _reject_booleans(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("a size is a number of bytes, or one with a unit as in 256MiB")
+        raise ValueError("a size is a number of bytes, or a number with a unit, such as 256MiB")
     return value
 
 
-Size = Annotated[ByteSize, BeforeValidator(_whole_bytes)]
-Key = Annotated[SecretStr, AfterValidator(_long_enough)]
+Size = Annotated[ByteSize, BeforeValidator(_reject_booleans)]
+Key = Annotated[SecretStr, AfterValidator(_check_length)]
 Keys = Annotated[tuple[Key, ...], NoDecode, BeforeValidator(_split)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
@@ -83,96 +84,120 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
-    bundle: Path = Field(description="The directory that `bake` wrote.")
-    config: Path | None = _setting("Settings", None, "A TOML file of settings, named as here.")
+    bundle: Path = Field(description="Folder that `hearth bake` wrote.")
+    config: Path | None = _setting(
+        "Settings",
+        None,
+        "TOML file with settings. Keys are named like the flags: max_memory for --max-memory.",
+    )
 
     host: str = _setting(
-        "Network", "127.0.0.1", "Address to listen on; 0.0.0.0 opens it to the whole network."
+        "Network",
+        "127.0.0.1",
+        "Address to listen on. 0.0.0.0 accepts connections from the whole network.",
     )
-    port: int = _setting("Network", 8080, "Port to listen on; 0 takes a free one.", ge=0, le=65535)
+    port: int = _setting(
+        "Network", 8080, "Port to listen on. 0 chooses a free one.", ge=0, le=65535
+    )
     tls_cert: Path | None = _setting(
-        "Network", None, "Serve HTTPS by this certificate chain (PEM); needs --tls-key."
+        "Network", None, "Serve HTTPS with this certificate chain, a PEM file. Needs --tls-key."
     )
-    tls_key: Path | None = _setting("Network", None, "The certificate's private key (PEM).")
+    tls_key: Path | None = _setting("Network", None, "Private key of the certificate, a PEM file.")
     max_body_bytes: Size = _setting(
-        # Three times the longest prompt that a context of 128k tokens takes, in escapes.
+        # Three times the longest prompt for a context of 128k tokens, written in JSON escapes.
         "Network",
         ByteSize(10 * 2**20),
-        "The largest body of a request; more is refused by 413.",
+        "Maximum size of a request body. A larger one is rejected with status 413.",
     )
     client_timeout: float = _setting(
         "Network",
         30.0,
-        "Seconds that a client has to send a request (and more for a large one), or to read on.",
+        "Seconds for a client to send a request (longer if it is large), or to read more of a "
+        "response, before its connection is closed.",
         gt=0,
         allow_inf_nan=False,
     )
     shutdown_timeout: float = _setting(
         "Network",
         30.0,
-        "Seconds that accepted requests have to finish after SIGTERM.",
+        "Seconds for accepted requests to finish after SIGTERM or Ctrl-C.",
         ge=0,
         allow_inf_nan=False,
     )
 
     api_key: Keys = _setting(
-        "Access", (), "Answer only who sends this key; again for more keys. Safer in a file."
+        "Access", (), "Require this API key. Repeatable. --api-key-file is safer."
     )
-    api_key_file: Path | None = _setting("Access", None, "A file of keys, one a line.")
+    api_key_file: Path | None = _setting(
+        "Access", None, "Require one of the API keys in this file, one per line."
+    )
     cors_origins: Words = _setting(
         "Access",
         (),
-        "Let pages of this origin ask, as https://a.example; again for more; * is all.",
+        "Allowed CORS origin, such as https://a.example. Repeatable. `*` allows any.",
     )
 
     alias: str | None = _setting(
-        "Model", None, "The model's name to clients; else the bundle's folder.", min_length=1
+        "Model",
+        None,
+        "Model name in the API. Default: the name of the bundle's folder.",
+        min_length=1,
     )
-    threads: int | None = _setting("Model", None, "CPU threads; else one per physical core.", ge=1)
+    threads: int | None = _setting(
+        "Model", None, "CPU threads. Default: one per physical core.", ge=1
+    )
     queue_limit: int = _setting(
-        "Model", 64, "Requests that may wait for a slot; one more is refused by 429.", ge=0
+        "Model",
+        64,
+        "Requests that may wait for a slot. One more is rejected with status 429.",
+        ge=0,
     )
     speculation: Literal["lookup", "off"] = _setting(
         "Model",
         "lookup",
-        "lookup guesses tokens by the prompt and the answer so far and checks several in one step, "
-        "where that is faster; off does not. Answers are the same.",
+        "lookup drafts tokens that followed the same words earlier in the text, and verifies "
+        "several in one step where that is faster. off does not. The answers are the same.",
     )
     logits: Literal["near", "exact"] = _setting(
         "Model",
         "near",
-        "near computes those exactly that are near the best one, or that a request's options let "
-        "matter; with int8-g32 the others are coarse, which is a third faster. exact: every one.",
+        "near computes exactly the logits that can be sampled. Logits too low to be sampled may be "
+        "approximate, which makes int8-g32 a third faster. exact computes every logit exactly.",
     )
     max_memory: Size | None = _setting(
         "Model",
         None,
-        "Memory that serving may take: as many slots and as much --cache-ram as fit are opened. "
-        "Else what the bundle or the system allows.",
+        "Memory limit for the whole process. Fewer slots and less --cache-ram are used if needed "
+        "to stay below it. Default: the limit given to `hearth bake`, and those of the system.",
     )
     self_test: Level = _setting(
         "Model",
         "quick",
-        "What is checked at the start, before a request is taken. quick: the size of every file, "
-        "the digest of each but the weights and the prefix, and the golden values of one prompt; "
-        "it misses a flipped bit in the weights unless those values change. full: every digest, "
-        "and every golden value by every entry point. off: sizes alone.",
+        "Checks of the bundle at startup, before the first request. quick: file sizes, all digests "
+        "except those of the weights and the prefix, and the golden values of one prompt; it "
+        "misses damaged weights that do not change these values. full: all digests and all golden "
+        "values. off: file sizes.",
     )
     cache_ram: Size = _setting(
-        "Model", ByteSize(PREFIX_CACHE), "Memory for prompts that were read before; 0 for none."
+        "Model",
+        ByteSize(PREFIX_CACHE),
+        "Memory for the prefix cache, which keeps the KV caches of earlier prompts so that a new "
+        "prompt with the same start is processed faster. 0 disables it.",
     )
-    cache_dir: Path | None = _setting("Model", None, "Keep them there too, across restarts.")
-    cache_disk: Size = _setting("Model", ByteSize(2**30), "The most that --cache-dir may hold.")
+    cache_dir: Path | None = _setting(
+        "Model", None, "Folder that keeps the prefix cache across restarts."
+    )
+    cache_disk: Size = _setting("Model", ByteSize(2**30), "Maximum size of --cache-dir.")
 
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
-        "Logs", "info", "debug, info, warning or error."
+        "Logs", "info", "Lowest level to log: debug, info, warning or error."
     )
-    log_format: LogFormat = _setting("Logs", "text", "text, or json: one object a line.")
+    log_format: LogFormat = _setting("Logs", "text", "text, or json for one JSON object per line.")
 
     @model_validator(mode="after")
-    def _both_or_none(self) -> Self:
+    def _check_tls(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key go together: give both or none")
+            raise ValueError("tls_cert and tls_key must be set together")
         return self
 
     @classmethod
@@ -184,46 +209,46 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load` passes: it reads the sources itself, to say where each value is from."""
+        """Take values from `load` only, which reads the sources itself."""
         return (init_settings,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """Settings, and for each that was given the source: "flag", "environment" or the file."""
+    """Settings, and the source of each set one: "flag", "environment" or the file's path."""
 
     settings: Settings
     origins: Mapping[str, str]
 
 
 def load(flags: Mapping[str, Any]) -> Loaded:
-    """The settings by flags, environment and file; raises BadSettings."""
+    """Load the settings from flags, environment and file; raises BadSettings."""
     environment = EnvSettingsSource(Settings)()
     path = flags.get("config", environment.get("config"))
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     file = _read(path) if path else {}
-    for origin, given in ((str(path), file), ("environment", environment), ("flag", flags)):
-        values |= given
-        origins |= dict.fromkeys(given, origin)
+    for origin, source in ((str(path), file), ("environment", environment), ("flag", flags)):
+        values |= source
+        origins |= dict.fromkeys(source, origin)
     try:
         return Loaded(settings=Settings(**values), origins=origins)
     except ValidationError as error:
         raise BadSettings(_problem(error, origins)) from None
 
 
-def refuse_language_only(loaded: Loaded) -> None:
-    """Raise BadSettings if a setting was given that only a language model has."""
+def reject_language_only(loaded: Loaded) -> None:
+    """Raise BadSettings if a setting is set that only language models have."""
     for name in _LANGUAGE_ONLY:
         if origin := loaded.origins.get(name):
             raise BadSettings(
-                f"{name}: only for a language model, and {loaded.settings.bundle} holds functions "
-                f"on arrays (from {_source(name, origin)})"
+                f"{name}: only valid for language models; {loaded.settings.bundle} contains array "
+                f"functions (from {_source(name, origin)})"
             )
 
 
 def read_keys(settings: Settings) -> tuple[str, ...]:
-    """The API keys by value and by file; raises BadSettings, also for a file without any."""
+    """The API keys of --api-key and --api-key-file; raises BadSettings if the file has none."""
     keys = tuple(key.get_secret_value() for key in settings.api_key)
     if settings.api_key_file is None:
         return keys
@@ -233,17 +258,17 @@ def read_keys(settings: Settings) -> tuple[str, ...]:
         raise BadSettings(
             f"api_key_file: {settings.api_key_file} cannot be read: {error}"
         ) from None
-    found = tuple(line.strip() for line in lines if line.strip())
-    if not found or min(map(len, found)) < KEY_LENGTH:
+    keys_in_file = tuple(line.strip() for line in lines if line.strip())
+    if not keys_in_file or min(map(len, keys_in_file)) < MIN_KEY_LENGTH:
         raise BadSettings(
-            f"api_key_file: {settings.api_key_file} must hold keys of at least {KEY_LENGTH} "
-            f"characters, one a line"
+            f"api_key_file: {settings.api_key_file} must contain API keys of at least "
+            f"{MIN_KEY_LENGTH} characters, one per line"
         )
-    return keys + found
+    return keys + keys_in_file
 
 
 def as_toml(loaded: Loaded) -> str:
-    """The effective settings, one a line with its source; secrets hidden. `--config` reads it."""
+    """The effective settings as TOML: one per line with its source, secrets hidden."""
     return "".join(f"{line}\n" for line in _lines(loaded))
 
 
@@ -262,7 +287,7 @@ def _lines(loaded: Loaded) -> Iterator[str]:
 
 
 def _toml(value: object) -> str:
-    """JSON's numbers, strings and lists are TOML's."""
+    """Write a number, string or list as JSON, which is valid TOML."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -271,8 +296,8 @@ def _read(path: str | Path) -> dict[str, Any]:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise BadSettings(f"config: {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # a TOMLDecodeError, one of UTF-8, a number of 5000 digits
-        raise BadSettings(f"config: {path} is not TOML: {error}") from error
+    except ValueError as error:  # invalid TOML, invalid UTF-8, or a number with 5000 digits
+        raise BadSettings(f"config: {path} is not valid TOML: {error}") from error
     except RecursionError as error:
         raise BadSettings(f"config: {path} is nested too deeply") from error
     for name in values:
@@ -287,7 +312,7 @@ def _problem(error: ValidationError, origins: Mapping[str, str]) -> str:
         return problem["msg"].removeprefix("Value error, ")
     name = str(problem["loc"][0])
     if problem["type"] == "missing":
-        return f"{name.upper()} is missing: name the directory that `bake` wrote"
+        return f"{name.upper()} is missing; give the folder that `hearth bake` wrote"
     origin = origins[name]
     source = _source(name, origin)
     got = "" if _is_secret(name) else f", got {problem['input']!r}"

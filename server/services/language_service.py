@@ -31,7 +31,7 @@ from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
 from server.engine.prompt_lookup import Costs
 from server.errors import InvalidRequest
-from server.logs import current_note
+from server.logs import current_request
 from server.metrics import LanguageMetrics
 from server.process.free_memory import free_memory
 from server.process.memory_limit import admit
@@ -174,10 +174,10 @@ class LanguageService(Service):
 
     def _ended(self, ended: Ended) -> None:
         self.metrics.completed(ended)
-        note = current_note.get()
-        if note is not None:
-            note.prompt_tokens += ended.prompt_tokens
-            note.completion_tokens += len(ended.token_times)
+        record = current_request.get()
+        if record is not None:
+            record.prompt_tokens += ended.prompt_tokens
+            record.completion_tokens += len(ended.token_times)
 
     async def stop(self) -> None:
         """See Service.stop. Also finish writing the prefix cache to disk."""

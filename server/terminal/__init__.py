@@ -1,1 +1,1 @@
-"""The terminal as a surface: `generate` and `chat`, on a service in the same process."""
+"""`hearth generate` and `hearth chat`: a service in the same process, without HTTP."""

@@ -18,7 +18,7 @@ from server.api.generation_fields import GenerationFields
 from server.errors import ServerError
 from server.services.language_service import open_language_service
 from server.terminal.conversation import converse
-from server.terminal.session import Session, figures
+from server.terminal.session import Session, usage_line
 
 # Fields of an API request that have no use in a terminal.
 NOT_HERE = frozenset(
@@ -71,7 +71,7 @@ def _generate(
         print(json.dumps({"text": "".join(pieces), **dataclasses.asdict(summary)}))  # noqa: T201
     else:
         _show("\n")
-        print(figures(summary), file=sys.stderr)  # noqa: T201
+        print(usage_line(summary), file=sys.stderr)  # noqa: T201
 
 
 @chat.command(cls=flags.GroupedOptions)
@@ -102,7 +102,9 @@ def _fields(options: dict[str, Any]) -> GenerationFields:
     """The sampling options; raises BadFlag."""
     try:
         # A flag's value is text. Only an API request must have numbers as JSON numbers.
-        return GenerationFields.model_validate(flags.given(GenerationFields, options), strict=False)
+        return GenerationFields.model_validate(
+            flags.typed_values(GenerationFields, options), strict=False
+        )
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"][:1]))

@@ -1,7 +1,6 @@
-"""A conversation in the terminal: lines in, answers out, until the reader leaves.
+"""A conversation in the terminal: read a line, print the answer, repeat.
 
-An answer that was interrupted stays in the conversation as far as it came; a question that could
-not be answered does not.
+An interrupted answer stays in the conversation. A message that got an error does not.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from server.errors import InvalidRequest, ServerError
-from server.terminal.session import figures
+from server.terminal.session import usage_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from server.text.chat_template import Message
 
 PROMPT = "> "
-_COMMANDS = "/clear forgets the conversation, /exit leaves; Ctrl-C ends an answer"
+_COMMANDS = "/clear starts a new conversation, /exit exits, Ctrl-C stops an answer"
 
 
 def converse(
@@ -30,15 +29,15 @@ def converse(
     show: Callable[[str], None],
     note: Callable[[str], None],
 ) -> None:
-    """Talk until /exit or the end of the input; raises InvalidRequest if there is no template.
+    """Run until /exit or the end of the input; raises InvalidRequest without a chat template.
 
-    `show` takes the text of answers, `note` lines of what is not answer.
+    `show` prints text of answers, `note` prints other lines.
     """
     opening: list[Message] = [{"role": "system", "content": system}] if system else []
     session.service.template.prompt([*opening, {"role": "user", "content": "x"}])
     note(_COMMANDS)
     messages = list(opening)
-    while (line := _ask(show)) is not None:
+    while (line := _read_line(show)) is not None:
         match line.split():
             case []:
                 continue
@@ -46,15 +45,15 @@ def converse(
                 return
             case ["/clear"]:
                 messages = list(opening)
-                note("a new conversation")
+                note("new conversation")
             case [word, *_] if word.startswith("/"):
-                note(f"{word} is no command: {_COMMANDS}")
+                note(f"{word} is not a command: {_COMMANDS}")
             case _:
                 messages = _turn(session, fields, messages, line, show, note)
 
 
-def _ask(show: Callable[[str], None]) -> str | None:
-    """The next line; an empty one on Ctrl-C, None at the end of the input."""
+def _read_line(show: Callable[[str], None]) -> str | None:
+    """Read a line. Return an empty one on Ctrl-C, and None at the end of the input."""
     try:
         return input(PROMPT)
     except KeyboardInterrupt:
@@ -68,13 +67,13 @@ def _ask(show: Callable[[str], None]) -> str | None:
 def _turn(
     session: Session,
     fields: GenerationFields,
-    before: list[Message],
-    question: str,
+    history: list[Message],
+    message: str,
     show: Callable[[str], None],
     note: Callable[[str], None],
 ) -> list[Message]:
-    """Answer a question; the conversation after it."""
-    messages: list[Message] = [*before, {"role": "user", "content": question}]
+    """Answer a message; return the conversation after it."""
+    messages: list[Message] = [*history, {"role": "user", "content": message}]
     pieces: list[str] = []
 
     def write(text: str) -> None:
@@ -84,13 +83,13 @@ def _turn(
     try:
         prompt = session.service.template.prompt(messages)
         request = fields.completion(prompt.ids, max_tokens=None, logprobs=None)
-        told = figures(session.answer(request, write))
+        status = usage_line(session.answer(request, write))
     except KeyboardInterrupt:
-        told = "interrupted"
+        status = "interrupted"
     except ServerError as error:
-        hint = ": /clear begins anew" if isinstance(error, InvalidRequest) else ""
+        hint = "; /clear starts a new conversation" if isinstance(error, InvalidRequest) else ""
         note(f"{error}{hint}")
-        return before
+        return history
     show("\n")
-    note(told)
+    note(status)
     return [*messages, {"role": "assistant", "content": "".join(pieces)}]

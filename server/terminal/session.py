@@ -1,7 +1,7 @@
-"""A service in this process, from its self-test to its end, for who asks one thing at a time.
+"""A service in this process with a blocking interface, one request at a time.
 
-It turns the service's asynchronous answers into calls that return, and Ctrl-C during one of them
-into KeyboardInterrupt after the answer was cancelled. It knows no flags and prints nothing.
+Ctrl-C during a call cancels the answer and raises KeyboardInterrupt. The module knows no flags and
+prints nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Starts the service on entering, raises SelfTestFailed, and stops it on leaving."""
+    """Context manager: start the service, or raise SelfTestFailed; stop it at the end."""
 
     def __init__(self, service: LanguageService) -> None:
         self.service = service
@@ -37,15 +37,18 @@ class Session:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        type_: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self._runner.run(self.service.stop())
-        self._runner.__exit__(kind, error, trace)
+        self._runner.__exit__(type_, error, trace)
 
     def answer(self, request: CompletionRequest, write: Callable[[str], None]) -> Summary:
-        """Write the text of an answer as it comes; raises ServerError and KeyboardInterrupt."""
+        """Answer a request, calling `write` with each piece of text.
+
+        Raises ServerError, and KeyboardInterrupt when the answer is cancelled.
+        """
         return self._runner.run(self._answer(request, write))
 
     async def _answer(self, request: CompletionRequest, write: Callable[[str], None]) -> Summary:
@@ -57,8 +60,8 @@ class Session:
         raise AssertionError("a completion ended without a summary")
 
 
-def figures(summary: Summary) -> str:
-    """What an answer took, in a line."""
+def usage_line(summary: Summary) -> str:
+    """One line with the token counts, times and seed of an answer."""
     timings = summary.timings
     speed = timings.tokens_per_second
     cached = f" ({summary.cached_tokens} from the cache)" if summary.cached_tokens else ""

@@ -116,13 +116,13 @@ def test_what_is_printed_is_a_file_of_the_same_settings(tmp_path: Path) -> None:
     [
         ("prot = 1", "prot: unknown setting in {file}"),
         ("config = 'x'", "config: unknown setting in {file}"),
-        ("port = ", "config: {file} is not TOML: Invalid value"),
+        ("port = ", "config: {file} is not valid TOML: Invalid value"),
         (
             "port = 'many'",
             "port: Input should be a valid integer, .*, got 'many' \\(from {file}\\)",
         ),
         ("cache_ram = true", "cache_ram: a size is a number of bytes, .*, got True"),
-        ("tls_cert = 'c.pem'", "tls_cert and tls_key go together"),
+        ("tls_cert = 'c.pem'", "tls_cert and tls_key must be set together"),
     ],
 )
 def test_a_file_that_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -202,7 +202,7 @@ def test_a_command_without_its_schema_has_no_flags() -> None:
     @app.command()
     @flags.takes(Settings, leave_out=frozenset(Settings.model_fields) - {"port"})
     def show(**given: Any) -> None:
-        typer.echo(repr(flags.given(Settings, given)))
+        typer.echo(repr(flags.typed_values(Settings, given)))
 
     assert CliRunner().invoke(app, ["--port", "7"]).output == "{'port': '7'}\n"
     assert CliRunner().invoke(app, []).output == "{}\n"

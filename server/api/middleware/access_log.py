@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers, MutableHeaders
 
 from server.api.http_errors import describe, respond
-from server.logs import Note, current_note
+from server.logs import RequestRecord, current_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,15 +41,15 @@ class Access:
             await self._app(scope, receive, send)
             return
         began = time.monotonic()
-        note = Note(request_id=_request_id(Headers(scope=scope).get(HEADER, "")))
-        token = current_note.set(note)
+        record = RequestRecord(request_id=_request_id(Headers(scope=scope).get(HEADER, "")))
+        token = current_request.set(record)
         status: int | None = None
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[HEADER] = note.request_id
+                MutableHeaders(scope=message)[HEADER] = record.request_id
             await send(message)
 
         try:
@@ -61,18 +61,18 @@ class Access:
         finally:
             status = status or _CLIENT_CLOSED_REQUEST
             self._count(getattr(scope.get("route"), "path", "none"), status)
-            _write_line(scope, note, status, 1e3 * (time.monotonic() - began))
-            current_note.reset(token)
+            _write_line(scope, record, status, 1e3 * (time.monotonic() - began))
+            current_request.reset(token)
 
 
 def _request_id(header: str) -> str:
     return header if _ACCEPTED_ID.fullmatch(header) else uuid.uuid4().hex
 
 
-def _write_line(scope: Scope, note: Note, status: int, milliseconds: float) -> None:
+def _write_line(scope: Scope, record: RequestRecord, status: int, milliseconds: float) -> None:
     fields: dict[str, object] = {"status": status, "ms": round(milliseconds, 1)}
-    if note.prompt_tokens:
-        fields["prompt_tokens"] = note.prompt_tokens
-        fields["completion_tokens"] = note.completion_tokens
+    if record.prompt_tokens:
+        fields["prompt_tokens"] = record.prompt_tokens
+        fields["completion_tokens"] = record.completion_tokens
     # Without the query, which may hold secrets.
     log.info("%s %s", scope["method"], scope["path"], extra={"fields": fields})

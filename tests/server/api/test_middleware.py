@@ -342,12 +342,12 @@ def formatted(form: logs.LogFormat, message: str, **extra: Any) -> str:
 
 
 def test_forms_of_the_log() -> None:
-    token = logs.current_note.set(logs.Note(request_id="id"))
+    token = logs.current_request.set(logs.RequestRecord(request_id="id"))
     try:
         text = formatted("text", "one\nline", fields={"status": 200}, created=0.0, msecs=7.0)
         entry = json.loads(formatted("json", "one\nline", fields={"status": 200}))
     finally:
-        logs.current_note.reset(token)
+        logs.current_request.reset(token)
     assert text == "1970-01-01T00:00:00.007Z INFO n: one\\nline status=200 request_id=id"
     assert (entry["message"], entry["status"], entry["request_id"]) == ("one\nline", 200, "id")
     assert (entry["level"], entry["logger"]) == ("info", "n")

@@ -95,7 +95,7 @@ def test_an_object_is_typed_as_json(typed: str, read: object) -> None:
     @app.command()
     @flags.takes(Biased)
     def show(**given: Any) -> None:
-        typer.echo(repr(flags.given(Biased, given)))
+        typer.echo(repr(flags.typed_values(Biased, given)))
 
     assert CliRunner().invoke(app, ["--bias", typed]).output == f"{ {'bias': read} }\n"
 
@@ -164,14 +164,14 @@ def test_a_conversation_goes_on_is_cleared_and_left(terminal: Terminal) -> None:
     shown = terminal.read_until("\n> ", 30)
     # The fake never ends by itself: its first answer filled the context.
     assert "expected at most 127 tokens" in shown
-    assert "/clear begins anew" in shown
+    assert "/clear starts a new conversation" in shown
     terminal.write("/clear\n")
     terminal.read_until("> ")
     terminal.write("the dog\n")
     terminal.read_until("the dog")
     assert prompt_tokens(terminal.read_until("seed 1\r\n> ", 30)) == first
     terminal.write("/nope\n")
-    assert "/nope is no command" in terminal.read_until("> ")
+    assert "/nope is not a command" in terminal.read_until("> ")
     terminal.write("/exit\n")
     assert terminal.process.wait(10) == 0
 
