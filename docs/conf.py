@@ -27,14 +27,14 @@ html_show_sphinx = False
 
 # The same anchors as on a code host, so that links between pages work in both places.
 myst_heading_anchors = 3
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "substitution"]
 
 # Docstrings write code in single backticks.
 default_role = "literal"
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_class_signature = "separated"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True, "exclude-members": "__init__"}
+highlight_language = "none"
+smartquotes = False  # they turn --flag into a dash
 python_use_unqualified_type_names = True
 
 
@@ -52,6 +52,24 @@ def _format_docstring(
         else:
             formatted += [*(re.sub(r"[*|]", r"\\\g<0>", line) for line in inner), ""]
     lines[:] = formatted
+
+
+def _settings() -> str:
+    """A table of the server's settings for each of their groups."""
+    from server.settings import Settings
+
+    groups: dict[str, list[str]] = {}
+    for name, field in Settings.model_fields.items():
+        extra = field.json_schema_extra
+        group = str(extra["group"]) if isinstance(extra, dict) else "Bundle"
+        default = "" if field.default in (None, ()) or field.is_required() else f"`{field.default}`"
+        flag = "BUNDLE" if name == "bundle" else f"--{name.replace('_', '-')}"
+        row = f"| `{flag}` | {default} | {field.description} |"
+        groups.setdefault(group, ["| Flag | Default | Meaning |", "|---|---|---|"]).append(row)
+    return "\n\n".join(f"## {group}\n\n" + "\n".join(rows) for group, rows in groups.items())
+
+
+myst_substitutions = {"settings": _settings()}
 
 
 def setup(app: Any) -> None:
