@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,23 +78,26 @@ def _conftests(module: Path) -> list[Path]:
 
 
 class Guard:
-    """Raises where a quick test starts a process or loads the compiler."""
+    """Raises where a quick test starts a process or loads the compiler.
+
+    It watches the thread of the test: another one bakes the shared bundles meanwhile.
+    """
 
     def __init__(self) -> None:
-        self._on = False
+        self._thread: int | None = None
         sys.addaudithook(self._audit)
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Watch this process until the block ends."""
-        self._on = True
+        """Watch this thread until the block ends."""
+        self._thread = threading.get_ident()
         try:
             yield
         finally:
-            self._on = False
+            self._thread = None
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        if not self._on:
+        if self._thread != threading.get_ident():
             return
         if event in _PROCESS_EVENTS:
             raise RuntimeError(f"a quick test started a process: {args[0]!r}; see tests/quick.py")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -38,3 +39,9 @@ def test_the_guard_stops_processes_and_nothing_else() -> None:
         with pytest.raises(RuntimeError, match="started a process"):
             subprocess.run([sys.executable, "-c", ""], check=True)
     subprocess.run([sys.executable, "-c", ""], check=True)
+
+
+def test_the_guard_lets_other_threads_bake() -> None:
+    with Guard().on(), ThreadPoolExecutor(1) as pool:
+        command = [sys.executable, "-c", ""]
+        assert pool.submit(subprocess.run, command, check=True).result().returncode == 0
