@@ -38,7 +38,7 @@ def test_a_file_of_blocks_is_read_as_written(tmp_path: Path) -> None:
     keys = block_keys([1, 2, 3], 1)
     blocks = {key: np.full(1000, i, np.uint8) for i, key in enumerate(keys)}
     write_blocks(tmp_path / "x", blocks)
-    found = read_blocks(tmp_path / "x", 1000)
-    assert found.keys() == blocks.keys()
+    loaded = read_blocks(tmp_path / "x", 1000)
+    assert loaded.keys() == blocks.keys()
     for key, rows in blocks.items():
-        np.testing.assert_array_equal(found[key], rows)
+        np.testing.assert_array_equal(loaded[key], rows)

@@ -44,9 +44,9 @@ def runtime(bundle: Path, manifest: LanguageManifest) -> IreeRuntime:
     return IreeRuntime(bundle, manifest, threads=1)
 
 
-def close(found: NDArray[np.float32], tokens: list[int]) -> None:
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, tiny.expected(tokens), rtol=1e-5, atol=1e-5)
+def close(actual: NDArray[np.float32], tokens: list[int]) -> None:
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual, tiny.expected(tokens), rtol=1e-5, atol=1e-5)
 
 
 def test_the_sizes_are_those_of_the_manifest(runtime: IreeRuntime) -> None:

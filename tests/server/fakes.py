@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from server.services.language_service import Speculation
     from server.services.service import Service
 
-# Where the bundles come from that no weights were baked into.
+# The provenance of bundles without weights.
 NOWHERE = Provenance(
     model="none",
     options={},
@@ -67,9 +67,9 @@ _CORPUS = [
 
 
 def gemma_like(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
-    """A tokenizer of Gemma's form: BPE with byte fallback, U+2581 for a space.
+    """A tokenizer like Gemma's: BPE with byte fallback, U+2581 for a space.
 
-    `special` are the names of more special tokens, behind the vocabulary.
+    `special` are further special tokens, after the vocabulary.
     """
     tokenizer = tokenizers.Tokenizer(
         models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True)
@@ -85,7 +85,7 @@ def gemma_like(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(_CORPUS, trainer)
-    # The trainer makes every one of its special tokens an added one; bytes are plain vocabulary.
+    # The trainer makes added tokens of all its special tokens; in Gemma, bytes are ordinary tokens.
     data = json.loads(tokenizer.to_str())
     data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] in SPECIAL]
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(data))
@@ -94,7 +94,7 @@ def gemma_like(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
 
 
 def byte_level(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
-    """A tokenizer of GPT-2's form: BPE over bytes; `special` as in gemma_like."""
+    """A tokenizer like GPT-2's: BPE over bytes; `special` as in gemma_like."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -110,7 +110,7 @@ def byte_level(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
 
 
 def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> LanguageManifest:
-    """The manifest of a fake runtime, whose golden values are the runtime's own."""
+    """The manifest of a fake runtime, with golden values from that runtime."""
     return LanguageManifest(
         format=FORMAT,
         architecture="fake",
@@ -135,7 +135,7 @@ def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> LanguageM
 def golden_of(
     runtime: FakeRuntime, prompt: tuple[int, ...] = (BOS, 5, 6), steps: int = 3
 ) -> tuple[Golden, ...]:
-    """What a right bundle computes: the greedy continuation and the best five logits."""
+    """The golden values of a prompt: its greedy continuation and the five largest logits."""
     twin = FakeRuntime(
         vocab_size=runtime.vocab_size,
         context=64,
@@ -144,25 +144,25 @@ def golden_of(
         habit=runtime.habit,
     )
     logits = read_prompt(twin, prompt)
-    found = []
+    golden_steps = []
     for position in range(len(prompt), len(prompt) + steps):
         best = [int(i) for i in logits.argsort()[::-1][:5]]
-        found.append(
+        golden_steps.append(
             GoldenStep(token_ids=tuple(best), logits=tuple(float(logits[i]) for i in best))
         )
         logits = twin.decode([0], [best[0]], [position])[0]
-    return (Golden(prompt="", prompt_ids=prompt, steps=tuple(found)),)
+    return (Golden(prompt="", prompt_ids=prompt, steps=tuple(golden_steps)),)
 
 
 def deployed(service: Service, *later: Service | Exception) -> Deployment:
-    """A deployment whose reloads find one after the other of what comes `later`, or raise it."""
+    """A deployment whose reloads open the services in `later`, or raise the errors in it."""
     rest = iter(later)
 
     def open_again() -> Service:
-        found = next(rest, LookupError("there is no other bundle"))
-        if isinstance(found, Exception):
-            raise found
-        return found
+        opened = next(rest, LookupError("there is no other bundle"))
+        if isinstance(opened, Exception):
+            raise opened
+        return opened
 
     return Deployment(service, open_again)
 
@@ -178,11 +178,11 @@ def running(
     send_buffer: int | None = None,
     later: Sequence[Service | Exception] = (),
 ) -> Iterator[httpx.Client]:
-    """A client of a real server in a thread, which drains when the block is left.
+    """A client of a real server in a thread, which drains when the block ends.
 
-    Reloads find what is `later` at the bundle's place, one after the other.
-    `before` may put a middleware before the application. The kernel keeps about `send_buffer`
-    bytes of an answer that is not read, else some megabytes.
+    Reloads open the services in `later`, one after the other. `before` may wrap the application
+    in middleware. `send_buffer` limits how many bytes of an unread answer the kernel keeps; without
+    it, it keeps some megabytes.
     """
     ready = threading.Event()
     bound = bind("127.0.0.1", 0)
@@ -208,7 +208,7 @@ def running(
 
 @dataclass(frozen=True)
 class Script:
-    """What a model says after the last `cue` that it has read, and the token by which it ends."""
+    """The answer of a model after the last `cue` in its input, and the token that ends it."""
 
     cue: tuple[int, ...]
     answer: tuple[int, ...]
@@ -217,7 +217,7 @@ class Script:
 
 @dataclass(kw_only=True)
 class ScriptedRuntime(FakeRuntime):
-    """A fake runtime that says what it is told to."""
+    """A fake runtime whose answers follow a script."""
 
     script: Script
 
@@ -226,8 +226,8 @@ class ScriptedRuntime(FakeRuntime):
         read, cue = self._read[slot], list(self.script.cue)
         for at in range(len(read), len(cue) - 1, -1):
             if read[at - len(cue) : at] == cue:
-                said = [*self.script.answer, self.script.end]
-                logits[said[min(len(read) - at, len(said) - 1)]] = 1e3
+                answer = [*self.script.answer, self.script.end]
+                logits[answer[min(len(read) - at, len(answer) - 1)]] = 1e3
                 break
         return logits
 
@@ -240,15 +240,15 @@ def fake_service(
     script: Script | None = None,
     **runtime: Any,
 ) -> LanguageService:
-    """A service on a FakeRuntime with the tokenizer's vocabulary and these fields."""
+    """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields."""
     fields = {"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime}
     fake = ScriptedRuntime(script=script, **fields) if script else FakeRuntime(**fields)
-    ours = Tokenizer(tokenizer, bos=BOS, context=fake.context)
+    wrapped = Tokenizer(tokenizer, bos=BOS, context=fake.context)
     return LanguageService(
         fake,
-        ours,
+        wrapped,
         manifest_of(fake, eos=(script.end,) if script else ()),
         EngineOptions(speculation=speculation),
         name="fake-model",
-        template=ChatTemplate(template, ours, eos=EOS) if template else None,
+        template=ChatTemplate(template, wrapped, eos=EOS) if template else None,
     )

@@ -1,10 +1,10 @@
-"""A compiled program with a bundle's ABI that is small enough to be checked by hand.
+"""A compiled program with the bundle ABI, small enough to be checked by hand.
 
 With e_p = w[token at position p], the logits after position n are
 
     w . (sum of e_p for p <= n)  +  w . (sum of p * e_p for p <= n)
 
-where the first sum is taken over one cache (rows of e_p) and the second over another (p * e_p).
+The first sum is over the rows of one cache (e_p), the second over those of another (p * e_p).
 The hidden state of position p is e_p.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 VOCAB, WIDTH, CONTEXT, SLOTS = 7, 3, 12, 4
-ROWS = CONTEXT + 4  # a padded chunk may reach beyond the context
+ROWS = CONTEXT + 4  # a padded chunk may extend beyond the context
 WEIGHTS = np.linspace(-1, 1, VOCAB * WIDTH, dtype=np.float32).reshape(VOCAB, WIDTH)
 ENTRY_POINTS = (
     EntryPoint(name="prefill_4", kind="prefill", batch=1, tokens=4, keys=CONTEXT),
@@ -64,7 +64,7 @@ def expected(tokens: Sequence[int]) -> NDArray[np.float32]:
 
 
 def write_bundle(bundle: Path) -> LanguageManifest:
-    """Compile the program into a bundle directory; the golden values are left out."""
+    """Compile the program into a bundle without golden values."""
     bundle.mkdir()
     program = iree.compiler.compile_str(
         _module(),

@@ -20,7 +20,7 @@ def test_slots_and_queue_are_filled_and_freed() -> None:
     for queued in (0, 0, 1):
         accept(admission)
         assert admission.queued == queued
-    with pytest.raises(QueueFull, match="1 requests wait, at most 1 may"):
+    with pytest.raises(QueueFull, match="got 1 waiting requests, expected at most 1"):
         accept(admission)
     admission.leave()
     assert (admission.accepted, admission.queued) == (2, 0)

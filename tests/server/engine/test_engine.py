@@ -129,8 +129,8 @@ def test_other_requests_and_slots_change_no_token(slots: int) -> None:
 
     async def together(engine: Engine) -> None:
         generations = [engine.submit(r) for r in requests]
-        found = await asyncio.gather(*(events_of(g) for g in generations))
-        assert [tokens_in(events) for events in found] == expected
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [tokens_in(events) for events in results] == expected
 
     expected: list[list[int]] = []
     with_engine(fake(), alone)
@@ -141,8 +141,8 @@ def test_other_requests_and_slots_change_no_token(slots: int) -> None:
 def test_one_slot_serves_requests_in_the_order_of_arrival() -> None:
     async def test(engine: Engine) -> None:
         generations = [engine.submit(request_of(1, n, max_tokens=3)) for n in range(4)]
-        found = await asyncio.gather(*(events_of(g) for g in generations))
-        spans = [(e[0], e[-2]) for e in found]
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        spans = [(e[0], e[-2]) for e in results]
         for (_, last), (first, _) in itertools.pairwise(spans):
             assert isinstance(last, Token)
             assert isinstance(first, Started)
@@ -239,16 +239,16 @@ def test_an_embedding_is_the_mean_of_the_hidden_states() -> None:
     (expected,) = [FakeRuntime(vocab_size=50, context=64, chunk=32).embed(0, prompt, 0) / 19]
 
     async def test(engine: Engine) -> None:
-        wanted = [engine.submit(EmbedRequest(prompt=prompt)) for _ in range(2)]
+        embeddings = [engine.submit(EmbedRequest(prompt=prompt)) for _ in range(2)]
         beside = engine.submit(request_of(*prompt))
-        found = await asyncio.gather(*(events_of(g) for g in (*wanted, beside)))
-        for started, embedded, finished in found[:2]:
+        results = await asyncio.gather(*(events_of(g) for g in (*embeddings, beside)))
+        for started, embedded, finished in results[:2]:
             assert isinstance(started, Started)
             assert started.cached_tokens == 0
             assert isinstance(embedded, Embedded)
             np.testing.assert_allclose(embedded.mean, expected, atol=1e-6)
             assert finished == Finished("stop")
-        assert tokens_in(found[2]) == greedy_by_hand(prompt, 5)
+        assert tokens_in(results[2]) == greedy_by_hand(prompt, 5)
 
     cache = PrefixCache(limit_bytes=10**6)
     with_engine(fake(slots=2, chunk=4), test, cache=cache)
@@ -307,8 +307,8 @@ def test_a_full_queue_rejects_requests_until_one_leaves() -> None:
         generations[3].__exit__(None, None, None)
         assert (await events_of(generations[3]))[-1] == Finished("cancelled")
         generations[3] = engine.submit(request_of(3, max_tokens=20))
-        found = await asyncio.gather(*(events_of(g) for g in generations))
-        assert [events[-1] for events in found] == [Finished("length")] * 4
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in results] == [Finished("length")] * 4
 
     with_engine(fake(delay=0.01, slots=2, batch=2), test, queue_limit=2)
 
@@ -316,7 +316,7 @@ def test_a_full_queue_rejects_requests_until_one_leaves() -> None:
 def test_a_queue_limit_of_0_accepts_as_many_requests_as_slots() -> None:
     async def test(engine: Engine) -> None:
         generation = engine.submit(request_of(1))
-        with pytest.raises(QueueFull, match="0 requests wait, at most 0 may"):
+        with pytest.raises(QueueFull, match="got 0 waiting requests, expected at most 0"):
             engine.submit(request_of(1))
         assert (await events_of(generation))[-1] == Finished("length")
 
@@ -396,8 +396,8 @@ def test_draining_serves_accepted_requests_and_rejects_new_ones() -> None:
         engine.drain()
         with pytest.raises(Draining):
             engine.submit(request_of(1))
-        found = await asyncio.gather(*(events_of(g) for g in generations))
-        assert [events[-1] for events in found] == [Finished("length")] * 3
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in results] == [Finished("length")] * 3
         assert engine.idle
 
     with_engine(fake(delay=0.01), test)
@@ -407,8 +407,8 @@ def test_closing_cancels_all_requests_and_ends_the_thread() -> None:
     async def test(engine: Engine) -> None:
         generations = [engine.submit(request_of(n, max_tokens=60)) for n in range(3)]
         await asyncio.to_thread(engine.close)
-        found = await asyncio.gather(*(events_of(g) for g in generations))
-        assert [events[-1] for events in found] == [Finished("cancelled")] * 3
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in results] == [Finished("cancelled")] * 3
         assert "engine" not in {thread.name for thread in threading.enumerate()}
 
     with_engine(fake(delay=0.02), test)
@@ -439,8 +439,8 @@ def test_an_internal_error_ends_every_request(
     async def test(engine: Engine) -> None:
         monkeypatch.setattr("server.engine.sequence.Sequence.append", broken)
         generations = [engine.submit(request_of(n)) for n in range(3)]
-        found = await asyncio.gather(*(events_of(g) for g in generations))
-        assert {type(events[-1]) for events in found} == {Failed}
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        assert {type(events[-1]) for events in results} == {Failed}
         with pytest.raises(EngineStopped):
             engine.submit(request_of(1))
 

@@ -60,16 +60,16 @@ clients = st.builds(
 
 async def follow(generation: Generation, leaves_after: int | None) -> list[Event]:
     """All events of a request; `leaves_after` as in Client."""
-    found: list[Event] = []
+    received: list[Event] = []
     with generation:
         if leaves_after != 0:
             async for event in generation.events():
-                found.append(event)
-                if len(tokens_in(found)) == leaves_after:
+                received.append(event)
+                if len(tokens_in(received)) == leaves_after:
                     break
-    if not found or not isinstance(found[-1], Finished | Failed):
-        found += [event async for event in generation.events()]
-    return found
+    if not received or not isinstance(received[-1], Finished | Failed):
+        received += [event async for event in generation.events()]
+    return received
 
 
 class Free(Costs):
@@ -82,13 +82,13 @@ class Free(Costs):
 def alone(request: Request, chunk: int, habit: float = 0.0) -> list[int]:
     """The tokens of a request that is served alone, without cache, drafts and failures."""
     runtime = FakeRuntime(vocab_size=VOCAB, context=CONTEXT, chunk=chunk, habit=habit)
-    found: list[Event] = []
+    received: list[Event] = []
 
     async def test(engine: Engine) -> None:
-        found.extend(await follow(engine.submit(replace(request, cache_prompt=False)), None))
+        received.extend(await follow(engine.submit(replace(request, cache_prompt=False)), None))
 
     with_engine(runtime, test, eos=EOS)
-    return tokens_in(found)
+    return tokens_in(received)
 
 
 def check(client: Client, events: list[Event], expected: list[int]) -> None:
@@ -158,10 +158,10 @@ def test_every_request_ends_once_and_has_the_tokens_that_it_has_alone(
             )
             for c in clients
         ]
-        found = await asyncio.gather(
+        received = await asyncio.gather(
             *(follow(g, c.leaves_after) for g, c in zip(generations, clients, strict=True))
         )
-        for client, events, tokens in zip(clients, found, expected, strict=True):
+        for client, events, tokens in zip(clients, received, expected, strict=True):
             check(client, events, tokens)
         assert engine.idle
         engine.drain()
@@ -185,8 +185,8 @@ def test_a_seed_repeats_its_answer_beside_other_requests(slots: int) -> None:
 
     async def test(engine: Engine) -> None:
         generations = [engine.submit(r) for other in others for r in (other, repeated)][:8]
-        found = await asyncio.gather(*(follow(g, None) for g in generations))
-        answers.extend(tokens_in(events) for events in found[1::2])
+        received = await asyncio.gather(*(follow(g, None) for g in generations))
+        answers.extend(tokens_in(events) for events in received[1::2])
 
     cache = PrefixCache(limit_bytes=10**6)
     with_engine(fake(slots=slots, batch=4, chunk=4), test, cache=cache)
@@ -209,8 +209,8 @@ def reuse(
             )
             for p in prompts
         ]
-        found = await asyncio.gather(*(follow(g, None) for g in generations))
-        for events in found:
+        received = await asyncio.gather(*(follow(g, None) for g in generations))
+        for events in received:
             assert isinstance(events[0], Started)
             cached.append(events[0].cached_tokens)
 

@@ -86,25 +86,25 @@ OTHERS = [request_of(*prompt, sampling=SAMPLED, max_tokens=12) for prompt in PRO
 
 @pytest.mark.parametrize("at", FAILING)
 def test_a_failed_allocation_ends_its_request_and_changes_no_other(at: str) -> None:
-    found: list[list[Event]] = []
+    received: list[list[Event]] = []
 
     def serve(*requests: Request | EmbedRequest) -> list[list[Event]]:
         async def test(engine: Engine) -> None:
-            found[:] = await asyncio.gather(*(events_of(engine.submit(one)) for one in requests))
+            received[:] = await asyncio.gather(*(events_of(engine.submit(one)) for one in requests))
             # The engine goes on, also with the slot of the failed request.
             assert (await events_of(engine.submit(OTHERS[0])))[-1] == Finished("length")
 
         runtime = PoorRuntime(vocab_size=50, context=64, slots=4, batch=4, at=at)
         with_engine(runtime, test, cache=PrefixCache(limit_bytes=10_000))
-        return list(found)
+        return list(received)
 
     alone = serve(*OTHERS)
     large, *others = serve(FAILING[at], *OTHERS)
     assert large[-1] == Failed(f"a step of the model failed: MemoryError: no memory to {at}")
-    for ours, theirs in zip(others, alone, strict=True):
-        assert ours[-1] == Finished("length")
-        assert len(tokens_in(ours)) == 12
-        assert _without_times(ours) == _without_times(theirs)
+    for actual, expected in zip(others, alone, strict=True):
+        assert actual[-1] == Finished("length")
+        assert len(tokens_in(actual)) == 12
+        assert _without_times(actual) == _without_times(expected)
 
 
 def _without_times(events: list[Event]) -> list[tuple[Any, ...]]:

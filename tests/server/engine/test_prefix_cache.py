@@ -24,12 +24,12 @@ def rows_of(key: bytes) -> Rows:
 
 def add_all(cache: PrefixCache, keys: tuple[bytes, ...]) -> None:
     """Do what an engine does with a prompt: restore the blocks that are cached and add the rest."""
-    found = cache.find(keys, 0)
-    for count in range(len(found) + 1, len(keys) + 1):
+    cached = cache.find(keys, 0)
+    for count in range(len(cached) + 1, len(keys) + 1):
         cache.add(keys[:count], rows_of(keys[count - 1]))
 
 
-def found(cache: PrefixCache, keys: tuple[bytes, ...]) -> int:
+def count_found(cache: PrefixCache, keys: tuple[bytes, ...]) -> int:
     blocks = cache.find(keys, 0)
     for key, rows in zip(keys, blocks, strict=False):
         np.testing.assert_array_equal(rows, rows_of(key))
@@ -52,9 +52,9 @@ class MemoryStore:
 def test_the_longest_cached_prefix_is_found() -> None:
     cache = PrefixCache(limit_bytes=10 * SIZE)
     add_all(cache, block_keys([1, 2, 3], 1))
-    assert found(cache, block_keys([1, 2, 3, 4], 1)) == 3
-    assert found(cache, block_keys([1, 2, 9], 1)) == 2
-    assert found(cache, block_keys([2, 3], 1)) == 0
+    assert count_found(cache, block_keys([1, 2, 3, 4], 1)) == 3
+    assert count_found(cache, block_keys([1, 2, 9], 1)) == 2
+    assert count_found(cache, block_keys([2, 3], 1)) == 0
     assert len(cache.find(block_keys([1, 2, 3], 1), 2)) == 1
     state = cache.state()
     assert (state.blocks, state.bytes, state.hits, state.misses) == (3, 3 * SIZE, 6, 3)
@@ -65,9 +65,9 @@ def test_the_least_recently_used_blocks_are_evicted_last_blocks_first() -> None:
     old, new = block_keys([1, 2], 1), block_keys([5, 6], 1)
     add_all(cache, old)
     add_all(cache, new)
-    assert found(cache, old) == 2
+    assert count_found(cache, old) == 2
     add_all(cache, block_keys([7], 1))
-    assert (found(cache, new), found(cache, old)) == (1, 2)
+    assert (count_found(cache, new), count_found(cache, old)) == (1, 2)
     assert cache.state().evicted == 1
 
 
@@ -75,7 +75,7 @@ def test_of_a_prompt_that_does_not_fit_the_first_blocks_are_kept() -> None:
     cache = PrefixCache(limit_bytes=3 * SIZE)
     keys = block_keys(range(8), 1)
     add_all(cache, keys)
-    assert found(cache, keys) == 3
+    assert count_found(cache, keys) == 3
 
 
 prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=12)
@@ -91,7 +91,7 @@ def test_the_limit_holds_and_no_block_is_kept_without_those_before_it(
         add_all(cache, chain)
         assert cache.state().bytes == cache.state().blocks * SIZE <= limit * SIZE
         kept = cache._blocks.keys()
-        assert kept == {k for c in chains for k in c[: found(cache, c)]}
+        assert kept == {k for c in chains for k in c[: count_found(cache, c)]}
 
 
 def test_evicted_blocks_are_loaded_from_the_store() -> None:
@@ -99,8 +99,8 @@ def test_evicted_blocks_are_loaded_from_the_store() -> None:
     keys = block_keys([1, 2, 3], 1)
     add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
     again = PrefixCache(limit_bytes=2 * SIZE, store=store)
-    assert found(again, keys) == 3
-    assert found(again, keys) == 3
+    assert count_found(again, keys) == 3
+    assert count_found(again, keys) == 3
     state = again.state()
     assert (state.hits, state.disk_hits, state.blocks) == (6, 4, 2)
 
@@ -119,5 +119,5 @@ def test_pinned_blocks_are_never_evicted() -> None:
     add_all(cache, keys)
     for other in range(5, 9):
         add_all(cache, block_keys([other], 1))
-    assert found(cache, keys) == 2
+    assert count_found(cache, keys) == 2
     assert cache.state().bytes == SIZE

@@ -54,9 +54,9 @@ def test_another_process_loads_saved_blocks(tmp_path: Path, store: PrefixStore) 
     write(tmp_path, 1, 2)
     for number in (1, 2):
         key, rows = block(number)
-        found = store.load(key)
-        assert found is not None
-        np.testing.assert_array_equal(found, rows)
+        loaded = store.load(key)
+        assert loaded is not None
+        np.testing.assert_array_equal(loaded, rows)
     assert store.load(block(3)[0]) is None
 
 

@@ -80,16 +80,16 @@ def runtime_of(*, habit: float = 30.0, slots: int = 1) -> Counting:
 def events(
     runtime: FakeRuntime, request: Request, costs: Costs | None, *, eos: tuple[int, ...] = ()
 ) -> list[Event]:
-    found: list[Event] = []
+    received: list[Event] = []
 
     async def test(engine: Engine) -> None:
-        found.extend(await events_of(engine.submit(request)))
+        received.extend(await events_of(engine.submit(request)))
 
     with_engine(runtime, test, costs=costs, eos=eos)
-    return found
+    return received
 
 
-def said(events: list[Event]) -> list[tuple[int, object]]:
+def answer_of(events: list[Event]) -> list[tuple[int, object]]:
     """The tokens with their log-probabilities."""
     return [(event.id, event.logprobs) for event in events if isinstance(event, Token)]
 
@@ -137,21 +137,21 @@ def test_drafts_change_no_token_and_no_logprob(
             )
             for costs in (None, Free(SIZES))
         )
-        assert said(drafted) == said(plain)
+        assert answer_of(drafted) == answer_of(plain)
         assert drafted[-1] == plain[-1]
 
 
 def test_a_text_that_repeats_itself_takes_fewer_calls_and_counts_accepted_tokens() -> None:
     request = request_of(3, 4, 5, max_tokens=50)
     runtime = runtime_of()
-    found = events(runtime, request, Free(SIZES))
-    tokens = [event for event in found if isinstance(event, Token)]
+    received = events(runtime, request, Free(SIZES))
+    tokens = [event for event in received if isinstance(event, Token)]
     drafted, accepted = tokens[-1].drafted, tokens[-1].accepted
     assert drafted == sum(runtime.calls) - len(runtime.calls)
     assert len(tokens) == len(runtime.calls) + accepted
     assert len(runtime.calls) < 25
     assert [token.accepted for token in tokens] == sorted(token.accepted for token in tokens)
-    assert found[-1] == Finished("length")
+    assert received[-1] == Finished("length")
     assert runtime.calls[-1] <= 8
 
 
@@ -168,13 +168,13 @@ def test_no_draft_reaches_beyond_the_answer_or_the_context() -> None:
 def test_a_drafted_eos_ends_the_answer() -> None:
     """An eos that occurs in the prompt is drafted when the text repeats the prompt."""
     runtime = runtime_of(habit=1e6)
-    answer = [token for token, _ in said(events(runtime, request_of(4, 5), None))]
+    answer = [token for token, _ in answer_of(events(runtime, request_of(4, 5), None))]
     prompt, end = (4, 5, *answer, 4, 5), answer[2]
     plain = events(runtime, request_of(*prompt, max_tokens=40), None, eos=(end,))
     runtime.calls.clear()
-    found = events(runtime, request_of(*prompt, max_tokens=40), Free(SIZES), eos=(end,))
-    assert said(found) == said(plain) == [(answer[0], None), (answer[1], None)]
-    assert found[-1] == plain[-1] == Finished("stop")
+    received = events(runtime, request_of(*prompt, max_tokens=40), Free(SIZES), eos=(end,))
+    assert answer_of(received) == answer_of(plain) == [(answer[0], None), (answer[1], None)]
+    assert received[-1] == plain[-1] == Finished("stop")
     assert runtime.calls == [8]
 
 
@@ -186,7 +186,7 @@ def test_nothing_is_drafted_in_a_batch() -> None:
         generations = [engine.submit(request_of(3, 4, last, max_tokens=30)) for last in (5, 6)]
         engine.start()
         for generation in generations:
-            assert len(said(await events_of(generation))) == 30
+            assert len(answer_of(await events_of(generation))) == 30
 
     asyncio.run(both_wait_for_the_start())
     engine.close()
@@ -203,7 +203,7 @@ def test_a_verification_that_fails_ends_its_request_only(breaks: Literal["call",
         failed = await events_of(engine.submit(request_of(3, 4, 5, max_tokens=50)))
         assert isinstance(failed[-1], Failed)
         assert f"no memory for a {breaks}" in failed[-1].message
-        assert said(failed)
+        assert answer_of(failed)
         runtime.breaks = ""
         assert (await events_of(engine.submit(request_of(3, 4, 5))))[-1] == Finished("length")
 

@@ -48,9 +48,9 @@ def after(
     assert before.tolist() == np.array(logits, np.float32).tolist()
     if candidates.ordered:
         assert candidates.logits.tolist() == sorted(candidates.logits.tolist(), reverse=True)
-    found = {candidates.id(i): float(x) for i, x in enumerate(candidates.logits)}
-    assert len(found) == candidates.size
-    return found
+    actual = {candidates.id(i): float(x) for i, x in enumerate(candidates.logits)}
+    assert len(actual) == candidates.size
+    return actual
 
 
 def softmax(logits: list[float]) -> list[float]:
@@ -102,39 +102,39 @@ def test_top_k_keeps_the_k_best(logits: list[float], k: int) -> None:
 
 @given(logits_of, shares, st.integers(0, 9))
 def test_top_p_keeps_the_fewest_tokens_of_that_probability(
-    logits: list[float], share: float, least: int
+    logits: list[float], share: float, min_keep: int
 ) -> None:
     order, probabilities = best_first(logits), softmax(logits)
     reached = np.cumsum([probabilities[i] for i in order])
     assume(not np.any(abs(reached - share) < 1e-5))  # rounding decides; a definition does not
     count = next(n for n, sum_ in enumerate(reached, start=1) if sum_ >= share)
-    options = replace(OFF, top_p=share, min_keep=least)
-    assert set(after("top_p", logits, options)) == set(order[: max(count, least)])
+    options = replace(OFF, top_p=share, min_keep=min_keep)
+    assert set(after("top_p", logits, options)) == set(order[: max(count, min_keep)])
 
 
 @given(logits_of, shares, st.integers(0, 9))
 def test_min_p_keeps_tokens_above_a_fraction_of_the_best(
-    logits: list[float], share: float, least: int
+    logits: list[float], share: float, min_keep: int
 ) -> None:
     order, probabilities = best_first(logits), softmax(logits)
     ratios = [probabilities[i] / probabilities[order[0]] for i in order]
     assume(all(abs(ratio - share) > 1e-5 for ratio in ratios))
-    count = max(least, sum(ratio >= share for ratio in ratios))
-    options = replace(OFF, min_p=share, min_keep=least)
+    count = max(min_keep, sum(ratio >= share for ratio in ratios))
+    options = replace(OFF, min_p=share, min_keep=min_keep)
     assert set(after("min_p", logits, options)) == set(order[:count])
 
 
 @given(logits_of, shares, st.integers(0, 9))
 def test_typical_p_keeps_the_tokens_closest_to_the_entropy(
-    logits: list[float], share: float, least: int
+    logits: list[float], share: float, min_keep: int
 ) -> None:
     probabilities, entropy = softmax(logits), entropy_of(logits)
     distances = [abs(-math.log(p) - entropy) if p else math.inf for p in probabilities]
     order = sorted(range(len(logits)), key=lambda i: (distances[i], i))
     reached = np.cumsum([probabilities[i] for i in order])
     assume(not np.any(abs(reached - share) < 1e-5))
-    count = max(next(n for n, sum_ in enumerate(reached, start=1) if sum_ > share), least)
-    kept = after("typ_p", logits, replace(OFF, typical_p=share, min_keep=least))
+    count = max(next(n for n, sum_ in enumerate(reached, start=1) if sum_ > share), min_keep)
+    kept = after("typ_p", logits, replace(OFF, typical_p=share, min_keep=min_keep))
     # Equal distances may round apart: what counts is how far the kept ones are.
     assert len(kept) == min(count, len(logits))
     expected = [distances[i] for i in order[:count]]
@@ -149,15 +149,15 @@ def test_an_exactly_reached_share_is_enough_for_top_p_and_not_for_typical_p() ->
 
 @given(logits_of, st.floats(0.01, 0.6), st.integers(0, 9))
 def test_xtc_drops_all_above_the_threshold_but_the_last(
-    logits: list[float], threshold: float, least: int
+    logits: list[float], threshold: float, min_keep: int
 ) -> None:
     probabilities = softmax(logits)
     assume(all(abs(p - threshold) > 1e-6 for p in probabilities))
     above = [i for i in best_first(logits) if probabilities[i] >= threshold]
     dropped = set(above[:-1]) if threshold <= 0.5 else set()
-    if len(logits) - len(dropped) < least:
+    if len(logits) - len(dropped) < min_keep:
         dropped = set()
-    options = replace(OFF, xtc_probability=1, xtc_threshold=threshold, min_keep=least)
+    options = replace(OFF, xtc_probability=1, xtc_threshold=threshold, min_keep=min_keep)
     assert set(after("xtc", logits, options)) == set(range(len(logits))) - dropped
 
 
@@ -188,8 +188,8 @@ def test_temperature_divides_the_logits(
     elif delta:
         divisor = 1
     options = replace(OFF, temperature=base, dynatemp_range=delta, dynatemp_exponent=exponent)
-    found = after("temperature", logits, options)
-    assert found == pytest.approx({i: x / divisor for i, x in enumerate(logits)}, rel=1e-3)
+    actual = after("temperature", logits, options)
+    assert actual == pytest.approx({i: x / divisor for i, x in enumerate(logits)}, rel=1e-3)
 
 
 @given(logits_of)
@@ -197,8 +197,8 @@ def test_temperature_0_keeps_the_first_of_the_best(logits: list[float]) -> None:
     first = best_first(logits)[0]
     assert set(after("temperature", logits, replace(OFF, temperature=0))) == {first}
     # A temperature that f32 hardly holds may leave others that are as good.
-    found = after("temperature", logits, replace(OFF, temperature=1e-45))
-    left = {i for i, x in found.items() if x > -math.inf}
+    actual = after("temperature", logits, replace(OFF, temperature=1e-45))
+    left = {i for i, x in actual.items() if x > -math.inf}
     assert first in left <= {i for i, x in enumerate(logits) if x == max(logits)}
 
 
@@ -246,15 +246,15 @@ def dry_by_definition(
         if ends:
             unbroken = len(tokens) - max(ends)
             break
-    found: dict[int, int] = {}
+    actual: dict[int, int] = {}
     for token in set(tokens) - {b[0] for b in breakers if len(b) == 1}:
         for length in range(allowed, min(unbroken, len(tokens) - 1) + 1):
             repeated = [*tokens[len(tokens) - length :], token]
             # A repetition of no length stands before every token but the first.
             places = range(0 if length else 1, len(tokens) - length)
             if any(tokens[at : at + length + 1] == repeated for at in places):
-                found[token] = length
-    return found if unbroken >= allowed else {}
+                actual[token] = length
+    return actual if unbroken >= allowed else {}
 
 
 @given(
@@ -286,9 +286,9 @@ def test_dry_penalizes_repetitions_by_definition(
 
 def test_dry_of_a_long_repetition_stays_finite_and_bans_nothing_else() -> None:
     options = replace(OFF, dry_multiplier=1)
-    found = after("dry", [0.0, 0.0], options, [0] * 3000)
-    assert -math.inf < found[0] < -1e38  # 1.75 ** 158, the most that llama.cpp gives
-    assert found[1] == 0
+    actual = after("dry", [0.0, 0.0], options, [0] * 3000)
+    assert -math.inf < actual[0] < -1e38  # 1.75 ** 158, the most that llama.cpp gives
+    assert actual[1] == 0
 
 
 def test_samplers_work_on_any_candidates() -> None:
@@ -297,6 +297,6 @@ def test_samplers_work_on_any_candidates() -> None:
     view = view_of(replace(OFF, presence_penalty=10, dry_multiplier=10), [4, 2, 4, 2, 4])
     for name, penalised in (("penalties", {2, 4}), ("dry", {2})):
         candidates = SAMPLERS[name](Candidates(logits=logits).best(4), view)
-        found = {candidates.id(i): x for i, x in enumerate(candidates.logits.tolist())}
-        assert set(found) == {0, 2, 3, 4}
-        assert {i for i, x in found.items() if x != logits[i]} == penalised
+        actual = {candidates.id(i): x for i, x in enumerate(candidates.logits.tolist())}
+        assert set(actual) == {0, 2, 3, 4}
+        assert {i for i, x in actual.items() if x != logits[i]} == penalised

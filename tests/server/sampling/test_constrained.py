@@ -64,7 +64,7 @@ def streamed(client: httpx.Client, **fields: Any) -> list[tuple[str, dict[str, A
     body = {"prompt": "the fox", "max_tokens": 400, "stream": True, **fields}
     text = client.post("/generate", json=body).text
     events = re.findall(r"(?:event: (\w+)\n)?data: (.*)\n", text)
-    return [(kind, json.loads(data)) for kind, data in events]
+    return [(name, json.loads(data)) for name, data in events]
 
 
 RULES: list[tuple[dict[str, Any], str]] = [
@@ -80,8 +80,8 @@ RULES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def check(kind: str, text: str) -> None:
-    match kind:
+def check(format_: str, text: str) -> None:
+    match format_:
         case "schema":
             jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(text))
         case "regex":
@@ -90,13 +90,13 @@ def check(kind: str, text: str) -> None:
             assert text in ("the fox", "the dog")
 
 
-@pytest.mark.parametrize(("fields", "kind"), RULES)
+@pytest.mark.parametrize(("fields", "format_"), RULES)
 def test_an_answer_follows_its_grammar_and_stops(
-    client: httpx.Client, fields: dict[str, Any], kind: str
+    client: httpx.Client, fields: dict[str, Any], format_: str
 ) -> None:
     for seed in range(3):
         answer = ask(client, seed=seed, **fields)
-        check(kind, answer["text"])
+        check(format_, answer["text"])
         assert answer["finish_reason"] == "stop"
         assert answer["usage"]["completion_tokens"] == len(answer["token_ids"])
 
@@ -108,14 +108,14 @@ def test_json_object_answers_with_an_object(client: httpx.Client) -> None:
     assert isinstance(json.loads(answer["text"]), dict)
 
 
-@pytest.mark.parametrize(("fields", "kind"), RULES[::3])
+@pytest.mark.parametrize(("fields", "format_"), RULES[::3])
 def test_a_stream_has_the_same_answer(
-    client: httpx.Client, fields: dict[str, Any], kind: str
+    client: httpx.Client, fields: dict[str, Any], format_: str
 ) -> None:
     whole = ask(client, seed=5, logprobs=2, **fields)
-    events = [data for kind, data in streamed(client, seed=5, logprobs=2, **fields)]
+    events = [data for _, data in streamed(client, seed=5, logprobs=2, **fields)]
     text = "".join(event["text"] for event in events)
-    check(kind, text)
+    check(format_, text)
     assert text == whole["text"]
     assert [i for e in events for i in e["token_ids"]] == whole["token_ids"]
     assert events[-1]["finish_reason"] == whole["finish_reason"] == "stop"
@@ -160,8 +160,8 @@ def test_a_grammar_that_allows_no_token_is_an_error(client: httpx.Client) -> Non
     fields: dict[str, Any] = {"regex": "[ab]{3}x", "logit_bias": {str(x): False}}
     error = refused(client, **fields)
     assert "no next token" in error["message"]
-    *tokens, (kind, last) = streamed(client, **fields)
-    assert kind == "error"
+    *tokens, (name, last) = streamed(client, **fields)
+    assert name == "error"
     assert "no next token" in last["error"]["message"]
     assert len([id_ for _, event in tokens for id_ in event["token_ids"]]) == 3
 
@@ -249,11 +249,11 @@ def test_breakers_are_the_tokens_that_contain_or_begin_them() -> None:
     single = breakers("o")
     assert all(tails == ((),) for tails in single.values())
     assert set(single) == {i for i, word in enumerate(PLAIN.words) if b"o" in word}
-    found = breakers("x ju")
+    by_id = breakers("x ju")
     words = enumerate(PLAIN.words)
     ends = (b"x", b"x ", b"x j")
-    assert set(found) == {i for i, word in words if word.endswith(ends) or b"x ju" in word}
-    for head, tails in found.items():
+    assert set(by_id) == {i for i, word in words if word.endswith(ends) or b"x ju" in word}
+    for head, tails in by_id.items():
         assert tails
         assert all("x ju" in spelled(head, tail) for tail in tails)
     first, second = (PLAIN.words.index(bytes([byte])) for byte in "é".encode())

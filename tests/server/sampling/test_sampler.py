@@ -242,8 +242,8 @@ def test_log_probabilities_are_the_log_softmax(values: list[float], alternatives
     best = sorted(range(len(values)), key=lambda i: (-values[i], i))[:alternatives]
     best = [i for i in best if values[i] > -math.inf]
     assert [i for i, _ in sample.logprobs.top] == best
-    found = [p for _, p in sample.logprobs.top]
-    assert found == pytest.approx([exact[i] for i in best], rel=1e-5, abs=1e-5)
+    actual = [p for _, p in sample.logprobs.top]
+    assert actual == pytest.approx([exact[i] for i in best], rel=1e-5, abs=1e-5)
 
 
 def test_post_sampling_probs_are_those_that_were_drawn_from() -> None:
@@ -252,8 +252,8 @@ def test_post_sampling_probs_are_those_that_were_drawn_from() -> None:
     sample = Answer(options, seed=3).sample(logits)
     assert sample.logprobs
     squares = {0: 16 / 29, 1: 9 / 29, 2: 4 / 29}
-    found = {i: math.exp(p) for i, p in sample.logprobs.top}
-    assert found == pytest.approx(squares, abs=1e-6)
+    actual = {i: math.exp(p) for i, p in sample.logprobs.top}
+    assert actual == pytest.approx(squares, abs=1e-6)
     assert math.exp(sample.logprobs.chosen) == pytest.approx(squares[sample.token], abs=1e-6)
 
 
