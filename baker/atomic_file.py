@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever interrupts the writing."""
+"""Write files atomically: complete or not at all."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def write_whole(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write UTF-8 texts by their names; all are on the disk before the first is put in place."""
+def write_atomically(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write UTF-8 texts by file name; all are written before the first one is moved in place."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".ab.", dir=folder) as beside:
+    with tempfile.TemporaryDirectory(prefix=".hearth.", dir=folder) as temporary:
         for name, text in texts.items():
-            (Path(beside) / name).write_text(text, encoding="utf-8")
+            (Path(temporary) / name).write_text(text, encoding="utf-8")
         for name in texts:
-            (Path(beside) / name).replace(folder / name)
+            (Path(temporary) / name).replace(folder / name)

@@ -1,13 +1,13 @@
-"""How a bundle comes to its place on disk: made beside it, put there whole.
+"""Write a bundle to a temporary folder and move it to its destination atomically.
 
-What is promised, whatever ends the work, SIGKILL and a power cut too: at `out` lies the bundle
-that was there before, or the new one, each whole, or nothing if there was nothing before. On Linux
-this is so at every moment, as the two change places in one step (renameat2); where the file system
-cannot do that, there is none for the moment between two renames. A bundle's files are never
-written to once they are in their place, as a server may have them mapped.
+Whatever ends a bake, including SIGKILL and a power failure, the destination has the complete old
+bundle, the complete new one, or nothing if there was none before. On Linux, old and new are
+exchanged in one step (renameat2). On a file system without this, the destination is absent for the
+moment between two renames. Files of a bundle are never modified in place, since a server may have
+them mapped.
 
-What a bake that was killed has left, a folder `.NAME.bake-XXXXXXXX` beside the place, goes with the
-next bake to that place. A bake holds a lock on its folder, which ends with its process.
+A killed bake leaves a folder `.NAME.bake-XXXXXXXX` beside the destination; the next bake to this
+destination removes it. A running bake holds a lock on its folder.
 """
 
 from __future__ import annotations
@@ -30,27 +30,26 @@ if TYPE_CHECKING:
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
-# Of renameat2(2): a path is relative to the working directory; both paths change places.
+# renameat2(2): paths are relative to the working directory; exchange both paths.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class BakeError(Exception):
-    """A bundle cannot be made or put in place; the message says why."""
+    """A bundle cannot be made or moved to its destination; the message says why."""
 
 
 @contextmanager
 def folder_beside(out: Path, *, size: int) -> Iterator[Path]:
-    """A folder on the same disk as `out`, gone afterwards, for a bundle of about `size` bytes.
+    """A temporary folder on the disk of `out` for a bundle of about `size` bytes.
 
-    When the block ends without an error, what it made is put to `out`, in place of an older bundle
-    there. Raises BakeError at once when `out` is in use or the disk is too small, and when the
-    disk is found to be full in the block.
+    If the block ends without an error, the folder replaces `out`. Raises BakeError at once if
+    `out` is not a bundle or the disk is too small, and if the disk becomes full in the block.
     """
-    out = Path(os.path.realpath(out))  # of a link, what it names is replaced
+    out = Path(os.path.realpath(out))  # replace the target of a symbolic link
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.exists() and not _is_bundle(out):
-        raise BakeError(f"{out} exists and is not a bundle: choose another --out")
+        raise BakeError(f"--out: {out} exists and is not a bundle; choose another folder")
     with _staging(out) as folder:
         if shutil.disk_usage(folder).free < size:
             raise BakeError(_too_small(out, size))
@@ -71,18 +70,20 @@ def folder_beside(out: Path, *, size: int) -> Iterator[Path]:
 def _too_small(out: Path, size: int) -> str:
     free = shutil.disk_usage(out.parent).free
     return (
-        f"a bundle of about {size / 1e6:.0f} MB is to lie in {out.parent}, which has "
-        f"{free / 1e6:.0f} MB free: make room, or choose another --out"
+        f"the bundle needs about {size / 1e6:.0f} MB, and {out.parent} has {free / 1e6:.0f} MB "
+        "free; free disk space, or choose another --out"
     )
 
 
 @contextmanager
 def _staging(out: Path) -> Iterator[Path]:
-    """A locked folder beside `out`; removes those that killed bakes have left there."""
+    """A locked folder beside `out`; removes the folders that killed bakes left there."""
     prefix = f".{out.name}.bake-"
     parent = os.open(out.parent, os.O_RDONLY)
     try:
-        _lock(parent, wait=True)  # else another bake could remove a folder that is not locked yet
+        _lock(
+            parent, wait=True
+        )  # else another bake could remove the new folder before it is locked
         for left in out.parent.glob(glob.escape(prefix) + "*"):
             _remove_unlocked(left)
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
@@ -101,7 +102,7 @@ def _remove_unlocked(left: Path) -> None:
     try:
         folder = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
-        return  # no folder of ours
+        return  # not a folder of a bake
     try:
         if _lock(folder, wait=False):
             shutil.rmtree(left)
@@ -110,7 +111,7 @@ def _remove_unlocked(left: Path) -> None:
 
 
 def _lock(folder: int, *, wait: bool) -> bool:
-    """Lock an open folder until it is closed; False if it is locked, or cannot be."""
+    """Lock an open folder until it is closed; returns False if that is not possible."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:  # BlockingIOError, or a file system without locks
@@ -119,7 +120,7 @@ def _lock(folder: int, *, wait: bool) -> bool:
 
 
 def _sync(paths: Iterable[Path]) -> None:
-    """Have files, or the names in folders, on disk: what is renamed then survives a power cut."""
+    """Flush files, or the names in folders, to disk, so that a rename survives a power failure."""
     for path in paths:
         opened = os.open(path, os.O_RDONLY)
         try:
@@ -129,7 +130,7 @@ def _sync(paths: Iterable[Path]) -> None:
 
 
 def _put(made: Path, out: Path) -> None:
-    """Put a folder to `out`; what was there goes beside where it was made."""
+    """Move a folder to `out`; an old bundle moves to the temporary folder."""
     try:
         _exchange(made, out)
     except FileNotFoundError:
@@ -144,7 +145,7 @@ def _put(made: Path, out: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Have two paths change places in one step; raises OSError, ENOSYS without renameat2(2)."""
+    """Exchange two paths in one step; raises OSError, with ENOSYS without renameat2(2)."""
     renameat2 = getattr(_LIBC, "renameat2", None)
     if renameat2 is None:
         raise OSError(errno.ENOSYS, "renameat2", str(other))
@@ -158,7 +159,7 @@ def _is_bundle(path: Path) -> bool:
     try:
         read_manifest(path)
     except (Corrupt, WrongFormat):
-        return True  # damaged, or of another version: whoever reads it is told to bake it again
+        return True  # a bundle that is damaged or of another version
     except BundleError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Looking at a finished bundle: what is in it, and where it came from."""
+"""Show the contents of a bundle and its provenance."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 _Rows: TypeAlias = "Sequence[tuple[str, ...]]"
 _FIXED = {
     "process": "Python, its libraries and IREE",
-    "text": "the tokenizer, and what grammars know of the vocabulary",
-    "requests": "their bodies at once, and the longest text that is tokenized",
+    "text": "the tokenizer, and the vocabulary for grammars",
+    "requests": "request bodies in memory, and the longest text that is tokenized",
 }
 
 
 def show(bundle: Path, console: Console) -> None:
-    """Print the manifest for people; raises BundleError. Reads no other file of the bundle."""
+    """Print the manifest as tables; reads no other file of the bundle. Raises BundleError."""
     manifest = read_manifest(bundle)
     if isinstance(manifest, ArraysManifest):
         program = ("functions", list(_function_rows(manifest)))
@@ -74,7 +74,7 @@ def show(bundle: Path, console: Console) -> None:
 
 
 def _plain(text: str) -> Text:
-    """A text out of a manifest, which may not command the terminal."""
+    """A text of a manifest without control characters for the terminal."""
     return Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
 
 
@@ -104,27 +104,31 @@ def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
     return [
         ("context", f"{manifest.context:,} tokens"),
         ("slots", f"{manifest.slots}"),
-        ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes a slot"),
+        ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes per slot"),
         ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),
     ]
 
 
 def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     memory, sizes = manifest.memory, manifest.footprint
-    yield "laid out when loaded", _bytes(sizes.laid_out), "a copy, of this process alone"
-    yield "read where they lie", _bytes(sizes.read), "pages of the file, shared and always in use"
-    yield "looked up", _bytes(sizes.looked_up), "pages of the file, which the system may drop"
-    yield "a slot", _bytes(memory.slot), f"KV caches of {manifest.context:,} tokens"
+    yield "laid out when loaded", _bytes(sizes.laid_out), "a private copy in this process"
+    yield "read from the file", _bytes(sizes.read), "mapped pages, shared and read in every step"
+    yield (
+        "looked up in the file",
+        _bytes(sizes.looked_up),
+        "mapped pages, which the system may drop",
+    )
+    yield "per slot", _bytes(memory.slot), f"KV caches of {manifest.context:,} tokens"
     for name, size in sizes.calls.items():
         yield name, _bytes(size), "while it runs"
     yield "prefix cache", _bytes(PREFIX_CACHE), "the default of hearth serve --cache-ram"
     for name, size in memory.parts(1)[:3]:
         yield name, _bytes(size), _FIXED[name]
-    yield "one slot", f"{megabytes(memory.needed(1))} MB", "the least that serves"
-    most = memory.formula(manifest.slots, PREFIX_CACHE)
-    yield "peak while serving", *most.split(" = ")
+    yield "one slot", f"{megabytes(memory.needed(1))} MB", "the minimum to serve"
+    peak = memory.formula(manifest.slots, PREFIX_CACHE)
+    yield "peak while serving", *peak.split(" = ")
     if manifest.max_memory is not None:
-        yield "limit", _bytes(manifest.max_memory), "bake --max-memory"
+        yield "limit", _bytes(manifest.max_memory), "hearth bake --max-memory"
 
 
 def _bytes(size: int) -> str:
@@ -146,8 +150,8 @@ def _source_rows(sources: tuple[SourceRecord, ...]) -> Iterator[tuple[str, ...]]
 
 def _maker_rows(origin: Provenance) -> Iterator[tuple[str, ...]]:
     flags = "".join(f" {_flag(name, value)}" for name, value in origin.options.items() if value)
-    yield "command", f"bake {origin.model}{flags}"
-    yield from (("tried", each.text) for each in origin.tried)
+    yield "command", f"hearth bake {origin.model}{flags}"
+    yield from (("tried", precision.text) for precision in origin.tried)
     yield "hearth", origin.hearth.text
     yield origin.compiler.name, origin.compiler.version
     yield from origin.tools.items()
@@ -171,16 +175,16 @@ def _entry_point_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
 
 def _function_rows(manifest: ArraysManifest) -> Iterator[tuple[str, ...]]:
     for function in manifest.functions:
-        taken = ", ".join(
+        inputs = ", ".join(
             f"{_array(spec)}{' or zeros' if spec.default == 'zeros' else ''}"
             for spec in function.inputs
         )
-        given = ", ".join(
-            f"{_array(spec)}{f' in the place of {spec.takes}' if spec.takes else ''}"
+        outputs = ", ".join(
+            f"{_array(spec)}{f' in place of {spec.takes}' if spec.takes else ''}"
             for spec in function.outputs
         )
         ops = f"{_statistic(manifest, f'ops.{function.name}'):,} ops"
-        yield function.name, f"{taken} -> {given}", ops
+        yield function.name, f"{inputs} -> {outputs}", ops
 
 
 def _array(spec: ArraySpec) -> str:

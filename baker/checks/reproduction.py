@@ -1,7 +1,4 @@
-"""Baking a bundle again, from its provenance, and comparing the two byte for byte.
-
-It knows what a provenance says and who bakes from it; how is pipeline.py's and gru.py's business.
-"""
+"""Bake a bundle again from its provenance, and compare the two byte by byte."""
 
 from __future__ import annotations
 
@@ -30,13 +27,13 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 _GRU = "gru"
 _LANGUAGE_OPTIONS = {"precision": str, "context": int, "slots": int, "target": str}
-_LANGUAGE_MAY_HAVE = {"max_memory": int, "max_kl": float}
+_OPTIONAL_LANGUAGE_OPTIONS = {"max_memory": int, "max_kl": float}
 _GRU_OPTIONS = {"steps": int, "batch": int, "form": str, "batch_first": bool, "target": str}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The first byte, from 0, in which a file differs; None where one of the two is missing."""
+    """A file that differs, and its first different byte; None if one bundle lacks the file."""
 
     file: str
     byte: int | None
@@ -45,15 +42,15 @@ class Difference:
     def message(self) -> str:
         """The difference as a sentence."""
         if self.byte is None:
-            return f"{self.file} is in one of the two alone"
-        return f"{self.file} differs, first at byte {self.byte:,}"
+            return f"{self.file} is in only one of the bundles"
+        return f"{self.file} differs from byte {self.byte:,}"
 
 
 def reproduce(bundle: Path, weights: Path | None, progress: Progress) -> list[Difference]:
-    """Bake a bundle again in a temporary place; where the two differ, the manifest last.
+    """Bake a bundle again in a temporary folder; returns the differences, the manifest last.
 
-    `weights` None takes those of the package that the bundle was baked from. Raises BakeError for
-    weights that are not those of the provenance, BundleError, and what `bake` and `bake_gru` do.
+    `weights` None: those of the package in the provenance. Raises BakeError if the weights are not
+    those of the provenance, BundleError, and what `bake` and `bake_gru` raise.
     """
     manifest = read_manifest(bundle)
     origin = manifest.provenance
@@ -69,30 +66,30 @@ def reproduce(bundle: Path, weights: Path | None, progress: Progress) -> list[Di
             check_sources(origin, open_weights(weights or packaged_weights(request)).files())
             bake(request, progress)
         made = read_manifest(out)
-        # The same bytes, whatever they are called here and whichever package holds them.
+        # Equal bytes may have another file name here, or come from another package.
         same = replace(made.provenance, sources=origin.sources)
         write_manifest(out, replace(made, provenance=same))
         return list(compare(bundle, out))
 
 
 def changes(manifest: Manifest) -> Iterator[str]:
-    """What has a say in the bytes and is not as it was when the bundle was baked, a line each."""
+    """A line for each tool or setting that decides the bytes and differs from the first bake."""
     origin = manifest.provenance
     target = find_target(manifest.target.name)
     then = _makers(origin.hearth, origin.compiler, origin.tools)
     now = _makers(hearth(), compiler_for(target), tools(origin.kernels))
     for name in {**then, **now}:
-        was, is_ = then.get(name, "absent"), now.get(name, "absent")
-        if was != is_:
-            yield f"{name}: {was} when it was baked, {is_} here"
+        then_value, now_value = then.get(name, "absent"), now.get(name, "absent")
+        if then_value != now_value:
+            yield f"{name}: {then_value} then, {now_value} now"
     if target != manifest.target:
-        yield "target: `host` was another CPU when it was baked: its program cannot be had here"
+        yield "target: `host` was another CPU; the same program cannot be compiled here"
     if origin.hearth.modified:
-        yield "hearth: it was modified when it baked: its revision does not say all of it"
+        yield "hearth: the checkout was modified; the revision does not identify it"
 
 
 def compare(bundle: Path, other: Path) -> Iterator[Difference]:
-    """The files in which two bundles differ, the manifests last: they have the others' digests."""
+    """The files that differ in two bundles; the manifests last, since they have the digests."""
     names = {path.name for folder in (bundle, other) for path in folder.iterdir()}
     for name in sorted(names, key=lambda name: (name == MANIFEST, name)):
         pair = bundle / name, other / name
@@ -103,7 +100,7 @@ def compare(bundle: Path, other: Path) -> Iterator[Difference]:
 
 
 def _first_difference(one: Path, other: Path) -> int | None:
-    """The first byte in which two files differ, which may be the end of one; None if none."""
+    """The first byte that differs in two files, which may be the end of one; None if equal."""
     with one.open("rb") as left, other.open("rb") as right:
         start = 0
         while True:
@@ -126,29 +123,31 @@ def _makers(hearth: Hearth, compiler: Compiler, tools: Mapping[str, str]) -> dic
 
 
 def check_sources(origin: Provenance, paths: Iterable[Path]) -> None:
-    """Raise BakeError unless the files are those of the provenance, by their digests."""
-    found = source_records(paths, package=None)
-    for wanted, file in zip_longest(origin.sources, found):
-        if wanted is None or file is None or wanted.sha256 != file.sha256:
+    """Raise BakeError unless the digests of the files are those of the provenance."""
+    records = source_records(paths, package=None)
+    for expected, file in zip_longest(origin.sources, records):
+        if expected is None or file is None or expected.sha256 != file.sha256:
             raise BakeError(
-                f"the weights are not those that were baked: wanted {_file(wanted)}, got "
-                f"{_file(file)}: give --weights PATH"
+                f"the weights are not those of the bundle: expected {_file(expected)}, got "
+                f"{_file(file)}; specify --weights PATH"
             )
 
 
 def _file(record: FileRecord | None) -> str:
-    return "no more" if record is None else f"{record.name} (sha256 {record.sha256[:16]})"
+    return "no file" if record is None else f"{record.name} (sha256 {record.sha256[:16]})"
 
 
 def _language_request(
     origin: Provenance, weights: Path | None, prefix: Path | None, out: Path
 ) -> BakeRequest:
     if origin.model not in recipes():
-        raise BakeError(f"this version of Hearth has no {origin.model!r:.80} to bake")
+        raise BakeError(f"this version of Hearth cannot bake {origin.model!r:.80}")
     if weights is None and not all(source.package for source in origin.sources):
-        raise BakeError(f"the bundle was baked from {_names(origin)}: give --weights PATH")
-    given = {name: kind for name, kind in _LANGUAGE_MAY_HAVE.items() if name in origin.options}
-    options = _checked(origin, _LANGUAGE_OPTIONS | given)
+        raise BakeError(f"the bundle was baked from {_names(origin)}; specify --weights PATH")
+    present = {
+        name: kind for name, kind in _OPTIONAL_LANGUAGE_OPTIONS.items() if name in origin.options
+    }
+    options = _checked(origin, _LANGUAGE_OPTIONS | present)
     return BakeRequest(
         model=origin.model, weights=weights, size=None, prefix=prefix, out=out, **options
     )
@@ -156,7 +155,7 @@ def _language_request(
 
 def _gru_request(origin: Provenance, weights: Path | None, out: Path) -> GruBakeRequest:
     if weights is None:
-        raise BakeError(f"the bundle was baked from {_names(origin)}: give --weights PATH")
+        raise BakeError(f"the bundle was baked from {_names(origin)}; specify --weights PATH")
     return GruBakeRequest(weights=weights, out=out, **_checked(origin, _GRU_OPTIONS))
 
 
@@ -164,12 +163,12 @@ def _names(origin: Provenance) -> str:
     return ", ".join(f"{source.name} ({source.bytes:,} bytes)" for source in origin.sources)
 
 
-def _checked(origin: Provenance, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """The options of a provenance but for the prefix; raises BakeError unless they are these."""
-    for name, kind in kinds.items():
-        if type(origin.options.get(name)) is not kind:
+def _checked(origin: Provenance, types: Mapping[str, type]) -> dict[str, Any]:
+    """The options of a provenance except the prefix; raises BakeError for other types."""
+    for name, type_ in types.items():
+        if type(origin.options.get(name)) is not type_:
             raise BakeError(
                 f"{MANIFEST}: the option {name} is {origin.options.get(name)!r:.80}, "
-                f"wanted {kind.__name__}"
+                f"expected {type_.__name__}"
             )
-    return {name: origin.options[name] for name in kinds}
+    return {name: origin.options[name] for name in types}

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 def verify(bundle: Path, console: Console) -> bool:
-    """Check digests, the program's machine, the graph and, where it can run, golden values.
+    """Check digests, the target of the program, the graph and, if it runs here, golden values.
 
-    Prints what was checked; whether all is well. That the graph or a tool is another one now is
-    said, and is no fault of the bundle. Raises BundleError or TargetError.
+    Prints every check; returns whether all passed. A graph or a tool that has changed since the
+    bake is printed and is not a failure. Raises BundleError or TargetError.
     """
     manifest = read_manifest(bundle)
     verify_files(bundle, manifest)
-    console.print(f"digests: {1 + len(manifest.files)} files are what was baked")
+    console.print(f"digests: {1 + len(manifest.files)} files are intact")
     check_program((bundle / VMFB).read_bytes(), manifest.target)
     console.print(f"program: for {manifest.target.triple}")
     console.print(f"graph: {_graph(manifest)}")
@@ -47,7 +47,7 @@ def verify(bundle: Path, console: Console) -> bool:
     for change in changes(manifest):
         console.print(f"changed: {change}", markup=False)
     if not runs_here(manifest.target):
-        console.print("golden values: not checked, this machine cannot run the program")
+        console.print("golden values: not checked, since this machine cannot run the program")
         return True
     verdict = _self_test(bundle, manifest)
     console.print(f"golden values: {verdict.message}")
@@ -55,26 +55,26 @@ def verify(bundle: Path, console: Console) -> bool:
 
 
 def _graph(manifest: AnyManifest) -> str:
-    """Whether the model, traced again, gives the graph that was compiled."""
+    """Whether tracing the model again gives the graph that was compiled."""
     if isinstance(manifest, ArraysManifest):
         graphs = program(GruConfig(**manifest.config)).graphs
     else:
         graphs = traced(manifest).graphs
     if hashlib.sha256(program_text(graphs)).hexdigest() == manifest.provenance.graph:
-        return "traced again, the same"
-    return "this version of Hearth traces another one"
+        return "traced again, equal"
+    return "this version of Hearth traces a different graph"
 
 
 def _sources(origin: Provenance) -> str:
-    """Whether the weights that are installed are those that were baked."""
+    """Whether the installed weights are those of the bundle."""
     weights = [recipe.weights for recipe in recipes().get(origin.model, ()) if recipe.weights]
     if not weights or not all(source.package for source in origin.sources):
-        return "not checked, they are in no package: see hearth reproduce --weights"
+        return "not checked, since they are not in a package: see hearth reproduce --weights"
     try:
         check_sources(origin, open_weights(weights[0]).files())
     except (BakeError, WeightsError) as error:
         return f"not checked: {error}"
-    return f"{len(origin.sources)} files of {origin.sources[0].package} are what was baked"
+    return f"{len(origin.sources)} files of {origin.sources[0].package} are those of the bundle"
 
 
 def _self_test(bundle: Path, manifest: AnyManifest) -> Verdict:

@@ -1,1 +1,1 @@
-"""StableHLO and C kernels to a program for one target."""
+"""Compile StableHLO and C kernels to a program for one target."""

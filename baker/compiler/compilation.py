@@ -1,4 +1,4 @@
-"""StableHLO to a vmfb: the only file that runs the compiler."""
+"""Compile StableHLO to a vmfb with iree-compile."""
 
 from __future__ import annotations
 
@@ -29,39 +29,40 @@ _FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
     "--iree-input-type=auto",
-    # Without these two the compiler optimises next to nothing.
+    # Without these two flags the compiler optimizes very little.
     "--iree-opt-level=O2",
     "--iree-opt-data-tiling",
-    # A norm keeps rows on the worker's stack: 86 KB of those of the 27b.
+    # A norm keeps rows on the stack of the worker: 86 KB for Gemma 3 27b.
     "--iree-llvmcpu-stack-allocation-limit=131072",
-    # Debug information would be half of the file.
+    # Debug information would be half the size of the file.
     "--iree-vm-bytecode-module-strip-source-map=true",
     "--iree-llvmcpu-debug-symbols=false",
 )
 
 
-# Of prctl(2): the signal that a process gets when the thread that started it ends.
+# prctl(2): the signal that a process gets when the thread that started it ends.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
 class CompileError(Exception):
-    """The compiler refused a program, which is Hearth's fault; the message is the compiler's."""
+    """The compiler rejected a program, a bug of Hearth; the message is that of the compiler."""
 
 
 def compiler_for(target: Target) -> Compiler:
-    """The compiler and the flags that make a program for the target."""
-    own = (
+    """The compiler and its flags for a target."""
+    target_flags = (
         f"--iree-llvmcpu-target-triple={target.triple}",
         f"--iree-llvmcpu-target-cpu={target.cpu}",
     )
-    return Compiler(name=_PACKAGE, version=version(_PACKAGE), flags=(*_FLAGS, *own))
+    return Compiler(name=_PACKAGE, version=version(_PACKAGE), flags=(*_FLAGS, *target_flags))
 
 
 class Compilation:
-    """A compiler at work on a file of MLIR text. A context manager: leaving it ends the work.
+    """A running compiler. A context manager: leaving it kills the compiler.
 
-    So does, on Linux, the end of this process, even by SIGKILL, and of the thread that started it.
+    On Linux, the end of this process, even by SIGKILL, or of the thread that started it kills the
+    compiler, too.
     """
 
     def __init__(
@@ -73,9 +74,9 @@ class Compilation:
         kernels: Iterable[str] = (),
         until: str = "vmfb",
     ) -> None:
-        """Start compiling; `kernels` are those that the text calls (models/dsl/stablehlo.py).
+        """Start compiling MLIR text that calls `kernels` (models/dsl/stablehlo.py).
 
-        `until` is `vmfb`, or a phase such as `stream` that leaves text. Raises KernelError.
+        `until` is `vmfb`, or a phase such as `stream`, whose output is text. Raises KernelError.
         """
         self.compiler = compiler_for(target)
         self._objects = tempfile.TemporaryDirectory(prefix="kernels.", dir=output.parent)
@@ -84,19 +85,25 @@ class Compilation:
         except BaseException:
             self._objects.cleanup()
             raise
-        where = f"--iree-hal-executable-object-search-path={self._objects.name}"
+        search_path = f"--iree-hal-executable-object-search-path={self._objects.name}"
         phase = () if until == "vmfb" else (f"--compile-to={until}",)
-        command = [find_tool("iree-compile"), *self.compiler.flags, where, *phase, str(source)]
-        # Diagnostics may be large, and a full pipe would stop the compiler.
+        command = [
+            find_tool("iree-compile"),
+            *self.compiler.flags,
+            search_path,
+            *phase,
+            str(source),
+        ]
+        # A file: diagnostics may be large, and a full pipe would block the compiler.
         self._diagnostics: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         parent = os.getpid()
         self._process = subprocess.Popen(
             [*command, "-o", str(output)],
             stdin=subprocess.DEVNULL,
             stderr=self._diagnostics,
-            # What it leaves when it is killed lies where the output is made, and goes with it.
+            # Temporary files of a killed compiler are removed with the folder of the output.
             env={**os.environ, "TMPDIR": str(output.parent)},
-            preexec_fn=lambda: _end_with(parent),
+            preexec_fn=lambda: _die_with_parent(parent),
         )
 
     def __enter__(self) -> Self:
@@ -104,7 +111,7 @@ class Compilation:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -114,7 +121,7 @@ class Compilation:
         self._objects.cleanup()
 
     def wait(self, *, seconds: float | None = None) -> None:
-        """Return when the output is written; raises CompileError, also after so many seconds."""
+        """Wait until the output is written; raises CompileError, also after `seconds`."""
         try:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -125,9 +132,9 @@ class Compilation:
             raise CompileError(f"iree-compile failed: {text[:2000]}")
 
 
-def _end_with(parent: int) -> None:
-    """Runs in the compiler's process before it begins: have it killed when its parent ends."""
+def _die_with_parent(parent: int) -> None:
+    """Runs in the process of the compiler before it starts: kill it when its parent ends."""
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before the call
+        if os.getppid() != parent:  # the parent ended before the call
             os._exit(1)

@@ -1,7 +1,7 @@
-"""The C functions of models/dsl/kernels as objects that the compiler links into a program.
+"""Compile the C kernels of models/dsl/kernels to objects that are linked into a program.
 
-ziglang brings clang for every target as a Python package, so that a bundle is baked for another
-machine without a toolchain. This is the only file that runs it.
+The Python package ziglang contains clang for every target, so that a bundle for another machine
+needs no toolchain.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from models.bundle import Target
 
 PACKAGE = "ziglang"
-# Plain code that calls nothing: no libc, no guards, and no fused operations but those that are
-# written down, so that every target rounds alike.
+# Code without calls to libc or guards, and with fused operations only where the source has them, so
+# that every target rounds alike.
 FLAGS = (
     "-O3",
     "-std=c17",
@@ -41,16 +41,16 @@ FLAGS = (
     "-fno-sanitize=all",
 )
 
-# What dot.h writes into an object.
+# The text that dot.h writes into an object.
 _DOT_NAME = re.compile(rb"hearth dot: ([a-z0-9]+)\0")
 
 
 class KernelError(Exception):
-    """A kernel does not compile, which is Hearth's fault; the message is clang's."""
+    """A kernel does not compile, a bug of Hearth; the message is that of clang."""
 
 
 def build(names: Iterable[str], target: Target, folder: Path) -> Kernels:
-    """Write NAME.o for each kernel into a folder; what was built. Raises KernelError."""
+    """Write NAME.o for each kernel into a folder; returns the record. Raises KernelError."""
     names = tuple(names)
     machine = target.triple.partition("-")[0]
     cpu = "native" if target.cpu == "host" else target.cpu.replace("-", "_")
@@ -70,24 +70,24 @@ def build(names: Iterable[str], target: Target, folder: Path) -> Kernels:
     return Kernels(names=names, instructions=instructions(file.read_bytes() for file in objects))
 
 
-def _first_error(said: str) -> str:
-    """The first error among what the compiler said, in one line."""
-    lines = said.strip().splitlines()
+def _first_error(diagnostics: str) -> str:
+    """The first line with an error, else the last line."""
+    lines = diagnostics.strip().splitlines()
     return next((line for line in lines if "error:" in line), " ".join(lines[-1:]))
 
 
 def instructions_for(target: Target) -> str | None:
-    """The instruction set that integer products have on a target; raises KernelError."""
+    """The instruction set of integer products on a target; raises KernelError."""
     with tempfile.TemporaryDirectory(prefix="kernels.") as folder:
         return build(["linear_grouped"], target, Path(folder)).instructions
 
 
 def instructions(objects: Iterable[bytes]) -> str | None:
-    """The instruction set for which dot.h was compiled, as the objects themselves say it.
+    """The instruction set for which dot.h was compiled, read from the objects.
 
-    None if it is in none of them; raises KernelError if they differ.
+    None if no object uses dot.h; raises KernelError if they differ.
     """
-    found = {name.decode() for data in objects for name in _DOT_NAME.findall(data)}
-    if len(found) > 1:
-        raise KernelError(f"kernels of one program have different instructions: {sorted(found)}")
-    return next(iter(found), None)
+    names = {name.decode() for data in objects for name in _DOT_NAME.findall(data)}
+    if len(names) > 1:
+        raise KernelError(f"kernels of one program have different instructions: {sorted(names)}")
+    return next(iter(names), None)

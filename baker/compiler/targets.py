@@ -1,4 +1,4 @@
-"""The machines that a bundle can be baked for, and the check that a program is for one of them."""
+"""The targets of a bake, and the check that a program is for its target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CROSS_TARGETS: Mapping[str, Target] = {
     for target in (
         Target(name="x86_64-v3", triple="x86_64-linux-gnu", cpu="x86-64-v3", features=_X86_V3),
         Target(name="x86_64-v4", triple="x86_64-linux-gnu", cpu="x86-64-v4", features=_X86_V4),
-        # Raspberry Pi 5, and any core with ARMv8.2's dot products.
+        # Raspberry Pi 5, and other cores with the dot products of ARMv8.2.
         Target(
             name="aarch64",
             triple="aarch64-linux-gnu",
@@ -45,26 +45,28 @@ _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
 class TargetError(Exception):
-    """A target is unknown, or a compiled program is not for the target that was asked for."""
+    """A target is unknown, or a compiled program is for another target."""
 
 
 @dataclass(frozen=True)
 class Elf:
-    """An executable inside a vmfb: its machine by the ELF header's number."""
+    """An executable in a vmfb; `machine` is the number in the ELF header."""
 
     machine: int
 
 
 def find_target(name: str) -> Target:
-    """The target of that name; `host` is this machine with all the features that it has."""
+    """The target with this name; `host` is this machine with all its features."""
     if name == "host":
         machine = platform.machine()
         if machine not in _ELF_MACHINES:
-            raise TargetError(f"this machine is {machine}, supported are {list(_ELF_MACHINES)}")
+            raise TargetError(
+                f"this machine is {machine}; supported machines are {', '.join(_ELF_MACHINES)}"
+            )
         features = tuple(sorted(cpu_features()))
         return Target(name="host", triple=f"{machine}-linux-gnu", cpu="host", features=features)
     if name not in _CROSS_TARGETS:
-        raise TargetError(f"unknown target {name!r}, wanted one of {', '.join(TARGET_NAMES)}")
+        raise TargetError(f"unknown target {name!r}, expected one of {', '.join(TARGET_NAMES)}")
     return _CROSS_TARGETS[name]
 
 
@@ -74,15 +76,17 @@ def runs_here(target: Target) -> bool:
 
 
 def check_program(vmfb: bytes, target: Target) -> None:
-    """Check that the native code inside a vmfb is for the target's machine; raises TargetError."""
+    """Check that the native code in a vmfb is for the machine of the target; raises TargetError."""
     machines = {elf.machine for elf in embedded_elfs(vmfb)}
-    wanted = _ELF_MACHINES[target.triple.split("-")[0]]
-    if machines != {wanted}:
-        raise TargetError(f"{target.name}: wanted ELF machine {wanted}, the program has {machines}")
+    expected = _ELF_MACHINES[target.triple.split("-")[0]]
+    if machines != {expected}:
+        raise TargetError(
+            f"{target.name}: the program is for ELF machine {machines}, expected {expected}"
+        )
 
 
 def embedded_elfs(vmfb: bytes) -> Iterator[Elf]:
-    """The 64-bit little-endian ELF headers in a vmfb, which embeds its executables unpacked."""
+    """The 64-bit little-endian ELF executables in a vmfb, which are not compressed."""
     at = vmfb.find(_ELF_MAGIC)
     while at >= 0:
         if vmfb[at + 4 : at + 6] == b"\x02\x01":

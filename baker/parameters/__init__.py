@@ -1,1 +1,1 @@
-"""Weights as a bundle stores them."""
+"""The parameters of a bundle: reading weights, quantizing them, writing the archive."""

@@ -1,14 +1,14 @@
-"""IRPA, IREE's parameter archive: a streaming writer and a mapping reader.
+"""IRPA, IREE's parameter archive: a streaming writer, and a reader that maps the file.
 
-IREE's own writer wants every array in memory at once. This one is told the names and sizes first
-and is then fed in blocks; the file is byte for byte what IREE's writer makes. Little-endian:
+IREE's writer needs every array in memory at once. This writer gets names and sizes first and then
+the data in blocks; the file is byte for byte equal to that of IREE's writer. Little-endian:
 
     header    88 bytes: magic, version, sizes, then (offset, length) of the three segments
-    entries   one record of 76 bytes per entry, each at a multiple of 16: where name and data lie
-    names     UTF-8, one after the other
-    storage   each entry's data at a multiple of 64, so that the runtime maps it without a copy
+    entries   one record of 76 bytes per entry, aligned to 16: the offsets of its name and data
+    names     UTF-8, without separators
+    storage   the data of each entry, aligned to 64 so that the runtime maps it without a copy
 
-The file ends at a multiple of the page size. Entries are raw bytes: no dtype, no shape.
+The size of the file is a multiple of the page size. Entries are raw bytes without dtype or shape.
 """
 
 from __future__ import annotations
@@ -43,38 +43,38 @@ class ArchiveError(Exception):
     """An archive cannot be written or read.
 
     ArchiveError
-     +- BadArchive          not an archive, truncated, corrupt, or with something not read here
-     +- UnknownEntry        a write to a name that was not declared
+     +- BadArchive          not an archive, truncated, corrupt or unsupported
+     +- UnknownEntry        a write to an undeclared name
      +- WrongLength         more bytes than declared, or fewer when the archive is closed
     """
 
 
 class BadArchive(ArchiveError):
-    """The file is not an archive, is truncated or corrupt, or holds what is not read here."""
+    """The file is not an archive, is truncated, corrupt or has an unsupported feature."""
 
 
 class UnknownEntry(ArchiveError):
-    """A write to a name that was not declared."""
+    """A write to an undeclared name."""
 
 
 class WrongLength(ArchiveError):
-    """An entry got more bytes than declared, or fewer by the time of closing."""
+    """An entry has more bytes than declared, or fewer when the archive is closed."""
 
 
 class ArchiveWriter:
     """Writes an archive of `entries` (name -> length in bytes), in any order, in any blocks.
 
-    A context manager. Leaving it without an exception raises WrongLength when an entry is not
-    filled; the file is the caller's to delete then, and after any exception.
+    A context manager. Leaving it without an exception raises WrongLength if an entry is incomplete.
+    After any exception, the caller deletes the file.
     """
 
     def __init__(self, path: Path, entries: Mapping[str, int]) -> None:
         self._path = path
         head, offsets, size = _layout(entries)
-        # Name -> where the next byte goes, and where the entry ends.
+        # Name -> the offset of the next byte, and the end of the entry.
         self._next = offsets
         self._end = {name: offsets[name] + length for name, length in entries.items()}
-        # Not buffered: blocks are large, and what is written late fails late.
+        # Unbuffered: blocks are large, and errors of late writes would be late.
         self._file: IO[bytes] = path.open("wb", buffering=0)
         try:
             self._put(0, head)
@@ -89,12 +89,12 @@ class ArchiveWriter:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self._file.close()
-        if kind is None:
+        if error_type is None:
             self._require_filled()
 
     def write(self, name: str, data: NDArray[Any]) -> None:
@@ -103,11 +103,11 @@ class ArchiveWriter:
         Raises UnknownEntry or WrongLength (and then writes nothing), or OSError.
         """
         if name not in self._next:
-            raise UnknownEntry(f"{self._path}: {name!r} was not declared")
+            raise UnknownEntry(f"{self._path}: {name!r} is not declared")
         start, end = self._next[name], self._end[name]
         if start + data.nbytes > end:
             raise WrongLength(
-                f"{self._path}: {data.nbytes} more bytes for {name!r}, wanted {end - start} at most"
+                f"{self._path}: {data.nbytes} more bytes for {name!r}, at most {end - start} fit"
             )
         # A view as bytes, since bfloat16 arrays have no buffer protocol.
         self._put(start, np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
@@ -121,7 +121,7 @@ class ArchiveWriter:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Name the file in an error, which the system calls do not."""
+        """Add the name of the file to errors of system calls."""
         try:
             yield
         except OSError as error:
@@ -136,21 +136,21 @@ class ArchiveWriter:
 
 
 def open_archive(path: Path) -> dict[str, NDArray[np.uint8]]:
-    """Map an archive: each entry's name and its bytes, uint8 (length,), read-only, not in memory.
+    """Map an archive: the bytes of each entry by its name, uint8 (length,), read-only.
 
-    Raises BadArchive, or OSError when the file cannot be opened.
+    Raises BadArchive, or OSError if the file cannot be opened.
     """
     size = path.stat().st_size
     if size < _HEADER.size:
-        raise BadArchive(f"{path} has {size} bytes, an archive has {_HEADER.size} at least")
+        raise BadArchive(f"{path} has {size} bytes, an archive has at least {_HEADER.size}")
     data = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
     magic, major, minor, header, following, _, count, *segments = _HEADER.unpack(
         data[: _HEADER.size].tobytes()
     )
     if magic != MAGIC:
-        raise BadArchive(f"{path} is not an archive: it begins with {magic!r}, wanted {MAGIC!r}")
+        raise BadArchive(f"{path} is not an archive: it starts with {magic!r}, expected {MAGIC!r}")
     if (major, minor) != VERSION or header != _HEADER.size or following:
-        raise BadArchive(f"{path} has version {major}.{minor} or a form that is not read here")
+        raise BadArchive(f"{path} has version {major}.{minor} or an unsupported layout")
     entries, names, storage = (
         _slice(path, data, offset, length, "a segment")
         for offset, length in zip(segments[::2], segments[1::2], strict=True)
@@ -159,7 +159,7 @@ def open_archive(path: Path) -> dict[str, NDArray[np.uint8]]:
 
 
 def _layout(entries: Mapping[str, int]) -> tuple[bytes, dict[str, int], int]:
-    """Everything before the data, each entry's offset in the file, and the file's size."""
+    """The bytes before the data, the offset of each entry in the file, and the size of the file."""
     names = b"".join(name.encode() for name in entries)
     entries_at = _align(_HEADER.size, _ENTRY_ALIGNMENT)
     pitch = _align(_ENTRY.size, _ENTRY_ALIGNMENT)
@@ -195,31 +195,33 @@ def _read_entries(
     names: NDArray[np.uint8],
     storage: NDArray[np.uint8],
 ) -> dict[str, NDArray[np.uint8]]:
-    found: dict[str, NDArray[np.uint8]] = {}
-    position = named = 0
+    arrays: dict[str, NDArray[np.uint8]] = {}
+    position = name_bytes = 0
     for i in range(count):
         record = _slice(path, entries, position, _ENTRY.size, f"record {i}")
-        size, kind, _, name_at, name_length, _, _, _, start, length = _ENTRY.unpack(
+        size, type_, _, name_at, name_length, _, _, _, start, length = _ENTRY.unpack(
             record.tobytes()
         )
-        if (size, kind) != (_ENTRY.size, _DATA):
-            raise BadArchive(f"{path}: record {i} has type {kind}, only stored bytes are read")
+        if (size, type_) != (_ENTRY.size, _DATA):
+            raise BadArchive(f"{path}: record {i} has the unsupported type {type_}")
         name = _name(path, _slice(path, names, name_at, name_length, f"the name of record {i}"))
-        named += name_length
-        if named > names.size:  # else a small file could hold a long name for each of many entries
-            raise BadArchive(f"{path}: its names have {names.size} bytes, its entries name more")
-        if name in found:
+        name_bytes += name_length
+        if name_bytes > names.size:  # else many records could share one long name
+            raise BadArchive(
+                f"{path}: the names of its records exceed the {names.size} bytes of all names"
+            )
+        if name in arrays:
             raise BadArchive(f"{path} has the entry {name!r} twice")
-        found[name] = _slice(path, storage, start, length, f"entry {name!r}")
+        arrays[name] = _slice(path, storage, start, length, f"entry {name!r}")
         position = _align(position + size, _ENTRY_ALIGNMENT)
-    return found
+    return arrays
 
 
 def _name(path: Path, raw: NDArray[np.uint8]) -> str:
     try:
         return raw.tobytes().decode()
     except UnicodeDecodeError as error:
-        raise BadArchive(f"{path}: an entry's name is not UTF-8: {raw.tobytes()!r}") from error
+        raise BadArchive(f"{path}: the name of an entry is not UTF-8: {raw.tobytes()!r}") from error
 
 
 def _slice(

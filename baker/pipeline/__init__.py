@@ -1,1 +1,1 @@
-"""Bake a bundle, stage by stage."""
+"""Bake a bundle in stages: trace, compile, write the weights, self-test."""

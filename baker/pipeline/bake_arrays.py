@@ -1,6 +1,6 @@
-"""Baking a program of functions on arrays: from weights to a bundle, stage by stage.
+"""Bake a program of array functions: weights to a bundle, in stages.
 
-It knows no model: who calls brings the traced functions (`models.program.ArraysProgram`).
+The caller provides the traced functions (`models.program.ArraysProgram`).
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ if TYPE_CHECKING:
     from models.dsl.graph import Graph
     from models.program import ArraysProgram
 
-# The largest difference between NumPy and a compiled program in f32 that rounding explains.
+# The largest difference between NumPy and a compiled f32 program that rounding can cause.
 TOLERANCE = 1e-4
 _SEED = 0
-# The program and the manifest.
-_BESIDE_WEIGHTS = 1 << 20
+# Bytes of the program and the manifest.
+_OTHER_FILES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArraysModel:
-    """What is baked: a program, and the weights, whose tensors have its parameters' names."""
+    """A program to bake, and its weights: tensors with the names of its parameters."""
 
     recorded: RecordedRequest
     architecture: str
@@ -75,12 +75,12 @@ class ArraysModel:
 def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progress) -> None:
     """Bake a bundle into `out`.
 
-    Raises WeightsError, TargetError, CompileError, BakeError or OSError; then, as after
+    Raises WeightsError, TargetError, CompileError, BakeError or OSError. After an error or
     KeyboardInterrupt, no bundle and no file is left behind.
     """
     program = model.program
     functions = function_specs(program)
-    size = weights_bytes(program.parameters) + _BESIDE_WEIGHTS
+    size = weights_bytes(program.parameters) + _OTHER_FILES
     with folder_beside(out, size=size) as folder:
         workspace = Workspace(folder=folder, target=target, progress=progress)
         with compile_in_background(workspace, program.graphs) as compiled:
@@ -92,19 +92,19 @@ def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progres
         manifest = _manifest(model, workspace, functions, compiled)
         write_manifest(folder, manifest)
         if runs_here(target):
-            with progress.stage("compare with NumPy"):
+            with progress.stage("compare with golden values"):
                 runtime = ArraysRuntime(folder, manifest, threads=None)
                 verdict = self_test_arrays(runtime, examples, manifest.tolerance)
             if not verdict.passed:
-                raise BakeError(f"the compiled program is not the model: {verdict.message}")
+                raise BakeError(f"the compiled program failed the self-test: {verdict.message}")
 
 
 def function_specs(program: ArraysProgram) -> tuple[FunctionSpec, ...]:
-    """What the manifest says of a program's functions; raises BakeError for arrays but f32."""
+    """The functions of a program for the manifest; raises BakeError for arrays that are not f32."""
     for graph in program.graphs:
         for tensor in (*graph.inputs, *graph.outputs):
             if tensor.dtype is not DType.F32:
-                raise BakeError(f"{graph.name}: {tensor} goes in or out, wanted f32")
+                raise BakeError(f"{graph.name}: inputs and outputs must be f32, got {tensor}")
     return tuple(_function(graph, program) for graph in program.graphs)
 
 
@@ -140,7 +140,7 @@ def _input_names(graph: Graph) -> tuple[str, ...]:
 
 
 def _examples(program: ArraysProgram, archive: Path) -> list[Example]:
-    """Each function's outputs for inputs drawn from a normal distribution, by NumPy."""
+    """The outputs of each function by NumPy, for inputs drawn from a normal distribution."""
     parameters = stored_parameters(program.parameters, archive)
     rng = np.random.default_rng(_SEED)
     examples = []

@@ -1,4 +1,4 @@
-"""`bake gru`: what the command line and configs/arrays/gru.toml say, as a program to bake."""
+"""`hearth bake gru`: bake the weights of a torch.nn.GRU."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ class GruDefaults:
 
 
 def bake_gru(request: GruBakeRequest, progress: Progress) -> Path:
-    """Bake the GRU of a safetensors file, named as torch.nn.GRU's state_dict; the folder.
+    """Bake a safetensors file of torch.nn.GRU's state_dict; returns the bundle's folder.
 
-    Raises ConfigError naming the tensor that is missing, unknown or of another shape, and what
-    bake_arrays raises.
+    Raises ConfigError, which names the tensor that is missing, unknown or has a wrong shape, and
+    what bake_arrays raises.
     """
     with progress.stage("open the weights"):
         source = SafetensorsFile(request.weights)
-        chosen = _chosen(request)
+        values = _values(request)
         config = config_from_shapes(
             {name: source.shape(name) for name in source.names()},
-            steps=chosen.steps,
-            batch=chosen.batch,
-            form=chosen.form,
+            steps=values.steps,
+            batch=values.batch,
+            form=values.form,
             batch_first=request.batch_first,
         )
         target = find_target(request.target)
     with progress.stage(f"trace the model, {_form(config)}"):
-        options = {**dataclasses.asdict(chosen), "batch_first": request.batch_first}
+        options = {**dataclasses.asdict(values), "batch_first": request.batch_first}
         model = ArraysModel(
             recorded=RecordedRequest(
                 model="gru", options={**options, "target": target.name}, package=None
@@ -76,19 +76,19 @@ def bake_gru(request: GruBakeRequest, progress: Progress) -> Path:
     return out
 
 
-def _chosen(request: GruBakeRequest) -> GruDefaults:
+def _values(request: GruBakeRequest) -> GruDefaults:
     text = (files("configs") / "arrays" / "gru.toml").read_text("utf-8")
     defaults = GruDefaults(**tomllib.loads(text))
-    said = {
+    requested = {
         field.name: value
         for field in dataclasses.fields(GruDefaults)
         if (value := getattr(request, field.name)) is not None
     }
-    return dataclasses.replace(defaults, **said)
+    return dataclasses.replace(defaults, **requested)
 
 
 def _form(config: GruConfig) -> str:
-    """The form that it has, and if another was asked for, why not that one."""
+    """The form that is used, and the reason if it is not the requested one."""
     return config.form if config.fallback is None else f"{config.form} ({config.fallback})"
 
 

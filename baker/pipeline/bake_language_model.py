@@ -1,4 +1,4 @@
-"""Baking a language model: from weights to a bundle, stage by stage."""
+"""Bake a language model: weights to a bundle, in stages."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from models.config import ModelConfig
     from models.program import Program
 
-# Program, tokenizer and manifest: 16 MB with a vocabulary of 262144.
-_BESIDE_WEIGHTS = 24 << 20
+# Bytes of the program, the tokenizer and the manifest: 16 MB with a vocabulary of 262144.
+_OTHER_FILES = 24 << 20
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     """Bake a bundle; returns its folder.
 
     Raises WeightsError, ConfigError, RecipeError, TargetError, CompileError, PrefixError, BakeError
-    or OSError; then, as after KeyboardInterrupt, no bundle and no file is left behind.
+    or OSError. After an error or KeyboardInterrupt, no bundle and no file is left behind.
     """
     with progress.stage("open the weights"):
         architecture = recipe.architecture_of(request)
@@ -99,15 +99,15 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
             program = _program(architecture, config, defaults)
         except TypeRuleError as error:
             raise BakeError(
-                f"--precision {defaults.precision} is not for this model: {error}; "
-                "--precision bf16 takes any size"
+                f"--precision {defaults.precision} does not support this model: {error}; "
+                "--precision bf16 supports every size"
             ) from error
     if request.max_memory is not None:
-        with progress.stage("see whether it fits"):
+        with progress.stage("check the memory limit"):
             trace = partial(_program, architecture, config)
             check_fits(program, defaults, request.max_memory, trace)
     out = request.out or Path(_name(request, config, defaults, target))
-    size = weights_bytes(program.parameters) + _BESIDE_WEIGHTS
+    size = weights_bytes(program.parameters) + _OTHER_FILES
     with folder_beside(out, size=size) as folder:
         workspace = Workspace(folder=folder, target=target, progress=progress)
         _make(
@@ -128,25 +128,25 @@ def _tried(
     """The precisions tried for `auto`, the chosen one last; empty for any other precision."""
     if defaults.precision != AUTO:
         if request.max_kl is not None:
-            raise RecipeError(f"--max-kl is for --precision {AUTO}")
+            raise RecipeError(f"--max-kl needs --precision {AUTO}")
         return ()
 
     architecture, target = recipe.architecture_of(request), targets.find_target(request.target)
 
     @cache
-    def meter() -> Meter:  # only once something is to be measured
+    def meter() -> Meter:  # lazy: computing F32's predictions takes long
         return Meter(source, architecture, config, beginnings(source))
 
     def obstacle(precision: str) -> str | None:
-        wanted = replace(defaults, precision=precision)
+        candidate = replace(defaults, precision=precision)
         try:
-            program = _program(architecture, config, wanted)
+            program = _program(architecture, config, candidate)
         except TypeRuleError as error:
-            return f"not for this model, {error}"
-        return too_large(program, wanted, request.max_memory)
+            return f"does not support this model: {error}"
+        return too_large(program, candidate, request.max_memory)
 
     def divergence(precision: str) -> Divergence:
-        with progress.stage(f"compare {precision} with F32"):
+        with progress.stage(f"measure the KL divergence of {precision}"):
             return meter().measure(precision)
 
     return choose(
@@ -169,35 +169,35 @@ def _program(architecture: Architecture[Any], config: ModelConfig, defaults: Def
 
 
 def _make(inputs: _BakeInputs) -> None:
-    """Write every file of the bundle. The compiler works while the weights are written."""
+    """Write every file of the bundle. The compiler runs while the weights are written."""
     workspace, program = inputs.workspace, inputs.program
     stored = locate(inputs.source, inputs.architecture, inputs.config, program)
     with compile_in_background(workspace, program.graphs) as compiled:
         write_weights(workspace, inputs.source, stored, program.parameters)
         with workspace.progress.stage("write the tokenizer"):
             tokenizer = _write_tokenizer(inputs)
-    # Not beside the compiler: its threads and NumPy's would take each other's time.
+    # After the compiler has ended: its threads and NumPy's would slow each other down.
     golden = _golden(inputs, tokenizer)
     with workspace.progress.stage("write the manifest"):
         manifest = _manifest(inputs, compiled, golden)
         write_manifest(workspace.folder, manifest)
     if targets.runs_here(workspace.target):
-        with workspace.progress.stage("compare with NumPy"):
+        with workspace.progress.stage("compare with golden values"):
             runtime = IreeRuntime(workspace.folder, manifest, threads=None)
             verdict = self_test(runtime, manifest.golden, manifest.tolerance)
         if not verdict.passed:
-            raise BakeError(f"the compiled program is not the model: {verdict.message}")
+            raise BakeError(f"the compiled program failed the self-test: {verdict.message}")
         _write_prefix(inputs, tokenizer, runtime, manifest)
 
 
 def _write_prefix(
     inputs: _BakeInputs, tokenizer: Tokenizer, runtime: IreeRuntime, manifest: LanguageManifest
 ) -> None:
-    """Read the prefix, if there is one, and put what it leaves into the bundle."""
+    """Prefill the prefix, if any, and write the KV cache rows of its whole chunks."""
     if inputs.prefix is None:
         return
     bos = manifest.special_tokens.bos
-    with inputs.workspace.progress.stage("read the prefix"):
+    with inputs.workspace.progress.stage("prefill the prefix"):
         ids = prefix_ids(
             inputs.prefix, tokenizer, bos, chunk=runtime.chunk, context=manifest.context
         )
@@ -213,7 +213,7 @@ def _write_prefix(
 def _options(
     request: BakeRequest, defaults: Defaults, target: Target
 ) -> dict[str, str | int | float]:
-    """The options of a bake by their flags' names; the prefix is a file of the bundle."""
+    """The options of a bake by the names of their flags; the prefix is a file of the bundle."""
     options: dict[str, str | int | float] = {
         "precision": defaults.precision,
         "context": defaults.context,
@@ -234,8 +234,8 @@ def _prefix_text(path: Path | None, target: Target) -> str | None:
         return None
     if not targets.runs_here(target):
         raise BakeError(
-            f"--prefix: the program for {target.name} must run to read it, and this machine cannot "
-            "run it: bake on the device, or leave it out"
+            f"--prefix: this machine cannot run a program for {target.name} to prefill the prefix; "
+            "bake on the device, or omit --prefix"
         )
     try:
         return path.read_text(encoding="utf-8")
@@ -250,9 +250,9 @@ def _config(source: WeightSource, architecture: Architecture[Any]) -> ModelConfi
     else:
         config = architecture.from_hugging_face(source.metadata())
     tensors = len(source.names())
-    if config.layers > tensors:  # else many layers of nothing would be traced first
+    if config.layers > tensors:  # reject early: tracing many layers takes long
         raise BadFile(
-            f"the configuration has {config.layers} layers, the weights {tensors} tensors"
+            f"the configuration has {config.layers} layers, but the weights have {tensors} tensors"
         )
     return config
 
@@ -274,7 +274,7 @@ def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
 
 
 def _golden(inputs: _BakeInputs, tokenizer: Tokenizer) -> tuple[Golden, ...]:
-    """By a program that has room for the golden prompts, all at once, and for no more."""
+    """Compute golden values with a program that has one slot per golden prompt."""
     ids = prompt_ids(tokenizer)
     options = ProgramOptions(
         context=max(len(tokens) for tokens in ids) + STEPS,
@@ -285,7 +285,7 @@ def _golden(inputs: _BakeInputs, tokenizer: Tokenizer) -> tuple[Golden, ...]:
     program = inputs.architecture.program(inputs.config, options)
     parameters = stored_parameters(program.parameters, inputs.workspace.folder / layout.PARAMETERS)
     runtime = NumpyRuntime(program, parameters, context=options.context, slots=len(ids))
-    # A sum's last bits depend on how many threads share it, and a bundle's bytes must not.
+    # One thread: the last bits of a sum depend on the number of threads.
     with inputs.workspace.progress.stage("compute golden values with NumPy"), threadpool_limits(1):
         return golden_values(runtime, ids)
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from baker.atomic_folder import BakeError
-from baker.pipeline.recipe import LEAST_CONTEXT
+from baker.pipeline.recipe import MIN_CONTEXT
 from models.bundle import Footprint, language_memory, megabytes
 from models.dsl.graph import Apply
 from models.dsl.ops import Reads
@@ -84,7 +84,7 @@ def program_memory(program: Program, context: int) -> Memory:
 
 def _halved(context: int) -> Iterator[int]:
     """Half of a context, a quarter and an eighth, as far as the golden prompts fit."""
-    return (context // part for part in (2, 4, 8) if context // part >= LEAST_CONTEXT)
+    return (context // part for part in (2, 4, 8) if context // part >= MIN_CONTEXT)
 
 
 def _flag(chosen: Defaults, choice: Defaults) -> str:

@@ -1,7 +1,4 @@
-"""Where a bundle comes from, found out while it is baked: this Hearth, the weights, the tools.
-
-It knows git and installed packages, and nothing of what is baked.
-"""
+"""What the provenance records: the version of Hearth, the files of weights, the tools."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ if TYPE_CHECKING:
 
 _PACKAGE = "hearth"
 _ROOT = Path(__file__).parents[2]
-# What of a checkout has a say in a bundle's bytes.
+# Folders of a checkout that decide the bytes of a bundle.
 _CODE = ("baker", "configs", "hearth", "models", "runtime", "server")
 # Packages that read weights, write files or compute golden values.
 _TOOLS = ("gguf", "iree-base-runtime", "ml_dtypes", "numpy", "safetensors", "tokenizers")
 
 
 def hearth() -> Hearth:
-    """The Hearth that runs; its revision where it runs from a git checkout."""
+    """The running version of Hearth, with its revision in a git checkout."""
     revision = _git("rev-parse", "HEAD")
     return Hearth(
         version=metadata.version(_PACKAGE),
@@ -38,32 +35,34 @@ def hearth() -> Hearth:
 
 
 def tools(kernels: Kernels) -> dict[str, str]:
-    """Versions, by name, of what has a say in a bundle's bytes beside the compiler."""
+    """Versions, by name, of the tools other than the compiler that decide a bundle's bytes."""
     names = (*_TOOLS, PACKAGE) if kernels.names else _TOOLS
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
 
 
 def source_records(paths: Iterable[Path], package: str | None) -> tuple[SourceRecord, ...]:
-    """What the provenance says of some files, out of the package of that import name, if any."""
+    """Records of files; `package` is the import name of the package that contains them, if any."""
     name = metadata.packages_distributions()[package][0] if package else None
     version = metadata.version(name) if name else None
     return tuple(_source(path, name, version) for path in paths)
 
 
 def _source(path: Path, package: str | None, version: str | None) -> SourceRecord:
-    found = record_file(path)
+    record = record_file(path)
     return SourceRecord(
-        name=found.name,
-        bytes=found.bytes,
-        sha256=found.sha256,
+        name=record.name,
+        bytes=record.bytes,
+        sha256=record.sha256,
         package=package,
         version=version,
     )
 
 
 def _git(*command: str) -> str | None:
-    """What git says of the checkout that this file is in; None where there is none."""
-    if not (_ROOT / ".git").exists():  # an installed package may lie in another's checkout
+    """The output of a git command in this checkout; None without a checkout or git."""
+    if not (
+        _ROOT / ".git"
+    ).exists():  # else git would search the folders above an installed package
         return None
     try:
         done = subprocess.run(

@@ -1,8 +1,8 @@
-"""A prompt that the model has read before it is served: `bake --prefix FILE`.
+"""A prompt prefix that is prefilled before serving: `hearth bake --prefix FILE`.
 
-The file is the start of the prompts to come, exactly as they begin: for a chat with the markup of
-its template. It is read like any prompt, in whole chunks; what is left of it behind the last one is
-not kept. The blocks are computed by the compiled program, and serve only that very program.
+The file is the exact start of future prompts: for a chat, with the markup of its template. It is
+prefilled in whole chunks; the rest after the last whole chunk is not kept. The compiled program
+computes the KV cache blocks, and they are valid only for this program.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 class PrefixError(Exception):
-    """The prefix cannot be put into the bundle; the message says why."""
+    """The prefix cannot be stored in the bundle; the message says why."""
 
 
 def prefix_ids(
     text: str, tokenizer: Tokenizer, bos: int | None, *, chunk: int, context: int
 ) -> tuple[int, ...]:
-    """The ids of a prefix as the server reads a text; raises PrefixError if none can be kept."""
+    """The token ids of a prefix, as the server encodes prompts; raises PrefixError."""
     ids = tuple(tokenizer.encode(text, add_special_tokens=False).ids)
     if bos is not None and ids[:1] != (bos,):
         ids = (bos, *ids)
     if not chunk <= len(ids) < context:
         raise PrefixError(
-            f"--prefix has {len(ids)} tokens, wanted {chunk} (one chunk) to {context - 1} (one "
+            f"--prefix has {len(ids)} tokens, expected {chunk} (one chunk) to {context - 1} (one "
             "less than the context)"
         )
     return ids
 
 
 def write_prefix(runtime: Runtime, ids: tuple[int, ...], path: Path) -> None:
-    """Read the whole chunks of the ids and write what each leaves in the caches."""
+    """Prefill the whole chunks of the ids and write the KV cache rows of each."""
     blocks = {}
     for number, key in enumerate(block_keys(ids, runtime.chunk)):
         start, stop = number * runtime.chunk, (number + 1) * runtime.chunk

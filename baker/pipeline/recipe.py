@@ -1,6 +1,6 @@
-"""What to bake: the recipes of configs/, and what the command line says in their place.
+"""The recipes in configs/, and the values of a request that replace theirs.
 
-Each file MODEL-SIZE.toml there is one published model: `bake MODEL` takes all sizes of a model.
+Each file MODEL-SIZE.toml is one published model; `hearth bake MODEL` bakes every size of a model.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from models.config import ModelConfig
 
 # The golden prompts and their continuations must fit.
-LEAST_CONTEXT = 64
+MIN_CONTEXT = 64
 _SUFFIX = ".toml"
-# Sizes of the verify entry points. Four tokens take little longer than one; eight pay only in a
-# text that is copied word for word.
+# Tokens of the verify entry points. Verifying four takes little longer than one decode step;
+# eight are faster only in text that is copied word for word.
 VERIFY_TOKENS = (4,)
 
 
 class RecipeError(Exception):
-    """A default or an option does not fit; the message names it."""
+    """A recipe or an option is invalid; the message names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class BakeRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """What a recipe says where the command line says nothing."""
+    """The values of a recipe."""
 
     context: int
     slots: int
@@ -78,26 +78,26 @@ class Recipe:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Layers and width, which tell sizes apart; vocabularies differ between fine-tunes."""
+        """Layers and width, which identify a size; vocabularies differ between fine-tunes."""
         preset = self.architecture.presets[f"{self.model}-{self.size}"]
         return (preset.layers, preset.hidden)
 
 
 @functools.cache
 def recipes() -> Mapping[str, tuple[Recipe, ...]]:
-    """Every model that can be baked, each with the recipes of its sizes, the smallest first."""
+    """The recipes of every model that can be baked, by its name, the smallest size first."""
     names = sorted(
         entry.name.removesuffix(_SUFFIX)
         for entry in files("configs").iterdir()
         if entry.name.endswith(_SUFFIX)
     )
-    found: dict[str, list[Recipe]] = {}
+    by_model: dict[str, list[Recipe]] = {}
     for name in names:
         recipe = _read(name)
-        found.setdefault(recipe.model, []).append(recipe)
+        by_model.setdefault(recipe.model, []).append(recipe)
     return {
         model: tuple(sorted(sizes, key=lambda recipe: recipe.shape))
-        for model, sizes in found.items()
+        for model, sizes in by_model.items()
     }
 
 
@@ -111,51 +111,53 @@ def packaged_weights(request: BakeRequest) -> PackagedWeights:
     for recipe in recipes()[request.model]:
         if recipe.weights is not None and request.size in (None, recipe.size):
             return recipe.weights
-    raise RecipeError(f"no package holds weights of {request.model} {request.size}: give --weights")
+    raise RecipeError(
+        f"no package contains the weights of {request.model} {request.size}; specify --weights"
+    )
 
 
 def size_of(model: str, config: ModelConfig) -> str | None:
-    """The size of a model that has this depth and width."""
+    """The name of the size with this depth and width, or None."""
     shape = (config.layers, config.hidden)
     return next((recipe.size for recipe in recipes()[model] if recipe.shape == shape), None)
 
 
 def defaults_for(request: BakeRequest, config: ModelConfig) -> Defaults:
-    """The defaults of the weights' size, replaced by the request's values where it has any.
+    """The values of the recipe for the weights' size, replaced by those of the request.
 
     Raises RecipeError when the request names another size than the weights have, or a context or
     number of slots out of range.
     """
-    found = size_of(request.model, config)
-    if request.size is not None and request.size != found:
+    size = size_of(request.model, config)
+    if request.size is not None and request.size != size:
         raise RecipeError(
-            f"--size {request.size}: the weights are of size {found or 'unknown'} "
+            f"--size {request.size}: the weights have size {size or 'unknown'} "
             f"({config.layers} layers of width {config.hidden})"
         )
     smallest, *larger = recipes()[request.model]
-    recipe = next((recipe for recipe in larger if recipe.size == found), smallest)
-    chosen = dataclasses.replace(recipe.defaults, **dict(_said(request)))
-    if not LEAST_CONTEXT <= chosen.context <= config.max_context:
+    recipe = next((recipe for recipe in larger if recipe.size == size), smallest)
+    chosen = dataclasses.replace(recipe.defaults, **dict(_requested(request)))
+    if not MIN_CONTEXT <= chosen.context <= config.max_context:
         raise RecipeError(
-            f"--context {chosen.context}: wanted {LEAST_CONTEXT} to {config.max_context}, "
-            "the context that the model was trained for"
+            f"--context {chosen.context} is out of range: expected {MIN_CONTEXT} to "
+            f"{config.max_context}, the context that the model was trained for"
         )
     if chosen.slots < 1:
-        raise RecipeError(f"--slots {chosen.slots}: wanted at least 1")
+        raise RecipeError(f"--slots {chosen.slots} is out of range: expected at least 1")
     return chosen
 
 
 def decode_batches(slots: int) -> tuple[int, ...]:
     """Batch sizes of the decode entry points: powers of two below the slots, and the slots.
 
-    More slots than DECODE_ROWS take turns: all batch sizes must round alike.
+    At most DECODE_ROWS, since all batch sizes must round alike; more slots are decoded in turns.
     """
-    most = min(slots, DECODE_ROWS)
-    powers = (1 << i for i in range(most.bit_length()))
-    return (*(power for power in powers if power < most), most)
+    largest = min(slots, DECODE_ROWS)
+    powers = (1 << i for i in range(largest.bit_length()))
+    return (*(power for power in powers if power < largest), largest)
 
 
-def _said(request: BakeRequest) -> Iterator[tuple[str, Any]]:
+def _requested(request: BakeRequest) -> Iterator[tuple[str, Any]]:
     """The fields of Defaults that a request sets."""
     for field in dataclasses.fields(Defaults):
         value = getattr(request, field.name, None)
@@ -166,10 +168,10 @@ def _said(request: BakeRequest) -> Iterator[tuple[str, Any]]:
 def _read(name: str) -> Recipe:
     data = tomllib.loads(files("configs").joinpath(name + _SUFFIX).read_text("utf-8"))
     weights = data.pop("weights", None)
-    wanted = {"architecture", *(field.name for field in dataclasses.fields(Defaults))}
-    if data.keys() != wanted:
+    expected = {"architecture", *(field.name for field in dataclasses.fields(Defaults))}
+    if data.keys() != expected:
         raise RecipeError(
-            f"configs/{name}{_SUFFIX}: wanted the keys {sorted(wanted)}, got {sorted(data.keys())}"
+            f"configs/{name}{_SUFFIX}: got the keys {sorted(data)}, expected {sorted(expected)}"
         )
     architecture = ARCHITECTURES[data.pop("architecture")]
     model, _, size = name.rpartition("-")

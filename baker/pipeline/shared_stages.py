@@ -90,7 +90,7 @@ def compile_in_background(
 
 
 def program_text(graphs: Sequence[Graph]) -> bytes:
-    """What the compiler is given: a program's StableHLO as UTF-8."""
+    """The StableHLO of a program as UTF-8, the input of the compiler."""
     return module_text(_MODULE, graphs, PARAMETER_SCOPE).encode()
 
 
@@ -100,14 +100,14 @@ def write_weights(
     stored: Mapping[str, tuple[StoredTensor, ...]],
     parameters: Mapping[str, TensorType],
 ) -> None:
-    """Write params.irpa, block by block; raises a WeightsError, also if they change meanwhile."""
+    """Write params.irpa in blocks; raises a WeightsError, also if the weights change meanwhile."""
     with workspace.progress.stage("write the weights", weights_bytes(parameters)) as advance:
         write_parameters(source, stored, parameters, workspace.folder / PARAMETERS, advance)
     source.require_unchanged()
 
 
 def weights_bytes(parameters: Mapping[str, TensorType]) -> int:
-    """What the weights take in memory and, but for a few bytes, on disk."""
+    """The size of the weights in memory and, except for a few bytes, on disk."""
     return sum(kind.nbytes for kind in parameters.values())
 
 
@@ -126,12 +126,12 @@ def statistics(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) ->
 def provenance(
     recorded: RecordedRequest, source: WeightSource, compiled: CompiledProgram
 ) -> Provenance:
-    """Where the bundle comes from that is being made; reads the weights' files once more.
+    """The provenance of the new bundle; computes the digests of the weights' files.
 
     Raises BadFile if they have changed.
     """
     sources = source_records(source.files(), recorded.package)
-    source.require_unchanged()  # their digests are those of what was read
+    source.require_unchanged()  # the digests are of the content that was read
     return Provenance(
         model=recorded.model,
         options=dict(recorded.options),
@@ -146,5 +146,5 @@ def provenance(
 
 
 def records(paths: Iterable[Path]) -> tuple[FileRecord, ...]:
-    """What the manifest says of some files."""
+    """The records of files for the manifest."""
     return tuple(record_file(path) for path in paths)

@@ -22,7 +22,7 @@ _LEFT, _RIGHT, _TOP = 48, 378, 30
 _INNER_HEIGHT, _BELOW = 162, 38
 _LEGEND_ROW = 16
 _CHARACTER = 7.5  # units; wide enough for any font
-_LONGEST_NAME = 44  # characters in a legend
+_MAX_NAME = 44  # characters in a legend
 _ROUND = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 _DECADES = 6
 # Grey that can be read on a light and on a dark page, and colours of medium brightness.
@@ -179,7 +179,7 @@ def _legend_rows(names: Sequence[str]) -> list[list[tuple[float, int, str]]]:
     rows: list[list[tuple[float, int, str]]] = [[]]
     left = float(_LEFT)
     for series, name in enumerate(names):
-        shown = name[:_LONGEST_NAME]
+        shown = name[:_MAX_NAME]
         width = 14 + _CHARACTER * len(shown)
         if rows[-1] and left + width > WIDTH:
             rows.append([])

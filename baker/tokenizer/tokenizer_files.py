@@ -1,7 +1,7 @@
-"""The tokenizer, chat template and special tokens that came with the weights.
+"""The tokenizer, chat template and special tokens of weights.
 
-A Hugging Face folder has a tokenizer.json, a GGUF file a vocabulary that is converted to one
-(vocabulary.py). Knows where these things lie, not architectures.
+A Hugging Face folder has a tokenizer.json; the vocabulary of a GGUF file is converted to one
+(gguf_vocabulary.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
-from baker.tokenizer.gguf_vocabulary import Specials, convert, specials
+from baker.tokenizer.gguf_vocabulary import Specials, convert, gguf_specials
 from baker.weights.safetensors import SafetensorsSource, read_json
 from baker.weights.source import TokenizerError, read_text
 from models.bundle import SpecialTokens
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
     from baker.weights.source import WeightSource
 
-# Instruct models end a turn with it, whether or not the file counts it as an eos.
+# Instruct models end a turn with one of these, even if the file does not list it as eos.
 _TURN_ENDS = ("<end_of_turn>", "<|im_end|>")
-# Ends a document, and with it an answer; llama.cpp counts it too.
+# Ends a document and therefore an answer, as in llama.cpp.
 _TEXT_END = "<|endoftext|>"
 
 
 def tokenizer_json(source: WeightSource) -> str:
-    """The text of a tokenizer.json. Raises TokenizerError or another WeightsError."""
+    """The text of tokenizer.json. Raises TokenizerError or another WeightsError."""
     if isinstance(source, SafetensorsSource):
         return _read_tokenizer_json(source.folder)
     return convert(source.metadata()).to_str()
 
 
 def chat_template(source: WeightSource) -> str | None:
-    """The chat template (Jinja), or None when the weights came without one."""
+    """The chat template (Jinja), or None if the weights have none."""
     if isinstance(source, SafetensorsSource):
         return _read_chat_template(source.folder)
     template = source.metadata().get("tokenizer.chat_template")
@@ -43,26 +43,26 @@ def chat_template(source: WeightSource) -> str | None:
 
 
 def special_tokens(source: WeightSource) -> SpecialTokens:
-    """The ids of the token in front and of those that end an answer.
+    """The ids of the token that starts a prompt and of those that end an answer.
 
-    <|endoftext|> is one, and so is the token with which the chat template ends turns.
+    An answer also ends with <|endoftext|> and with the token that ends turns in the chat template.
     Raises TokenizerError or another WeightsError.
     """
-    found = (
+    specials = (
         _folder_specials(source.folder)
         if isinstance(source, SafetensorsSource)
-        else specials(source.metadata())
+        else gguf_specials(source.metadata())
     )
     template = chat_template(source) or ""
     ends = [token for token in _TURN_ENDS if token in template] + [_TEXT_END]
-    eos = [*found.eos, *(found.id_of[token] for token in ends if token in found.id_of)]
+    eos = [*specials.eos, *(specials.id_of[token] for token in ends if token in specials.id_of)]
     if not eos:
-        raise TokenizerError("the weights name no eos token: no answer could end")
-    size = max(found.id_of.values(), default=-1) + 1
-    for token in [*eos, *([] if found.bos is None else [found.bos])]:
+        raise TokenizerError("the weights have no eos token, so that no answer could end")
+    size = max(specials.id_of.values(), default=-1) + 1
+    for token in [*eos, *([] if specials.bos is None else [specials.bos])]:
         if not 0 <= token < size:
             raise TokenizerError(f"special token {token} is outside the vocabulary of {size}")
-    return SpecialTokens(bos=found.bos, eos=tuple(dict.fromkeys(eos)))
+    return SpecialTokens(bos=specials.bos, eos=tuple(dict.fromkeys(eos)))
 
 
 # Hugging Face folders
@@ -81,7 +81,7 @@ def _read_tokenizer_json(folder: Path) -> str:
 def _load(path: Path, text: str) -> Tokenizer:
     try:
         return Tokenizer.from_str(text)
-    # The library raises plain Exception, and panics are not even that.
+    # The library raises plain Exception, and its panics are BaseException.
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
@@ -96,7 +96,7 @@ def _read_chat_template(folder: Path) -> str | None:
         except (OSError, ValueError) as error:
             raise TokenizerError(f"cannot read {path}: {error}") from error
     template = _read_optional(folder / "tokenizer_config.json").get("chat_template")
-    # Some models have several, by name.
+    # Some models have several templates, by name.
     if isinstance(template, list):
         named = [entry for entry in template if isinstance(entry, dict)]
         default = (entry for entry in named if entry.get("name") == "default")
@@ -105,7 +105,7 @@ def _read_chat_template(folder: Path) -> str | None:
 
 
 def _folder_specials(folder: Path) -> Specials:
-    """What generation_config.json says, else config.json, else tokenizer_config.json by name."""
+    """From generation_config.json, else config.json, else by name from tokenizer_config.json."""
     tokenizer_config = _read_optional(folder / "tokenizer_config.json")
     id_of = _load(folder / "tokenizer.json", _read_tokenizer_json(folder)).get_vocab()
     config = read_json(folder / "config.json")
@@ -121,8 +121,8 @@ def _folder_specials(folder: Path) -> Specials:
         )
         for name in ("bos", "eos")
     )
-    in_front = bos[0] if bos and tokenizer_config.get("add_bos_token", True) else None
-    return Specials(in_front, eos, id_of)
+    first = bos[0] if bos and tokenizer_config.get("add_bos_token", True) else None
+    return Specials(first, eos, id_of)
 
 
 def _ids(value: Any) -> list[int]:

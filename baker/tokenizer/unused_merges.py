@@ -1,7 +1,7 @@
-"""The merges of a BPE vocabulary that ever happen: those that never do only take memory and time.
+"""Drop the merges of a BPE vocabulary that can never happen, to save memory and time.
 
-A vocabulary that comes from SentencePiece has a merge for every split of a token into two tokens:
-Gemma's has 515 thousand for 236 thousand tokens. It knows vocabularies, not where they come from.
+A vocabulary from SentencePiece has a merge for every split of a token into two tokens: Gemma's has
+515 thousand merges for 236 thousand tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Merge = tuple[str, str]
 
 
 def drop_unused_merges(text: str) -> str:
-    """A tokenizer.json that `tokenizers` reads, without the merges that never happen."""
+    """The text of a tokenizer.json without the merges that can never happen."""
     whole = json.loads(text)
     model = whole["model"]
     if model.get("type") != "BPE" or not model["merges"]:
@@ -32,42 +32,42 @@ def drop_unused_merges(text: str) -> str:
 
 
 def used_merges(merges: Sequence[Merge]) -> list[Merge]:
-    """Those of the merges, the first to be applied first, that ever make their token.
+    """The merges that can happen, in the order of application.
 
-    A token's two parts have only ever been merged with what lies within the token, for whatever
-    takes more than that is no part of it. So the merges within it are those, in their order, of the
-    token as a text by itself; and the last one is always the same.
+    The parts of a token were only merged with characters inside the token, since any other merge
+    gives text that is not part of it. So the merges inside a token are those of the token as a text
+    of its own, in the same order, and the last merge is always the same one.
     """
-    rank = {merge: place for place, merge in enumerate(merges)}  # of equal ones the last counts
+    rank = {merge: index for index, merge in enumerate(merges)}  # the last of equal merges counts
     splits = defaultdict(list)
     for left, right in rank:
         splits[left + right].append((left, right))
     used = {
-        found[0] if len(found) == 1 else _last_merge(token, rank) for token, found in splits.items()
+        pairs[0] if len(pairs) == 1 else _last_merge(token, rank) for token, pairs in splits.items()
     }
     return sorted(rank.keys() & used, key=rank.__getitem__)
 
 
 def _last_merge(token: str, rank: Mapping[Merge, int]) -> tuple[str, ...]:
-    """The two parts from which a token is made; something else if it never is."""
+    """The two parts of the last merge of a token; other parts if the token is never made."""
     parts = list(token)
     while len(parts) > 2:
         ranks = [rank.get(pair, math.inf) for pair in itertools.pairwise(parts)]
         best = min(ranks)
         if best == math.inf:
             break
-        at = ranks.index(best)  # of equal ones the leftmost
+        at = ranks.index(best)  # the leftmost of equal ranks
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return tuple(parts)
 
 
 def _of_characters(model: Mapping[str, Any], merges: Iterable[Merge]) -> bool:
-    """Whether merges begin with characters, put tokens together as they are, and always happen."""
+    """Whether merges start with characters, join tokens unchanged, and always happen."""
     if any(
         model.get(option)
         for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
     ):
         return False
-    # What stands for a byte, or for anything, is no text that could be taken apart.
+    # Tokens that represent a byte or unknown text cannot be split into characters.
     opaque = {f"<0x{byte:02X}>" for byte in range(256)} | {model.get("unk_token")}
     return not any(part in opaque for merge in merges for part in merge)

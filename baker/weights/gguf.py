@@ -1,7 +1,7 @@
 """A GGUF file as a `WeightSource`.
 
-The header is read here, since `gguf.GGUFReader` takes ten seconds and 700 MB for a vocabulary of
-262144 tokens; the quantised types are the `gguf` package's. Layout: magic, version, two counts,
+The header is parsed here, since `gguf.GGUFReader` takes ten seconds and 700 MB for a vocabulary of
+262144 tokens; the `gguf` package dequantizes. Layout: magic, version, two counts,
 the keys and values, the tensors' names, dimensions (innermost first), types and offsets, then the
 data, aligned. Little-endian, versions 2 and 3.
 """
@@ -17,7 +17,7 @@ import gguf
 import numpy as np
 
 from baker.weights.source import (
-    MOST_AXES,
+    MAX_AXES,
     BadFile,
     NoSuchTensor,
     UnsupportedType,
@@ -47,7 +47,7 @@ _PLAIN_NAMES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 @dataclass(frozen=True)
 class _Tensor:
-    """Where a tensor lies: `offset` in bytes in the file, `shape` row-major."""
+    """The location of a tensor: `offset` in bytes in the file; `shape` is row-major."""
 
     type: gguf.GGMLQuantizationType
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ class _Tensor:
 
 
 class GgufSource(WeightSource):
-    """The tensors and metadata of one GGUF file. Raises BadFile when the header is not sound."""
+    """The tensors and metadata of one GGUF file. Raises BadFile for a corrupt header."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -68,7 +68,7 @@ class GgufSource(WeightSource):
         return "gguf"
 
     def names(self) -> tuple[str, ...]:
-        """The tensors' names, in the file's order."""
+        """The names of the tensors, in the order of the file."""
         return tuple(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -76,12 +76,12 @@ class GgufSource(WeightSource):
         return self._tensor(name).shape
 
     def dtype(self, name: str) -> str:
-        """The tensor's type as `gguf` names it; "f32", "f16" and "bf16" in small letters."""
+        """The type by its GGUF name, except "f32", "f16" and "bf16" in lower case."""
         type_name = self._tensor(name).type.name
         return _PLAIN_NAMES.get(type_name, type_name)
 
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
-        """The tensor's values, dequantised."""
+        """The dequantized values of the tensor."""
         tensor = self._tensor(name)
         with self._path.open("rb", buffering=0) as file:
             file.seek(tensor.offset)
@@ -95,7 +95,7 @@ class GgufSource(WeightSource):
         return (self._path,)
 
     def require_unchanged(self) -> None:
-        """Raise BadFile if another has written to the file since it was opened."""
+        """Raise BadFile if the file has changed since it was opened."""
         require_unchanged(self._stamps)
 
     def metadata(self) -> Mapping[str, object]:
@@ -104,7 +104,7 @@ class GgufSource(WeightSource):
 
     def _tensor(self, name: str) -> _Tensor:
         if name not in self._tensors:
-            raise NoSuchTensor(f"{self._path} holds no tensor {name!r}")
+            raise NoSuchTensor(f"{self._path} has no tensor {name!r}")
         return self._tensors[name]
 
     def _dequantize(self, name: str, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -114,14 +114,13 @@ class GgufSource(WeightSource):
             values: NDArray[np.float32] = gguf.dequantize(raw.reshape(-1, row_bytes), tensor.type)
         except NotImplementedError as error:
             raise UnsupportedType(
-                f"{self._path}: tensor {name} is {tensor.type.name}, "
-                "which cannot be turned into f32"
+                f"{self._path}: tensor {name} is {tensor.type.name}, which is not converted to f32"
             ) from error
         return values
 
 
 class _Header:
-    """A cursor over the file; every read checks beforehand that the file goes on that far."""
+    """A cursor over the file; every read first checks the length of the file."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path = path
@@ -131,11 +130,11 @@ class _Header:
 
     def take(self, count: int) -> bytes:
         end = self.position + count
-        # The second, of a file that has become shorter since.
+        # The second condition: the file has become shorter.
         if end > self.bytes or len(taken := self._file.read(count)) != count:
             raise BadFile(
-                f"{self.path} is truncated: it has {self.bytes} bytes, "
-                f"its header goes on to byte {end}"
+                f"{self.path} is truncated: it has {self.bytes} bytes, and its header continues to "
+                f"byte {end}"
             )
         self.position = end
         return taken
@@ -152,27 +151,27 @@ class _Header:
         except UnicodeDecodeError as error:
             raise BadFile(f"{self.path}: the string at byte {start} is not UTF-8") from error
 
-    def value(self, kind: int) -> object:
-        if kind == _STRING:
+    def value(self, type_: int) -> object:
+        if type_ == _STRING:
             return self.string()
-        if kind == _ARRAY:
+        if type_ == _ARRAY:
             element, count = self.integer("I"), self.integer("Q")
             if element == _STRING:
                 return [self.string() for _ in range(count)]
             return self._scalars(element, count)
-        return self._scalars(kind, 1)[0]
+        return self._scalars(type_, 1)[0]
 
-    def _scalars(self, kind: int, count: int) -> list[object]:
-        if kind not in _SCALARS:
-            raise BadFile(f"{self.path}: unknown value type {kind} before byte {self.position}")
-        dtype = np.dtype(_SCALARS[kind])
+    def _scalars(self, type_: int, count: int) -> list[object]:
+        if type_ not in _SCALARS:
+            raise BadFile(f"{self.path}: unknown value type {type_} before byte {self.position}")
+        dtype = np.dtype(_SCALARS[type_])
         values: list[object] = np.frombuffer(self.take(count * dtype.itemsize), dtype).tolist()
         return values
 
 
 def _read_header(path: Path) -> tuple[dict[str, object], dict[str, _Tensor]]:
     try:
-        with path.open("rb") as file:  # not mapped: what cannot be read would be a signal
+        with path.open("rb") as file:  # not mapped: a read error of a mapping is a signal
             header = _Header(path, file)
             metadata, tensors = _read_contents(header)
     except OSError as error:
@@ -181,17 +180,17 @@ def _read_header(path: Path) -> tuple[dict[str, object], dict[str, _Tensor]]:
         end = tensor.offset + _stored_bytes(tensor.type, math.prod(tensor.shape))
         if end > header.bytes:
             raise BadFile(
-                f"{path} is truncated: it has {header.bytes} bytes, tensor {name} ends at {end}"
+                f"{path} is truncated: it has {header.bytes} bytes, and tensor {name} ends at {end}"
             )
     return metadata, tensors
 
 
 def _read_contents(header: _Header) -> tuple[dict[str, object], dict[str, _Tensor]]:
     if header.bytes < len(MAGIC) or header.take(len(MAGIC)) != MAGIC:
-        raise BadFile(f"{header.path} is not a GGUF file: it does not begin with {MAGIC.decode()}")
+        raise BadFile(f"{header.path} is not a GGUF file: it does not start with {MAGIC.decode()}")
     version = header.integer("I")
     if version not in VERSIONS:
-        raise BadFile(f"{header.path} is GGUF version {version}, {VERSIONS} are read")
+        raise BadFile(f"{header.path} is GGUF version {version}; supported versions are {VERSIONS}")
     tensor_count, value_count = header.integer("Q"), header.integer("Q")
     metadata = _read_metadata(header, value_count)
     return metadata, _read_tensors(header, tensor_count, metadata)
@@ -210,14 +209,14 @@ def _read_metadata(header: _Header, count: int) -> dict[str, object]:
 def _read_tensors(
     header: _Header, count: int, metadata: Mapping[str, object]
 ) -> dict[str, _Tensor]:
-    """The table of tensors, with offsets from the start of the file."""
+    """The tensors, with offsets from the start of the file."""
     table: dict[str, _Tensor] = {}
     for _ in range(count):
         name = header.string()
         axes = header.integer("I")
-        if axes > MOST_AXES:
+        if axes > MAX_AXES:
             raise BadFile(
-                f"{header.path}: tensor {name} has {axes} axes, wanted {MOST_AXES} at most"
+                f"{header.path}: tensor {name} has {axes} axes, expected at most {MAX_AXES}"
             )
         shape = tuple(header.integer("Q") for _ in range(axes))[::-1]
         type_, offset = header.integer("I"), header.integer("Q")
@@ -226,7 +225,7 @@ def _read_tensors(
         table[name] = _Tensor(_tensor_type(header.path, name, type_, shape), shape, offset)
     alignment = metadata.get("general.alignment", gguf.GGUF_DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or alignment < 1:
-        raise BadFile(f"{header.path}: general.alignment is {alignment!r}, wanted a positive int")
+        raise BadFile(f"{header.path}: general.alignment is {alignment!r}, expected a positive int")
     start = math.ceil(header.position / alignment) * alignment
     return {
         name: _Tensor(tensor.type, tensor.shape, start + tensor.offset)
@@ -241,13 +240,13 @@ def _tensor_type(
         type_ = gguf.GGMLQuantizationType(number)
     except ValueError as error:
         raise UnsupportedType(
-            f"{path}: tensor {name} has the type number {number}, unknown to the gguf package"
+            f"{path}: tensor {name} has the unknown type number {number}"
         ) from error
     block, _ = gguf.GGML_QUANT_SIZES[type_]
     if not shape or 0 in shape or shape[-1] % block:
         raise BadFile(
             f"{path}: tensor {name} of type {type_.name} has shape {shape}, "
-            f"wanted no empty axis and rows of a multiple of {block}"
+            f"expected no empty axis and rows of a multiple of {block}"
         )
     return type_
 

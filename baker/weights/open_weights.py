@@ -1,4 +1,4 @@
-"""From a path or an installed package to a `WeightSource`; knows nothing of what is in them."""
+"""Open weights at a path or in an installed package."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class PackagedWeights:
     """A GGUF file in a Python package.
 
-    package  the package's name in an import
+    package  the import name of the package
     install  the command that installs it
-    file     the file in the package; None where the package joins it from parts, by `assemble`
+    file     the file in the package; None if the package joins it from parts, by `assemble`
     """
 
     package: str
@@ -33,50 +33,52 @@ class PackagedWeights:
 
 
 def open_weights(path: Path | PackagedWeights) -> WeightSource:
-    """Open a GGUF file, a Hugging Face folder, or what a package holds.
+    """Open a GGUF file, a Hugging Face folder, or the weights in a package.
 
-    Raises NoWeights when there is nothing of the kind, BadFile when it cannot be read.
+    Raises NoWeights if there are no weights, BadFile if they cannot be read.
     """
     if isinstance(path, PackagedWeights):
         return GgufSource(_in_package(path) if path.file is not None else _joined(path))
     if path.is_dir():
         if not (path / CONFIG).exists():
-            raise NoWeights(f"{path} has no {CONFIG}: pass a GGUF file or a Hugging Face folder")
+            raise NoWeights(f"{path} has no {CONFIG}; specify a GGUF file or a Hugging Face folder")
         return SafetensorsSource(path)
     if not path.exists():
-        raise NoWeights(f"{path} does not exist: pass a GGUF file or a Hugging Face folder")
+        raise NoWeights(f"{path} does not exist; specify a GGUF file or a Hugging Face folder")
     return GgufSource(path)
 
 
 def _in_package(weights: PackagedWeights) -> Path:
-    """The file in the package, which is not imported: it may want more than is installed."""
+    """The file in the package. Not imported, since its dependencies may be missing."""
     spec = importlib.util.find_spec(weights.package)
     folders = (spec.submodule_search_locations if spec else None) or ()
-    found = [path for folder in folders if (path := Path(folder, weights.file or "")).is_file()]
-    if not found:
-        raise NoWeights(f"no weights: give --weights PATH, or install the model: {weights.install}")
-    return found[0]
+    paths = [path for folder in folders if (path := Path(folder, weights.file or "")).is_file()]
+    if not paths:
+        raise NoWeights(
+            f"no weights: specify --weights PATH, or install the model: {weights.install}"
+        )
+    return paths[0]
 
 
 def _joined(weights: PackagedWeights) -> Path:
-    """The model as one file in the cache folder; joined from its parts the first time."""
+    """The model as one file in the cache folder, joined from its parts the first time."""
     try:
         package = importlib.import_module(weights.package)
     except ImportError as error:
         raise NoWeights(
-            f"no weights: give --weights PATH, or install the model: {weights.install}"
+            f"no weights: specify --weights PATH, or install the model: {weights.install}"
         ) from error
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hearth"
     path: Path = cache / package.EXPECTED_SHA256[:16] / package.MODEL_NAME
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A folder beside the place, so that the rename is atomic and two bakes do not meet.
+        # A temporary folder beside it: the rename is atomic, and two bakes do not collide.
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             try:
                 whole: Path = package.assemble(Path(folder) / path.name)
             except (ImportError, FileNotFoundError, ValueError) as error:
                 raise BadFile(
-                    f"the weights of {weights.package} are not whole ({error}): install it again, "
+                    f"the weights of {weights.package} are incomplete ({error}); reinstall them "
                     f"with --force-reinstall: {weights.install}"
                 ) from error
             whole.replace(path)

@@ -1,8 +1,8 @@
-"""Safetensors as a `WeightSource`: a file alone, or a Hugging Face folder.
+"""Safetensors as a `WeightSource`: a single file, or a Hugging Face folder.
 
 A folder has config.json and either `model.safetensors`, or `model.safetensors.index.json` and the
-files that it names. The library checks a file's header. The values are read here: the library maps
-them, and then a disk that cannot be read ends the process by a signal.
+files that it names. The library checks the header of a file. The values are read here: the library
+maps files, and a read error of a mapping would end the process with a signal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from baker.weights.source import (
-    MOST_AXES,
+    MAX_AXES,
     BadFile,
     NoSuchTensor,
     NoWeights,
@@ -47,12 +47,12 @@ _NUMPY_TYPES = {
     "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
-_LENGTH_BYTES = 8  # the header's length, before it
+_LENGTH_BYTES = 8  # of the length in front of the header
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Tensor:
-    """Where a tensor lies, `offset` in bytes in the file; `stored` is safetensors' type."""
+    """The location of a tensor: `offset` in bytes in the file; `stored` is the stored type."""
 
     file: Path
     shape: tuple[int, ...]
@@ -61,10 +61,10 @@ class _Tensor:
 
 
 class _Safetensors(WeightSource):
-    """The tensors of the files that have been added, at `place`."""
+    """The tensors of the added files; errors name `path`."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._stamps: dict[Path, Stamp] = {}
         self._tensors: dict[str, _Tensor] = {}
 
@@ -74,7 +74,7 @@ class _Safetensors(WeightSource):
         return "safetensors"
 
     def names(self) -> tuple[str, ...]:
-        """The tensors' names, in alphabetical order."""
+        """The names of the tensors, in alphabetical order."""
         return tuple(sorted(self._tensors))
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -82,33 +82,33 @@ class _Safetensors(WeightSource):
         return self._tensor(name).shape
 
     def dtype(self, name: str) -> str:
-        """The stored type: "f32", "f16", "bf16", or safetensors' own name for another."""
+        """The type by its safetensors name, except "f32", "f16" and "bf16" in lower case."""
         stored = self._tensor(name).stored
         return _TYPES.get(stored, stored)
 
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
-        """The tensor's values; only f32, f16 and bf16 are read."""
+        """The values of the tensor, which must be f32, f16 or bf16."""
         tensor = self._tensor(name)
         if tensor.stored not in _TYPES:
             raise UnsupportedType(
                 f"{tensor.file}: tensor {name} is {tensor.stored}, "
-                f"wanted one of {', '.join(_TYPES)}"
+                f"expected one of {', '.join(_TYPES)}"
             )
-        kind = _NUMPY_TYPES[tensor.stored]
+        dtype = _NUMPY_TYPES[tensor.stored]
         with tensor.file.open("rb", buffering=0) as file:
             file.seek(tensor.offset)
             for shape in block_shapes(tensor.shape):
-                count = math.prod(shape) * kind.itemsize
+                count = math.prod(shape) * dtype.itemsize
                 raw = read_array(file, tensor.file, count, f"tensor {name}")
-                yield raw.view(kind).reshape(shape).astype(np.float32, copy=False)
+                yield raw.view(dtype).reshape(shape).astype(np.float32, copy=False)
 
     def require_unchanged(self) -> None:
-        """Raise BadFile if another has written to a file since it was opened."""
+        """Raise BadFile if a file has changed since it was opened."""
         require_unchanged(self._stamps)
 
     def _tensor(self, name: str) -> _Tensor:
         if name not in self._tensors:
-            raise NoSuchTensor(f"{self._place} holds no tensor {name!r}")
+            raise NoSuchTensor(f"{self._path} has no tensor {name!r}")
         return self._tensors[name]
 
     def _add(self, path: Path) -> None:
@@ -119,14 +119,14 @@ class _Safetensors(WeightSource):
                 for name in file.keys():  # noqa: SIM118  (not a dict)
                     if name in self._tensors:
                         raise BadFile(
-                            f"{path} has tensor {name}, as {self._tensors[name].file} has"
+                            f"tensor {name} is in both {self._tensors[name].file} and {path}"
                         )
                     rows = file.get_slice(name)
                     shape = tuple(rows.get_shape())
-                    if 0 in shape or len(shape) > MOST_AXES:
+                    if 0 in shape or len(shape) > MAX_AXES:
                         raise BadFile(
-                            f"{path}: tensor {name} has shape {shape!r:.80}, wanted no empty axis "
-                            f"and at most {MOST_AXES}"
+                            f"{path}: tensor {name} has shape {shape!r:.80}, expected at most "
+                            f"{MAX_AXES} axes, none of them empty"
                         )
                     self._tensors[name] = _Tensor(
                         file=path, shape=shape, stored=rows.get_dtype(), offset=offsets[name]
@@ -134,11 +134,11 @@ class _Safetensors(WeightSource):
         except OSError as error:
             raise BadFile(f"cannot read {path}: {error.strerror or error}") from error
         except (SafetensorError, ValueError, KeyError) as error:
-            raise BadFile(f"{path} is not a whole safetensors file: {error}") from error
+            raise BadFile(f"{path} is not a complete safetensors file: {error}") from error
 
 
 def _offsets(path: Path) -> dict[str, int]:
-    """Where each tensor of a file lies, from the file's beginning: the library does not say."""
+    """The offset of each tensor from the start of the file, which the library does not provide."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         header = strict_json.parse(file.read(length).decode())
@@ -151,25 +151,25 @@ def _offsets(path: Path) -> dict[str, int]:
 
 
 class SafetensorsFile(_Safetensors):
-    """The tensors of one file, which says nothing else. Raises NoWeights or BadFile."""
+    """The tensors of one file without metadata. Raises NoWeights or BadFile."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         if not path.exists():
-            raise NoWeights(f"{path} does not exist: pass a safetensors file")
+            raise NoWeights(f"{path} does not exist; specify a safetensors file")
         self._add(path)
 
     def files(self) -> tuple[Path, ...]:
         """The file."""
-        return (self._place,)
+        return (self._path,)
 
     def metadata(self) -> Mapping[str, object]:
-        """Nothing."""
+        """Empty."""
         return {}
 
 
 class SafetensorsSource(_Safetensors):
-    """The tensors and config of a folder. Raises NoWeights or BadFile when they are not whole."""
+    """The tensors and config of a folder. Raises NoWeights, or BadFile if it is incomplete."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -184,7 +184,7 @@ class SafetensorsSource(_Safetensors):
             raise NoWeights(f"{folder} has neither {SINGLE} nor {INDEX}")
 
     def files(self) -> tuple[Path, ...]:
-        """config.json, the index when there is one, and the safetensors files."""
+        """config.json, the index if there is one, and the safetensors files."""
         index = self.folder / INDEX
         shards = sorted({tensor.file for tensor in self._tensors.values()})
         return (self.folder / CONFIG, *([index] if index.exists() else []), *shards)
@@ -202,19 +202,21 @@ class SafetensorsSource(_Safetensors):
         present = {path.name for path in self.folder.iterdir()}
         for shard in sorted(set(shard_of.values())):
             if shard not in present:
-                raise BadFile(f"{index} names {shard!r}, which is not in {self.folder}")
+                raise BadFile(f"{index} names {shard!r}, which {self.folder} does not contain")
             self._add(self.folder / shard)
         for name, shard in shard_of.items():
             if name not in self._tensors or self._tensors[name].file.name != shard:
-                raise BadFile(f"{index} puts tensor {name} into {shard}, which does not hold it")
+                raise BadFile(
+                    f"{index} locates tensor {name} in {shard}, which does not contain it"
+                )
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object; raises BadFile when it is missing or is not one."""
+    """The object in a JSON file; raises BadFile if it is missing or not an object."""
     try:
         data = strict_json.parse(read_text(path))
     except (OSError, ValueError) as error:
         raise BadFile(f"cannot read {path}: {error}") from error
     if not isinstance(data, dict):
-        raise BadFile(f"{path} holds {type(data).__name__}, wanted a JSON object")
+        raise BadFile(f"{path} contains {type(data).__name__}, expected a JSON object")
     return data

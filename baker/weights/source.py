@@ -1,7 +1,6 @@
-"""What a file of weights is to the rest of the baker: named tensors, read as f32 in row blocks.
+"""The interface of weights: named tensors, read as f32 in blocks of rows.
 
-This file knows no file format (`gguf.py` and `safetensors.py` do) and no architecture: names are
-those stored in the file, values are what the file stores, with no convention applied.
+Names and values are those stored in the file; conventions of architectures are applied elsewhere.
 """
 
 from __future__ import annotations
@@ -21,44 +20,44 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# The most f32 bytes that one block holds, unless a single row is larger.
+# Maximum size of a block in f32 bytes, unless a single row is larger.
 BLOCK_BYTES = 16 << 20
-# A block that is not a tensor's last has a multiple of so many rows: they may be stored together.
-TOGETHER = 16
-# Axes of a tensor: no known weight has more than four, and NumPy ends at 64.
-MOST_AXES = 8
+# Every block except the last has a multiple of this many rows, which may be stored together.
+ROW_GROUP = 16
+# Maximum axes of a tensor: known weights have at most four, and NumPy supports 64.
+MAX_AXES = 8
 
 
 class WeightsError(Exception):
-    """Weights cannot be read. The message names the file or tensor and what was wanted.
+    """Weights cannot be read. The message names the file or tensor and what is expected.
 
     WeightsError
-     +- NoWeights          nothing to read there, and what to install or pass instead
-     +- BadFile            a file is missing, truncated, corrupt or of another version
-     +- UnsupportedType    a tensor is stored in a type that is not read
-     +- NoSuchTensor       the weights hold no tensor of that name
-     +- TokenizerError    the tokenizer that came with them is missing, broken, not converted
+     +- NoWeights          no weights at the path; the message says what to install or pass
+     +- BadFile            a file is missing, truncated, corrupt or of an unsupported version
+     +- UnsupportedType    a tensor is stored in an unsupported type
+     +- NoSuchTensor       there is no tensor with this name
+     +- TokenizerError     the tokenizer is missing, corrupt or of an unsupported kind
     """
 
 
 class NoWeights(WeightsError):
-    """No weights at the path, or no path given and no demo weights installed."""
+    """There are no weights at the path, or no package with weights is installed."""
 
 
 class BadFile(WeightsError):
-    """A file of the weights is missing, truncated, corrupt or of a version that is not read."""
+    """A file of the weights is missing, truncated, corrupt or of an unsupported version."""
 
 
 class UnsupportedType(WeightsError):
-    """A tensor is stored in a type that cannot be turned into f32."""
+    """A tensor is stored in a type that cannot be converted to f32."""
 
 
 class NoSuchTensor(WeightsError):
-    """The weights hold no tensor of that name."""
+    """There is no tensor with this name."""
 
 
 class TokenizerError(WeightsError):
-    """The weights' tokenizer is missing, broken or of a kind that is not converted."""
+    """The tokenizer of the weights is missing, corrupt or of an unsupported kind."""
 
 
 class WeightSource(Protocol):
@@ -66,7 +65,7 @@ class WeightSource(Protocol):
 
     @property
     def format(self) -> Literal["gguf", "safetensors"]:
-        """The kind of file: it decides the tensors' names and the meaning of `metadata`."""
+        """The file format, which decides the names of tensors and the meaning of `metadata`."""
 
     def names(self) -> tuple[str, ...]:
         """The tensors' names as stored."""
@@ -78,13 +77,13 @@ class WeightSource(Protocol):
         """The stored type: "f32", "f16", "bf16", or a GGUF name such as "Q8_0"."""
 
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
-        """A tensor's values along axis 0, f32 (rows, *shape[1:]), about `BLOCK_BYTES` at a time.
+        """Blocks of a tensor along axis 0, f32 (rows, *shape[1:]), about `BLOCK_BYTES` each.
 
-        A tensor of less than two axes is one block. Only one block is in memory at once.
+        A tensor with less than two axes is one block. Only one block is in memory at a time.
         """
 
     def read(self, name: str) -> NDArray[np.float32]:
-        """The whole tensor, f32 of its `shape`."""
+        """The whole tensor, f32, of its `shape`."""
         values = np.empty(self.shape(name), np.float32)
         rest = values.reshape(-1)
         for block in self.blocks(name):
@@ -93,18 +92,18 @@ class WeightSource(Protocol):
         return values
 
     def files(self) -> tuple[Path, ...]:
-        """The files that the weights come from."""
+        """The files of the weights."""
 
     def require_unchanged(self) -> None:
-        """Raise BadFile unless the files are those that were opened, as they were then."""
+        """Raise BadFile if a file has changed since it was opened."""
 
     def metadata(self) -> Mapping[str, object]:
-        """GGUF: its keys and values; Hugging Face: config.json."""
+        """The keys and values of a GGUF file, or config.json of a Hugging Face folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stamp:
-    """By what a file is known again: another writer changes one of these, if only the time."""
+    """Size, inode and time of a file, to detect that another process has changed it."""
 
     bytes: int
     inode: int
@@ -112,27 +111,27 @@ class Stamp:
 
 
 def stamp(path: Path) -> Stamp:
-    """The file at a path, as it is now; raises BadFile, at once also for a pipe or a device."""
+    """The current stamp of a file; raises BadFile, also for a pipe or a device."""
     try:
-        if (kind := file_type(path)) != "a file":
-            raise BadFile(f"{path} is {kind}, wanted a file")
-        found = path.stat()
+        if (actual := file_type(path)) != "a file":
+            raise BadFile(f"{path} is {actual}, expected a file")
+        status = path.stat()
     except OSError as error:
         raise BadFile(f"cannot read {path}: {error.strerror}") from error
-    return Stamp(bytes=found.st_size, inode=found.st_ino, modified=found.st_mtime_ns)
+    return Stamp(bytes=status.st_size, inode=status.st_ino, modified=status.st_mtime_ns)
 
 
 def require_unchanged(stamps: Mapping[Path, Stamp]) -> None:
-    """Raise BadFile unless each file is the one that it was when its stamp was taken."""
+    """Raise BadFile if a file has changed since its stamp was taken."""
     for path, before in stamps.items():
         if stamp(path) != before:
-            raise BadFile(f"{path} has changed while it was read: bake again when it is whole")
+            raise BadFile(f"{path} changed while it was read; bake again when it is complete")
 
 
 def read_array(file: RawIOBase, path: Path, count: int, what: str) -> NDArray[np.uint8]:
-    """The next `count` bytes of a file that was opened unbuffered, which belong to `what`.
+    """Read the next `count` bytes of an unbuffered file; `what` names them in errors.
 
-    Raises BadFile, with the system's reason if it could not read them.
+    Raises BadFile, with the reason of the operating system if there is one.
     """
     data = np.empty(count, np.uint8)
     rest = data.data
@@ -142,14 +141,14 @@ def read_array(file: RawIOBase, path: Path, count: int, what: str) -> NDArray[np
     except OSError as error:
         raise BadFile(f"cannot read {path}, {what}: {error.strerror}") from error
     if rest:
-        raise BadFile(f"{path} ends within {what}: copy it again")
+        raise BadFile(f"{path} ends within {what}; copy the file again")
     return data
 
 
 def read_text(path: Path) -> str:
-    """A file's text; raises OSError or ValueError, at once also for a pipe or a device."""
-    if (kind := file_type(path)) != "a file":
-        raise OSError(f"{path} is {kind}, wanted a file")
+    """The text of a file; raises OSError or ValueError, also for a pipe or a device."""
+    if (actual := file_type(path)) != "a file":
+        raise OSError(f"{path} is {actual}, expected a file")
     return path.read_text(encoding="utf-8")
 
 
@@ -159,6 +158,6 @@ def block_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield shape
         return
     row_bytes = 4 * math.prod(shape[1:])
-    rows = max(1, BLOCK_BYTES // max(1, row_bytes) // TOGETHER) * TOGETHER
+    rows = max(1, BLOCK_BYTES // max(1, row_bytes) // ROW_GROUP) * ROW_GROUP
     for start in range(0, shape[0], rows):
         yield min(rows, shape[0] - start), *shape[1:]

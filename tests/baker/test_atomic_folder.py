@@ -28,7 +28,7 @@ def put(out: Path, manifest: str = _NEW) -> None:
         (folder / MANIFEST).write_text(manifest)
 
 
-def test_a_bundle_is_put_and_replaced_with_nothing_left_beside(tmp_path: Path) -> None:
+def test_a_bundle_is_replaced_and_no_temporary_folder_remains(tmp_path: Path) -> None:
     out = tmp_path / "bundle"
     for manifest in (_OLD, _NEW):
         put(out, manifest)
@@ -36,7 +36,7 @@ def test_a_bundle_is_put_and_replaced_with_nothing_left_beside(tmp_path: Path) -
         assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 
-def test_while_it_is_replaced_a_bundle_is_there_at_every_moment(tmp_path: Path) -> None:
+def test_a_complete_bundle_exists_at_every_moment_of_a_replacement(tmp_path: Path) -> None:
     out = tmp_path / "bundle"
     put(out, _OLD)
     done = threading.Event()
@@ -60,7 +60,7 @@ def test_while_it_is_replaced_a_bundle_is_there_at_every_moment(tmp_path: Path) 
     assert not missing
 
 
-def test_where_folders_cannot_change_places_it_takes_two_renames(
+def test_without_exchange_a_replacement_takes_two_renames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_one: Path, other: Path) -> None:
@@ -73,7 +73,7 @@ def test_where_folders_cannot_change_places_it_takes_two_renames(
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 
-def test_of_a_link_what_it_names_is_replaced(tmp_path: Path) -> None:
+def test_the_target_of_a_symbolic_link_is_replaced(tmp_path: Path) -> None:
     put(tmp_path / "bundle", _OLD)
     (tmp_path / "current").symlink_to("bundle")
     put(tmp_path / "current")
@@ -92,7 +92,7 @@ with folder_beside(Path(sys.argv[1]), size=0) as folder:
 """
 
 
-def test_what_a_killed_bake_left_goes_with_the_next_and_a_running_ones_stays(
+def test_a_bake_removes_folders_of_killed_bakes_but_not_of_running_ones(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "bun[d]le"
@@ -117,16 +117,16 @@ def test_what_a_killed_bake_left_goes_with_the_next_and_a_running_ones_stays(
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
-def test_a_disk_that_is_too_small_is_found_before_the_work(full_disk: Path) -> None:
+def test_a_disk_that_is_too_small_is_an_error_before_the_bake(full_disk: Path) -> None:
     with (
-        pytest.raises(BakeError, match=r"of about 5 MB is to lie in .*, which has 0 MB free: make"),
+        pytest.raises(BakeError, match=r"needs about 5 MB, and .* has 0 MB free; free"),
         folder_beside(full_disk / "bundle", size=5_000_000),
     ):
         raise AssertionError("the work began")
     assert [path.name for path in full_disk.iterdir()] == ["rest"]
 
 
-def test_a_disk_that_is_full_meanwhile_leaves_nothing(full_disk: Path) -> None:
+def test_a_disk_that_becomes_full_leaves_nothing(full_disk: Path) -> None:
     with (
         pytest.raises(BakeError, match=r"the bundle cannot be written \(No space left on device\)"),
         folder_beside(full_disk / "bundle", size=1000) as folder,
@@ -135,7 +135,7 @@ def test_a_disk_that_is_full_meanwhile_leaves_nothing(full_disk: Path) -> None:
     assert [path.name for path in full_disk.iterdir()] == ["rest"]
 
 
-def test_another_error_is_not_said_to_be_of_the_disk(tmp_path: Path) -> None:
+def test_other_errors_are_not_reported_as_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(PermissionError), folder_beside(tmp_path / "bundle", size=0):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     assert not list(tmp_path.iterdir())

@@ -110,7 +110,7 @@ def program_of(config: Mapping[str, object], bundle: Path) -> Program:
     return gemma3.program(gemma3.from_hugging_face(config), program_options(manifest))
 
 
-def test_safetensors_and_gguf_give_the_same_bits(bundles: Bundles, tmp_path: Path) -> None:
+def test_safetensors_and_gguf_give_equal_bundles(bundles: Bundles, tmp_path: Path) -> None:
     """The same program, weights and tokenizer, of which all others follow."""
     bundle = bundles["f32"]
     source = open_weights(hugging_face_folder(bundle, tmp_path / "hf"))
@@ -126,7 +126,7 @@ def test_safetensors_and_gguf_give_the_same_bits(bundles: Bundles, tmp_path: Pat
     assert special_tokens(source) == manifest.special_tokens
 
 
-def test_another_machine_from_the_same_trace(bundles: Bundles) -> None:
+def test_a_cross_target_compiles_the_same_trace(bundles: Bundles) -> None:
     made, machine = bundles["other"], OTHER_TARGET.split("-")[0]
     machines = {elf.machine for elf in embedded_elfs((made / VMFB).read_bytes())}
     assert machines == {_EXECUTABLES[machine]}
@@ -138,7 +138,7 @@ def test_another_machine_from_the_same_trace(bundles: Bundles) -> None:
         open_bundle(made, threads=None)
 
 
-def test_what_is_not_a_bundle_is_not_replaced(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_bundle_is_not_replaced(tmp_path: Path) -> None:
     occupied = tmp_path / "notes"
     occupied.mkdir()
     (occupied / "letter.txt").write_text("dear all")
@@ -156,7 +156,7 @@ class InterruptedAtLowering(Silent):
             yield advance
 
 
-def test_a_bundle_of_another_version_may_be_replaced_and_stays_until_then(tmp_path: Path) -> None:
+def test_a_bundle_of_another_version_stays_until_it_is_replaced(tmp_path: Path) -> None:
     old = tmp_path / "bundle"
     old.mkdir()
     (old / "manifest.json").write_text('{"format": 1}')
@@ -169,13 +169,17 @@ def test_a_bundle_of_another_version_may_be_replaced_and_stays_until_then(tmp_pa
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"size": "1b"}, RecipeError, "no package holds weights of gemma3 1b: give --weights"),
-        ({"context": 40000}, RecipeError, "--context 40000: wanted 64 to 32768"),
-        ({"context": 63}, RecipeError, "--context 63: wanted 64 to 32768"),
+        (
+            {"size": "1b"},
+            RecipeError,
+            "no package contains the weights of gemma3 1b; specify --weights",
+        ),
+        ({"context": 40000}, RecipeError, "--context 40000 is out of range: expected 64 to 32768"),
+        ({"context": 63}, RecipeError, "--context 63 is out of range: expected 64 to 32768"),
         ({"slots": 0}, RecipeError, "--slots 0"),
     ],
 )
-def test_orders_that_do_not_fit(
+def test_an_invalid_request_is_an_error_and_leaves_nothing(
     tmp_path: Path, change: dict[str, object], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -183,15 +187,15 @@ def test_orders_that_do_not_fit(
     assert not list(tmp_path.iterdir())
 
 
-def test_another_size_than_the_weights_have_is_refused(tmp_path: Path) -> None:
+def test_a_size_that_is_not_that_of_the_weights_is_rejected(tmp_path: Path) -> None:
     (weights,) = packaged("gemma3").files()
     request = replace(bake_request(tmp_path / "bundle"), weights=weights, size="1b")
-    with pytest.raises(RecipeError, match="--size 1b: the weights are of size 270m"):
+    with pytest.raises(RecipeError, match="--size 1b: the weights have size 270m"):
         bake(request, Silent())
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_config_key_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unknown_config_key_is_rejected_by_name(tmp_path: Path) -> None:
     folder = tmp_path / "hf"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({**CONFIG, "mixture_of_depths": 3}))
@@ -200,17 +204,22 @@ def test_an_unknown_config_key_is_refused_by_name(tmp_path: Path) -> None:
         bake(bake_request(tmp_path / "bundle", weights=folder), Silent())
 
 
-def test_a_vocabulary_that_our_kernels_cannot_have(tmp_path: Path) -> None:
+def test_a_vocabulary_that_the_kernels_do_not_support_is_rejected(tmp_path: Path) -> None:
     folder = tmp_path / "hf"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 262145}))
     save_file({str(i): np.zeros(1, np.float32) for i in range(18)}, folder / "model.safetensors")
     request = bake_request(tmp_path / "bundle", weights=folder, precision="int8-g32")
-    refused = r"int8-g32 is not for this model: .* 16 rows .* is 262145 x 640; --precision bf16 "
+    refused = (
+        r"int8-g32 does not support this model: .* 16 rows .* is 262145 x 640; --precision bf16 "
+    )
     with pytest.raises(BakeError, match=refused):
         bake(request, Silent())
     # `auto` goes on to the next ones, and says of each what is wrong with it.
-    refused = r"none will do: int8-g32: not for this model.*; bf16: needs .*; f32: needs .*0.1 MB"
+    refused = (
+        r"none will do: int8-g32: does not support this model.*; bf16: needs .*; "
+        r"f32: needs .*0.1 MB"
+    )
     with pytest.raises(BakeError, match=refused):
         bake(replace(request, precision="auto", max_memory=1000), Silent())
 
@@ -246,7 +255,7 @@ def interrupt(process: subprocess.Popen[str], stop: signal.Signals, after: str) 
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_bake_interrupted_while_it_writes_weights_leaves_nothing(
+def test_an_interrupt_while_writing_weights_leaves_nothing(
     tmp_path: Path, stop: signal.Signals
 ) -> None:
     interrupt(start(tmp_path), stop, after="lower to StableHLO")
@@ -254,9 +263,7 @@ def test_a_bake_interrupted_while_it_writes_weights_leaves_nothing(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_bake_interrupted_while_it_compiles_leaves_nothing(
-    tmp_path: Path, stop: signal.Signals
-) -> None:
+def test_an_interrupt_while_compiling_leaves_nothing(tmp_path: Path, stop: signal.Signals) -> None:
     weights, out = small_gemma(tmp_path / "weights"), tmp_path / "out"
     out.mkdir()
     process = start(out, "--weights", str(weights), "--precision", "f32")
@@ -288,7 +295,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_inspect_and_verify(bundles: Bundles, tmp_path: Path) -> None:
+def test_inspect_and_verify_show_a_real_bundle(bundles: Bundles, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*_HEARTH, *arguments], capture_output=True, text=True, check=False)
 

@@ -134,7 +134,7 @@ def copy_of(bundle: Path, place: Path) -> Path:
 # The bundle.
 
 
-def test_what_is_in_it(bundle: Path, file: Path) -> None:
+def test_a_bundle_has_the_functions_and_files_of_the_gru(bundle: Path, file: Path) -> None:
     manifest = read_manifest_of(bundle, ArraysManifest)
     verify_files(bundle, manifest)
     names = ["golden.bin", "manifest.json", "model.vmfb", "params.irpa"]
@@ -157,12 +157,12 @@ def test_what_is_in_it(bundle: Path, file: Path) -> None:
     assert [spec.takes for spec in step.outputs] == [None, "h"]
 
 
-def test_inspect_and_verify(bundle: Path, tmp_path: Path) -> None:
+def test_inspect_and_verify_show_a_gru(bundle: Path, tmp_path: Path) -> None:
     console = Console(record=True, width=200)
     inspect.show(bundle, console)
     assert verify(bundle, console)
     said = console.export_text()
-    for fact in ("x f32[5, 2, 3], h0 f32[2, 2, 4] or zeros -> y", "in the place of h", "passed"):
+    for fact in ("x f32[5, 2, 3], h0 f32[2, 2, 4] or zeros -> y", "in place of h", "passed"):
         assert fact in said
     changed = copy_of(bundle, tmp_path / "changed")
     golden = np.fromfile(changed / GOLDEN, "<f4")
@@ -180,19 +180,19 @@ def test_inspect_and_verify(bundle: Path, tmp_path: Path) -> None:
         open_arrays(changed, threads=None)
 
 
-def test_it_is_baked_again_with_the_same_bytes(bundle: Path, file: Path, tmp_path: Path) -> None:
+def test_a_bake_is_reproducible(bundle: Path, file: Path, tmp_path: Path) -> None:
     renamed = tmp_path / "renamed.safetensors"
     renamed.write_bytes(file.read_bytes())
     assert reproduce(bundle, renamed, Silent()) == []
-    with pytest.raises(BakeError, match=r"baked from model.safetensors .*: give --weights PATH"):
+    with pytest.raises(BakeError, match=r"baked from model.safetensors .*; specify --weights PATH"):
         reproduce(bundle, None, Silent())
     save_file(weights() | {"bias_hh_l0": np.ones(3 * H, np.float32)}, renamed)
-    with pytest.raises(BakeError, match=r"wanted model.safetensors \(sha256 \w+\), got renamed"):
+    with pytest.raises(BakeError, match=r"expected model.safetensors \(sha256 \w+\), got renamed"):
         reproduce(bundle, renamed, Silent())
 
 
 @pytest.mark.parametrize("place", [0, 100, -1])
-def test_the_first_byte_that_differs_is_named(bundle: Path, tmp_path: Path, place: int) -> None:
+def test_the_first_different_byte_is_named(bundle: Path, tmp_path: Path, place: int) -> None:
     changed = copy_of(bundle, tmp_path / "changed")
     data = bytearray((bundle / VMFB).read_bytes())
     data[place] ^= 1
@@ -200,13 +200,13 @@ def test_the_first_byte_that_differs_is_named(bundle: Path, tmp_path: Path, plac
     (changed / PARAMETERS).write_bytes((bundle / PARAMETERS).read_bytes() + b"more")
     (changed / GOLDEN).unlink()
     assert [difference.message for difference in compare(bundle, changed)] == [
-        "golden.bin is in one of the two alone",
-        f"model.vmfb differs, first at byte {place % len(data):,}",
-        f"params.irpa differs, first at byte {(bundle / PARAMETERS).stat().st_size:,}",
+        "golden.bin is in only one of the bundles",
+        f"model.vmfb differs from byte {place % len(data):,}",
+        f"params.irpa differs from byte {(bundle / PARAMETERS).stat().st_size:,}",
     ]
 
 
-def test_what_has_changed_since_is_said(bundle: Path) -> None:
+def test_changes_since_the_bake_are_listed(bundle: Path) -> None:
     manifest = read_manifest_of(bundle, ArraysManifest)
     assert not [line for line in changes(manifest) if "modified" not in line]
     origin = manifest.provenance
@@ -217,20 +217,22 @@ def test_what_has_changed_since_is_said(bundle: Path) -> None:
     )
     here = origin.compiler.version
     assert {
-        f"iree-base-compiler: 3.12.0 when it was baked, {here} here",
-        f"numpy: 1.0 when it was baked, {np.__version__} here",
-        "cc: 9 when it was baked, absent here",
+        f"iree-base-compiler: 3.12.0 then, {here} now",
+        f"numpy: 1.0 then, {np.__version__} now",
+        "cc: 9 then, absent now",
     } == {line for line in changes(replace(manifest, provenance=older)) if "modified" not in line}
 
 
-def test_another_machine(bundle: Path, file: Path, tmp_path: Path) -> None:
+def test_a_bundle_for_another_machine_is_verified_without_running_it(
+    bundle: Path, file: Path, tmp_path: Path
+) -> None:
     target, machine = _OTHER[platform.machine()]
     made = bake_gru(gru_request(file, tmp_path / "other", target=target), Silent())
     assert {elf.machine for elf in embedded_elfs((made / VMFB).read_bytes())} == {machine}
     assert (made / GOLDEN).read_bytes() == (bundle / GOLDEN).read_bytes()
     console = Console(record=True, width=200)
     assert verify(made, console)
-    assert "not checked, this machine cannot run the program" in console.export_text()
+    assert "not checked, since this machine cannot run the program" in console.export_text()
     with pytest.raises(UnsupportedCpu):
         open_arrays(made, threads=None)
 
@@ -246,11 +248,11 @@ def without(name: str) -> dict[str, Array]:
     ("tensors", "error", "message"),
     [
         (without("weight_hh_l0"), ConfigError, "weight_hh_l0: expected a matrix"),
-        (without("bias_hh_l1"), ConfigError, r"bias_hh_l1: wanted \(12,\), got no such tensor"),
+        (without("bias_hh_l1"), ConfigError, r"bias_hh_l1: expected \(12,\), got no such tensor"),
         (
             weights() | {"weight_hh_l1": np.zeros((12, 5), np.float32)},
             ConfigError,
-            r"weight_hh_l1: wanted \(12, 4\), got \(12, 5\)",
+            r"weight_hh_l1: expected \(12, 4\), got \(12, 5\)",
         ),
         (
             weights() | {"lin.weight": np.zeros((2, 4), np.float32)},
@@ -260,12 +262,12 @@ def without(name: str) -> dict[str, Array]:
         (
             weights() | {"bias_hh_l0": np.zeros(12, np.float64)},
             UnsupportedType,
-            "tensor bias_hh_l0 is F64, wanted one of F32, F16, BF16",
+            "tensor bias_hh_l0 is F64, expected one of F32, F16, BF16",
         ),
     ],
     ids=["missing", "no bias", "shape", "unknown", "dtype"],
 )
-def test_weights_that_are_no_gru(
+def test_weights_that_are_not_a_gru_are_rejected(
     tmp_path: Path, tensors: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     save_file(tensors, tmp_path / "model.safetensors")
@@ -274,22 +276,26 @@ def test_weights_that_are_no_gru(
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
-def test_files_that_are_no_weights(tmp_path: Path) -> None:
-    with pytest.raises(NoWeights, match="absent does not exist: pass a safetensors file"):
+def test_files_that_are_not_weights_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(NoWeights, match="absent does not exist; specify a safetensors file"):
         bake_gru(gru_request(tmp_path / "absent", tmp_path / "gru"), Silent())
-    with pytest.raises(BadFile, match="is a folder, wanted a file"):
+    with pytest.raises(BadFile, match="is a folder, expected a file"):
         bake_gru(gru_request(tmp_path, tmp_path / "gru"), Silent())
     (tmp_path / "model").write_bytes(b"GGUF and so on")
-    with pytest.raises(BadFile, match="is not a whole safetensors file"):
+    with pytest.raises(BadFile, match="is not a complete safetensors file"):
         bake_gru(gru_request(tmp_path / "model", tmp_path / "gru"), Silent())
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"steps": 0}, "steps: wanted"), ({"batch": -1}, "batch: wanted"), ({"form": "x"}, "form: ")],
+    [
+        ({"steps": 0}, "steps: expected"),
+        ({"batch": -1}, "batch: expected"),
+        ({"form": "x"}, "form: "),
+    ],
     ids=str,
 )
-def test_options_that_do_not_fit(
+def test_invalid_options_are_rejected_by_name(
     file: Path, tmp_path: Path, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -311,7 +317,7 @@ class Interrupted(Silent):
             yield advance
 
 
-def test_a_form_that_is_of_no_use_is_said(file: Path, tmp_path: Path) -> None:
+def test_an_unused_form_is_reported_with_the_reason(file: Path, tmp_path: Path) -> None:
     """In the name of a stage, where this bake then ends."""
     stage = "trace the model, unrolled (fused: one step has no other to share a matmul with)"
     request = gru_request(file, tmp_path / "gru", steps=1, form="fused")
@@ -326,16 +332,18 @@ def test_an_interrupted_bake_leaves_nothing(file: Path, tmp_path: Path, at: str)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_program_that_is_not_the_model_is_not_put_in_place(
+def test_a_program_that_fails_its_self_test_is_not_kept(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("baker.pipeline.bake_arrays.TOLERANCE", 0.0)
-    with pytest.raises(BakeError, match=r"the compiled program is not the model: .* differs by"):
+    with pytest.raises(
+        BakeError, match=r"the compiled program failed the self-test: .* differs by"
+    ):
         bake_gru(gru_request(file, tmp_path / "gru"), Silent())
     assert not list(tmp_path.iterdir())
 
 
-def test_options_of_language_models_are_not_there() -> None:
+def test_a_gru_has_no_options_of_language_models() -> None:
     from typer.testing import CliRunner
 
     result = CliRunner().invoke(app, ["gru", "--weights", "x", "--context", "64"])
@@ -401,7 +409,7 @@ def run_raw(client: httpx.Client, function: str, **inputs: Array) -> dict[str, A
 
 
 @pytest.mark.parametrize("ask", [run_json, run_raw])
-def test_the_answers_are_those_of_the_formula(
+def test_results_equal_the_formula(
     client: httpx.Client,
     sequence: tuple[Array, Array],
     ask: Callable[..., dict[str, Array]],
@@ -414,13 +422,17 @@ def test_the_answers_are_those_of_the_formula(
         np.testing.assert_allclose(found["h_n"], h_n, rtol=0, atol=2e-6)
 
 
-def test_both_forms_have_the_same_bits(client: httpx.Client, sequence: tuple[Array, Array]) -> None:
+def test_json_and_binary_results_have_the_same_bits(
+    client: httpx.Client, sequence: tuple[Array, Array]
+) -> None:
     x, h0 = sequence
     in_json, raw = (ask(client, "run", x=x, h0=h0) for ask in (run_json, run_raw))
     assert {k: v.tobytes() for k, v in in_json.items()} == {k: v.tobytes() for k, v in raw.items()}
 
 
-def test_step_by_step_is_run(client: httpx.Client, sequence: tuple[Array, Array]) -> None:
+def test_calling_step_repeatedly_equals_run(
+    client: httpx.Client, sequence: tuple[Array, Array]
+) -> None:
     x, h = sequence
     whole = run_raw(client, "run", x=x, h0=h)
     for row, wanted, ask in zip(x, whole["y"], itertools.cycle((run_raw, run_json)), strict=False):
@@ -438,7 +450,7 @@ def test_step_by_step_is_run(client: httpx.Client, sequence: tuple[Array, Array]
     ],
     ids=["flag", "environment"],
 )
-def test_settings_of_language_models_are_refused(
+def test_settings_of_language_models_are_rejected(
     bundle: Path, arguments: tuple[str, ...], env: dict[str, str], message: str
 ) -> None:
     line, environment = command("serve", bundle, "--port", "0", *arguments, env=env)
@@ -447,7 +459,7 @@ def test_settings_of_language_models_are_refused(
     assert re.search(message.replace("(", r"\(").replace(")", r"\)"), done.stderr), done.stderr
 
 
-def test_a_language_model_is_wanted_for_text(bundle: Path) -> None:
+def test_text_commands_need_a_language_model(bundle: Path) -> None:
     line, environment = command("generate", bundle, "Once upon a time")
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=20)
     assert done.returncode == 1

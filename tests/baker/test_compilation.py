@@ -28,7 +28,7 @@ def _runs(process: int) -> bool:
     return state != "Z"
 
 
-def test_when_a_bake_is_killed_no_compiler_is_left(tmp_path: Path) -> None:
+def test_killing_a_bake_kills_its_compiler(tmp_path: Path) -> None:
     tool = tmp_path / "iree-compile"
     tool.write_text("#!/bin/sh\nexec sleep 60\n")
     tool.chmod(0o755)

@@ -44,7 +44,7 @@ def write(path: Path, arrays: Arrays) -> None:
 
 @settings(deadline=None)
 @given(ENTRIES)
-def test_bytes_are_those_of_iree(entries: dict[str, int]) -> None:
+def test_the_archive_equals_that_of_iree_in_every_byte(entries: dict[str, int]) -> None:
     arrays = random_arrays(entries)
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Path(folder) / "ours.irpa", Path(folder) / "theirs.irpa"
@@ -55,7 +55,7 @@ def test_bytes_are_those_of_iree(entries: dict[str, int]) -> None:
 
 @settings(deadline=None)
 @given(ENTRIES)
-def test_both_readers_give_what_was_written(entries: dict[str, int]) -> None:
+def test_both_readers_return_the_written_arrays(entries: dict[str, int]) -> None:
     arrays = random_arrays(entries)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "params.irpa"
@@ -72,7 +72,7 @@ def test_both_readers_give_what_was_written(entries: dict[str, int]) -> None:
 
 @settings(deadline=None)
 @given(st.data())
-def test_blocks_may_come_in_any_size_and_interleaved(data: st.DataObject) -> None:
+def test_blocks_of_any_size_may_be_interleaved(data: st.DataObject) -> None:
     arrays = random_arrays(data.draw(st.dictionaries(NAMES, LENGTHS, min_size=2, max_size=4)))
     with tempfile.TemporaryDirectory() as folder:
         path, whole = Path(folder) / "blocks.irpa", Path(folder) / "whole.irpa"
@@ -113,7 +113,7 @@ def test_data_is_aligned_and_read_only(tmp_path: Path) -> None:
         assert not array.flags.writeable
 
 
-def test_over_four_gigabytes(tmp_path: Path) -> None:
+def test_an_archive_may_exceed_four_gigabytes(tmp_path: Path) -> None:
     big = (4 << 30) + 123
     path = tmp_path / "params.irpa"
     tail = np.arange(1000, dtype=np.uint8)
@@ -172,16 +172,16 @@ def test_a_large_table_is_streamed(tmp_path: Path) -> None:
     assert int(run.stdout) < 0.2 * table.nbytes
 
 
-def test_too_many_bytes(tmp_path: Path) -> None:
+def test_too_many_bytes_are_rejected(tmp_path: Path) -> None:
     with ArchiveWriter(tmp_path / "params.irpa", {"a": 4, "b": 4}) as writer:
         writer.write("a", np.zeros(3, np.uint8))
-        with pytest.raises(WrongLength, match="2 more bytes for 'a', wanted 1 at most"):
+        with pytest.raises(WrongLength, match="2 more bytes for 'a', at most 1 fit"):
             writer.write("a", np.zeros(2, np.uint8))
         writer.write("a", np.zeros(1, np.uint8))
         writer.write("b", np.zeros(4, np.uint8))
 
 
-def test_too_few_bytes(tmp_path: Path) -> None:
+def test_too_few_bytes_are_rejected_at_the_end(tmp_path: Path) -> None:
     with (
         pytest.raises(WrongLength, match="1 bytes missing of 'a'"),
         ArchiveWriter(tmp_path / "params.irpa", {"a": 4}) as writer,
@@ -189,15 +189,15 @@ def test_too_few_bytes(tmp_path: Path) -> None:
         writer.write("a", np.zeros(3, np.uint8))
 
 
-def test_an_undeclared_entry(tmp_path: Path) -> None:
+def test_an_undeclared_entry_is_rejected(tmp_path: Path) -> None:
     with (
-        pytest.raises(UnknownEntry, match="'b' was not declared"),
+        pytest.raises(UnknownEntry, match="'b' is not declared"),
         ArchiveWriter(tmp_path / "params.irpa", {"a": 4}) as writer,
     ):
         writer.write("b", np.zeros(3, np.uint8))
 
 
-def test_an_exception_within_is_not_replaced(tmp_path: Path) -> None:
+def test_an_exception_in_the_block_is_kept(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="mine"), ArchiveWriter(tmp_path / "a.irpa", {"a": 4}):
         raise KeyError("mine")
 
@@ -210,7 +210,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("size", [0, 10, 87, 88, 150, 200, 300, 4096, 10000])
-def test_truncated(archive: Path, size: int) -> None:
+def test_a_truncated_archive_is_rejected(archive: Path, size: int) -> None:
     archive.write_bytes(archive.read_bytes()[:size])
     with pytest.raises(BadArchive, match=r"an archive has 88 at least|truncated"):
         open_archive(archive)
@@ -219,14 +219,14 @@ def test_truncated(archive: Path, size: int) -> None:
 @pytest.mark.parametrize(
     ("offset", "format_", "value", "message"),
     [
-        (0, "4s", b"GGUF", "not an archive: it begins with b'GGUF'"),
+        (0, "4s", b"GGUF", "not an archive: it starts with b'GGUF'"),
         (4, "H", 9, "version 9.0"),
-        (8, "Q", 96, "form that is not read"),
-        (16, "Q", 4096, "form that is not read"),
+        (8, "Q", 96, "unsupported layout"),
+        (16, "Q", 4096, "unsupported layout"),
         (32, "Q", 2**60, "record 2 ends at byte"),
         (40, "Q", 2**63, "a segment ends at byte"),
-        (96, "Q", 85, "only stored bytes"),
-        (96 + 8, "I", 1, "record 0 has type 1, only stored bytes"),
+        (96, "Q", 85, "unsupported type"),
+        (96 + 8, "I", 1, "record 0 has the unsupported type 1"),
         (96 + 28, "Q", 2**40, "the name of record 0 ends at byte"),
         (96 + 60, "Q", 2**63, "entry 'a' ends at byte"),
         (96 + 68, "Q", 2**63, "entry 'a' ends at byte"),
@@ -234,7 +234,9 @@ def test_truncated(archive: Path, size: int) -> None:
         (96 + 80 + 76, "s", b"\xff", "not UTF-8"),
     ],
 )
-def test_corrupt(archive: Path, offset: int, format_: str, value: object, message: str) -> None:
+def test_a_corrupt_archive_is_rejected(
+    archive: Path, offset: int, format_: str, value: object, message: str
+) -> None:
     data = bytearray(archive.read_bytes())
     struct.pack_into("<" + format_, data, offset, value)
     archive.write_bytes(data)

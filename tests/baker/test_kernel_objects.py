@@ -42,7 +42,7 @@ def of_this_machine() -> str:
 
 
 @pytest.mark.parametrize("target", TARGET_NAMES)
-def test_the_instructions_are_those_of_the_target(target: str, tmp_path: Path) -> None:
+def test_kernels_use_the_instructions_of_their_target(target: str, tmp_path: Path) -> None:
     built = build([DOT], find_target(target), tmp_path)
     wanted = {"host": of_this_machine(), **INSTRUCTIONS}[target]
     assert built == Kernels(names=(DOT,), instructions=wanted)
@@ -55,12 +55,12 @@ def test_a_program_without_kernels_says_so(tmp_path: Path) -> None:
     assert "compiler" in built.text
 
 
-def test_kernels_of_two_instruction_sets_are_no_program() -> None:
+def test_kernels_of_two_instruction_sets_are_rejected() -> None:
     with pytest.raises(KernelError, match=r"avx2.*portable"):
         instructions([b"hearth dot: avx2\0", b"\x7fELF", b"hearth dot: portable\0"])
 
 
-def test_the_c_compiler_is_a_tool_only_where_there_are_kernels() -> None:
+def test_the_c_compiler_is_recorded_only_with_kernels() -> None:
     assert "ziglang" in tools(Kernels(names=(DOT,), instructions="avx2"))
     assert "ziglang" not in tools(Kernels(names=(), instructions=None))
 
@@ -72,7 +72,7 @@ def test_a_kernel_that_does_not_compile_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_kernel_that_does_not_compile_ends_a_bake_in_one_line(
+def test_a_kernel_that_does_not_compile_is_one_line_of_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> None:

@@ -69,7 +69,7 @@ def test_decode_copies_nothing_of_cache_size(program: Program, decode_ir: str) -
     assert all(size < smallest for size in moved), sorted(set(moved))
 
 
-def test_decode_moves_no_cache_by_a_dispatch(program: Program, decode_ir: str) -> None:
+def test_no_dispatch_moves_a_cache(program: Program, decode_ir: str) -> None:
     smallest = min(spec.bytes for spec in program.caches)
     moves = re.findall(r"public @\w+_slow_memcpy .*?\n    }\n  }\n", decode_ir, re.DOTALL)
     for body in moves:
@@ -116,7 +116,7 @@ def allocations(ir: str) -> dict[str, int]:
     return found
 
 
-def test_no_more_is_allocated_than_the_footprint_says(program: Program, decode_ir: str) -> None:
+def test_allocations_stay_within_the_memory_plan(program: Program, decode_ir: str) -> None:
     graphs = {point.name: graph for point, graph in program.entry_points if point.kind in KINDS}
     predicted = footprint(list(graphs.values()), program.parameters)
     allocated = allocations(decode_ir)

@@ -11,7 +11,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import save
 
-from baker.tokenizer.gguf_vocabulary import convert, specials
+from baker.tokenizer.gguf_vocabulary import convert, gguf_specials
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from baker.weights.gguf import GgufSource
 from baker.weights.safetensors import SafetensorsFile, SafetensorsSource, read_json
@@ -129,7 +129,7 @@ def _read_metadata(metadata: Mapping[str, object], tensors: Mapping[str, tuple[i
             ARCHITECTURES[architecture].from_gguf(metadata, tensors)
     except ConfigError as error:
         refused = error
-    specials(metadata)
+    gguf_specials(metadata)
     convert(metadata).encode("ab x y \u2581 <user>")
     if refused:
         raise refused

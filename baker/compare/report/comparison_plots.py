@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _BINS = 24
 _SMALLEST_KL = 1e-9  # smaller values, such as 0, are drawn here
 _ROW, _BAR_LEFT, _BAR_RIGHT = 22, 146, 312  # of the bar chart
-_LONGEST_NAME = 18  # characters beside a bar
+_MAX_NAME = 18  # characters beside a bar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def tokens_until_difference(passages: Sequence[PassageReport], title: str) -> ET
         end = _BAR_LEFT + (_BAR_RIGHT - _BAR_LEFT) * same / steps
         rectangle(svg, "track", (_BAR_LEFT, top, _BAR_RIGHT, top + _ROW - 7))
         rectangle(svg, "bar s0", (_BAR_LEFT, top, end, top + _ROW - 7))
-        write(svg, _BAR_LEFT - 6, top + 13, passage.name[:_LONGEST_NAME], "end")
+        write(svg, _BAR_LEFT - 6, top + 13, passage.name[:_MAX_NAME], "end")
         text = "all" if same == steps else f"{same} of {steps}"
         write(svg, _BAR_RIGHT + 6, top + 13, text, "start")
     return svg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baker.atomic_file import write_whole
+from baker.atomic_file import write_atomically
 from baker.compare.report.html_page import page
 from baker.compare.report.markdown import markdown
 
@@ -21,5 +21,5 @@ def publish(report: Report, folder: Path) -> tuple[Path, ...]:
         "report.md": markdown(report),
         "report.json": report.model_dump_json() + "\n",
     }
-    write_whole(folder, texts)
+    write_atomically(folder, texts)
     return tuple(folder / name for name in texts)

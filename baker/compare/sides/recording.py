@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from baker.atomic_file import write_whole
+from baker.atomic_file import write_atomically
 from baker.weights.source import read_text
 from models import strict_json
 
@@ -79,7 +79,7 @@ def write_recording(path: Path, recording: Recording) -> None:
     """Write a recording, atomically, in the format of this module's docstring."""
     cases = {case.name: _case_json(case) for case in recording.cases}
     text = json.dumps({"meta": dict(recording.meta), "cases": cases}, ensure_ascii=False)
-    write_whole(path.parent, {path.name: text + "\n"})
+    write_atomically(path.parent, {path.name: text + "\n"})
 
 
 def _case_json(case: Case) -> dict[str, Any]:

@@ -32,19 +32,19 @@ SYSTEM = OPENING.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("text", ["the dog", "<bos>the dog", "<turn>the dog<turn>\n", " a  b"])
-def test_a_prefix_has_the_ids_of_a_prompt(text: str) -> None:
+def test_a_prefix_is_encoded_like_a_prompt(text: str) -> None:
     """As the server reads it: /generate must find what was baked."""
     ids = prefix_ids(text, LIBRARY, fakes.BOS, chunk=2, context=64)
     assert ids == Tokenizer(LIBRARY, bos=fakes.BOS).encode(text)
 
 
 @pytest.mark.parametrize(("chunk", "context"), [(50, 64), (1, 3)])
-def test_a_prefix_that_cannot_be_kept_is_refused(chunk: int, context: int) -> None:
-    with pytest.raises(PrefixError, match=r"--prefix has \d+ tokens, wanted"):
+def test_a_prefix_of_wrong_length_is_rejected(chunk: int, context: int) -> None:
+    with pytest.raises(PrefixError, match=r"--prefix has \d+ tokens, expected"):
         prefix_ids("the quick dog", LIBRARY, fakes.BOS, chunk=chunk, context=context)
 
 
-def test_whole_chunks_are_written(tmp_path: Path) -> None:
+def test_only_whole_chunks_are_written(tmp_path: Path) -> None:
     runtime = FakeRuntime(vocab_size=50, context=64, chunk=4, slots=2)
     ids = tuple(range(11))
     write_prefix(runtime, ids, tmp_path / PREFIX)
@@ -55,20 +55,20 @@ def test_whole_chunks_are_written(tmp_path: Path) -> None:
     assert (rows[0] == rows[1]).all()
 
 
-def test_a_prefix_for_another_machine_is_refused(tmp_path: Path) -> None:
+def test_a_prefix_for_another_machine_is_rejected(tmp_path: Path) -> None:
     request = bake_request(tmp_path / "out", target=OTHER_TARGET, prefix=OPENING)
-    with pytest.raises(BakeError, match="--prefix: the program for aarch64 must run to read it"):
+    with pytest.raises(BakeError, match="--prefix: this machine cannot run a program for aarch64"):
         bake(request, Silent())
 
 
-def test_a_prefix_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_prefix_that_is_not_text_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "prefix.txt").write_bytes(b"\xff")
     with pytest.raises(BakeError, match="not UTF-8 text"):
         bake(bake_request(tmp_path / "out", prefix=tmp_path / "prefix.txt"), Silent())
 
 
 @pytest.mark.slow
-def test_a_baked_prefix_is_found_and_changes_nothing(bundles: Bundles) -> None:
+def test_a_baked_prefix_is_reused_and_changes_no_answer(bundles: Bundles) -> None:
     bundle = bundles["int8-g32"]
     verify_files(bundle, read_manifest(bundle))
     cached, answers = [], []

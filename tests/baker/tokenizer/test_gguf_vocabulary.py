@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
-from baker.tokenizer.gguf_vocabulary import convert, specials
+from baker.tokenizer.gguf_vocabulary import convert, gguf_specials
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from baker.weights.source import TokenizerError
 from models.bundle import SpecialTokens
@@ -58,18 +58,18 @@ def small() -> Tokenizer:
         ("\x00", ["Ā"]),
     ],
 )
-def test_tokens(small: Tokenizer, text: str, tokens: list[str]) -> None:
+def test_text_has_the_expected_tokens(small: Tokenizer, text: str, tokens: list[str]) -> None:
     assert small.encode(text).tokens == tokens
 
 
-def test_without_setting_digits_apart_they_are_merged() -> None:
+def test_without_splitting_digits_they_are_merged() -> None:
     other = convert({**METADATA, "tokenizer.ggml.pre": "gpt-2"})
     assert other.encode("12").tokens == ["12"]
 
 
 @settings(deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
-def test_text_comes_back(small: Tokenizer, text: str) -> None:
+def test_decoding_gives_the_text_back(small: Tokenizer, text: str) -> None:
     ids = small.encode(text, add_special_tokens=False).ids
     assert small.decode(ids, skip_special_tokens=False) == text
 
@@ -80,26 +80,26 @@ def test_control_tokens_are_special_and_user_defined_are_not(small: Tokenizer) -
     assert [added[i].content for i in sorted(added) if not added[i].special] == ["<user>"]
 
 
-def test_a_bos_only_where_the_file_says_so() -> None:
-    assert specials(METADATA).bos is None
+def test_bos_is_added_only_if_the_file_says_so() -> None:
+    assert gguf_specials(METADATA).bos is None
     with_bos = {**METADATA, "tokenizer.ggml.add_bos_token": True}
-    assert specials(with_bos).bos == 1
+    assert gguf_specials(with_bos).bos == 1
     assert convert(with_bos).encode("a").tokens == ["<|im_start|>", "a"]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pre": "llama-bpe"}, "pre is 'llama-bpe', only 'gpt-2' and 'smollm'"),
-        ({"pre": None}, "pre is None, wanted .* str"),
-        ({"merges": None}, "merges is None, wanted .* list"),
-        ({"merges": ["ab"]}, "merges has 'ab', wanted two parts"),
-        ({"merges": ["zz zz"]}, "merges do not fit the tokens"),
-        ({"add_eos_token": True}, "add_eos_token is true"),
-        ({"token_type": [1]}, f"{len(TOKENS)} tokens, 1 types"),
+        ({"pre": "llama-bpe"}, "pre 'llama-bpe' is not supported, only 'gpt-2' and 'smollm'"),
+        ({"pre": None}, "pre is None, expected .* str"),
+        ({"merges": None}, "merges is None, expected .* list"),
+        ({"merges": ["ab"]}, "merges has 'ab', expected two parts"),
+        ({"merges": ["zz zz"]}, "merges do not match the tokens"),
+        ({"add_eos_token": True}, "add_eos_token = true"),
+        ({"token_type": [1]}, f"{len(TOKENS)} tokens but 1 types"),
     ],
 )
-def test_what_is_not_converted(change: dict[str, object], message: str) -> None:
+def test_an_unsupported_vocabulary_is_rejected(change: dict[str, object], message: str) -> None:
     changed = {f"tokenizer.ggml.{key}": value for key, value in change.items()}
     with pytest.raises(TokenizerError, match=message):
         convert({**METADATA, **changed})
@@ -119,7 +119,7 @@ def smollm2(source: WeightSource) -> Tokenizer:
 
 
 @pytest.mark.slow
-def test_smollm2_gives_llama_cpps_ids(smollm2: Tokenizer) -> None:
+def test_smollm2_gives_the_ids_of_llama_cpp(smollm2: Tokenizer) -> None:
     cases = json.loads(GOLDEN.read_text())["cases"]
     assert len(cases) >= 300
     for case in cases:
@@ -138,7 +138,7 @@ def test_smollm2_gives_the_known_ids_of_its_system_prompt(smollm2: Tokenizer) ->
 
 
 @pytest.mark.slow
-def test_smollm2_special_tokens(source: WeightSource, smollm2: Tokenizer) -> None:
+def test_smollm2_has_its_special_tokens(source: WeightSource, smollm2: Tokenizer) -> None:
     assert special_tokens(source) == SpecialTokens(bos=None, eos=(2, 0))
     assert [smollm2.id_to_token(token) for token in (2, 0)] == ["<|im_end|>", "<|endoftext|>"]
     assert "<|im_start|>assistant" in (chat_template(source) or "")

@@ -108,14 +108,14 @@ def test_merges_are_every_split_in_order(small: Tokenizer) -> None:
         ("\x00", ["<0x00>"]),
     ],
 )
-def test_tokens(small: Tokenizer, text: str, tokens: list[str]) -> None:
+def test_text_has_the_expected_tokens(small: Tokenizer, text: str, tokens: list[str]) -> None:
     assert small.encode(text).tokens == ["<bos>", *tokens]
     assert small.encode(text, add_special_tokens=False).tokens == tokens
 
 
 @settings(deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁")))
-def test_text_comes_back(small: Tokenizer, text: str) -> None:
+def test_decoding_gives_the_text_back(small: Tokenizer, text: str) -> None:
     ids = small.encode(text, add_special_tokens=False).ids
     assert small.decode(ids, skip_special_tokens=False) == text
 
@@ -131,7 +131,7 @@ def test_control_tokens_are_special_and_user_defined_are_not(small: Tokenizer) -
     assert small.get_vocab_size() == len(TOKENS)
 
 
-def test_no_bos_when_the_file_says_so(tmp_path: Path) -> None:
+def test_bos_is_omitted_if_the_file_says_so(tmp_path: Path) -> None:
     source = write_gguf(tmp_path / "a.gguf", lambda writer: writer.add_add_bos_token(False))
     assert Tokenizer.from_str(tokenizer_json(source)).encode("the").tokens == ["the"]
     assert special_tokens(source) == SpecialTokens(bos=None, eos=(1,))
@@ -140,34 +140,37 @@ def test_no_bos_when_the_file_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda w: w.add_tokenizer_model("bert"), "is 'bert', only 'llama' and 'gpt2'"),
-        (lambda w: w.add_tokenizer_model("gpt2"), r"ggml\.pre is None, wanted .* str"),
-        (lambda w: w.add_add_space_prefix(True), "add_space_prefix is not false"),
-        (lambda w: w.add_add_eos_token(True), "add_eos_token is true"),
-        (lambda w: w.add_token_scores([1.0]), f"{len(TOKENS)} tokens, 1 scores"),
-        (lambda w: w.add_bos_token_id(9999), f"bos_token_id is 9999 of {len(TOKENS)}"),
-        (lambda w: w.add_string("tokenizer.ggml.unknown_token_id", "x"), "'x', wanted .* int"),
+        (
+            lambda w: w.add_tokenizer_model("bert"),
+            "'bert' is not supported, only 'llama' and 'gpt2'",
+        ),
+        (lambda w: w.add_tokenizer_model("gpt2"), r"ggml\.pre is None, expected .* str"),
+        (lambda w: w.add_add_space_prefix(True), "add_space_prefix must be false"),
+        (lambda w: w.add_add_eos_token(True), "add_eos_token = true"),
+        (lambda w: w.add_token_scores([1.0]), f"{len(TOKENS)} tokens but 1 scores"),
+        (lambda w: w.add_bos_token_id(9999), f"bos_token_id is 9999, but there are {len(TOKENS)}"),
+        (lambda w: w.add_string("tokenizer.ggml.unknown_token_id", "x"), "'x', expected .* int"),
         (lambda w: w.add_token_list(["a", *TOKENS[:-2], "a"]), "has 'a' twice"),
     ],
 )
-def test_what_is_not_converted(
+def test_an_unsupported_vocabulary_is_rejected(
     tmp_path: Path, change: Callable[[gguf.GGUFWriter], object], message: str
 ) -> None:
     with pytest.raises(TokenizerError, match=message):
         tokenizer_json(write_gguf(tmp_path / "a.gguf", change))
 
 
-def test_a_missing_key(tmp_path: Path) -> None:
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "a.gguf", "gemma3")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(TokenizerError, match=r"ggml\.model is None, wanted .* str"):
+    with pytest.raises(TokenizerError, match=r"ggml\.model is None, expected .* str"):
         tokenizer_json(GgufSource(tmp_path / "a.gguf"))
 
 
-def test_gguf_special_tokens(tmp_path: Path) -> None:
+def test_special_tokens_come_from_gguf_metadata(tmp_path: Path) -> None:
     base = write_gguf(tmp_path / "base.gguf")
     assert special_tokens(base) == SpecialTokens(bos=2, eos=(1,))
     assert chat_template(base) is None
@@ -186,20 +189,20 @@ def write_folder(folder: Path, tokenizer: str, **files: Any) -> SafetensorsSourc
     return SafetensorsSource(folder)
 
 
-def test_a_folder_gives_its_own_tokenizer(tmp_path: Path, small: Tokenizer) -> None:
+def test_a_folder_keeps_its_tokenizer(tmp_path: Path, small: Tokenizer) -> None:
     source = write_folder(tmp_path, small.to_str(), config={"eos_token_id": 1})
     assert tokenizer_json(source) == small.to_str()
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"model": 3}'])
-def test_a_folder_with_a_broken_tokenizer(tmp_path: Path, text: str) -> None:
+def test_a_corrupt_tokenizer_of_a_folder_is_rejected(tmp_path: Path, text: str) -> None:
     source = write_folder(tmp_path, text)
     for read in (tokenizer_json, special_tokens):
         with pytest.raises(TokenizerError, match=r"tokenizer\.json is not a tokenizer\.json"):
             read(source)
 
 
-def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_is_rejected(tmp_path: Path) -> None:
     source = write_folder(tmp_path, "")
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(TokenizerError, match=r"cannot read .*tokenizer\.json"):
@@ -240,7 +243,7 @@ BY_NAME = {"bos_token": "<bos>", "eos_token": {"content": "<eos>"}}
         ),
     ],
 )
-def test_folder_special_tokens(
+def test_special_tokens_come_from_a_folder(
     tmp_path: Path, small: Tokenizer, files: dict[str, Any], bos: int | None, eos: tuple[int, ...]
 ) -> None:
     source = write_folder(tmp_path, small.to_str(), **files)
@@ -250,12 +253,12 @@ def test_folder_special_tokens(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "name no eos token"),
+        ({}, "have no eos token"),
         ({"config": {"eos_token_id": len(TOKENS)}}, f"token {len(TOKENS)} is outside"),
         ({"config": {"eos_token_id": 1, "bos_token_id": -1}}, "token -1 is outside"),
     ],
 )
-def test_folder_special_tokens_that_cannot_be(
+def test_invalid_special_tokens_of_a_folder_are_rejected(
     tmp_path: Path, small: Tokenizer, files: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TokenizerError, match=message):
@@ -270,7 +273,7 @@ def test_folder_special_tokens_that_cannot_be(
         (None, None),
     ],
 )
-def test_folder_chat_template(
+def test_the_chat_template_comes_from_a_folder(
     tmp_path: Path, small: Tokenizer, template: Any, expected: str | None
 ) -> None:
     config = {"chat_template": template}
@@ -294,7 +297,7 @@ def test_gemma_gives_the_recorded_ids(gemma: Tokenizer) -> None:
 
 
 @pytest.mark.slow
-def test_gemma_gives_the_recorded_ids_without_the_merges_that_never_happen(
+def test_gemma_gives_the_recorded_ids_without_unused_merges(
     gemma: Tokenizer,
 ) -> None:
     fewer = Tokenizer.from_str(drop_unused_merges(gemma.to_str()))
@@ -314,7 +317,7 @@ def test_gemma_gives_the_recorded_model(gemma: Tokenizer) -> None:
 
 
 @pytest.mark.slow
-def test_gemma_special_tokens(gemma: Tokenizer) -> None:
+def test_gemma_has_its_special_tokens(gemma: Tokenizer) -> None:
     assert special_tokens(packaged("gemma3")) == SpecialTokens(bos=2, eos=(1,))
     assert gemma.get_vocab_size() == 262144
 

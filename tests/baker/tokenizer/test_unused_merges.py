@@ -35,7 +35,9 @@ def splits(words: list[str]) -> list[tuple[str, str]]:
     order=st.randoms(use_true_random=False),
     texts=st.lists(st.text(LETTERS, max_size=20), min_size=5, max_size=10),
 )
-def test_texts_have_the_same_tokens(words: list[str], order: Any, texts: list[str]) -> None:
+def test_texts_have_the_same_tokens_without_unused_merges(
+    words: list[str], order: Any, texts: list[str]
+) -> None:
     merges = splits(words)
     merges += order.sample(merges, len(merges) // 4)
     order.shuffle(merges)
@@ -48,7 +50,7 @@ def test_texts_have_the_same_tokens(words: list[str], order: Any, texts: list[st
         assert fewer.encode(given_text).tokens == whole.encode(given_text).tokens
 
 
-def test_a_token_keeps_the_one_merge_that_makes_it() -> None:
+def test_a_token_keeps_the_merge_that_makes_it() -> None:
     merges = [("b", "c"), ("a", "b"), ("ab", "c"), ("a", "bc"), ("abc", "a"), ("ab", "ca")]
     assert used_merges(merges) == [("b", "c"), ("a", "b"), ("a", "bc"), ("abc", "a")]
 
@@ -56,7 +58,7 @@ def test_a_token_keeps_the_one_merge_that_makes_it() -> None:
 @pytest.mark.parametrize(
     "options", [{"dropout": 0.5}, {"unk_token": "ab"}, {"continuing_subword_prefix": "c"}]
 )
-def test_where_a_merge_may_begin_with_other_things_all_are_kept(options: dict[str, Any]) -> None:
+def test_all_merges_are_kept_if_one_does_not_start_with_characters(options: dict[str, Any]) -> None:
     model = {"type": "BPE", "merges": [["b", "c"], ["a", "b"], ["ab", "c"], ["a", "bc"]]}
     text = json.dumps({"model": model | options})
     assert drop_unused_merges(text) == text

@@ -80,7 +80,7 @@ def stretched(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [byte_changed, grown, replaced, stretched])
 @pytest.mark.parametrize("write", [write_gguf, write_folder, write_shard])
-def test_a_change_of_any_file_is_noticed(
+def test_a_change_of_any_file_is_detected(
     tmp_path: Path, write: Callable[[Path], Path], change: Callable[[Path], None]
 ) -> None:
     place = write(tmp_path)
@@ -91,12 +91,12 @@ def test_a_change_of_any_file_is_noticed(
         path = source.files()[at]
         kept = path.read_bytes()
         change(path)
-        with pytest.raises(BadFile, match=rf"{path.name} has changed while it was read"):
+        with pytest.raises(BadFile, match=rf"{path.name} changed while it was read"):
             source.require_unchanged()
         path.write_bytes(kept)
 
 
-def test_a_file_that_is_gone(tmp_path: Path) -> None:
+def test_a_removed_file_is_detected(tmp_path: Path) -> None:
     source = open_weights(write_gguf(tmp_path))
     source.files()[0].unlink()
     with pytest.raises(BadFile, match=r"cannot read .*model\.gguf: No such file"):
@@ -134,7 +134,7 @@ def test_a_bake_whose_weights_change_leaves_nothing(tmp_path: Path, stage: str) 
         out=tmp_path / "gru",
     )
     meddler = Meddler(stage, weights)
-    with pytest.raises(BadFile, match=r"gru\.safetensors has changed while it was read"):
+    with pytest.raises(BadFile, match=r"gru\.safetensors changed while it was read"):
         bake_gru(request, meddler)
     assert meddler.latest == stage
     assert list(tmp_path.iterdir()) == [weights]
@@ -165,7 +165,7 @@ def bad_disk(monkeypatch: pytest.MonkeyPatch) -> type[BadDisk]:
     return BadDisk
 
 
-def test_what_the_system_says_of_memory_that_is_not_there() -> None:
+def test_a_read_error_has_the_reason_of_the_system() -> None:
     """The first page of a process cannot be read: a real EIO."""
     with (
         Path("/proc/self/mem").open("rb", buffering=0) as file,
@@ -175,7 +175,7 @@ def test_what_the_system_says_of_memory_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("write", [write_gguf, write_folder])
-def test_an_io_error_in_a_tensor_is_no_truncation(
+def test_a_read_error_in_a_tensor_is_not_called_truncation(
     tmp_path: Path, write: Callable[[Path], Path], request: pytest.FixtureRequest
 ) -> None:
     source = open_weights(write(tmp_path))
@@ -186,7 +186,9 @@ def test_an_io_error_in_a_tensor_is_no_truncation(
 
 
 @pytest.mark.parametrize("good", [0, 32, 64])
-def test_an_io_error_in_a_header(tmp_path: Path, good: int, request: pytest.FixtureRequest) -> None:
+def test_a_read_error_in_a_header_is_reported(
+    tmp_path: Path, good: int, request: pytest.FixtureRequest
+) -> None:
     path = write_gguf(tmp_path)
     request.getfixturevalue("bad_disk").good = good
     with pytest.raises(BadFile, match=r"cannot read .*model\.gguf: Input/output error"):
@@ -208,12 +210,12 @@ NO_FILES = {"a named pipe": os.mkfifo, "a folder": folder, "a device": device}
 
 
 @pytest.mark.parametrize("kind", NO_FILES)
-def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, kind: str) -> None:
+def test_a_path_that_is_not_a_file_is_named_by_its_type(tmp_path: Path, kind: str) -> None:
     NO_FILES[kind](tmp_path / "x")
-    with pytest.raises(BadFile, match=rf"x is {kind}, wanted a file"):
+    with pytest.raises(BadFile, match=rf"x is {kind}, expected a file"):
         SafetensorsFile(tmp_path / "x")
     if kind != "a folder":
-        with pytest.raises(BadFile, match=rf"x is {kind}, wanted a file"):
+        with pytest.raises(BadFile, match=rf"x is {kind}, expected a file"):
             open_weights(tmp_path / "x")
 
 
@@ -221,17 +223,19 @@ def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, kind: str) -> None
 @pytest.mark.parametrize(
     "name", ["config.json", "model.safetensors", "model.safetensors.index.json"]
 )
-def test_what_is_no_file_in_a_folder(tmp_path: Path, kind: str, name: str) -> None:
+def test_an_entry_of_a_folder_that_is_not_a_file_is_named_by_its_type(
+    tmp_path: Path, kind: str, name: str
+) -> None:
     write_folder(tmp_path)
     (tmp_path / name).unlink(missing_ok=True)
     NO_FILES[kind](tmp_path / name)
-    with pytest.raises(BadFile, match=rf"{name} is {kind}, wanted a file"):
+    with pytest.raises(BadFile, match=rf"{name} is {kind}, expected a file"):
         open_weights(tmp_path)
 
 
-def test_a_shard_that_is_no_file(tmp_path: Path) -> None:
+def test_a_shard_that_is_not_a_file_is_rejected(tmp_path: Path) -> None:
     write_shard(tmp_path)
     (tmp_path / "a.safetensors").unlink()
     os.mkfifo(tmp_path / "a.safetensors")
-    with pytest.raises(BadFile, match=r"a\.safetensors is a named pipe, wanted a file"):
+    with pytest.raises(BadFile, match=r"a\.safetensors is a named pipe, expected a file"):
         open_weights(tmp_path)

@@ -71,7 +71,7 @@ def path(tmp_path: Path) -> Path:
     )
 
 
-def test_metadata_is_that_of_the_library(path: Path) -> None:
+def test_metadata_equals_that_of_the_gguf_library(path: Path) -> None:
     source = GgufSource(path)
     fields = gguf.GGUFReader(path).fields
     theirs = {key: field.contents() for key, field in fields.items() if "GGUF." not in key}
@@ -86,7 +86,7 @@ def test_metadata_is_that_of_the_library(path: Path) -> None:
 @pytest.mark.parametrize("block_bytes", [1, 2 * 4 * 96, 1 << 20])
 @pytest.mark.parametrize("type_", TYPES, ids=lambda type_: type_.name)
 @pytest.mark.parametrize("shape", [(96,), (7, 96), (3, 2, 96)])
-def test_values_are_those_of_the_library(
+def test_values_equal_those_of_the_gguf_library(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     shape: tuple[int, ...],
@@ -110,7 +110,7 @@ def test_values_are_those_of_the_library(
         assert len(blocks) == 1 or block.nbytes <= block_bytes or len(block) == 1
 
 
-def test_types_are_named(path: Path) -> None:
+def test_every_type_has_its_name(path: Path) -> None:
     source = GgufSource(path)
     assert [source.dtype(name) for name in source.names()] == ["f32", "Q8_0", "f16"]
 
@@ -138,7 +138,7 @@ def test_a_large_tensor_is_streamed(tmp_path: Path) -> None:
     assert peak < 3 * weights_source.BLOCK_BYTES
 
 
-def test_every_truncation_is_an_error(path: Path) -> None:
+def test_every_truncated_file_is_rejected(path: Path) -> None:
     whole = path.read_bytes()
     last = gguf.GGUFReader(path).tensors[-1]
     end = last.data_offset + last.n_bytes
@@ -150,7 +150,7 @@ def test_every_truncation_is_an_error(path: Path) -> None:
     assert GgufSource(path).read("half").shape == (3, 2, 32)
 
 
-def test_a_file_that_shrinks_after_opening(path: Path) -> None:
+def test_a_file_that_shrinks_after_opening_is_rejected(path: Path) -> None:
     source = GgufSource(path)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(BadFile, match="ends within tensor half"):
@@ -158,7 +158,7 @@ def test_a_file_that_shrinks_after_opening(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"GG", b"<html>", b"FUGG" + bytes(100)])
-def test_not_a_gguf(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_gguf_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
     with pytest.raises(BadFile, match="is not a GGUF file"):
@@ -177,11 +177,13 @@ def test_not_a_gguf(tmp_path: Path, content: bytes) -> None:
         (b"ints", 12, struct.pack("<Q", 2**61), "truncated"),
         (b"half", 0, b"norm", "has tensor norm twice"),
         (b"table", 9, struct.pack("<Q", 63), r"table of type Q8_0 has shape \(5, 63\)"),
-        (b"table", 17, struct.pack("<Q", 0), r"shape \(0, 64\), wanted no empty axis"),
+        (b"table", 17, struct.pack("<Q", 0), r"shape \(0, 64\), expected no empty axis"),
         (b"table", 17, struct.pack("<Q", 2**40), "truncated.* tensor table ends"),
     ],
 )
-def test_corrupt(path: Path, find: bytes, skip: int, replace: bytes, message: str) -> None:
+def test_a_corrupt_header_is_rejected(
+    path: Path, find: bytes, skip: int, replace: bytes, message: str
+) -> None:
     data = bytearray(path.read_bytes())
     # Names repeat in no other place of this header.
     assert data.count(find) == 1
@@ -208,11 +210,11 @@ def test_any_damage_to_the_header_is_a_named_error_or_harmless(data: st.DataObje
                 source.read(name)
 
 
-def test_an_unknown_tensor_type(path: Path) -> None:
+def test_an_unknown_tensor_type_is_rejected(path: Path) -> None:
     data = bytearray(path.read_bytes())
     struct.pack_into("<I", data, data.index(b"table") + 5 + 4 + 16, 9999)
     path.write_bytes(data)
-    with pytest.raises(UnsupportedType, match="tensor table has the type number 9999"):
+    with pytest.raises(UnsupportedType, match="tensor table has the unknown type number 9999"):
         GgufSource(path)
 
 
@@ -230,11 +232,11 @@ def test_the_alignment_of_the_file_is_used(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     struct.pack_into("<I", data, data.index(b"general.alignment") + 17 + 4, 0)
     path.write_bytes(data)
-    with pytest.raises(BadFile, match=r"general\.alignment is 0, wanted a positive int"):
+    with pytest.raises(BadFile, match=r"general\.alignment is 0, expected a positive int"):
         GgufSource(path)
 
 
-def test_a_type_that_is_not_weights(tmp_path: Path) -> None:
+def test_a_type_that_cannot_be_converted_is_rejected(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "model.gguf", "test")
     writer.add_tensor("ids", np.zeros((2, 3), np.int32))
     writer.write_header_to_file()
@@ -247,15 +249,15 @@ def test_a_type_that_is_not_weights(tmp_path: Path) -> None:
         source.read("ids")
 
 
-def test_an_absent_tensor(path: Path) -> None:
+def test_an_absent_tensor_is_an_error_by_name(path: Path) -> None:
     source = GgufSource(path)
     for method in (source.shape, source.dtype, source.read):
-        with pytest.raises(NoSuchTensor, match=r"model\.gguf holds no tensor 'lm_head'"):
+        with pytest.raises(NoSuchTensor, match=r"model\.gguf has no tensor 'lm_head'"):
             method("lm_head")
 
 
 @pytest.mark.slow
-def test_the_demo_model_is_read_as_the_library_reads_it(bundles: Bundles) -> None:
+def test_the_demo_model_equals_the_reading_of_the_library(bundles: Bundles) -> None:
     """Its values as they lie in a bundle that rounds nothing."""
     source = packaged("gemma3")
     read = {

