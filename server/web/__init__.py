@@ -1,7 +1,7 @@
 """The chat page: the files of this folder, at `/` and `/web/NAME`.
 
-They are read once and sent from memory, each by a route of its own: no path of a request ever names
-a file. It knows HTTP and no model; the page talks to the API like any other client.
+The files are read once and sent from memory. Each has a route, so a request's path is never used as
+a file name. The page uses the HTTP API like any other client.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MEDIA_TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-# Every address of the page, and the file that is sent there.
+# The path of every file.
 FILES = {
     "/" if path.name == "index.html" else f"/web/{path.name}": path
     for path in sorted(FOLDER.iterdir())
     if path.suffix in MEDIA_TYPES
 }
-# Scripts, styles and requests only from and to this server; no text ever becomes markup.
+# Allow scripts, styles and requests for this server only, and no HTML made from text.
 POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -42,7 +42,7 @@ POLICY = "; ".join(
 
 
 def router() -> APIRouter:
-    """Routes for the page and its parts, which the OpenAPI document leaves out."""
+    """Routes for the page's files, which are not part of the OpenAPI document."""
     routes = APIRouter(include_in_schema=False)
     for address, path in FILES.items():
         routes.add_api_route(address, _sender(path), methods=["GET", "HEAD"])
@@ -53,7 +53,7 @@ def _sender(path: Path) -> Callable[[Request], Awaitable[Response]]:
     content = path.read_bytes()
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {
-        "Cache-Control": "no-cache",  # asked for each time, sent again only when it has changed
+        "Cache-Control": "no-cache",  # the browser asks each time and gets 304 if nothing changed
         "Content-Security-Policy": POLICY,
         "ETag": etag,
         "Referrer-Policy": "no-referrer",

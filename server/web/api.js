@@ -1,6 +1,6 @@
-// The server's HTTP: which routes there are, what they take, and what they answer.
-// It knows no DOM and no conversation. Answers come as parts {text, tokens} and {finish, usage};
-// a token is {text, logprob, top: [{text, logprob}]}.
+// The server's HTTP API: routes, requests and responses. It knows no DOM and no conversation.
+// An answer is a sequence of parts {text, tokens} and {finish, usage}. A token is
+// {text, logprob, top: [{text, logprob}]}.
 
 import { eventParser } from "./sse.js";
 
@@ -8,7 +8,7 @@ const BASE = new URL("../", import.meta.url);
 const ALTERNATIVES = 5;
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** The server refused, or broke off. `status` is 0 when it could not be reached. */
+/** The server answered with an error. `status` is 0 if it could not be reached. */
 export class ApiError extends Error {
   constructor(status, message, retryAfter = null) {
     super(message);
@@ -17,7 +17,7 @@ export class ApiError extends Error {
   }
 }
 
-/** The parts of an answer to a conversation of {role, content}. Raises ApiError. */
+/** The parts of the answer to a conversation of {role, content}. Throws ApiError. */
 export async function* chat(messages, sampling, { key, signal }) {
   const body = {
     messages,
@@ -39,7 +39,7 @@ export async function* chat(messages, sampling, { key, signal }) {
   }
 }
 
-/** The parts of the continuation of a text. Raises ApiError. */
+/** The parts of the continuation of a text. Throws ApiError. */
 export async function* continuation(prompt, sampling, { key, signal }) {
   const body = { prompt, ...sampling, stream: true, logprobs: ALTERNATIVES };
   for await (const event of stream("generate", body, { key, signal })) {
@@ -48,15 +48,15 @@ export async function* continuation(prompt, sampling, { key, signal }) {
   }
 }
 
-/** What is served: {name, chats}; `chats` is whether the model has a chat template. */
+/** The model: {name, chats}, where `chats` is whether it has a chat template. */
 export async function model(key) {
   const [models, props] = await Promise.all([get("v1/models", key), get("props", key)]);
   const name = models?.data?.[0]?.id ?? (await get("health", key))?.model?.architecture;
-  // Where nothing is said of templates, the chat route itself will say if it is not there.
+  // Without /props, the chat route answers 404 if there is no template.
   return { name: name ?? "", chats: props === null || Boolean(props.chat_template) };
 }
 
-/** Whether the server takes requests: {state: "ready" | "waiting" | "away", message}. */
+/** The state of the server: {state: "ready" | "waiting" | "unreachable", message}. */
 export async function readiness(key) {
   try {
     let response = await request("health/ready", { key });
@@ -65,11 +65,11 @@ export async function readiness(key) {
     const body = await response.json().catch(() => ({}));
     return { state: "waiting", message: body.message ?? body.error?.message ?? "Not ready" };
   } catch (error) {
-    return { state: "away", message: error.message };
+    return { state: "unreachable", message: error.message };
   }
 }
 
-// The JSON at a path, or null where the server has no such route.
+// The JSON at a path, or null if the server does not have the route.
 async function get(path, key) {
   const response = await request(path, { key });
   if (response.status === 404) return null;
@@ -130,7 +130,8 @@ const chatToken = ({ token, bytes, logprob, top_logprobs }) => ({
   })),
 });
 
-// What the bytes say; a part of a character in hexadecimal; of a token without text, its name.
+// The text of a token's bytes; hexadecimal if they are not whole characters; the token's name if it
+// has no bytes.
 function readable(name, bytes) {
   if (!bytes?.length) return name;
   try {

@@ -1,5 +1,5 @@
-// What can be set: system prompt, sampling, dark mode, API key. And where each is kept.
-// It knows the two dialogs and the storage; it knows no conversation and no HTTP.
+// The user's settings: system prompt, sampling, dark mode, API key; their dialogs and storage.
+// It knows no conversation and no HTTP.
 
 import { byId } from "./dom.js";
 
@@ -7,17 +7,18 @@ const SETTINGS = "hearth.settings";
 const THEME = "hearth.theme";
 const KEY = "hearth.key";
 
-/** {system, sampling}: sampling has the fields that are filled in, as numbers. */
+/** {system, sampling}: `sampling` has the fields that are filled in, as numbers. */
 export function settings() {
-  const { system = "", ...sampling } = kept();
+  const { system = "", ...sampling } = stored();
   return { system: system.trim(), sampling };
 }
 
-/** Show what is kept in the form, and keep what is put in; a value out of range is not kept. */
+/** Fill the form with the stored settings, and store what is entered. Invalid values are not
+ * stored. */
 export function startSettings() {
   const form = byId("settings-form");
   const fill = () => {
-    const values = kept();
+    const values = stored();
     for (const field of fields(form)) field.value = values[field.name] ?? "";
   };
   form.oninput = () => {
@@ -31,25 +32,25 @@ export function startSettings() {
   };
   byId("open-settings").onclick = () => openSettings();
   byId("settings").onclick = ({ target, currentTarget }) => {
-    if (target === currentTarget) target.close(); // the page behind it
+    if (target === currentTarget) target.close(); // a click outside of the dialog
   };
   fill();
 }
 
-/** Open the settings; with `part`, a selector, showing that part of them. */
+/** Open the settings, scrolled to the element that the selector `part` names, if any. */
 export function openSettings(part = null) {
   byId("settings").showModal();
   byId("settings").scrollTop = 0;
   if (part) byId("settings").querySelector(part).scrollIntoView();
 }
 
-/** A model without a chat template takes no system prompt. */
+/** Enable the system prompt, which needs a chat template. */
 export function allowSystem(allowed) {
   byId("settings-form").elements.system.disabled = !allowed;
   byId("system-hint").hidden = allowed;
 }
 
-/** The button between dark and light, which begins as the system has it. */
+/** Bind the button for dark mode. The default is the system's setting. */
 export function startTheme() {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -66,13 +67,13 @@ export function startTheme() {
 
 export const key = () => sessionStorage.getItem(KEY) ?? "";
 
-/** Ask for a key; resolves to whether one was given. */
+/** Ask for an API key. Resolves to whether one was entered. */
 export function askKey() {
   const dialog = byId("key");
-  const had = key();
-  byId("key-hint").textContent = had
-    ? "The server does not take the key that was given."
-    : "It is kept until this tab is closed, and sent to this server only.";
+  const hadKey = key();
+  byId("key-hint").textContent = hadKey
+    ? "The server rejected this key."
+    : "The key is stored until this tab is closed, and sent only to this server.";
   byId("key-input").value = "";
   dialog.returnValue = "";
   byId("key-cancel").onclick = () => dialog.close();
@@ -80,23 +81,23 @@ export function askKey() {
   byId("key-input").focus();
   return new Promise((resolve) => {
     dialog.onclose = () => {
-      const given = dialog.returnValue === "use";
-      if (given) sessionStorage.setItem(KEY, byId("key-input").value.trim());
-      resolve(given);
+      const entered = dialog.returnValue === "use";
+      if (entered) sessionStorage.setItem(KEY, byId("key-input").value.trim());
+      resolve(entered);
     };
   });
 }
 
-/** Forget settings, theme and key. */
-export function forgetSettings() {
-  for (const place of [SETTINGS, THEME]) localStorage.removeItem(place);
+/** Delete the stored settings, theme and key. */
+export function deleteSettings() {
+  for (const name of [SETTINGS, THEME]) localStorage.removeItem(name);
   sessionStorage.removeItem(KEY);
   document.documentElement.dataset.theme = "";
   byId("settings-form").reset();
   startTheme();
 }
 
-function kept() {
+function stored() {
   try {
     return JSON.parse(localStorage.getItem(SETTINGS)) ?? {};
   } catch {

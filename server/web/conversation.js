@@ -1,49 +1,49 @@
-// A conversation as a value: every function gives a new one. And where it is kept.
-// It knows no DOM and no HTTP.
+// A conversation as an immutable value, and its storage. It knows no DOM and no HTTP.
 //
-// A message is {role, content}; an answer also has `tokens` as api.js gives them (or none),
+// A message is {role, content}. An answer also has `tokens` as in api.js (or an empty list),
 // `figures` {prompt, completion, first, rate} and `finish`.
 
-const PLACE = "hearth.conversation";
+const STORAGE_KEY = "hearth.conversation";
 
 export const EMPTY = Object.freeze([]);
 
-export const asked = (messages, content) => [...messages, { role: "user", content }];
+export const withQuestion = (messages, content) => [...messages, { role: "user", content }];
 
-export const answered = (messages, answer) => [...messages, { role: "assistant", ...answer }];
+export const withAnswer = (messages, answer) => [...messages, { role: "assistant", ...answer }];
 
-/** Without what follows the last message of the user. */
-export function unanswered(messages) {
-  return messages.slice(0, lastAsked(messages) + 1);
+/** The conversation up to the user's last message. */
+export function untilQuestion(messages) {
+  return messages.slice(0, lastQuestion(messages) + 1);
 }
 
-/** With other words in the last message of the user, and nothing after it. */
-export function edited(messages, content) {
-  return asked(messages.slice(0, lastAsked(messages)), content);
+/** The conversation up to the user's last message, with its content replaced. */
+export function withEditedQuestion(messages, content) {
+  return withQuestion(messages.slice(0, lastQuestion(messages)), content);
 }
 
-/** The place of the last message of the user; -1 if there is none. */
-export const lastAsked = (messages) => messages.findLastIndex(({ role }) => role === "user");
+/** The index of the user's last message, or -1. */
+export const lastQuestion = (messages) => messages.findLastIndex(({ role }) => role === "user");
 
-/** For a model with a chat template. Neighbours of one role are joined: templates want turns. */
+/** Messages for a model with a chat template. Templates require alternating roles, so adjacent
+ * messages of the same role are joined. */
 export function turns(messages, system) {
-  const found = system ? [{ role: "system", content: system }] : [];
+  const joined = system ? [{ role: "system", content: system }] : [];
   for (const { role, content } of messages) {
-    const last = found.at(-1);
+    const last = joined.at(-1);
     if (last?.role === role) last.content += `\n\n${content}`;
-    else found.push({ role, content });
+    else joined.push({ role, content });
   }
-  return found;
+  return joined;
 }
 
-/** For a model without one: everything so far is a text to go on with. */
+/** The prompt for a model without a chat template: the whole conversation as one text. */
 export function text(messages) {
   return messages
     .map(({ role, content }, at) => (role === "user" && at ? `\n${content}` : content))
     .join("");
 }
 
-/** Tokens a second after the first one, and seconds to it; times are milliseconds. */
+/** Seconds to the first token, and tokens per second after it. The arguments are milliseconds. */
 export function figures({ sent, first, last, usage, count }) {
   const completion = usage?.completion_tokens ?? count;
   return {
@@ -54,10 +54,10 @@ export function figures({ sent, first, last, usage, count }) {
   };
 }
 
-/** What was kept, or an empty conversation if that is none or cannot be read. */
-export function kept(storage) {
+/** The stored conversation, or an empty one if nothing valid is stored. */
+export function load(storage) {
   try {
-    const messages = JSON.parse(storage.getItem(PLACE)) ?? EMPTY;
+    const messages = JSON.parse(storage.getItem(STORAGE_KEY)) ?? EMPTY;
     return messages.every(({ role, content }) => role && typeof content === "string")
       ? messages
       : EMPTY;
@@ -66,17 +66,18 @@ export function kept(storage) {
   }
 }
 
-/** Keep it; probabilities are left out if there is no room. False if even so it does not fit. */
-export function keep(storage, messages) {
-  for (const kept of [messages, messages.map(({ tokens, ...message }) => message)]) {
+/** Store a conversation, without token probabilities if it does not fit otherwise. Return false if
+ * it does not fit at all. */
+export function save(storage, messages) {
+  for (const version of [messages, messages.map(({ tokens, ...message }) => message)]) {
     try {
-      storage.setItem(PLACE, JSON.stringify(kept));
+      storage.setItem(STORAGE_KEY, JSON.stringify(version));
       return true;
     } catch {
-      // The storage is full: try with less.
+      // The storage is full.
     }
   }
   return false;
 }
 
-export const forget = (storage) => storage.removeItem(PLACE);
+export const clear = (storage) => storage.removeItem(STORAGE_KEY);

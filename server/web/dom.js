@@ -1,15 +1,15 @@
-// Elements, made of a name, properties and children. It knows nothing of this page.
+// Create DOM elements from a name, properties and children.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /** `make("p", {className: "x", ariaLabel: "y"}, "text", child)`; strings become text. */
 export function make(name, properties, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
 }
 
-/** A button with an icon of icons.svg and a name that is read out and shown on hover. */
+/** A button with an icon of icons.svg. The label is its accessible name and its tooltip. */
 export function iconButton(icon, label, onclick) {
   const button = make("button", { type: "button", className: "tool", title: label, onclick });
   button.ariaLabel = label;

@@ -1,31 +1,31 @@
-// Buttons and keys: which does what. What is done is in session.js and controls.js.
+// Bind buttons and keys to the functions of session.js and controls.js.
 
 import * as controls from "./controls.js";
 import { byId } from "./dom.js";
 import * as session from "./session.js";
 import { toast } from "./view.js";
 
-const HEALTH = 15_000; // milliseconds between looks at the server's state
+const HEALTH_INTERVAL = 15_000; // milliseconds between checks of the server's state
 
 const input = byId("input");
 
 function send() {
-  if (!session.say(input.value.trim())) return;
+  if (!session.send(input.value.trim())) return;
   input.value = "";
   byId("send").disabled = true;
 }
 
 function startOver() {
   const undo = session.startOver();
-  if (undo) toast("The conversation is deleted.", undo);
+  if (undo) toast("Conversation deleted.", undo);
   input.focus();
 }
 
-function forgetAll() {
+function deleteAll() {
   byId("settings").close();
   session.startOver();
-  controls.forgetSettings();
-  toast("Nothing is kept any more.");
+  controls.deleteSettings();
+  toast("All data in this browser is deleted.");
 }
 
 function inputKeys(event) {
@@ -38,8 +38,8 @@ function inputKeys(event) {
 }
 
 function pageKeys(event) {
-  const elsewhere = document.querySelector("dialog[open]") || event.defaultPrevented;
-  if (elsewhere || event.ctrlKey || event.metaKey || event.altKey) return;
+  const handled = document.querySelector("dialog[open]") || event.defaultPrevented;
+  if (handled || event.ctrlKey || event.metaKey || event.altKey) return;
   const typing = event.target.matches("input, textarea");
   if (event.key === "Escape") session.stop();
   else if (event.key === "?" && !typing) controls.openSettings(".shortcuts");
@@ -55,14 +55,14 @@ byId("composer").onsubmit = (event) => {
 };
 byId("stop").onclick = session.stop;
 byId("new").onclick = startOver;
-byId("forget").onclick = forgetAll;
+byId("delete").onclick = deleteAll;
 input.oninput = () => (byId("send").disabled = !input.value.trim());
 input.onkeydown = inputKeys;
 document.onkeydown = pageKeys;
-document.onvisibilitychange = () => document.hidden || session.look();
-setInterval(() => document.hidden || session.look(), HEALTH);
+document.onvisibilitychange = () => document.hidden || session.checkServer();
+setInterval(() => document.hidden || session.checkServer(), HEALTH_INTERVAL);
 
 controls.startSettings();
 controls.startTheme();
 session.restore();
-session.look();
+session.checkServer();

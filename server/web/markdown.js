@@ -1,12 +1,13 @@
-// A small part of Markdown: paragraphs, headings, lists, code, bold, italics.
-// `parse` makes plain data of a text, `render` makes DOM nodes of that: no text becomes markup.
+// A subset of Markdown: paragraphs, headings, lists, code, bold, italics.
+// `parse` turns text into plain data and `render` turns that into DOM nodes. No text is ever
+// interpreted as HTML.
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)/;
 const HEADING = /^ {0,3}(#{1,6})\s+(.+?)\s*#*$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])(?:\s+(.*))?$/;
 const INLINE = new RegExp(
   [
-    /\\([\\`*_#[\](){}<>+.!~|-])/, // 1: an escaped sign
+    /\\([\\`*_#[\](){}<>+.!~|-])/, // 1: an escaped character
     /(`+)([^`]|[^`][^]*?[^`])\2(?!`)/, // 3: code
     /\*\*(?=\S)([^]*?\S)\*\*/, // 4: bold
     /(?<![\w_])__(?=\S)([^]*?\S)__(?![\w_])/, // 5
@@ -16,17 +17,17 @@ const INLINE = new RegExp(
   "g",
 );
 
-/** Blocks: {kind: "p" | "h" | "ul" | "ol" | "code", ...}; the text in them as `inline` has it. */
+/** Blocks {kind: "p" | "h" | "ul" | "ol" | "code", ...}. Their text is as returned by `inline`. */
 export function parse(source) {
   return blocks(source.replaceAll("\t", "    ").split(/\r\n|\n|\r/));
 }
 
-/** The nodes of the blocks that `parse` gave. */
-export function render(found) {
-  return found.map((block) => {
+/** The DOM nodes of the blocks that `parse` returns. */
+export function render(parsed) {
+  return parsed.map((block) => {
     if (block.kind === "code") return codeNode(block);
     if (block.kind === "p") return node("p", inlineNodes(block.inline));
-    // The page's name is the first level.
+    // The page's name is the heading of level 1.
     if (block.kind === "h") return node(`h${Math.min(block.level + 1, 6)}`, inlineNodes(block.inline));
     const list = node(block.kind, block.items.map((item) => node("li", itemNodes(item))));
     if (block.kind === "ol" && block.start !== 1) list.start = block.start;
@@ -35,17 +36,17 @@ export function render(found) {
 }
 
 function blocks(lines) {
-  const found = [];
+  const result = [];
   let paragraph = [];
   const close = () => {
-    if (paragraph.length) found.push({ kind: "p", inline: inline(paragraph.join("\n")) });
+    if (paragraph.length) result.push({ kind: "p", inline: inline(paragraph.join("\n")) });
     paragraph = [];
   };
   for (let at = 0; at < lines.length; ) {
     const block = fenced(lines, at) ?? heading(lines, at) ?? list(lines, at, paragraph.length > 0);
     if (block) {
       close();
-      found.push(block.block);
+      result.push(block.block);
       at = block.next;
     } else {
       if (lines[at].trim()) paragraph.push(lines[at].trim());
@@ -54,10 +55,10 @@ function blocks(lines) {
     }
   }
   close();
-  return found;
+  return result;
 }
 
-// Code goes to its closing fence or, as long as that has not come, to the end.
+// A code block ends at its closing fence or, while the answer is running, at the end.
 function fenced(lines, at) {
   const open = FENCE.exec(lines[at]);
   if (!open) return null;
@@ -70,15 +71,15 @@ function fenced(lines, at) {
 }
 
 function heading(lines, at) {
-  const found = HEADING.exec(lines[at]);
-  if (!found) return null;
-  return { block: { kind: "h", level: found[1].length, inline: inline(found[2]) }, next: at + 1 };
+  const match = HEADING.exec(lines[at]);
+  if (!match) return null;
+  return { block: { kind: "h", level: match[1].length, inline: inline(match[2]) }, next: at + 1 };
 }
 
-// Neighbouring items of one kind; what is indented under an item is blocks of its own.
+// Adjacent items of the same kind. Indented lines under an item are parsed as blocks.
 function list(lines, at, inParagraph) {
   const first = ITEM.exec(lines[at]);
-  // "2024. was a year" in a paragraph begins no list.
+  // "2024. was a year" in a paragraph does not start a list.
   if (!first || first[1].length > 3 || (inParagraph && /\d/.test(first[2]) && Number.parseInt(first[2], 10) !== 1)) return null;
   const ordered = /\d/.test(first[2]);
   const items = [];
@@ -110,31 +111,31 @@ const indent = (line) => line.length - line.trimStart().length;
 
 /** Runs of text: strings, and {kind: "code", text} or {kind: "strong" | "em", inline}. */
 export function inline(source) {
-  const found = [];
+  const runs = [];
   let end = 0;
   for (const match of source.matchAll(INLINE)) {
-    if (match.index > end) found.push(source.slice(end, match.index));
+    if (match.index > end) runs.push(source.slice(end, match.index));
     const [all, escaped, , code, ...marked] = match;
     const strong = marked[0] ?? marked[1];
-    if (escaped !== undefined) found.push(escaped);
-    else if (code !== undefined) found.push({ kind: "code", text: code.replace(/^ (.*\S.*) $/, "$1") });
-    else if (strong !== undefined) found.push({ kind: "strong", inline: inline(strong) });
-    else found.push({ kind: "em", inline: inline(marked[2] ?? marked[3]) });
+    if (escaped !== undefined) runs.push(escaped);
+    else if (code !== undefined) runs.push({ kind: "code", text: code.replace(/^ (.*\S.*) $/, "$1") });
+    else if (strong !== undefined) runs.push({ kind: "strong", inline: inline(strong) });
+    else runs.push({ kind: "em", inline: inline(marked[2] ?? marked[3]) });
     end = match.index + all.length;
   }
-  if (end < source.length) found.push(source.slice(end));
-  return found;
+  if (end < source.length) runs.push(source.slice(end));
+  return runs;
 }
 
 function codeNode({ language, text }) {
   const code = node("code", [text]);
   const box = node("pre", [code]);
-  box.tabIndex = 0; // so that keys can scroll it
+  box.tabIndex = 0; // the keyboard can scroll it
   if (language) box.dataset.language = language;
   return box;
 }
 
-// An item of one paragraph is its text alone.
+// An item with a single paragraph gets no <p>.
 function itemNodes(item) {
   const [first, ...rest] = item;
   return first?.kind === "p" ? [...inlineNodes(first.inline), ...render(rest)] : render(item);

@@ -1,30 +1,30 @@
-// Messages on the page: the conversation, and the answer that is being written.
-// It knows what a message looks like; it starts nothing and keeps nothing.
+// The messages on the page: the conversation, and the answer that is running.
+// It draws messages, and neither sends nor stores them.
 
-import { lastAsked } from "./conversation.js";
+import { lastQuestion } from "./conversation.js";
 import { byId, iconButton, make } from "./dom.js";
 import { parse, render } from "./markdown.js";
 import { tokenView } from "./tokens.js";
 import { speak } from "./view.js";
 
-const NEAR = 80; // pixels from the end within which the page follows an answer
-const ENDS = { length: "ended at the limit", timeout: "out of time", stopped: "stopped" };
+const NEAR_END = 80; // pixels; within this distance of the end, the page scrolls with an answer
+const ENDS = { length: "token limit reached", timeout: "time limit reached", stopped: "stopped" };
 
-/** Show the whole conversation. `does` has `again` and `edit` for the last ones. */
-export function showMessages(messages, does) {
-  const asked = lastAsked(messages);
+/** Show the conversation. `actions` has `regenerate` and `edit` for the last messages. */
+export function showMessages(messages, actions) {
+  const editable = lastQuestion(messages);
   byId("messages").replaceChildren(
     ...messages.map((message, at) =>
       message.role === "user"
-        ? question(message, at === asked ? does.edit : null)
-        : answer(message, at === messages.length - 1 ? does.again : null),
+        ? question(message, at === editable ? actions.edit : null)
+        : answer(message, at === messages.length - 1 ? actions.regenerate : null),
     ),
   );
   byId("empty").hidden = messages.length > 0;
   follow(true);
 }
 
-/** An answer being written: `update(text)` at will, drawn once a frame. */
+/** Show a running answer. `update(text)` can be called often; it is drawn once per frame. */
 export function liveAnswer() {
   const body = make("div", { className: "body" }, make("span", { className: "waiting" }));
   const box = article("assistant live", "Answer", body);
@@ -40,8 +40,8 @@ export function liveAnswer() {
     follow(near);
   };
   return {
-    update(now) {
-      text = now;
+    update(newText) {
+      text = newText;
       frame ||= requestAnimationFrame(draw);
     },
     remove() {
@@ -51,14 +51,14 @@ export function liveAnswer() {
   };
 }
 
-/** Turn the last question into a field; Enter or Send resends it, Esc or Cancel leaves it. */
-export function editQuestion(text, resend, leave) {
+/** Edit the last question in place. Enter or Send calls `resend`, Esc or Cancel calls `cancel`. */
+export function editQuestion(text, resend, cancel) {
   const box = [...byId("messages").querySelectorAll(".user")].at(-1);
   const field = make("textarea", { value: text, rows: 1 });
-  field.ariaLabel = "Edit the message";
+  field.ariaLabel = "Edit message";
   const done = () => field.value.trim() && resend(field.value.trim());
   field.onkeydown = (event) => {
-    if (event.key === "Escape") leave();
+    if (event.key === "Escape") cancel();
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
       done();
@@ -70,7 +70,7 @@ export function editQuestion(text, resend, leave) {
     make(
       "div",
       { className: "row" },
-      make("button", { type: "button", className: "plain", onclick: leave }, "Cancel"),
+      make("button", { type: "button", className: "plain", onclick: cancel }, "Cancel"),
       make("button", { type: "button", className: "primary", onclick: done }, "Send again"),
     ),
   );
@@ -85,17 +85,17 @@ function question({ content }, edit) {
   return article("user", "You", body, tools);
 }
 
-function answer(message, again) {
+function answer(message, regenerate) {
   const body = make("div", { className: "body" }, ...render(parse(message.content)));
   const tools = make("div", { className: "actions" }, copyButton(message.content));
-  if (again) tools.append(iconButton("again", "Regenerate", again));
-  if (message.tokens?.length) tools.append(oddsButton(message, body));
+  if (regenerate) tools.append(iconButton("again", "Regenerate", regenerate));
+  if (message.tokens?.length) tools.append(probabilityButton(message, body));
   const figures = make("p", { className: "figures" }, ...figuresOf(message));
   return article("assistant", "Answer", body, make("div", { className: "meta" }, tools, figures));
 }
 
-// A switch between the text and its tokens.
-function oddsButton({ content, tokens }, body) {
+// Toggle between the text and its tokens.
+function probabilityButton({ content, tokens }, body) {
   const button = iconButton("odds", "Token probabilities", () => {
     const pressed = button.ariaPressed !== "true";
     button.ariaPressed = String(pressed);
@@ -117,8 +117,8 @@ function figuresOf({ figures, finish }) {
   const parts = [
     `${completion} tokens`,
     rate !== null && `${rate.toFixed(1)} tokens/s`,
-    first !== null && `first after ${first.toFixed(2)} s`,
-    prompt !== null && `prompt of ${prompt}`,
+    first !== null && `first token after ${first.toFixed(2)} s`,
+    prompt !== null && `${prompt} prompt tokens`,
     ENDS[finish],
   ];
   return parts.filter(Boolean).map((part) => make("span", {}, part));
@@ -134,7 +134,7 @@ function copyButton(text) {
   return button;
 }
 
-// Without TLS, and not on this machine, there is no clipboard to write to: select and copy.
+// Browsers offer the clipboard only over HTTPS or on localhost. Elsewhere, select and copy.
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const field = make("textarea", { value: text, className: "hidden" });
@@ -144,15 +144,15 @@ async function copy(text) {
   field.remove();
 }
 
-function article(kind, label, ...children) {
-  const box = make("article", { className: `message ${kind}` }, ...children);
+function article(className, label, ...children) {
+  const box = make("article", { className: `message ${className}` }, ...children);
   box.ariaLabel = label;
   return box;
 }
 
 function isNear() {
   const { scrollHeight, scrollTop, clientHeight } = byId("scroller");
-  return scrollHeight - scrollTop - clientHeight < NEAR;
+  return scrollHeight - scrollTop - clientHeight < NEAR_END;
 }
 
 function follow(near) {

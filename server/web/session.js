@@ -1,7 +1,7 @@
-// The one conversation of this page with its server: send, stop, again, start over; and the
-// server's state. It joins what is kept, asked and shown; buttons and keys are main.js's.
+// The conversation of this page: send, stop, regenerate, edit, start over; and the server's state.
+// It connects storage, API and view. main.js binds buttons and keys to it.
 
-import { answer } from "./answering.js";
+import { answer } from "./answer.js";
 import { model, readiness } from "./api.js";
 import * as controls from "./controls.js";
 import * as conversation from "./conversation.js";
@@ -11,123 +11,123 @@ import * as view from "./view.js";
 
 const state = { messages: conversation.EMPTY, chats: true, running: null };
 
-/** Show the conversation that was kept. */
-export const restore = () => keep(conversation.kept(localStorage));
+/** Show the stored conversation. */
+export const restore = () => update(conversation.load(localStorage));
 
-/** Say something; false while an answer is being written. */
-export function say(text) {
+/** Send a message. Return false if it is empty or an answer is running. */
+export function send(text) {
   if (state.running || !text) return false;
-  run(conversation.asked(state.messages, text));
+  run(conversation.withQuestion(state.messages, text));
   return true;
 }
 
-/** Stop the answer that is being written; false if there is none. */
+/** Stop the running answer. Return false if there is none. */
 export function stop() {
   state.running?.abort();
   return state.running !== null;
 }
 
-/** Turn the last message into a field; false if there is none. */
+/** Edit the user's last message in place. Return false if there is none. */
 export function edit() {
-  const last = state.messages[conversation.lastAsked(state.messages)];
+  const last = state.messages[conversation.lastQuestion(state.messages)];
   if (!last || state.running) return false;
-  const leave = () => {
-    keep(state.messages);
+  const cancel = () => {
+    update(state.messages);
     byId("input").focus();
   };
-  editQuestion(last.content, (text) => run(conversation.edited(state.messages, text)), leave);
+  editQuestion(last.content, (text) => run(conversation.withEditedQuestion(state.messages, text)), cancel);
   return true;
 }
 
-/** Forget the conversation; gives a function that brings it back, or null if it was empty. */
+/** Delete the conversation. Return a function that restores it, or null if it was empty. */
 export function startOver() {
   stop();
   const before = state.messages;
-  conversation.forget(localStorage);
+  conversation.clear(localStorage);
   view.hideNotice();
   showMessages((state.messages = conversation.EMPTY), {});
-  return before.length ? () => keep(before) : null;
+  return before.length ? () => update(before) : null;
 }
 
-/** Look at the server's state; one that has come back may serve another model. */
-export async function look() {
-  const { state: now, message } = await readiness(controls.key());
-  const before = view.showStatus(now, message);
-  if (now === "ready" && before !== "ready") await learn();
+/** Check the server's state. A server that is ready again may serve another model. */
+export async function checkServer() {
+  const { state: status, message } = await readiness(controls.key());
+  const before = view.showStatus(status, message);
+  if (status === "ready" && before !== "ready") await loadModel();
 }
 
-async function learn() {
+async function loadModel() {
   try {
-    adopt(await model(controls.key()));
+    useModel(await model(controls.key()));
   } catch (error) {
-    if (error.status === 401) await wantKey();
+    if (error.status === 401) await requestKey();
   }
 }
 
-function adopt({ name, chats }) {
+function useModel({ name, chats }) {
   state.chats = chats;
-  view.showModel(name, chats, say);
+  view.showModel(name, chats, send);
   controls.allowSystem(chats);
 }
 
-function keep(messages) {
+function update(messages) {
   state.messages = messages;
-  showMessages(messages, { again, edit });
-  if (!conversation.keep(localStorage, messages)) {
-    view.showNotice("This browser has no room left to keep the conversation.");
+  showMessages(messages, { regenerate, edit });
+  if (!conversation.save(localStorage, messages)) {
+    view.showNotice("The browser's storage is full. This conversation is not saved.");
   }
 }
 
-function again() {
-  if (!state.running) run(conversation.unanswered(state.messages));
+function regenerate() {
+  if (!state.running) run(conversation.untilQuestion(state.messages));
 }
 
 async function run(messages) {
-  keep(messages);
+  update(messages);
   view.hideNotice();
   const running = new AbortController();
   state.running = running;
   view.showRunning(true);
   const live = liveAnswer();
-  const more = (text) => {
+  const onText = (text) => {
     view.hideNotice();
     live.update(text);
   };
-  const { error, ...found } = await answer(
+  const { error, ...reply } = await answer(
     { messages, settings: controls.settings(), chats: state.chats, signal: running.signal },
-    { key: controls.key, wantKey, waiting, more },
+    { key: controls.key, requestKey, onWaiting, onText },
   );
   live.remove();
   state.running = null;
   view.showRunning(false);
-  look();
-  // Whoever started over meanwhile wants none of it.
+  checkServer();
+  // The user deleted or changed the conversation in the meantime.
   if (state.messages !== messages) return;
   view.hideNotice();
-  if (found.content) keep(conversation.answered(messages, found));
-  view.speak(found.content || "No answer");
-  if (error) refused(error);
+  if (reply.content) update(conversation.withAnswer(messages, reply));
+  view.speak(reply.content || "No answer");
+  if (error) showError(error);
 }
 
-function refused(error) {
+function showError(error) {
   if (error.status === 404 && state.chats) {
-    adopt({ name: byId("model").textContent, chats: false });
-    again();
+    useModel({ name: byId("model").textContent, chats: false });
+    regenerate();
     return;
   }
   const seconds = error.retryAfter ?? 0;
-  const when = seconds ? `in ${seconds} s` : "in a moment";
+  const when = seconds ? `in ${seconds} s` : "later";
   const text = error.status === 429 ? `The server is busy. Try again ${when}. (${error.message})` : error.message;
-  view.showNotice(text, { retry: again, seconds });
+  view.showNotice(text, { retry: regenerate, seconds });
 }
 
-async function wantKey() {
-  const given = await controls.askKey();
-  if (given) learn();
-  return given;
+async function requestKey() {
+  const entered = await controls.askKey();
+  if (entered) loadModel();
+  return entered;
 }
 
-function waiting(message) {
-  view.showNotice(`Waiting for the server: ${message}. Your message is sent as soon as it is ready.`);
-  look();
+function onWaiting(message) {
+  view.showNotice(`Waiting for the server: ${message}. Your message will be sent when it is ready.`);
+  checkServer();
 }

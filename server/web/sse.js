@@ -1,7 +1,6 @@
-// Server-sent events out of text that comes in any pieces (WHATWG HTML, 9.2.6).
-// It knows the format, and nothing of what the events say or how they came.
+// Parse server-sent events from pieces of text of any length (WHATWG HTML, 9.2.6).
 
-/** A function that takes more text and gives the events complete by now, as {name, data}. */
+/** Return a function that takes the next piece and returns the completed events {name, data}. */
 export function eventParser() {
   let rest = "";
   let name = "";
@@ -31,7 +30,7 @@ export function eventParser() {
   };
 }
 
-// A line that begins with a colon is a comment: its field is "".
+// A line that starts with a colon is a comment. Its field is "".
 function split(line) {
   const colon = line.indexOf(":");
   if (colon < 0) return [line, ""];

@@ -1,3 +1,3 @@
-// Dark or light, before the first paint: a classic script, since modules run after it.
-// It knows where the choice is kept; main.js changes it.
+// Set dark or light mode before the first paint. This is a classic script because modules run later.
+// controls.js stores the choice.
 document.documentElement.dataset.theme = localStorage.getItem("hearth.theme") ?? "";

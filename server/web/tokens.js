@@ -1,11 +1,11 @@
-// The tokens of an answer, each shaded by how unlikely it was, and what could have come instead.
-// It knows tokens as api.js gives them; it knows no conversation.
+// The tokens of an answer, shaded by their probability, and the alternatives to each token.
+// It knows tokens as in api.js, and no conversation.
 
 import { byId, make } from "./dom.js";
 
 const MARGIN = 8; // pixels between the bars and the edge of the window
 
-/** An element with the tokens: one stop for Tab, arrows go from one to the next. */
+/** An element with the tokens. It is one tab stop; the arrow keys move between tokens. */
 export function tokenView(tokens) {
   const spans = tokens.map((token, at) => {
     const span = make("span", { className: "token", tabIndex: at ? -1 : 0, role: "option" });
@@ -18,29 +18,29 @@ export function tokenView(tokens) {
     return span;
   });
   const box = make("div", { className: "tokens", role: "listbox" }, ...spans);
-  box.ariaLabel = "Tokens of the answer by probability";
+  box.ariaLabel = "Tokens of the answer with their probabilities";
   box.onkeydown = (event) => move(event, spans);
   return box;
 }
 
-/** Bars of the alternatives, the chosen one marked: {text, share, chosen}, likeliest first. */
+/** The bars of the alternatives {text, share, percent, chosen}, the most probable first. */
 export function bars({ text, logprob, top }) {
   const chosen = top.findIndex((other) => other.text === text && other.logprob === logprob);
   const all = chosen < 0 ? [...top, { text, logprob }] : top;
-  const marked = chosen < 0 ? all.length - 1 : chosen;
+  const chosenAt = chosen < 0 ? all.length - 1 : chosen;
   return all.map((other, at) => ({
     text: visible(other.text),
     share: Math.exp(other.logprob),
     percent: percent(other.logprob),
-    chosen: at === marked,
+    chosen: at === chosenAt,
   }));
 }
 
-/** White space that can be seen. */
+/** Text with visible white space. */
 export const visible = (text) =>
   text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll(/^ +| +$/g, (run) => "␣".repeat(run.length)) || "∅";
 
-/** "0.02 %", "7.1 %", "98 %": two figures. */
+/** A probability in percent with two digits: "0.02 %", "7.1 %", "98 %". */
 export function percent(logprob) {
   const value = 100 * Math.exp(logprob);
   if (value < 0.01) return "< 0.01 %";
@@ -76,7 +76,7 @@ function show(span, token) {
   place(tip, span.getClientRects()[0] ?? span.getBoundingClientRect());
 }
 
-// Under the token or, if there is no room, above it; never beyond the window.
+// Place it below the token, or above if there is no space, and always within the window.
 function place(tip, token) {
   const { width, height } = tip.getBoundingClientRect();
   const below = token.bottom + MARGIN / 2;

@@ -1,24 +1,24 @@
-// The page around the messages: the server's state, the model, notices, what is read out.
-// It knows the elements of index.html; it starts nothing and keeps nothing.
+// The page around the messages: server state, model, notices, screen-reader text.
+// It knows the elements of index.html, and neither sends nor stores anything.
 
 import { byId, make } from "./dom.js";
 
-const TOAST = 8_000; // milliseconds
-const STATES = { ready: "Ready", waiting: "Not ready", away: "Not reachable" };
+const TOAST_TIME = 8_000; // milliseconds
+const STATES = { ready: "Ready", waiting: "Not ready", unreachable: "Not reachable" };
 const CHAT = {
-  greeting: "What is on your mind?",
-  hint: "The model runs on this server, and nothing leaves it.",
+  greeting: "How can I help you?",
+  hint: "The model runs on this server. Your messages are not sent anywhere else.",
   placeholder: "Message",
   starters: ["Why is the sky blue?", "Write a short poem about winter", "Three ideas for a picnic"],
 };
 const TEXT = {
-  greeting: "How does it begin?",
-  hint: "This model does not chat: it goes on with the text that you begin.",
-  placeholder: "Beginning of a text",
+  greeting: "Start a text",
+  hint: "This model does not chat. It continues the text that you write.",
+  placeholder: "Start of a text",
   starters: ["The capital of France is", "Once upon a time", "def fibonacci(n):"],
 };
 
-/** Show the server's state; gives the one that was shown before. */
+/** Show the server's state. Return the state that was shown before. */
 export function showStatus(state, message) {
   const dot = byId("status");
   const before = dot.dataset.state;
@@ -28,10 +28,10 @@ export function showStatus(state, message) {
   return before;
 }
 
-/** Show what is served; `say(text)` is for the beginnings that an empty page offers. */
-export function showModel(name, chats, say) {
+/** Show the model. `send(text)` is called for a suggestion on the empty page. */
+export function showModel(name, chats, send) {
   const { greeting, hint, placeholder, starters } = chats ? CHAT : TEXT;
-  const button = (text) => make("button", { type: "button", onclick: () => say(text) }, text);
+  const button = (text) => make("button", { type: "button", onclick: () => send(text) }, text);
   byId("model").textContent = byId("model").title = name;
   byId("greeting").textContent = greeting;
   byId("hint").textContent = hint;
@@ -39,20 +39,20 @@ export function showModel(name, chats, say) {
   byId("starters").replaceChildren(...starters.map(button));
 }
 
-/** While an answer is written, Stop takes the place of Send. */
+/** While an answer is running, show Stop in place of Send. */
 export function showRunning(running) {
   const focused = document.activeElement === byId("stop");
   byId("stop").hidden = !running;
   byId("send").hidden = running;
   if (focused) byId("input").focus();
-  if (running) speak("The answer is being written.");
+  if (running) speak("Generating the answer.");
 }
 
-/** A notice after the messages; with `retry` a button, which waits for so many seconds. */
+/** Show a notice after the messages. `retry` adds a button, which is disabled for `seconds`. */
 export function showNotice(text, { retry = null, seconds = 0 } = {}) {
   hideNotice();
   const button = byId("retry");
-  // The same text again would be read out again.
+  // Setting the same text again would make screen readers repeat it.
   if (byId("notice-text").textContent !== text) byId("notice-text").textContent = text;
   byId("notice").hidden = false;
   button.hidden = !retry;
@@ -66,12 +66,12 @@ export function hideNotice() {
   byId("notice").hidden = true;
 }
 
-/** A short message over the page; with `undo`, for as long as it is there, a way back. */
+/** Show a short message over the page. `undo` adds a button to it. */
 export function toast(text, undo = null) {
   const box = byId("toast");
   const hide = () => (box.hidden = true);
   clearTimeout(box.timer);
-  box.timer = setTimeout(hide, TOAST);
+  box.timer = setTimeout(hide, TOAST_TIME);
   byId("toast-text").textContent = text;
   byId("undo").hidden = !undo;
   byId("undo").onclick = () => {
@@ -81,7 +81,7 @@ export function toast(text, undo = null) {
   box.hidden = false;
 }
 
-/** Have a screen reader say it. */
+/** Announce a text to screen readers. */
 export function speak(text) {
   byId("spoken").textContent = text;
 }

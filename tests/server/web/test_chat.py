@@ -72,9 +72,9 @@ def test_an_answer_has_its_text_and_its_figures(page: Page) -> None:
         figures = page.find(".figures").text
         prompt = "<|im_start|>user\nthe dog<|im_end|>\n<|im_start|>assistant\n"
         assert f"{len(LIBRARY.encode('the **quick** fox').ids)} tokens" in figures
-        assert f"prompt of {len(LIBRARY.encode(prompt).ids) + 1}" in figures  # <bos>
+        assert f"{len(LIBRARY.encode(prompt).ids) + 1} prompt tokens" in figures  # <bos>
         assert "tokens/s" in figures
-        assert "first after 0." in figures
+        assert "first token after 0." in figures
         assert page.find("#input").get_attribute("value") == ""
         assert (
             page.run("return document.getElementById('spoken').textContent") == "the **quick** fox"
@@ -116,7 +116,7 @@ def test_new_chat_stops_and_can_be_taken_back(
     page.type("the dog", Keys.ENTER)
     page.until(lambda: page.find(".live .body").text, "the first of the answer")
     page.click("#new")
-    page.shows("#greeting", "What is on your mind?")
+    page.shows("#greeting", "How can I help you?")
     page.until(lambda: free(service), "a free slot")
     assert page.all(".message") == []
     page.click("#undo")
@@ -140,7 +140,7 @@ def test_a_seed_repeats_an_answer(chat: Page) -> None:
     chat.press(Keys.ESCAPE)
     first = chat.ask("the dog")
     chat.click("#new")
-    chat.shows("#greeting", "What")
+    chat.shows("#greeting", "How")
     assert chat.ask("the dog") == first
 
 
@@ -181,7 +181,7 @@ def test_settings_are_sent_and_kept(chat: Page, doorman: Doorman) -> None:
         assert {name: body.get(name) for name in wanted} == wanted
         assert body["messages"][0] == {"role": "system", "content": "Be short."}
         assert (body["logprobs"], body["top_logprobs"]) == (True, 5)
-        assert "ended at the limit" in chat.all(".figures")[-1].text
+        assert "token limit reached" in chat.all(".figures")[-1].text
         chat.driver.refresh()
         chat.shows("#status", "Ready")
     chat.click("#open-settings")
@@ -250,9 +250,9 @@ def test_a_reload_keeps_the_conversation_and_new_chat_deletes_it(chat: Page) -> 
     chat.click("[aria-label='Token probabilities']")
     assert chat.find(".tokens")
     chat.click("#new")
-    chat.shows("#greeting", "What is on your mind?")
+    chat.shows("#greeting", "How can I help you?")
     chat.driver.refresh()
-    chat.shows("#greeting", "What is on your mind?")
+    chat.shows("#greeting", "How can I help you?")
     assert chat.all(".message") == []
 
 
@@ -261,8 +261,8 @@ def test_everything_that_is_kept_can_be_deleted(chat: Page) -> None:
     chat.click("#theme")
     chat.click("#open-settings")
     chat.type("1", into="[name=top_k]")
-    chat.click("#forget")
-    chat.shows("#greeting", "What is on your mind?")
+    chat.click("#delete")
+    chat.shows("#greeting", "How can I help you?")
     assert chat.run("return [localStorage.length, sessionStorage.length]") == [0, 0]
 
 
@@ -289,7 +289,7 @@ def test_a_server_with_keys_asks_for_one(page: Page) -> None:
     with fakes.running(noise(), guards=Guards(api_keys=("secret",))) as client:
         page.open(str(client.base_url))
         page.type("wrong", Keys.ENTER, into="#key-input")
-        page.shows("#key-hint", "does not take the key")
+        page.shows("#key-hint", "rejected this key")
         page.type("secret", Keys.ENTER, into="#key-input")
         page.shows("#model", "fake-model")
         assert page.ask("the dog")
@@ -358,7 +358,7 @@ def test_a_model_without_a_template_goes_on_with_the_text(
     doorman.refused[CHAT] = Refusal(404, "no such route")
     with fakes.running(noise(template=template), before=doorman.before) as client:
         page.open(str(client.base_url))
-        page.shows("#greeting", "What is on your mind?" if template else "How does it begin?")
+        page.shows("#greeting", "How can I help you?" if template else "Start a text")
         assert page.ask("the dog")
         assert doorman.bodies[-1]["prompt"] == "the dog"
         assert "tokens/s" in page.find(".figures").text

@@ -177,14 +177,14 @@ def test_turns_alternate_and_a_text_is_joined(modules: Page) -> None:
 
 
 def test_what_is_kept_may_be_broken_or_too_large(modules: Page) -> None:
-    kept = "text => m.kept({ getItem: () => text })"
+    load = "text => m.load({ getItem: () => text })"
     for text in ("{", "3", '[{"role": "user"}]', "null", '[{"content": 3, "role": "user"}]'):
-        assert call(modules, "conversation.js", kept, text) == []
+        assert call(modules, "conversation.js", load, text) == []
     small = """limit => {
         let found = null;
         const setItem = (_, text) => { if (text.length > limit) throw new Error(); found = text; };
         const tokens = new Array(100).fill({ text: "x" });
-        return [m.keep({ setItem }, [{ role: "assistant", content: "a", tokens }]), found];
+        return [m.save({ setItem }, [{ role: "assistant", content: "a", tokens }]), found];
     }"""
     without = '[{"role":"assistant","content":"a"}]'
     assert call(modules, "conversation.js", small, 100) == [True, without]

@@ -1,16 +1,18 @@
-// One answer from its request to its end: reads the parts, waits for a server that is starting,
-// asks for a key when one is wanted. It knows api.js and no DOM; `on` tells what goes on.
+// Request one answer and read its stream. Waits while the server starts, and asks for an API key if
+// the server requires one. It knows api.js and no DOM; the callbacks in `on` report the progress.
 
 import { ApiError, chat, continuation, readiness } from "./api.js";
 import { figures, text, turns } from "./conversation.js";
 
-const POLL = 1000; // milliseconds between questions whether the server is ready
+const POLL_INTERVAL = 1000; // milliseconds between requests for the server's state
 
 /**
- * The answer {content, tokens, figures, finish}, whole, or as far as it came: then `error` is why.
+ * Return {content, tokens, figures, finish, error}. If `error` is not null, the answer may be
+ * incomplete.
  *
- * on.key() is the API key, on.wantKey() asks for one and resolves to whether it came, on.waiting()
- * is told why a server takes nothing yet, and on.more() gets the text so far.
+ * on.key() returns the API key. on.requestKey() asks the user for one and resolves to whether it was
+ * entered. on.onWaiting(message) reports why the server is not ready. on.onText(text) gets the text
+ * so far.
  */
 export async function answer({ messages, settings, chats, signal }, on) {
   const state = { content: "", tokens: [], finish: null, usage: null, first: null, last: null };
@@ -20,14 +22,14 @@ export async function answer({ messages, settings, chats, signal }, on) {
       for await (const part of request({ messages, settings, chats, signal, key: on.key() })) {
         read(state, part, on);
       }
-      // A stream that just ends has lost its end.
-      if (!state.finish) throw new ApiError(0, "The connection broke off.");
+      // The stream ended before the answer did.
+      if (!state.finish) throw new ApiError(0, "The connection was lost.");
       return result(state, null);
     } catch (error) {
       if (signal.aborted) return result({ ...state, finish: "stopped" }, null);
-      const again = state.first === null && (await mended(error, signal, on));
+      const retry = state.first === null && (await canRetry(error, signal, on));
       if (signal.aborted) return result({ ...state, finish: "stopped" }, null);
-      if (!again) return result({ ...state, finish: "error" }, error);
+      if (!retry) return result({ ...state, finish: "error" }, error);
     }
   }
 }
@@ -44,23 +46,23 @@ function read(state, part, on) {
     state.first ??= state.last;
     state.content += part.text;
     state.tokens.push(...part.tokens);
-    on.more(state.content);
+    on.onText(state.content);
   }
   state.finish = part.finish ?? state.finish;
   state.usage = part.usage ?? state.usage;
 }
 
-// Whether the request can be sent again now.
-async function mended(error, signal, on) {
-  if (error.status === 401) return on.wantKey();
+// Wait for what the error requires; return whether to send the request again.
+async function canRetry(error, signal, on) {
+  if (error.status === 401) return on.requestKey();
   if (error.status !== 503) return false;
-  on.waiting(error.message);
+  on.onWaiting(error.message);
   for (;;) {
-    await pause(POLL, signal);
+    await pause(POLL_INTERVAL, signal);
     if (signal.aborted) return false;
     const { state, message } = await readiness(on.key());
     if (state === "ready") return true;
-    on.waiting(message);
+    on.onWaiting(message);
   }
 }
 
