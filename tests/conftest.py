@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import platform
 import signal
 import subprocess
@@ -86,14 +88,16 @@ SHARED = {
     "f32": ("gemma3", "--precision", "f32", "--slots", "2"),
     "bf16": ("gemma3", "--precision", "bf16", "--slots", "8"),
     "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8", "--prefix", str(OPENING)),
-    "other": ("gemma3", "--precision", "f32", "--slots", "2", "--target", OTHER_TARGET),
     "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
 _BAKE = ("nice", "-n", "10", sys.executable, "-m", "hearth", "bake")
 
 
 class Bundles:
-    """Real bundles, each baked once, when it is begun or first asked for; one at a time."""
+    """Real bundles, each baked once, when it is begun or first asked for; one at a time.
+
+    Workers of pytest-xdist share a folder: whoever gets its lock first bakes.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -120,11 +124,15 @@ class Bundles:
     def _bake(self, name: str) -> Path:
         out = self._folder / name
         command = (*_BAKE, *SHARED[name], "--out", str(out))
-        self._running = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        with self._running as process:
-            _, said = process.communicate()
+        with (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if out.exists():
+                return out
+            self._running = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            with self._running as process:
+                _, said = process.communicate()
         if process.returncode:
             raise RuntimeError(f"bake {' '.join(SHARED[name])}: {said}")
         return out
@@ -133,7 +141,10 @@ class Bundles:
 @pytest.fixture(scope="session")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundles]:
     """Bundles of real models: see SHARED."""
-    shared = Bundles(tmp_path_factory.mktemp("bundles"))
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "bundles"
+    folder.mkdir(exist_ok=True)
+    shared = Bundles(folder)
     yield shared
     shared.close()
 
