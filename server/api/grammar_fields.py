@@ -110,7 +110,7 @@ class GrammarFields(Fields):
         if len(constraints) > 1:
             first, second = constraints[:2]
             raise InvalidRequest(
-                field=second.field, got=second.kind, expected=f"none beside {first.field}"
+                field=second.field, got=second.type, expected=f"none beside {first.field}"
             )
         return constraints[0] if constraints else None
 

@@ -1,11 +1,11 @@
-"""From a conversation to a prompt, by the bundle's chat template.
+"""From a conversation to a prompt, with the bundle's chat template.
 
 Templates are Jinja, with the conventions of Hugging Face's `apply_chat_template`: its variables,
 filters and white-space rules. A template is a program that came with the weights, so it runs in a
-sandbox (sandbox.py), and whatever it raises is said to be about the messages.
+sandbox (template_sandbox.py), and its errors are reported as errors of the messages.
 
-What it knows of a message is what templates know: `role`, `content` (text), `tool_calls`, and of a
-tool's answer `name` and `tool_call_id`. It knows no HTTP.
+A message has `role`, `content` (text) and `tool_calls`; the result of a tool call also has `name`
+and `tool_call_id`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 Tool = dict[str, Any]
 
-LONGEST_PROMPT = 4_000_000  # characters; far beyond any context, and little memory
+MAX_PROMPT = 4_000_000  # characters: more than any context, and little memory
 
 
 class BadChatTemplate(BundleError):
@@ -48,10 +48,10 @@ class Prompt:
 
 
 class ChatTemplate:
-    """A compiled template and the tokenizer that reads what it writes.
+    """A compiled template, and the tokenizer for the prompts that it writes.
 
-    `eos` is the id that the template may write at the end of an answer. `calls` is how the model
-    writes tool calls, None if the template says nothing of them. Raises BadChatTemplate.
+    `eos` is the id that ends an answer, whose name templates use. `calls` is the format of tool
+    calls that the template describes, or None. Raises BadChatTemplate.
     """
 
     def __init__(self, source: str, tokenizer: Tokenizer, *, eos: int | None) -> None:
@@ -69,7 +69,7 @@ class ChatTemplate:
             self._template, variables = self._environment.load(source)
         except jinja2.TemplateError as error:
             raise BadChatTemplate(
-                f"{CHAT_TEMPLATE} is no template: {error}: bake the bundle again"
+                f"{CHAT_TEMPLATE} is not a valid template: {error}; bake the bundle again"
             ) from error
         self._takes_tools = "tools" in variables and self.calls is not None
 
@@ -84,7 +84,7 @@ class ChatTemplate:
             return None
         except (OSError, UnicodeDecodeError) as error:
             raise BadChatTemplate(
-                f"{CHAT_TEMPLATE} cannot be read: {error}: bake the bundle again"
+                f"{CHAT_TEMPLATE} cannot be read: {error}; bake the bundle again"
             ) from error
         return ChatTemplate(source, tokenizer, eos=special.eos[0] if special.eos else None)
 
@@ -95,7 +95,7 @@ class ChatTemplate:
         tools: Sequence[Tool] = (),
         add_generation_prompt: bool = True,
     ) -> Prompt:
-        """The prompt for a conversation; raises InvalidRequest.
+        """Render a conversation; raises InvalidRequest.
 
         Names of special tokens in the messages and tools are plain text in `ids`.
         """
@@ -103,25 +103,25 @@ class ChatTemplate:
             raise InvalidRequest(
                 field="tools",
                 got=f"{len(tools)} tools",
-                expected="none: the model's chat template knows no tools",
+                expected="none, because the model's chat template does not support tools",
             )
-        given = {"messages": list(messages), "tools": list(tools)}
-        mark = guard.choose_mark(given)
+        values = {"messages": list(messages), "tools": list(tools)}
+        mark = guard.choose_mark(values)
         if mark is None:
             raise InvalidRequest(
                 field="messages",
                 got="every character from U+E000 to U+F8FF",
-                expected="one of them to be left out",
+                expected="at least one of them to be absent",
             )
-        given = guard.protect(given, self._tokenizer, mark)
-        text = self.render(**given, add_generation_prompt=add_generation_prompt)
+        values = guard.protect(values, self._tokenizer, mark)
+        text = self.render(**values, add_generation_prompt=add_generation_prompt)
         return Prompt(text=text.replace(mark, ""), ids=guard.encode(text, self._tokenizer, mark))
 
     def render(
         self, messages: list[Message], *, tools: list[Tool], add_generation_prompt: bool
     ) -> str:
-        """What the template writes; raises InvalidRequest."""
-        if "developer" not in self.source:  # OpenAI's newer word for it
+        """The text that the template writes; raises InvalidRequest."""
+        if "developer" not in self.source:  # OpenAI's newer name of system
             messages = [
                 {**message, "role": "system"} if message["role"] == "developer" else message
                 for message in messages
@@ -134,13 +134,15 @@ class ChatTemplate:
         }
         try:
             text = self._environment.render(self._template, variables)
-            if len(text) > LONGEST_PROMPT:
-                raise jinja2.TemplateError(f"no more than {LONGEST_PROMPT} characters")
+            if len(text) > MAX_PROMPT:
+                raise jinja2.TemplateError(
+                    f"got {len(text)} characters, expected at most {MAX_PROMPT}"
+                )
         except Exception as error:
             raise InvalidRequest(
                 field="messages",
                 got=", ".join(message["role"] for message in messages),
-                expected=f"a conversation that the model's chat template takes: {error}",
+                expected=f"a conversation that the model's chat template accepts: {error}",
             ) from error
         return text
 

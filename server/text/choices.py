@@ -1,4 +1,4 @@
-"""Several completions that answer one request, as one thing to read and to leave."""
+"""Several completions that answer one request, read and cancelled together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Choices:
-    """Accepted completions, each known by its place. Leaving the `with` block cancels them all."""
+    """Accepted completions, known by their index. Leaving the `with` block cancels all of them."""
 
     def __init__(self, completions: Sequence[Completion]) -> None:
         self._completions = tuple(completions)
@@ -35,22 +35,22 @@ class Choices:
                 stack.push(completion)
 
     async def pieces(self) -> AsyncIterator[tuple[int, Piece | Summary]]:
-        """Each completion's pieces with its place, as they come; raises as Completion.pieces."""
-        found: asyncio.Queue[tuple[int, Piece | Summary] | Exception] = asyncio.Queue()
+        """(index, piece) of all completions, as they arrive; raises as Completion.pieces."""
+        arrived: asyncio.Queue[tuple[int, Piece | Summary] | Exception] = asyncio.Queue()
 
-        async def read(place: int, completion: Completion) -> None:
+        async def read(index: int, completion: Completion) -> None:
             try:
-                with completion:  # one that has ended leaves the engine to the others
+                with completion:  # a completed one frees its slot for the others
                     async for piece in completion.pieces():
-                        found.put_nowait((place, piece))
+                        arrived.put_nowait((index, piece))
             except Exception as error:
-                found.put_nowait(error)
+                arrived.put_nowait(error)
 
-        readers = [asyncio.create_task(read(*one)) for one in enumerate(self._completions)]
+        readers = [asyncio.create_task(read(*item)) for item in enumerate(self._completions)]
         try:
             unfinished = len(readers)
             while unfinished:
-                item = await found.get()
+                item = await arrived.get()
                 if isinstance(item, Exception):
                     raise item
                 yield item

@@ -90,7 +90,7 @@ class Completion:
                     self._started, self._cached_tokens = at, cached_tokens
                 case Token():
                     yield self._piece(event)
-                    if self._filter.stopped or (self._one_call and self._calls.found):
+                    if self._filter.stopped or (self._one_call and self._calls.count):
                         for last in self._end("", "stop"):
                             yield last
                         return
@@ -116,7 +116,7 @@ class Completion:
         text += self._calls.flush()
         if text or calls:
             yield Piece(text=text, token_ids=(), logprobs=(), calls=calls)
-        yield self._summary("tool_calls" if self._calls.found and reason == "stop" else reason)
+        yield self._summary("tool_calls" if self._calls.count and reason == "stop" else reason)
 
     def _logprobs(self, token: Token) -> tuple[TokenLogprobs, ...]:
         if token.logprobs is None:

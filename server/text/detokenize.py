@@ -1,9 +1,7 @@
-"""Token ids to text as they come, and stop strings.
+"""Token ids to text, token by token; stop strings.
 
-    pieces of Detokenizer, joined              == decode of all the tokens
-    pieces of Detokenizer and StopFilter       == the same, cut before the first stop string
-
-It knows a tokenizer and strings. It knows no requests.
+pieces of Detokenizer, joined              == decode of all the tokens
+pieces of Detokenizer and StopFilter       == the same, cut before the first stop string
 """
 
 from __future__ import annotations
@@ -17,14 +15,13 @@ if TYPE_CHECKING:
 
 
 class Detokenizer:
-    """Turns one answer's tokens into pieces of text that are never taken back.
+    """Turn one answer's tokens into pieces of text that are final.
 
-    Exact for decoders that look at nothing but a character's own bytes: byte fallback (Gemma) and
-    byte level (GPT-2). In the first, a run of byte tokens is decoded as a whole or not at all, so a
-    run is held until a token of another kind ends it; in the second, a character is held until its
-    last byte has come.
+    Exact for decoders that use only the bytes of a character: byte fallback (Gemma) and byte level
+    (GPT-2). Byte fallback decodes a run of byte tokens as a whole, so a run is held until another
+    token ends it. Byte level holds a character until its last byte has arrived.
 
-    `shown` are the names of special tokens that are to be seen in the text.
+    `shown` are the names of special tokens that appear in the text.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, shown: Sequence[str] = ()) -> None:
@@ -33,7 +30,7 @@ class Detokenizer:
         self._held: list[int] = []
 
     def push(self, token: int) -> str:
-        """The text that is certain with one more token; may be empty."""
+        """Add a token; return the text that is final now, which may be empty."""
         if self._tokenizer.is_silent(token):
             if self._shown and (name := self._tokenizer.name(token)) in self._shown:
                 return self.flush() + name
@@ -48,17 +45,17 @@ class Detokenizer:
         return text
 
     def flush(self) -> str:
-        """The text of what is held; a character that was never completed is replaced."""
+        """The text of the held tokens; an incomplete character becomes U+FFFD."""
         text = self._tokenizer.decode(self._held)
         self._held.clear()
         return text
 
 
 class StopFilter:
-    """Passes text on until one of the stop strings is complete; no part of that one passes.
+    """Pass text on until a stop string is complete, and remove the stop string.
 
-    Of several stop strings the one that is complete first counts, and of those the longest:
-    how the text was cut into pieces makes no difference.
+    Of several stop strings the one that is complete first applies, and of those the longest. The
+    division of the text into pieces makes no difference.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -67,24 +64,24 @@ class StopFilter:
         self.stopped = False
 
     def push(self, text: str) -> str:
-        """The text that is certain with one more piece, which comes before any stop string."""
+        """Add text; return the text before any stop string that is final now."""
         text = self._held + text
         ends = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if ends:
             self.stopped = True
             self._held = ""
             return text[: min(ends)[1]]
-        keep = len(text) - self._beginning(text)
+        keep = len(text) - self._overlap(text)
         self._held = text[keep:]
         return text[:keep]
 
     def flush(self) -> str:
-        """What was held because it could have become a stop string."""
+        """The text that was held because it could have become a stop string."""
         text, self._held = self._held, ""
         return text
 
-    def _beginning(self, text: str) -> int:
-        """The length of the longest end of `text` that is the beginning of a stop string."""
+    def _overlap(self, text: str) -> int:
+        """The length of the longest suffix of `text` that is a prefix of a stop string."""
         longest = max((len(stop) for stop in self._stops), default=1) - 1
         for length in range(min(longest, len(text)), 0, -1):
             end = text[-length:]

@@ -1,8 +1,7 @@
-"""The rules that a request gives for its answer: JSON, a schema, a regex, a grammar, a choice.
+"""Constrain an answer to JSON, a JSON Schema, a regex, a grammar or a list of choices.
 
-llguidance says which tokens keep an answer within its grammar. What it does not support is refused
-by name; it is never left out. It knows a tokenizer and no engine: a `Rules` is the sampler's
-Constraint.
+llguidance determines the tokens that keep an answer within its grammar. A feature that it does not
+support is rejected by name, never ignored. `Rules` implements the sampler's Constraint.
 """
 
 from __future__ import annotations
@@ -26,29 +25,31 @@ if TYPE_CHECKING:
 
     from server.text.tokenizer import Tokenizer
 
-Kind = Literal["json_object", "json_schema", "regex", "lark", "choice"]
+GrammarType = Literal["json_object", "json_schema", "regex", "lark", "choice"]
 
-_BYTES = 2**16  # of a grammar's text
-_COMPILED = 32  # grammars that are kept
-_SHOWN = 200  # characters of what the library says
-# llama.cpp's (common/json-schema-to-grammar.cpp): without a limit a small model never ends a line.
+_MAX_BYTES = 2**16  # of a grammar's text
+_CACHED_GRAMMARS = 32
+_MAX_SHOWN = 200  # characters of a grammar or message in an error
+# As in llama.cpp (common/json-schema-to-grammar.cpp): without a limit, small models write white
+# space without end.
 _SPACE = r"( |\n{1,2}[ \t]{0,20})?"
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """`value` is the text of a schema (as JSON), regex or Lark grammar, or the choices as JSON.
+    """A grammar as the client wrote it.
 
-    json_object has none: "". `field` is where it came from, for errors.
+    value  a schema as JSON, a regex, a Lark grammar, or choices as JSON; empty for json_object
+    field  name of the request's field, for errors
     """
 
-    kind: Kind
+    type: GrammarType
     value: str = ""
     field: str = field(default="grammar", compare=False)
 
 
 class Rules:
-    """How far one answer has come in its grammar."""
+    """The state of one answer in its grammar: the sampler's Constraint."""
 
     def __init__(self, matcher: llguidance.LLMatcher, ends: NDArray[np.int64], size: int) -> None:
         self._matcher = matcher
@@ -69,19 +70,19 @@ class Rules:
     def _next(self) -> NDArray[np.bool_]:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():
-            raise ConstraintFailed(f"the grammar failed: {_reason(self._matcher.get_error())}")
+            raise ConstraintFailed(f"grammar: failed: {_reason(self._matcher.get_error())}")
         allowed = np.unpackbits(bits, count=self._size, bitorder="little").view(np.bool_)
         more = np.count_nonzero(allowed) > np.count_nonzero(allowed[self._ends])
         self.finished = not more and self._matcher.is_accepting()
         if not more and not self.finished:
-            raise ConstraintFailed("the grammar has come to a point where no token is allowed")
+            raise ConstraintFailed("grammar: it allows no next token")
         return allowed
 
 
 class Grammars:
-    """Compiles grammars for a model with `vocab_size` ids, of which `ends` end an answer.
+    """Compile grammars for a model with `vocab_size` ids, of which `ends` end an answer.
 
-    The first grammar takes a second or two more: the library then learns the vocabulary.
+    The first grammar takes one or two seconds more, to index the vocabulary.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, vocab_size: int, ends: Collection[int]) -> None:
@@ -90,30 +91,32 @@ class Grammars:
         self._ends = np.array(sorted(ends), np.int64)
         self._lock = threading.Lock()
         self._vocabulary: llguidance.LLTokenizer | None = None
-        self._compiled = functools.lru_cache(maxsize=_COMPILED)(self._compile)
+        self._compiled = functools.lru_cache(maxsize=_CACHED_GRAMMARS)(self._compile)
 
     def rules(self, grammar: Grammar) -> Rules:
-        """The beginning of an answer; for any thread. Raises InvalidRequest."""
+        """The state of an empty answer; for any thread. Raises InvalidRequest."""
         size = len(grammar.value.encode())
-        if size > _BYTES:
-            raise _refused(grammar, f"at most {_BYTES} bytes", got=f"{size} bytes")
+        if size > _MAX_BYTES:
+            raise _invalid(grammar, f"at most {_MAX_BYTES} bytes", got=f"{size} bytes")
         if not self._ends.size:
-            raise _refused(grammar, "no grammar: this model has no token that ends an answer")
+            raise _invalid(
+                grammar, "no grammar, because this model has no token that ends an answer"
+            )
         try:
             rules = Rules(self._compiled(grammar).deep_copy(), self._ends, self._vocab_size)
         except (ValueError, ConstraintFailed) as error:
-            wanted = f"a grammar that can be followed ({_reason(str(error))})"
-            raise _refused(grammar, wanted) from error
+            expected = f"a valid grammar ({_reason(str(error))})"
+            raise _invalid(grammar, expected) from error
         if rules.finished:
-            raise _refused(grammar, "a grammar with more than the empty text")
+            raise _invalid(grammar, "a grammar that allows more than the empty text")
         return rules
 
     def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
-        """The grammar at its beginning; raises ValueError."""
+        """The compiled grammar in its first state; raises ValueError."""
         with self._lock:
             if self._vocabulary is None:
                 self._vocabulary = _vocabulary(self._tokenizer, self._vocab_size, self._ends)
-        # The state of the parser is of no use to who sent the grammar.
+        # The parser's state does not help the client.
         limits = llguidance.LLParserLimits(verbose_errors=False)
         matcher = llguidance.LLMatcher(self._vocabulary, _text(grammar), log_level=0, limits=limits)
         if matcher.is_error():
@@ -122,12 +125,12 @@ class Grammars:
 
 
 class _Words:
-    """A tokenizer in the form that llguidance wants: what each id is in bytes, and how to read."""
+    """A tokenizer in the form that llguidance expects: the bytes of each id, and an encoder."""
 
     def __init__(self, tokenizer: Tokenizer, size: int, ends: Collection[int]) -> None:
         words = tokenizer.words[:size]
         self.tokens = [*words, *([b""] * (size - len(words)))]
-        # These are no text in an answer: neither what ends it, special or not, nor gaps.
+        # Ids without text in an answer: those that end it, special tokens and gaps.
         self.special_token_ids = [
             id_
             for id_, word in enumerate(self.tokens)
@@ -143,16 +146,16 @@ class _Words:
 
 def _vocabulary(tokenizer: Tokenizer, size: int, ends: NDArray[np.int64]) -> llguidance.LLTokenizer:
     words = _Words(tokenizer, size, frozenset(ends.tolist()))
-    # Slices would make the first masks of an answer faster, and take twice as long to make.
+    # Slices would speed up the first masks of an answer, but take twice as long to build.
     return llguidance.LLTokenizer(
         llguidance.TokenizerWrapper(words), n_vocab=size, eos_token=ends.tolist(), slices=[]
     )
 
 
 def _text(grammar: Grammar) -> str:
-    """The grammar in llguidance's language; raises ValueError."""
+    """The grammar in llguidance's format; raises ValueError."""
     make = llguidance.LLMatcher
-    match grammar.kind:
+    match grammar.type:
         case "json_object":
             return _from_schema('{"type": "object"}')
         case "json_schema":
@@ -160,33 +163,33 @@ def _text(grammar: Grammar) -> str:
         case "regex":
             return make.grammar_from_regex(grammar.value)
         case "choice":
-            # Lark writes a text as JSON does; characters that it cannot read are escaped here.
+            # Lark's strings are JSON strings; json.dumps escapes characters that Lark cannot read.
             choices = " | ".join(map(json.dumps, json.loads(grammar.value)))
             return make.grammar_from_lark(f"start: {choices}")
         case "lark":
             if "x-guidance" in grammar.value:
-                raise ValueError("x-guidance could turn checks off and is not allowed")
+                raise ValueError("x-guidance is not allowed: it could turn checks off")
             return make.grammar_from_lark(grammar.value)
 
 
 def _from_schema(schema: str) -> str:
-    # Overrides count more than what a schema says of itself under "x-guidance".
+    # Overrides take precedence over the schema's own "x-guidance".
     return llguidance.LLMatcher.grammar_from_json_schema(
         schema,
         overrides={"lenient": False, "coerce_one_of": False, "whitespace_pattern": _SPACE},
     )
 
 
-def _refused(grammar: Grammar, wanted: str, *, got: str | None = None) -> InvalidRequest:
+def _invalid(grammar: Grammar, expected: str, *, got: str | None = None) -> InvalidRequest:
     got = grammar.value if got is None else got
     return InvalidRequest(
         field=grammar.field,
-        got=got if len(got) <= _SHOWN else got[:_SHOWN] + "...",
-        expected=wanted,
+        got=got if len(got) <= _MAX_SHOWN else got[:_MAX_SHOWN] + "...",
+        expected=expected,
     )
 
 
 def _reason(message: str) -> str:
-    """What the library says, as one line that is not too long."""
+    """A message of the library on one line, shortened."""
     line = " ".join(message.split())
-    return line if len(line) <= _SHOWN else line[:_SHOWN] + "..."
+    return line if len(line) <= _MAX_SHOWN else line[:_MAX_SHOWN] + "..."

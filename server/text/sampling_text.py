@@ -58,19 +58,19 @@ class SamplingText:
         ids = (token,) if isinstance(token, int) else self._tokenizer.read(token, special=False)
         for id_ in ids:
             if not 0 <= id_ < self._vocab_size:
-                wanted = f"texts, or token ids from 0 to {self._vocab_size - 1}"
-                raise InvalidRequest(field="logit_bias", got=token, expected=wanted)
+                expected = f"texts, or token ids from 0 to {self._vocab_size - 1}"
+                raise InvalidRequest(field="logit_bias", got=token, expected=expected)
         return ids
 
     def _find_breakers(self, texts: tuple[str, ...]) -> Breakers:
-        found: dict[int, set[tuple[int, ...]]] = defaultdict(set)
+        sequences: dict[int, set[tuple[int, ...]]] = defaultdict(set)
         for text in texts:
             for id_, tail in self._sequences(_cut(text)):
-                found[id_].add(tail)
-        return {id_: tuple(sorted(tails)) for id_, tails in found.items()}
+                sequences[id_].add(tail)
+        return {id_: tuple(sorted(tails)) for id_, tails in sequences.items()}
 
     def _sequences(self, breaker: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Tokens with the breaker in them, and tokens that begin it with those that complete it.
+        """Tokens that contain the breaker, and tokens that begin it with those that complete it.
 
         As get_overlapping_token_sequences in llama.cpp's llama-sampler.cpp.
         """
@@ -85,7 +85,7 @@ class SamplingText:
                     yield id_, tail
 
     def _tail(self, rest: bytes) -> tuple[int, ...]:
-        """The tokens of the rest of a text, whose first bytes may end a character."""
+        """The tokens of the rest of a text, whose first bytes may be the end of a character."""
         text = rest.decode(errors="ignore")
         ends = rest[: len(rest) - len(text.encode())]
         words = self._tokenizer.words
@@ -94,5 +94,5 @@ class SamplingText:
 
 
 def _cut(text: str) -> bytes:
-    """The beginning of a text that llama.cpp looks at, in whole characters."""
+    """The part of a text that llama.cpp considers, in whole characters."""
     return text.encode()[:_MAX_BREAKER_BYTES].decode(errors="ignore").encode()

@@ -1,11 +1,9 @@
-"""Text from people who may not write special tokens, inside text from a template that may.
+"""Keep clients from writing special tokens: only the chat template may.
 
-A message that says `<end_of_turn>` must not end the turn. A template sees the messages only after
-`protect` has put a *mark*, a character that stands nowhere else, into each special token's name in
-them: `<` mark `end_of_turn>`. The rest of a message is left as it is, so that the template's own
-logic sees what it would see. `encode` takes the marks out again and reads the names as plain text.
-
-It knows strings and a tokenizer. It knows no template and no messages.
+A message with the text `<end_of_turn>` must not end the turn. `protect` inserts a *mark*, a
+character that occurs nowhere else, into each name of a special token in the messages: `<` mark
+`end_of_turn>`. The template then sees messages that are otherwise unchanged. `encode` removes the
+marks from the rendered prompt and reads the marked names as plain text.
 """
 
 from __future__ import annotations
@@ -16,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from server.text.tokenizer import SpecialName, Tokenizer
 
-# The private use area: no text that means something to others has these characters.
+# Unicode's private use area, which texts rarely use.
 _MARKS = range(0xE000, 0xF900)
 
 
 def choose_mark(value: Any) -> str | None:
-    """A character that is nowhere in the strings of a JSON value; None if there is none left."""
+    """A character that no string of a JSON value contains, or None if there is none."""
     used = set(json.dumps(value, ensure_ascii=False))
     return next((chr(code) for code in _MARKS if chr(code) not in used), None)
 
 
 def protect(value: Any, tokenizer: Tokenizer, mark: str) -> Any:
-    """A JSON value with marks in every name of a special token, in keys too.
+    """Insert marks into every name of a special token in a JSON value, keys included.
 
-    A string whose end could become a name with what follows it is marked there as well.
+    The end of a string is marked too if it could become a name together with the text after it.
     """
     if isinstance(value, str):
         return _protect(value, tokenizer, mark)
@@ -44,10 +42,10 @@ def protect(value: Any, tokenizer: Tokenizer, mark: str) -> Any:
 
 
 def encode(text: str, tokenizer: Tokenizer, mark: str) -> tuple[int, ...]:
-    """The ids of a text, names that are marked being plain text; without any, `Tokenizer.encode`.
+    """The ids of a text, with marked names as plain text; without marks as Tokenizer.encode.
 
-    The library encodes what stands between two special tokens by itself, so a part that is read
-    anew has the ids that it would have had.
+    The library encodes the text between two special tokens separately, so encoding each part alone
+    gives the same ids.
     """
     if mark not in text:
         return tokenizer.encode(text)
@@ -62,11 +60,11 @@ def encode(text: str, tokenizer: Tokenizer, mark: str) -> tuple[int, ...]:
 
 
 def _protect(text: str, tokenizer: Tokenizer, mark: str) -> str:
-    # Again until nothing is found: what is left of a broken name may hold another one.
-    while names := [name for name in tokenizer.special_names(text) if _can_be_broken(name)]:
+    # Repeat: the rest of a marked name may contain another one.
+    while names := [name for name in tokenizer.special_names(text) if _can_be_marked(name)]:
         for name in reversed(names):
             text = _insert(text, name.start + 1, mark)
-    # Templates trim white space, and what then follows may complete a name.
+    # Templates trim white space, and the text after it may complete a name.
     end = len(text.rstrip())
     for start in range(max(end - tokenizer.longest_special_name, 0), end):
         if tokenizer.begins_special_name(text[start:end]):
@@ -75,7 +73,7 @@ def _protect(text: str, tokenizer: Tokenizer, mark: str) -> str:
     return text
 
 
-def _can_be_broken(name: SpecialName) -> bool:
+def _can_be_marked(name: SpecialName) -> bool:
     return name.end - name.start > 1
 
 

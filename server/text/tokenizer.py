@@ -1,8 +1,7 @@
-"""Text to token ids and back, by a bundle's tokenizer.json.
+"""Text to token ids and back, with a bundle's tokenizer.json and the `tokenizers` library.
 
-It knows the `tokenizers` library and which token begins a text. What a special token is called in
-the text (`<start_of_turn>`) is read as that token, as the library's `encode` does, unless it is
-asked not to.
+The name of a special token in a text (`<start_of_turn>`) is read as that token, as in the library,
+unless a parameter says otherwise.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """GPT-2's printable character for each byte, the other way round.
+    """The byte of each of GPT-2's printable characters.
 
-    Bytes that Latin-1 prints stand for themselves, the others for U+0100 and on, in order.
+    Printable bytes of Latin-1 are themselves; the others are U+0100 and up, in order.
     """
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())
-    themselves = {byte for byte in range(256) if chr(byte) in alphabet}
-    others = [byte for byte in range(256) if byte not in themselves]
-    return {chr(byte): byte for byte in themselves} | {
+    printable = {byte for byte in range(256) if chr(byte) in alphabet}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
         chr(256 + place): byte for place, byte in enumerate(others)
     }
 
@@ -50,7 +49,7 @@ class BadTokenizer(BundleError):
 
 @dataclass(frozen=True)
 class SpecialName:
-    """The name of a special token in a text: characters `start` to `end`, read as the token."""
+    """The name of a special token in a text: characters `start` to `end`, read as `token`."""
 
     start: int
     end: int
@@ -58,25 +57,25 @@ class SpecialName:
 
 
 class Tokenizer:
-    """A tokenizer that puts `bos` in front of a text, where the model has one.
+    """A tokenizer that puts `bos` in front of a text, if the model has one.
 
-    A text of more than CHARACTERS_A_TOKEN characters for each token of the `context` is refused by
-    TextTooLong wherever ids are asked for: the library takes 100 bytes a character while it works.
-    Without a context every text is read.
+    A text of more than CHARACTERS_A_TOKEN characters for each token of the `context` raises
+    TextTooLong, because the library takes 100 bytes per character while it works. Without a context
+    there is no limit.
     """
 
     def __init__(
         self, tokenizer: tokenizers.Tokenizer, *, bos: int | None, context: int | None = None
     ) -> None:
         self._tokenizer = tokenizer
-        self._longest = None if context is None else context * CHARACTERS_A_TOKEN
+        self._max_characters = None if context is None else context * CHARACTERS_A_TOKEN
         self.bos = bos
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(id_ for id_, token in added.items() if token.special)
         self._special_names = sorted(token.content for token in added.values() if token.special)
         self.longest_special_name = max(map(len, self._special_names), default=0)
         self._byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
-        # Held to encode: whether special tokens are read is a state of the library's object.
+        # For encoding: whether special tokens are read is a state of the library's object.
         self._lock = threading.Lock()
 
     @staticmethod
@@ -84,14 +83,16 @@ class Tokenizer:
         """Read a tokenizer.json; raises BadTokenizer."""
         try:
             return Tokenizer(_read(path), bos=bos, context=context)
-        # The library raises plain Exception, and panics are not even that.
+        # The library raises Exception, and BaseException for a panic.
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            raise BadTokenizer(f"{path} is no tokenizer: {error}: bake the bundle again") from error
+            raise BadTokenizer(
+                f"{path} is not a valid tokenizer: {error}; bake the bundle again"
+            ) from error
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The ids of a text, with `bos` in front unless the text itself begins with it."""
+        """The ids of a text, with `bos` in front unless the text begins with it."""
         return self.with_bos(self.read(text))
 
     def with_bos(self, ids: tuple[int, ...]) -> tuple[int, ...]:
@@ -101,46 +102,46 @@ class Tokenizer:
         return (self.bos, *ids)
 
     def read(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """The ids of a text and nothing more; without `special`, its names are plain text."""
+        """The ids of a text, without `bos`; without `special`, names in it are plain text."""
         return tuple(self._encode(text, special=special).ids)
 
     def special_names(self, text: str) -> list[SpecialName]:
-        """What `read` takes for special tokens in a text, in order."""
-        found = self._encode(text, special=True)
+        """The names that `read` reads as special tokens, in order."""
+        encoding = self._encode(text, special=True)
         return [
             SpecialName(start, end, id_)
-            for id_, (start, end) in zip(found.ids, found.offsets, strict=True)
+            for id_, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
             if id_ in self._special
         ]
 
     def begins_special_name(self, text: str) -> bool:
-        """Whether some special token's name begins with this text, which is shorter."""
+        """Whether a special token's name is longer than this text and begins with it."""
         at = bisect.bisect_right(self._special_names, text)
         return at < len(self._special_names) and self._special_names[at].startswith(text)
 
     def _encode(self, text: str, *, special: bool) -> tokenizers.Encoding:
-        if self._longest is not None and len(text) > self._longest:
+        if self._max_characters is not None and len(text) > self._max_characters:
             raise TextTooLong(
-                f"a text of {len(text):,} characters is too long: at most {self._longest:,} are "
-                f"read, {CHARACTERS_A_TOKEN} for each token of the model's context"
+                f"text: too long: got {len(text):,} characters, expected at most "
+                f"{self._max_characters:,}, {CHARACTERS_A_TOKEN} for each token of the context"
             )
         with self._lock:
             self._tokenizer.encode_special_tokens = not special
             return self._tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """The text of the ids, special tokens having none unless `special` shows their names.
+        """The text of the ids; with `special`, with the names of special tokens.
 
-        Ids that the vocabulary lacks have none.
+        Ids outside the vocabulary have no text.
         """
         return self._tokenizer.decode(list(ids), skip_special_tokens=not special)
 
     def name(self, token: int) -> str:
-        """The text of one token by itself; of a special token its name."""
+        """The text of one token alone; the name of a special token."""
         return self._tokenizer.decode([token], skip_special_tokens=False)
 
     def bytes_of(self, token: int) -> bytes:
-        """What one token adds to the UTF-8 bytes of a text; of a special token its name."""
+        """The UTF-8 bytes that one token adds to a text; the name of a special token."""
         piece = self._tokenizer.id_to_token(token)
         if piece is not None and self.is_byte(token):
             return bytes([int(piece[3:5], 16)])
@@ -150,7 +151,7 @@ class Tokenizer:
 
     @functools.cached_property
     def words(self) -> tuple[bytes, ...]:
-        """The `bytes_of` every id, b"" where the vocabulary has a gap; takes a second, once."""
+        """`bytes_of` of every id, b"" for gaps in the vocabulary; takes a second, once."""
         size = self._tokenizer.get_vocab_size()
         known = (self._tokenizer.id_to_token(id_) is not None for id_ in range(size))
         return tuple(self.bytes_of(id_) if is_ else b"" for id_, is_ in enumerate(known))
@@ -165,11 +166,10 @@ class Tokenizer:
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:
-    """The library's object for a tokenizer.json; raises whatever is wrong with it.
+    """The library's object for a tokenizer.json; raises various errors if it is invalid.
 
-    The library's own reader holds a vocabulary in three forms at once, between which what it keeps
-    of it is scattered: of Gemma's, 20 MB more stay. So a BPE is made of Python's objects, and only
-    the rest is read by the library.
+    The library's own reader holds a vocabulary three times and fragments memory: Gemma's takes
+    20 MB more. So a BPE model is built from Python objects, and the library reads the rest.
     """
     text = path.read_bytes()
     whole = json.loads(text)
@@ -181,7 +181,7 @@ def _read(path: Path) -> tokenizers.Tokenizer:
     whole["model"] = {"type": "BPE", "vocab": {}, "merges": []}
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
     tokenizer.model = _bpe(model)
-    # Behind the model, which says what their ids are.
+    # After the model, which gives them their ids.
     for token in added:
         del token["id"]
     tokenizer.add_tokens([tokenizers.AddedToken(**token) for token in added])
@@ -189,8 +189,8 @@ def _read(path: Path) -> tokenizers.Tokenizer:
 
 
 def _bpe(options: dict[str, Any]) -> models.BPE:
-    """The model of a tokenizer.json; older files have a merge as one string."""
+    """The model of a tokenizer.json. In older files a merge is one string."""
     merges = options.pop("merges")
     pairs = [tuple(m.split(" ") if isinstance(m, str) else m) for m in merges]
-    given = {name: value for name, value in options.items() if value is not None and name != "type"}
-    return models.BPE(merges=pairs, **given)
+    known = {name: value for name, value in options.items() if value is not None and name != "type"}
+    return models.BPE(merges=pairs, **known)

@@ -1,9 +1,7 @@
-"""Tool calls in a model's answer: found in the text as it comes, and parsed.
+"""Find and parse tool calls in a model's answer, while its text arrives.
 
-    Hermes, Qwen       <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>
-    FunctionGemma      <start_function_call>call:f{a:<escape>text<escape>}<end_function_call>
-
-It knows strings. It knows no tokens, no tools and no templates but for which words they use.
+Hermes, Qwen       <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>
+FunctionGemma      <start_function_call>call:f{a:<escape>text<escape>}<end_function_call>
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
-    """A call that the model asks for; `arguments` is the text of a JSON object."""
+    """A tool call by the model; `arguments` is a JSON object as text."""
 
     name: str
     arguments: str
@@ -27,11 +25,11 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True)
 class CallFormat:
-    """How a model writes a call: `start`, what `parse` reads, `end`.
+    """How a model writes a call: `start`, text that `parse` reads, `end`.
 
-    parse    gives None for what is no call
-    special  names that may be special tokens, which have no text otherwise
-    stop     strings after which the model waits for the tool's answer
+    parse    returns None for text that is not a call
+    special  names of special tokens that are part of a call and must appear in the text
+    stop     strings that end the answer: the model waits for the tool's result
     """
 
     start: str
@@ -42,27 +40,27 @@ class CallFormat:
 
 
 def call_format(template: str) -> CallFormat | None:
-    """The format that a chat template teaches by its example, or None."""
+    """The format that a chat template uses, or None."""
     return next((known for known in (FUNCTION_GEMMA, HERMES) if known.start in template), None)
 
 
 class CallFilter:
-    """Passes text on and takes the calls out, with the white space around them.
+    """Remove tool calls from text, with the white space around them.
 
-    No part of a call passes: one that was cut off is dropped. What has the form of a call and
-    cannot be parsed passes as it is. `format` None finds no calls.
+    An incomplete call at the end is dropped. Text in the form of a call that cannot be parsed stays
+    in the text. A format of None finds no calls.
     """
 
     def __init__(self, format_: CallFormat | None) -> None:
         self._format = format_
         self._held = ""
         self._inside = False
-        self._space = ""  # what stood before the call that is being read
-        self._after_call = False  # nothing but white space has come since a call
-        self.found = 0
+        self._space = ""  # white space before the current call
+        self._after_call = False  # only white space has arrived since the last call
+        self.count = 0
 
     def push(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """The text and the calls that are certain with one more piece."""
+        """Add text; return the text and the calls that are final now."""
         if self._format is None:
             return text, ()
         self._held += text
@@ -79,34 +77,34 @@ class CallFilter:
             self._held, self._inside = rest, False
             if call := self._format.parse(body):
                 calls.append(call)
-                self.found += 1
+                self.count += 1
                 self._after_call = True
             else:
                 self._after_call = False
                 passed += self._space + self._format.start + body + end
 
     def flush(self) -> str:
-        """What was held because a call could have followed."""
+        """The text that was held because it could have become a call."""
         text, self._held = self._held, ""
         return "" if self._inside or (self._after_call and not text.strip()) else text
 
     def _before(self, start: str) -> str:
-        """Take from what is held the text before a call; the rest may be, or become, a call."""
-        text, begun, rest = self._held.partition(start)
+        """Remove and return the text before a call; the rest is a call, or could become one."""
+        text, started, rest = self._held.partition(start)
         if self._after_call:
             text = text.lstrip()
-        end = len(text) if begun else len(text) - _beginning(text, start)
+        end = len(text) if started else len(text) - _overlap(text, start)
         passed = text[:end].rstrip()
         self._after_call = self._after_call and not passed
-        if begun:
+        if started:
             self._inside, self._space, self._held = True, text[len(passed) :], rest
         else:
             self._held = text[len(passed) :]
         return passed
 
 
-def _beginning(text: str, word: str) -> int:
-    """The length of the longest end of `text` that is the beginning of `word`."""
+def _overlap(text: str, word: str) -> int:
+    """The length of the longest suffix of `text` that is a prefix of `word`."""
     lengths = range(min(len(word) - 1, len(text)), 0, -1)
     return next((length for length in lengths if text.endswith(word[:length])), 0)
 
@@ -137,7 +135,7 @@ def _parse_function_gemma(body: str) -> ToolCall | None:
 
 
 def _as_json(part: re.Match[str]) -> str:
-    """One key or value of FunctionGemma's as JSON; brackets and commas are JSON already."""
+    """A key or value of FunctionGemma as JSON. Brackets and commas are JSON already."""
     escaped, bare, colon = part.groups()
     if escaped is not None:
         return json.dumps(escaped)

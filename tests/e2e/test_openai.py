@@ -30,7 +30,7 @@ def client(bundles: Bundles) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_greedy_text_is_llama_cpps(client: openai.OpenAI) -> None:
+def test_greedy_text_equals_llama_cpps(client: openai.OpenAI) -> None:
     asked: dict[str, Any] = {
         "model": "gemma",
         "prompt": CASE["prompt"],
@@ -49,7 +49,7 @@ def test_greedy_text_is_llama_cpps(client: openai.OpenAI) -> None:
     assert "".join(chunk.choices[0].text for chunk in chunks) == CASE["text"]
 
 
-def test_texts_alike_have_vectors_alike(client: openai.OpenAI) -> None:
+def test_similar_texts_have_similar_vectors(client: openai.OpenAI) -> None:
     texts = ["The cat sat on the mat.", "A cat is sitting on a rug.", "def f(x): return x + 1"]
     found = client.embeddings.create(model="gemma", input=texts).data
     cat, other_cat, code = (np.asarray(item.embedding) for item in found)

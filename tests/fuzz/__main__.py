@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from server.text import template_sandbox as sandbox
+from server.text import template_budget
 from tests.fuzz.bundles import BUNDLES
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.weights import WEIGHTS
@@ -52,7 +52,7 @@ def _arguments() -> argparse.Namespace:
         "--template-seconds",
         type=float,
         default=0.05,
-        help=f"after which a template is stopped; serve waits {sandbox.SECONDS:g}",
+        help=f"seconds for a template; the server allows {template_budget.MAX_SECONDS:g}",
     )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -83,7 +83,9 @@ def _child(reader: Reader, arguments: argparse.Namespace) -> int:
     if not read(reader, reader.files()):  # also what is made once, before memory is counted
         _say(f"{reader.name}: the valid files are refused")
         return 1
-    sandbox.SECONDS = arguments.template_seconds  # else most of the time is waited for these
+    template_budget.MAX_SECONDS = (
+        arguments.template_seconds
+    )  # else most of the time is waited for these
     limit = _address_space() + (arguments.memory << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     warnings.simplefilter("ignore")  # of NumPy, on values that are no numbers

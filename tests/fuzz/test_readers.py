@@ -25,7 +25,7 @@ from models.bundle import Corrupt, FileRecord, NotABundle, read_manifest, verify
 from models.config import ConfigError
 from models.dsl.types import DType, TensorType
 from server.engine.prefix_store import PrefixStore
-from server.text import template_sandbox as sandbox
+from server.text import template_budget
 from tests.fuzz.bundles import BUNDLE, BUNDLES, KEY, stored_block
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.weights import WEIGHTS
@@ -52,8 +52,8 @@ def test_damage_is_a_named_error_or_harmless(reader: Reader, seed: int) -> None:
     """`python -m tests.fuzz --reader NAME --seed SEED --runs 1` does the same."""
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # of NumPy, on values that are no numbers
-        patch.setattr(sandbox, "SECONDS", 0.02)
-        patch.setattr(sandbox, "MOST_BYTES", 4 << 20)
+        patch.setattr(template_budget, "MAX_SECONDS", 0.02)
+        patch.setattr(template_budget, "MAX_BYTES", 4 << 20)
         tracemalloc.start()
         try:
             attempt(reader, Random(seed))

@@ -110,7 +110,7 @@ class ResponsesRequest(OpenAIFields):
         """The grammar, from `text` or a field of all routes; raises InvalidRequest for two."""
         rules, other = self.text.format.rules(), super().rules()
         if rules and other:
-            raise InvalidRequest(field=other.field, got=other.kind, expected="none beside text")
+            raise InvalidRequest(field=other.field, got=other.type, expected="none beside text")
         return rules or other
 
 

@@ -38,7 +38,7 @@ def request(body: bytes, length: int | None = None) -> bytes:
     return head.encode() + body
 
 
-def test_after_200_clients_who_did_not_wait_one_is_answered(client: httpx.Client) -> None:
+def test_the_server_answers_after_200_disconnects(client: httpx.Client) -> None:
     async def leave(impatient: httpx.AsyncClient) -> int | None:
         try:
             body = {"prompt": "the dog", "max_tokens": 60}
@@ -66,7 +66,7 @@ def test_after_200_clients_who_did_not_wait_one_is_answered(client: httpx.Client
     assert sum(ended) <= accepted
 
 
-def test_a_client_that_reads_a_byte_at_a_time_slows_nobody(client: httpx.Client) -> None:
+def test_a_slow_reader_does_not_slow_other_clients(client: httpx.Client) -> None:
     def seconds() -> float:
         began = time.monotonic()
         answer(client, max_tokens=20, seed=1)
@@ -87,7 +87,7 @@ def test_a_client_that_reads_a_byte_at_a_time_slows_nobody(client: httpx.Client)
             received += slow.recv(4096)
 
 
-def test_a_client_that_sends_slowly_holds_only_its_connection(client: httpx.Client) -> None:
+def test_a_slow_sender_holds_only_its_connection(client: httpx.Client) -> None:
     body = b'{"prompt": "the dog", "max_tokens": 2}'
     slow = [connect(client) for _ in range(50)]
     try:
@@ -118,7 +118,7 @@ def test_a_client_that_sends_slowly_holds_only_its_connection(client: httpx.Clie
         (b'{"prompt": "x", "a": {' + b'"a": {' * 900 + b"}" * 901 + b"}", "application/json", 400),
     ],
 )
-def test_nonsense_is_refused(
+def test_invalid_bodies_are_rejected(
     client: httpx.Client, body: bytes, content_type: str, status: int
 ) -> None:
     response = client.post("/generate", content=body, headers={"Content-Type": content_type})
@@ -138,7 +138,7 @@ def test_nonsense_is_refused(
         b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000,
     ],
 )
-def test_what_is_no_http_is_refused(client: httpx.Client, raw: bytes) -> None:
+def test_invalid_http_is_rejected(client: httpx.Client, raw: bytes) -> None:
     with connect(client) as connection:
         received = b""
         try:
@@ -152,7 +152,7 @@ def test_what_is_no_http_is_refused(client: httpx.Client, raw: bytes) -> None:
     answer(client, max_tokens=1)
 
 
-def test_a_client_that_stops_in_its_body_is_forgotten(client: httpx.Client) -> None:
+def test_a_client_that_stops_in_its_body_is_dropped(client: httpx.Client) -> None:
     for _ in range(20):
         with connect(client) as connection:
             connection.sendall(request(b'{"prompt": "x"', length=5000))

@@ -35,7 +35,7 @@ def service_of(options: EngineOptions, **fields: float) -> LanguageService:
     )
 
 
-def test_a_full_queue_is_429_with_figures() -> None:
+def test_a_full_queue_is_a_429_with_counts() -> None:
     service = service_of(EngineOptions(queue_limit=2), delay=0.02)
     with fakes.running(service) as client, ThreadPoolExecutor(3) as pool:
         accepted = [pool.submit(answer, client, max_tokens=30) for _ in range(3)]
@@ -51,7 +51,7 @@ def test_a_full_queue_is_429_with_figures() -> None:
         answer(client, max_tokens=1)
 
 
-def test_a_deadline_ends_an_answer_with_what_there_is() -> None:
+def test_a_timeout_ends_an_answer_with_its_tokens_so_far() -> None:
     with fakes.running(fakes.fake_service(LIBRARY, delay=0.02)) as client:
         whole = answer(client, max_tokens=50, seed=3)
         cut = answer(client, max_tokens=50, seed=3, timeout_ms=200)
@@ -63,7 +63,7 @@ def test_a_deadline_ends_an_answer_with_what_there_is() -> None:
         assert events[-1][1]["finish_reason"] == "timeout"
 
 
-def test_the_cache_outlives_the_server(tmp_path: Path) -> None:
+def test_the_prefix_cache_survives_a_restart(tmp_path: Path) -> None:
     options = EngineOptions(cache_dir=tmp_path)
     answers = []
     for _ in range(2):
@@ -76,7 +76,7 @@ def test_the_cache_outlives_the_server(tmp_path: Path) -> None:
     assert cache.disk_hits == cache.hits > 0
 
 
-def test_no_cache_at_all(tmp_path: Path) -> None:
+def test_the_prefix_cache_can_be_off(tmp_path: Path) -> None:
     service = service_of(EngineOptions(cache_ram=0, cache_dir=tmp_path), chunk=4)
     with fakes.running(service) as client:
         first = answer(client, prompt="the quick brown fox", seed=2)["token_ids"]
@@ -98,15 +98,13 @@ def test_no_cache_at_all(tmp_path: Path) -> None:
         ("/tokenize", {"content": LONG}),
     ],
 )
-def test_a_text_that_no_context_could_hold_is_refused(path: str, body: dict[str, Any]) -> None:
+def test_a_text_longer_than_any_context_is_rejected(path: str, body: dict[str, Any]) -> None:
     with fakes.running(fakes.fake_service(LIBRARY, template=templates.GEMMA)) as client:
         refused = client.post(path, json=body)
         assert refused.status_code == 400, refused.text
         error = refused.json()["error"]
         assert error["type"] == "invalid_request_error"
-        assert (
-            "at most 2,048 are read, 32 for each token of the model's context" in error["message"]
-        )
+        assert "expected at most 2,048, 32 for each token of the context" in error["message"]
 
 
 MANY = 10_000
@@ -130,8 +128,8 @@ MANY = 10_000
         (DetokenizeRequest, {"tokens": ["x"] * MANY}),
     ],
 )
-def test_much_that_is_wrong_is_not_all_listed(body: type[BaseModel], data: dict[str, Any]) -> None:
-    """A problem takes more than a thousand bytes, and what is wrong may take two in the body."""
+def test_few_errors_of_a_body_are_collected(body: type[BaseModel], data: dict[str, Any]) -> None:
+    """An error takes more than a thousand bytes, for a wrong value of two bytes."""
     with pytest.raises(ValidationError) as found:
         body.model_validate(data)
     assert found.value.error_count() < 20

@@ -53,7 +53,7 @@ def stream(client: httpx.Client, **body: Any) -> list[tuple[str, dict[str, Any]]
         return found
 
 
-def test_an_answer(client: httpx.Client) -> None:
+def test_an_answer_has_every_field(client: httpx.Client) -> None:
     data = answer(client, max_tokens=7, seed=5)
     assert set(data) == {"text", "token_ids", "finish_reason", "usage", "timings", "seed"}
     assert data["text"] == LIBRARY.decode(data["token_ids"])
@@ -71,7 +71,7 @@ def test_an_answer(client: httpx.Client) -> None:
     assert timings["tokens_per_second"] == pytest.approx(6e3 / timings["decode_ms"])
 
 
-def test_greedy_is_what_the_runtime_says(client: httpx.Client) -> None:
+def test_greedy_takes_the_most_likely_tokens(client: httpx.Client) -> None:
     runtime = FakeRuntime(vocab_size=VOCAB, context=64, chunk=64)
     ids = [fakes.BOS, *LIBRARY.encode("the dog").ids]
     expected: list[int] = []
@@ -82,7 +82,7 @@ def test_greedy_is_what_the_runtime_says(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"temperature": 0}, {"stop": ["o", "ab"], "logprobs": 3}])
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_a_stream_is_the_answer_in_pieces(
+def test_a_stream_joins_to_the_answer(
     client: httpx.Client, seed: int, fields: dict[str, Any]
 ) -> None:
     whole = answer(client, seed=seed, max_tokens=20, **fields)
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_answer_and_another_one_does_not(
     assert answer(client, seed=12, max_tokens=12)["text"] not in texts
 
 
-def test_a_random_seed_is_told_and_repeats_the_answer(client: httpx.Client) -> None:
+def test_a_random_seed_is_reported_and_repeats_the_answer(client: httpx.Client) -> None:
     first, second = (answer(client, max_tokens=12) for _ in range(2))
     assert first["seed"] != second["seed"]
     again = answer(client, max_tokens=12, seed=first["seed"])
@@ -142,12 +142,12 @@ def test_text_and_its_ids_are_the_same_prompt(client: httpx.Client) -> None:
         {"min_p": 0.9},
     ],
 )
-def test_every_sampling_field_is_honoured(client: httpx.Client, fields: dict[str, Any]) -> None:
+def test_every_sampling_field_has_an_effect(client: httpx.Client, fields: dict[str, Any]) -> None:
     plain = answer(client, seed=1, max_tokens=40)
     assert answer(client, seed=1, max_tokens=40, **fields)["token_ids"] != plain["token_ids"]
 
 
-def test_null_is_no_field(client: httpx.Client) -> None:
+def test_null_is_the_default(client: httpx.Client) -> None:
     nulls = {"temperature": None, "top_k": None, "stop": None, "logprobs": None, "stream": None}
     assert answer(client, seed=1, **nulls)["text"] == answer(client, seed=1)["text"]
 
@@ -167,7 +167,7 @@ def test_a_stop_string_never_leaks(client: httpx.Client) -> None:
     assert "".join(pieces) == expected
 
 
-def test_what_only_looked_like_a_stop_string_comes_at_the_end(client: httpx.Client) -> None:
+def test_a_held_part_of_a_stop_string_is_sent_at_the_end(client: httpx.Client) -> None:
     free = answer(client, seed=4, max_tokens=30)
     stop = free["text"][-1] + "never"
     assert answer(client, seed=4, max_tokens=30, stop=stop)["text"] == free["text"]
@@ -175,7 +175,7 @@ def test_what_only_looked_like_a_stop_string_comes_at_the_end(client: httpx.Clie
     assert "".join(pieces) == free["text"]
 
 
-def test_the_models_own_end() -> None:
+def test_the_model_ends_an_answer() -> None:
     runtime = FakeRuntime(vocab_size=VOCAB, context=64)
     first, second = (
         int(read_prompt(runtime, ids).argmax())
@@ -192,7 +192,7 @@ def test_the_models_own_end() -> None:
             assert (data["timings"]["tokens_per_second"] is None) == (len(tokens) < 2)
 
 
-def test_log_probabilities(client: httpx.Client) -> None:
+def test_log_probabilities_are_those_of_the_model(client: httpx.Client) -> None:
     data = answer(client, seed=2, max_tokens=8, logprobs=4)
     assert [entry["id"] for entry in data["logprobs"]] == data["token_ids"]
     for entry in data["logprobs"]:
@@ -255,7 +255,9 @@ REFUSED_BY_SCHEMA = [
 
 
 @pytest.mark.parametrize(("body", "field", "got"), REFUSED_BY_SCHEMA)
-def test_a_wrong_field_is_named(client: httpx.Client, body: Any, field: str, got: object) -> None:
+def test_an_invalid_field_is_rejected_by_name(
+    client: httpx.Client, body: Any, field: str, got: object
+) -> None:
     response = client.post(
         "/generate", content=json.dumps(body), headers={"content-type": "application/json"}
     )
@@ -291,7 +293,7 @@ def test_a_wrong_field_is_named(client: httpx.Client, body: Any, field: str, got
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_prompt_that_cannot_be_honoured(
+def test_an_invalid_prompt_is_rejected(
     client: httpx.Client, body: dict[str, Any], field: str, got: object, wanted: str, streamed: bool
 ) -> None:
     response = client.post("/generate", json={**body, "stream": streamed})
@@ -301,7 +303,7 @@ def test_a_prompt_that_cannot_be_honoured(
     assert error["type"] == "invalid_request_error"
 
 
-def test_text_whose_tokens_the_model_lacks() -> None:
+def test_text_with_tokens_outside_the_vocabulary_is_rejected() -> None:
     runtime = FakeRuntime(vocab_size=200, context=64)
     service = LanguageService(
         runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime)
@@ -313,7 +315,7 @@ def test_text_whose_tokens_the_model_lacks() -> None:
 
 
 @pytest.mark.parametrize("body", ["{", '{"prompt": "x",}', "nonsense", '{"prompt": "x"} {}'])
-def test_a_body_that_is_not_json(client: httpx.Client, body: str) -> None:
+def test_invalid_json_is_a_400(client: httpx.Client, body: str) -> None:
     response = client.post("/generate", content=body, headers={"content-type": "application/json"})
     assert response.status_code == 400
     assert response.json()["error"]["message"].startswith("body: not JSON: ")
@@ -322,13 +324,13 @@ def test_a_body_that_is_not_json(client: httpx.Client, body: str) -> None:
 @pytest.mark.parametrize(
     "body", [b"\xff\xfe\xfd", b'{"a":' * 100_000, b'{"prompt":"x","top_k":' + b"9" * 9000 + b"}"]
 )
-def test_a_body_that_breaks_the_parser(client: httpx.Client, body: bytes) -> None:
+def test_unreadable_json_is_a_400(client: httpx.Client, body: bytes) -> None:
     response = client.post("/generate", content=body, headers={"content-type": "application/json"})
     assert response.status_code == 400
     assert response.json()["error"]["code"] == 400
 
 
-def test_no_body_and_another_content_type(client: httpx.Client) -> None:
+def test_a_missing_body_and_a_form_are_rejected(client: httpx.Client) -> None:
     assert client.post("/generate").json()["error"]["param"] == "body"
     response = client.post("/generate", data={"prompt": "x"})
     assert response.status_code == 400
@@ -336,7 +338,7 @@ def test_no_body_and_another_content_type(client: httpx.Client) -> None:
     assert response.json()["error"]["wanted"] == "a JSON object, sent as application/json"
 
 
-def test_no_such_route_and_no_such_method(client: httpx.Client) -> None:
+def test_unknown_routes_and_methods_are_rejected(client: httpx.Client) -> None:
     response = client.get("/nope")
     assert response.status_code == 404
     assert response.json()["error"] == {
@@ -352,7 +354,7 @@ def test_no_such_route_and_no_such_method(client: httpx.Client) -> None:
     assert response.json()["error"]["message"] == "/generate: got GET, expected POST"
 
 
-def test_a_step_that_fails_ends_its_request_and_no_other() -> None:
+def test_a_failed_step_ends_only_its_own_request() -> None:
     with fakes.running(fakes.fake_service(LIBRARY, poison=POISON)) as client:
         response = client.post("/generate", json={"prompt": [POISON]})
         assert response.status_code == 500
@@ -365,7 +367,7 @@ def test_a_step_that_fails_ends_its_request_and_no_other() -> None:
         assert answer(client, max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
-def test_our_own_error_keeps_its_details(
+def test_an_internal_error_hides_its_details(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> str:
@@ -386,7 +388,7 @@ def test_our_own_error_keeps_its_details(
 # States of the server.
 
 
-def test_health_when_all_is_well(client: httpx.Client) -> None:
+def test_health_is_ok_after_the_self_test(client: httpx.Client) -> None:
     response = client.get("/health")
     assert response.status_code == 200
     data = response.json()
@@ -415,7 +417,7 @@ def refused(client: httpx.Client) -> tuple[str, str]:
     return health.json()["status"], health.json()["message"]
 
 
-def test_until_the_self_test_is_done() -> None:
+def test_requests_are_rejected_until_the_self_test_has_passed() -> None:
     service = fakes.fake_service(LIBRARY, delay=0.3)
     with fakes.running(service, wait=False) as client:
         assert refused(client)[0] == "starting"
@@ -428,7 +430,7 @@ def test_until_the_self_test_is_done() -> None:
 
 
 @pytest.mark.parametrize("spread", [2.0, math.nan])
-def test_after_a_failed_self_test(spread: float) -> None:
+def test_requests_are_rejected_after_a_failed_self_test(spread: float) -> None:
     good = FakeRuntime(vocab_size=VOCAB, context=64)
     wrong = FakeRuntime(vocab_size=VOCAB, context=64, spread=spread)
     manifest = fakes.manifest_of(good)
@@ -454,7 +456,7 @@ def test_while_draining_accepted_requests_are_answered() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_client_that_goes_away_frees_the_engine(streamed: bool) -> None:
+def test_a_disconnect_frees_the_slot(streamed: bool) -> None:
     service = fakes.fake_service(LIBRARY, delay=0.02, context=5000)
     body = {"prompt": "the dog", "max_tokens": 4000, "stream": streamed}
     with fakes.running(service) as client:
@@ -472,7 +474,7 @@ def test_a_client_that_goes_away_frees_the_engine(streamed: bool) -> None:
         assert time.monotonic() - began < 2
 
 
-def test_many_impatient_clients_then_a_patient_one() -> None:
+def test_the_server_answers_after_many_disconnects() -> None:
     service = fakes.fake_service(LIBRARY, delay=0.01, context=5000)
     with fakes.running(service) as client, ThreadPoolExecutor(10) as pool:
 

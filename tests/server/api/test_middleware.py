@@ -54,7 +54,7 @@ def open_client() -> Iterator[httpx.Client]:
         {"X-Api-Key": "second-key"},
     ],
 )
-def test_each_key_opens(client: httpx.Client, headers: dict[str, str]) -> None:
+def test_every_key_is_accepted(client: httpx.Client, headers: dict[str, str]) -> None:
     body = {"prompt": "x", "max_tokens": 1}
     assert client.post("/generate", json=body, headers=headers).status_code == 200
 
@@ -76,7 +76,7 @@ def test_each_key_opens(client: httpx.Client, headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/generate"), ("GET", "/metrics"), ("GET", "/nope")]
 )
-def test_without_a_key_nothing_opens(
+def test_requests_without_a_key_are_rejected(
     client: httpx.Client, headers: dict[str, Any], method: str, path: str
 ) -> None:
     response = client.request(method, path, headers=headers)
@@ -89,7 +89,7 @@ def test_without_a_key_nothing_opens(
     assert "first-key" not in response.text
 
 
-def test_every_route_but_the_probes_wants_a_key(client: httpx.Client) -> None:
+def test_every_route_except_probes_and_page_requires_a_key(client: httpx.Client) -> None:
     document = client.get("/openapi.json", headers={"X-Api-Key": KEYS[0]}).json()
     paths = [(method, path) for path, entry in document["paths"].items() for method in entry]
     assert ("post", "/generate") in paths
@@ -107,14 +107,16 @@ def test_every_route_but_the_probes_wants_a_key(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("given", ["a", "7f3e-1.b:c_D", "x" * 64])
-def test_a_sane_request_id_is_taken_over(open_client: httpx.Client, given: str) -> None:
+def test_a_plain_request_id_is_kept(open_client: httpx.Client, given: str) -> None:
     response = open_client.get("/nope", headers={"X-Request-Id": given})
     assert response.headers["X-Request-Id"] == given
     assert response.json()["error"]["request_id"] == given
 
 
 @pytest.mark.parametrize("given", [None, "", "x" * 65, "a b", "a=1", b"\xc3\xbc"])
-def test_another_one_is_made(open_client: httpx.Client, given: str | bytes | None) -> None:
+def test_any_other_request_id_is_replaced(
+    open_client: httpx.Client, given: str | bytes | None
+) -> None:
     headers: Any = {} if given is None else {"X-Request-Id": given}
     ids = {open_client.get("/health", headers=headers).headers["X-Request-Id"] for _ in range(2)}
     assert len(ids) == 2
@@ -140,7 +142,7 @@ def chunked(body: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("in_chunks", [False, True])
-def test_the_size_of_a_body(client: httpx.Client, in_chunks: bool) -> None:
+def test_a_large_body_is_a_413(client: httpx.Client, in_chunks: bool) -> None:
     headers = {"X-Api-Key": KEYS[0], "Content-Type": "application/json"}
     for size, status in ((LIMIT, 200), (LIMIT + 1, 413), (3 * LIMIT, 413), (LIMIT, 200)):
         content = chunked(padded(size)) if in_chunks else padded(size)
@@ -152,7 +154,7 @@ def test_the_size_of_a_body(client: httpx.Client, in_chunks: bool) -> None:
             )
 
 
-def test_a_gigabyte_is_refused_before_it_comes(client: httpx.Client) -> None:
+def test_a_gigabyte_is_rejected_before_it_is_read(client: httpx.Client) -> None:
     address = (client.base_url.host, client.base_url.port or 80)
     with socket.create_connection(address, timeout=5) as raw:
         raw.sendall(
@@ -188,7 +190,7 @@ async def refusal(limit: BodyLimit, body: bytes) -> tuple[int, object]:
     return refused.value.status_code, refused.value.headers
 
 
-def test_bodies_count_together_until_they_are_answered() -> None:
+def test_bodies_share_memory_until_they_are_answered() -> None:
     answering = asyncio.Event()
 
     async def read(_scope: Any, receive: Any, _send: Any) -> None:
@@ -213,7 +215,7 @@ def test_bodies_count_together_until_they_are_answered() -> None:
     asyncio.run(crowd())
 
 
-def test_a_body_of_too_many_values(open_client: httpx.Client) -> None:
+def test_a_body_with_too_many_values_is_rejected(open_client: httpx.Client) -> None:
     for body in (b'{"prompt": [' + b"[]," * 500_000 + b"1]}", padded(REQUESTS // 8 + 1)):
         headers = {"Content-Type": "application/json"}
         refused = open_client.post("/generate", content=body, headers=headers)
@@ -224,7 +226,7 @@ def test_a_body_of_too_many_values(open_client: httpx.Client) -> None:
 # Other origins.
 
 
-def test_a_page_of_a_known_origin_may_ask(client: httpx.Client) -> None:
+def test_an_allowed_origin_passes_cors(client: httpx.Client) -> None:
     wanted = {
         "Origin": ORIGIN,
         "Access-Control-Request-Method": "POST",
@@ -241,7 +243,7 @@ def test_a_page_of_a_known_origin_may_ask(client: httpx.Client) -> None:
     assert "Access-Control-Allow-Origin" not in other.headers
 
 
-def test_without_being_asked_no_other_origin_may(open_client: httpx.Client) -> None:
+def test_no_origin_passes_cors_by_default(open_client: httpx.Client) -> None:
     response = open_client.get("/health", headers={"Origin": ORIGIN})
     assert not [name for name in response.headers if name.startswith("access-control")]
 
@@ -278,7 +280,7 @@ def access(caplog: pytest.LogCaptureFixture) -> Iterator[Kept]:
     logger.removeHandler(kept)
 
 
-def test_each_request_has_a_line_and_no_line_a_prompt(
+def test_each_request_is_logged_without_its_prompt(
     client: httpx.Client, access: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     def ids(id_: str) -> dict[str, str]:
@@ -301,7 +303,7 @@ def test_each_request_has_a_line_and_no_line_a_prompt(
     assert KEYS[0] not in caplog.text
 
 
-def test_a_stream_has_its_line_when_it_ends(open_client: httpx.Client, access: Kept) -> None:
+def test_a_stream_is_logged_when_it_ends(open_client: httpx.Client, access: Kept) -> None:
     fields = {"prompt": "a", "max_tokens": 4, "stream": True}
     answer = open_client.post("/generate", json=fields, headers={"X-Request-Id": "stream"})
     assert answer.status_code == 200
@@ -309,7 +311,7 @@ def test_a_stream_has_its_line_when_it_ends(open_client: httpx.Client, access: K
     assert line[1]["completion_tokens"] == 4
 
 
-def test_an_error_of_our_own_is_logged_once_and_answered(
+def test_an_internal_error_is_logged_once_and_answered(
     open_client: httpx.Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -341,7 +343,7 @@ def formatted(form: logs.LogFormat, message: str, **extra: Any) -> str:
         logging.getLogger("uvicorn.error").setLevel(logging.NOTSET)
 
 
-def test_forms_of_the_log() -> None:
+def test_the_log_has_a_text_and_a_json_format() -> None:
     token = logs.current_request.set(logs.RequestRecord(request_id="id"))
     try:
         text = formatted("text", "one\nline", fields={"status": 200}, created=0.0, msecs=7.0)

@@ -44,7 +44,7 @@ def texts(answer: Completion) -> list[str]:
     return [choice.text for choice in answer.choices]
 
 
-def test_an_answer_is_the_one_of_generate(client: openai.OpenAI) -> None:
+def test_an_answer_equals_that_of_generate(client: openai.OpenAI) -> None:
     answer = ask(client, seed=3)
     same: Any = client.post(
         "/../generate", body={"prompt": "the dog", "max_tokens": 12, "seed": 3}, cast_to=object
@@ -58,7 +58,7 @@ def test_an_answer_is_the_one_of_generate(client: openai.OpenAI) -> None:
     assert answer.usage.completion_tokens == 12
 
 
-def test_sixteen_tokens_are_openais_default(client: openai.OpenAI) -> None:
+def test_the_default_is_sixteen_tokens(client: openai.OpenAI) -> None:
     answer = client.completions.create(model="any", prompt="the dog")
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 16
@@ -75,7 +75,7 @@ def test_sixteen_tokens_are_openais_default(client: openai.OpenAI) -> None:
         {"stop": ["o", "a"]},
     ],
 )
-def test_a_stream_is_the_answer_in_pieces(client: openai.OpenAI, fields: dict[str, Any]) -> None:
+def test_a_stream_joins_to_the_answer(client: openai.OpenAI, fields: dict[str, Any]) -> None:
     whole = ask(client, seed=1, **fields)
     *pieces, last = chunks(client, seed=1, stream_options={"include_usage": True}, **fields)
     assert last.usage == whole.usage
@@ -90,7 +90,7 @@ def test_a_stream_is_the_answer_in_pieces(client: openai.OpenAI, fields: dict[st
                 assert found == getattr(choice.logprobs, name)
 
 
-def test_many_prompts_have_the_answers_that_each_has_alone(client: openai.OpenAI) -> None:
+def test_a_prompt_has_the_same_answer_alone_and_in_a_list(client: openai.OpenAI) -> None:
     ids = list(TOKENIZER.encode("a fox"))
     alone = [ask(client, seed=9, n=2, prompt=prompt) for prompt in ("the dog", ids)]
     expected = [text for answer in alone for text in texts(answer)]
@@ -106,7 +106,7 @@ def test_many_prompts_have_the_answers_that_each_has_alone(client: openai.OpenAI
 
 
 @pytest.mark.parametrize("slots", [1, 8])
-def test_a_seed_gives_one_answer_whoever_else_is_served(client: openai.OpenAI, slots: int) -> None:
+def test_other_requests_do_not_change_an_answer(client: openai.OpenAI, slots: int) -> None:
     expected = texts(ask(client, seed=42))
     with client_of(chatty(slots=slots)) as other, ThreadPoolExecutor(8) as pool:
         noise = [pool.submit(ask, other, prompt="a fox", seed=k) for k in range(4)]
@@ -115,7 +115,7 @@ def test_a_seed_gives_one_answer_whoever_else_is_served(client: openai.OpenAI, s
         assert all(texts(one.result()) for one in noise)
 
 
-def test_echo(client: openai.OpenAI) -> None:
+def test_echo_puts_the_prompt_in_front(client: openai.OpenAI) -> None:
     (plain,) = texts(ask(client, seed=1))
     assert texts(ask(client, seed=1, echo=True)) == ["the dog" + plain]
     ids = list(TOKENIZER.encode("the dog"))
@@ -144,7 +144,7 @@ def test_log_probabilities_join_to_the_text() -> None:
         assert top[token] == chosen == max(top.values())
 
 
-def test_bytes_that_are_no_text_have_names_of_their_own() -> None:
+def test_bytes_that_are_not_text_are_escaped() -> None:
     with client_of(scripted("é")) as client:
         prompt = "<|im_start|>assistant\n"
         found = ask(client, prompt=prompt, logprobs=0).choices[0]
@@ -153,7 +153,7 @@ def test_bytes_that_are_no_text_have_names_of_their_own() -> None:
     assert found.logprobs.tokens == ["bytes:\\xc3", "bytes:\\xa9"]
 
 
-def test_models(client: openai.OpenAI) -> None:
+def test_models_lists_the_one_model(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
     assert (model.id, model.object) == ("fake-model", "model")
     assert client.models.retrieve("fake-model") == model
@@ -181,7 +181,7 @@ def test_models(client: openai.OpenAI) -> None:
         ({"extra_body": {"nonsense": None, "no_sense": 1}}, "no_sense"),
     ],
 )
-def test_what_is_refused_is_named(
+def test_an_invalid_request_is_rejected_by_field(
     client: openai.OpenAI, fields: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
@@ -190,7 +190,7 @@ def test_what_is_refused_is_named(
     assert caught.value.type == "invalid_request_error"
 
 
-def test_each_class_of_error() -> None:
+def test_errors_map_to_openais_exceptions() -> None:
     with client_of(fakes.fake_service(LIBRARY, poison=300)) as client:
         with pytest.raises(openai.InternalServerError) as caught:
             ask(client, prompt=[300])
@@ -210,7 +210,7 @@ def test_each_class_of_error() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_client_that_goes_away_ends_all_its_choices_and_no_others(streamed: bool) -> None:
+def test_a_disconnect_cancels_all_choices_and_no_other_request(streamed: bool) -> None:
     service = fakes.fake_service(LIBRARY, delay=0.01, context=5000, slots=4, batch=4)
     with client_of(service) as client, ThreadPoolExecutor(1) as pool:
         other = pool.submit(ask, client, max_tokens=60, seed=1)

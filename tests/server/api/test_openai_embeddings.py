@@ -31,7 +31,7 @@ def embed(client: openai.OpenAI, texts: Any, **fields: Any) -> list[list[float]]
 
 
 @pytest.mark.parametrize("text", ["x", "the dog", LONG])
-def test_it_is_the_mean_of_the_hidden_states_with_length_1(
+def test_an_embedding_is_the_mean_hidden_state_with_length_1(
     client: openai.OpenAI, text: str
 ) -> None:
     ids = TOKENIZER.encode(text)
@@ -42,7 +42,7 @@ def test_it_is_the_mean_of_the_hidden_states_with_length_1(
     assert np.linalg.norm(found) == pytest.approx(1)
 
 
-def test_many_inputs_are_each_as_alone_in_every_form(client: openai.OpenAI) -> None:
+def test_an_input_has_the_same_vector_alone_and_in_a_list(client: openai.OpenAI) -> None:
     texts = ["the dog", LONG, "x"]
     alone = [embed(client, text)[0] for text in texts]
     assert embed(client, texts) == alone
@@ -56,7 +56,7 @@ def test_many_inputs_are_each_as_alone_in_every_form(client: openai.OpenAI) -> N
     assert used.prompt_tokens == used.total_tokens == sum(map(len, ids))
 
 
-def test_between_answers_nothing_is_left_behind(client: openai.OpenAI) -> None:
+def test_embeddings_do_not_change_answers(client: openai.OpenAI) -> None:
     def text() -> str:
         answer = client.completions.create(model="any", prompt=LONG, seed=1, max_tokens=8)
         return answer.choices[0].text
@@ -80,7 +80,7 @@ def test_between_answers_nothing_is_left_behind(client: openai.OpenAI) -> None:
         ({"input": "x", "extra_body": {"pooling": "last"}}, "pooling"),
     ],
 )
-def test_what_is_refused_is_named(
+def test_an_invalid_request_is_rejected_by_field(
     client: openai.OpenAI, fields: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
@@ -88,12 +88,12 @@ def test_what_is_refused_is_named(
     assert caught.value.param == param
 
 
-def test_the_longest_text_and_the_number_of_dimensions(client: openai.OpenAI) -> None:
+def test_the_context_and_the_width_are_the_limits(client: openai.OpenAI) -> None:
     (found,) = embed(client, [[5] * 63], dimensions=6)
     assert len(found) == 6
 
 
-def test_a_step_that_fails() -> None:
+def test_a_failed_step_is_a_500() -> None:
     with client_of(fakes.fake_service(LIBRARY, poison=300)) as client:
         with pytest.raises(openai.InternalServerError, match="token 300 is poison"):
             embed(client, [[300]])

@@ -52,7 +52,7 @@ def outline(response: Response) -> list[Any]:
 SEED = {"extra_body": {"seed": 3}}
 
 
-def test_an_answer_is_the_one_of_chat(client: openai.OpenAI) -> None:
+def test_an_answer_equals_that_of_chat(client: openai.OpenAI) -> None:
     answer = ask(client, metadata={"a": "b"}, **SEED)
     chat = client.chat.completions.create(
         model="any",
@@ -78,7 +78,7 @@ def test_an_answer_is_the_one_of_chat(client: openai.OpenAI) -> None:
     assert answer.usage.total_tokens == chat.usage.total_tokens
 
 
-def test_instructions_and_a_string(client: openai.OpenAI) -> None:
+def test_instructions_are_a_system_message(client: openai.OpenAI) -> None:
     short = ask(client, instructions="Be brief.", input="the dog", **SEED)
     assert outline(short) == outline(ask(client, **SEED))
     assert short.instructions == "Be brief."
@@ -88,7 +88,7 @@ LOGPROBS = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
 
 
 @pytest.mark.parametrize("fields", [{}, LOGPROBS])
-def test_a_stream_is_the_answer_in_pieces(client: openai.OpenAI, fields: dict[str, Any]) -> None:
+def test_a_stream_joins_to_the_answer(client: openai.OpenAI, fields: dict[str, Any]) -> None:
     whole = ask(client, **SEED, **fields)
     found = events(client, **SEED, **fields)
     assert [event.sequence_number for event in found] == list(range(len(found)))
@@ -114,7 +114,7 @@ def test_a_stream_is_the_answer_in_pieces(client: openai.OpenAI, fields: dict[st
         assert all(len(one["top_logprobs"]) == 2 for one in parts[0]["logprobs"])
 
 
-def test_tool_calls_there_and_back() -> None:
+def test_tool_calls_and_their_results_round_trip() -> None:
     with client_of(scripted(f"I look.\n{CALL}")) as client:
         answer = ask(client, tools=TOOLS, max_output_tokens=None)
         assert answer.status == "completed"
@@ -147,7 +147,7 @@ SCHEMA = {
 }
 
 
-def test_the_form_of_the_answer() -> None:
+def test_text_format_constrains_the_answer() -> None:
     form = {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True}
     with client_of(scripted("no JSON")) as client:
         answer = ask(client, text={"format": form}, max_output_tokens=None)
@@ -196,7 +196,7 @@ def test_an_empty_answer_is_an_empty_message() -> None:
         ({"input": [TALK[1], TALK[1]]}, "input"),
     ],
 )
-def test_what_is_refused_is_named(
+def test_an_invalid_request_is_rejected_by_field(
     client: openai.OpenAI, fields: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
@@ -204,6 +204,6 @@ def test_what_is_refused_is_named(
     assert caught.value.param == param
 
 
-def test_what_was_wanted_is_said_in_json(client: openai.OpenAI) -> None:
+def test_expected_literals_are_written_as_json(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="store: got true, expected false"):
         ask(client, store=True)

@@ -59,5 +59,5 @@ def address() -> Iterator[str]:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_no_request_breaks_the_server(case: schemathesis.Case[Any], address: str) -> None:
+def test_no_generated_request_breaks_the_server(case: schemathesis.Case[Any], address: str) -> None:
     case.call_and_validate(base_url=address, timeout=10, checks=CHECKS)

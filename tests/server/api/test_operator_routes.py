@@ -43,7 +43,7 @@ def figure(figures: Figures, name: str, *labels: str) -> float:
     return figures.get((f"hearth_{name}", labels), 0.0)
 
 
-def test_props(client: httpx.Client) -> None:
+def test_props_have_defaults_and_properties(client: httpx.Client) -> None:
     data = client.get("/props").json()
     params = data["default_generation_settings"]["params"]
     assert data["default_generation_settings"]["n_ctx"] == 64
@@ -61,7 +61,7 @@ def test_props(client: httpx.Client) -> None:
     assert client.get("/v1/bundle").json()["provenance"]["kernels"] == data["kernels"]
 
 
-def test_the_bundle_is_its_manifest(client: httpx.Client) -> None:
+def test_the_bundle_route_returns_the_manifest(client: httpx.Client) -> None:
     service = fakes.fake_service(LIBRARY)
     found = client.get("/v1/bundle").json()
     assert found.pop("self_test") == client.get("/health").json()["self_test"]
@@ -69,7 +69,7 @@ def test_the_bundle_is_its_manifest(client: httpx.Client) -> None:
     assert client.get("/props").json()["bundle"] == service.fingerprint
 
 
-def test_slots_while_one_is_busy() -> None:
+def test_slots_show_progress() -> None:
     service = fakes.fake_service(LIBRARY, delay=0.02, slots=2)
     with fakes.running(service) as client:
         before = client.get("/slots").json()
@@ -88,7 +88,7 @@ def test_slots_while_one_is_busy() -> None:
         wait_until_free(client)
 
 
-def test_no_free_slot_is_told_to_who_asks() -> None:
+def test_fail_on_no_slot_answers_503() -> None:
     with fakes.running(fakes.fake_service(LIBRARY, delay=0.02, slots=1)) as client:
         body = {"prompt": [5], "max_tokens": 60, "stream": True}
         with client.stream("POST", "/generate", json=body) as response:
@@ -142,7 +142,7 @@ def test_counters_are_exact() -> None:
     assert set(info) >= {version(), "fake", "f32"}
 
 
-def test_gauges_go_back_after_clients_went_away() -> None:
+def test_gauges_return_to_zero_after_disconnects() -> None:
     service = fakes.fake_service(LIBRARY, delay=0.2, slots=2)
     with fakes.running(service) as client, ThreadPoolExecutor(6) as pool:
 
@@ -166,7 +166,7 @@ def test_gauges_go_back_after_clients_went_away() -> None:
         assert figure(found, "queue_seconds_count") >= 2
 
 
-def test_two_servers_count_apart(client: httpx.Client) -> None:
+def test_two_servers_have_separate_counters(client: httpx.Client) -> None:
     with fakes.running(fakes.fake_service(LIBRARY)) as other:
         answer(client, max_tokens=1)
         assert figure(figures(other), "generated_tokens_total") == 0

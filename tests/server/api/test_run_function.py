@@ -90,7 +90,7 @@ def refused(response: httpx.Response, field: str, wanted: str) -> None:
 # What is computed.
 
 
-def test_json(client: httpx.Client) -> None:
+def test_json_arrays_go_in_and_come_out(client: httpx.Client) -> None:
     response = post_json(client, "step", x=X, h=H)
     assert response.json()["function"] == "step"
     assert list(response.json()["outputs"]) == ["y", "h"]
@@ -99,7 +99,7 @@ def test_json(client: httpx.Client) -> None:
     np.testing.assert_array_equal(found["h"], H + X)
 
 
-def test_a_state_that_is_left_out_is_zeros(client: httpx.Client) -> None:
+def test_an_absent_state_is_zeros(client: httpx.Client) -> None:
     for answer in (
         from_json(post_json(client, "step", x=X)),
         from_raw(post_raw(client, "step", x=X)),
@@ -113,7 +113,7 @@ def test_a_state_travels_with_the_requests(client: httpx.Client) -> None:
     np.testing.assert_array_equal(second["h"], X + H)
 
 
-def test_raw_inputs_may_come_in_any_order_that_the_header_says(client: httpx.Client) -> None:
+def test_raw_inputs_are_in_the_order_of_the_header(client: httpx.Client) -> None:
     np.testing.assert_array_equal(from_raw(post_raw(client, "step", h=H, x=X))["y"], 2 * X + H)
 
 
@@ -132,7 +132,7 @@ def test_json_and_raw_have_the_same_bits(client: httpx.Client, x: Array) -> None
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_accept_decides_the_form_of_the_answer(client: httpx.Client, raw: bool) -> None:
+def test_the_accept_header_selects_the_format(client: httpx.Client, raw: bool) -> None:
     """Whatever form the request has: JSON for a raw request, and the other way round."""
     body = {"function": "step", "inputs": {"x": X.tolist()}}
     if raw:
@@ -143,7 +143,7 @@ def test_accept_decides_the_form_of_the_answer(client: httpx.Client, raw: bool) 
     np.testing.assert_array_equal(found["y"], 2 * X)
 
 
-def test_what_is_not_finite_is_null_in_json_and_itself_in_raw(client: httpx.Client) -> None:
+def test_infinity_and_nan_are_null_in_json_and_kept_in_raw(client: httpx.Client) -> None:
     x = np.array([4, -1, 0, 9], np.float32)
     assert post_json(client, "root", x=x).json()["outputs"] == {"y": [2, None, 0, 3], "sum": 12}
     raw = from_raw(post_raw(client, "root", x=x))
@@ -151,7 +151,7 @@ def test_what_is_not_finite_is_null_in_json_and_itself_in_raw(client: httpx.Clie
     assert raw["sum"].shape == ()
 
 
-def test_a_whole_number_is_a_number(client: httpx.Client) -> None:
+def test_an_integer_is_a_number(client: httpx.Client) -> None:
     response = post_json(client, "step", x=[[1, 2, 3], [4, 5, 2**60]])
     assert from_json(response)["y"][1, 2] == np.float32(2.0**61)
 
@@ -178,14 +178,14 @@ def test_a_whole_number_is_a_number(client: httpx.Client) -> None:
     ],
     ids=repr,
 )
-def test_json_that_is_no_array_of_the_shape(
+def test_json_of_another_shape_is_rejected(
     client: httpx.Client, x: object, field: str, wanted: str
 ) -> None:
     refused(post_json(client, "step", x=x), field, wanted)
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_json_that_is_not_finite(client: httpx.Client, word: str) -> None:
+def test_json_with_infinity_or_nan_is_rejected(client: httpx.Client, word: str) -> None:
     text = f'{{"function": "root", "inputs": {{"x": [1, 2, {word}, 4]}}}}'
     headers = {"Content-Type": "application/json"}
     refused(
@@ -208,7 +208,9 @@ def test_json_that_is_not_finite(client: httpx.Client, word: str) -> None:
     ],
     ids=repr,
 )
-def test_json_that_is_no_call(client: httpx.Client, body: object, field: str, wanted: str) -> None:
+def test_json_with_wrong_names_is_rejected(
+    client: httpx.Client, body: object, field: str, wanted: str
+) -> None:
     refused(client.post("/run", json=body), field, wanted)
 
 
@@ -217,7 +219,7 @@ def test_json_that_is_no_call(client: httpx.Client, body: object, field: str, wa
     ['{"function', "", "[" * 100_000, "1" * 5000, "\xff\xfe"],
     ids=["cut", "empty", "deep", "long", "bytes"],
 )
-def test_what_is_not_json(client: httpx.Client, text: str) -> None:
+def test_unreadable_json_is_rejected(client: httpx.Client, text: str) -> None:
     headers = {"Content-Type": "application/json; charset=utf-8"}
     response = client.post("/run", content=text.encode("latin-1"), headers=headers)
     assert response.status_code == 400
@@ -226,7 +228,7 @@ def test_what_is_not_json(client: httpx.Client, text: str) -> None:
     )
 
 
-def test_json_that_is_too_deep_to_be_shown(client: httpx.Client) -> None:
+def test_deeply_nested_json_is_rejected(client: httpx.Client) -> None:
     """Just deep enough to be read, wherever the limit is."""
     for depth in range(960, 1000):
         text = f'{{"function": "step", "inputs": {"[" * depth}{"]" * depth}}}'
@@ -256,7 +258,7 @@ def test_json_that_is_too_deep_to_be_shown(client: httpx.Client) -> None:
     ],
     ids=str,
 )
-def test_raw_that_is_no_call(
+def test_raw_bytes_with_wrong_headers_are_rejected(
     client: httpx.Client, headers: dict[str, str | None], size: int, field: str, wanted: str
 ) -> None:
     whole = {"Content-Type": RAW, FUNCTION: "step", INPUTS: "x=2x3", **headers}
@@ -265,13 +267,13 @@ def test_raw_that_is_no_call(
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_raw_that_is_not_finite(client: httpx.Client, value: float) -> None:
+def test_raw_infinity_and_nan_are_rejected(client: httpx.Client, value: float) -> None:
     x = X.copy()
     x[1, 0] = value
     refused(post_raw(client, "step", x=x), "inputs.x[1][0]", "a finite 32-bit number")
 
 
-def test_a_function_that_fails_is_a_500_and_the_next_one_is_answered(client: httpx.Client) -> None:
+def test_a_failed_function_is_a_500_and_the_next_call_succeeds(client: httpx.Client) -> None:
     response = post_json(client, "root", x=[POISON, 0, 0, 0])
     assert response.status_code == 500
     message = response.json()["error"]["message"]
@@ -282,7 +284,7 @@ def test_a_function_that_fails_is_a_500_and_the_next_one_is_answered(client: htt
 # Around it.
 
 
-def test_the_routes_of_an_arrays_bundle(client: httpx.Client) -> None:
+def test_an_array_program_has_its_own_routes(client: httpx.Client) -> None:
     health = client.get("/health").json()
     assert health["model"] == {
         "architecture": "fake",
@@ -300,14 +302,14 @@ def test_the_routes_of_an_arrays_bundle(client: httpx.Client) -> None:
     }  # fmt: skip
 
 
-def test_a_language_model_has_no_run() -> None:
+def test_a_language_model_has_no_run_route() -> None:
     with fakes.running(fakes.fake_service(fakes.gemma_like())) as client:
         response = post_json(client, "step", x=X)
         assert response.status_code == 404
         assert response.json()["error"]["message"] == "/run: no such route or model"
 
 
-def test_keys_ids_limits_and_origins_are_those_of_every_server() -> None:
+def test_run_has_the_middleware_of_every_route() -> None:
     guards = Guards(
         api_keys=("secret-key",), cors_origins=("https://page.example",), max_body_bytes=200
     )
@@ -324,7 +326,7 @@ def test_keys_ids_limits_and_origins_are_those_of_every_server() -> None:
         assert post_json(client, "step", x=X.repeat(20, axis=1)).status_code == 413
 
 
-def test_metrics(client: httpx.Client) -> None:
+def test_metrics_count_runs(client: httpx.Client) -> None:
     before = figures(client)
     post_json(client, "step", x=X)
     post_json(client, "step", x=[])
@@ -344,7 +346,7 @@ def test_metrics(client: httpx.Client) -> None:
     assert figure(after, "self_test_passed") == 1
 
 
-def test_a_wrong_program_answers_nothing() -> None:
+def test_a_program_that_fails_the_self_test_rejects_calls() -> None:
     with fakes.running(functions.service(FakeFunctions(wrong=True))) as client:
         response = post_json(client, "step", x=X)
         assert response.status_code == 503
@@ -366,7 +368,9 @@ schema.config.phases.coverage.enabled = False
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_no_request_breaks_the_server(case: schemathesis.Case[Any], client: httpx.Client) -> None:
+def test_no_generated_request_breaks_the_server(
+    case: schemathesis.Case[Any], client: httpx.Client
+) -> None:
     case.call_and_validate(base_url=str(client.base_url), timeout=10, checks=CHECKS)
 
 
@@ -411,7 +415,7 @@ def gated() -> Iterator[Gated]:
     gated.pool.shutdown()
 
 
-def test_calls_run_one_after_the_other_and_too_many_are_refused(gated: Gated) -> None:
+def test_calls_run_one_at_a_time_and_a_full_queue_rejects(gated: Gated) -> None:
     with fakes.running(gated.service) as client:
         gated.close()
         answers = []
@@ -432,7 +436,7 @@ def test_calls_run_one_after_the_other_and_too_many_are_refused(gated: Gated) ->
         assert gated.runtime.calls == [0, 1, 2]
 
 
-def test_a_call_whose_client_is_gone_never_runs(gated: Gated) -> None:
+def test_a_waiting_call_of_a_disconnected_client_never_runs(gated: Gated) -> None:
     with fakes.running(gated.service) as client:
         gated.close()
         first = gated.ask(client, 1)
@@ -451,7 +455,7 @@ def test_a_call_whose_client_is_gone_never_runs(gated: Gated) -> None:
         assert figure(figures(client), "runs_total", "step", "cancelled") == 1
 
 
-def test_a_client_that_goes_within_its_request_is_no_error(
+def test_a_disconnect_during_the_request_is_not_an_error(
     client: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = figures(client)
@@ -469,7 +473,7 @@ def test_a_client_that_goes_within_its_request_is_no_error(
     assert "error of the server's own" not in caplog.text
 
 
-def test_a_signal_lets_the_accepted_calls_finish(gated: Gated) -> None:
+def test_accepted_calls_finish_after_a_signal(gated: Gated) -> None:
     with fakes.running(gated.service) as client:
         gated.close()
         answers = [gated.ask(client, 1)]
@@ -486,7 +490,7 @@ def test_a_signal_lets_the_accepted_calls_finish(gated: Gated) -> None:
         gated.wait(lambda: gated.service.idle)
 
 
-def test_what_waits_when_the_server_stops_is_told_so(gated: Gated) -> None:
+def test_waiting_calls_are_rejected_when_the_server_stops(gated: Gated) -> None:
     with fakes.running(gated.service) as client:
         gated.close()
         running = gated.ask(client, 1)

@@ -89,7 +89,7 @@ def substrings(text: str) -> st.SearchStrategy[str]:
 
 
 @given(st.lists(st.text("ab", max_size=4)), st.lists(st.text("ab", min_size=1, max_size=5)))
-def test_how_a_text_is_cut_makes_no_difference(texts: list[str], stops: list[str]) -> None:
+def test_the_division_of_a_text_makes_no_difference(texts: list[str], stops: list[str]) -> None:
     stop_filter = StopFilter(stops)
     passed = ""
     for text in texts:
@@ -102,7 +102,7 @@ def test_how_a_text_is_cut_makes_no_difference(texts: list[str], stops: list[str
     assert stop_filter.stopped == any(stop in "".join(texts) for stop in stops)
 
 
-def test_text_comes_as_soon_as_it_is_certain() -> None:
+def test_text_is_sent_as_soon_as_it_is_final() -> None:
     library = LIBRARY["byte fallback"]
     ids = encoded(library, "the é dog")
     tokens_of = [library.id_to_token(i) for i in ids]

@@ -18,7 +18,7 @@ from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
 from server.sampling.options import SamplingOptions
 from server.sampling.sampler import Sampler
-from server.text.grammar import Grammar, Grammars, Kind, Rules
+from server.text.grammar import Grammar, Grammars, GrammarType, Rules
 from server.text.tokenizer import Tokenizer
 from tests.server.fakes import BOS, EOS, byte_level, gemma_like
 
@@ -40,7 +40,7 @@ class World:
         self.ends = (EOS, tokenizer.get_vocab_size() - 1)
         self.grammars = Grammars(self.tokenizer, vocab_size=self.size, ends=self.ends)
 
-    def answer(self, kind: Kind, value: str, seed: int, *, nudge: str = '"}],0') -> str:
+    def answer(self, kind: GrammarType, value: str, seed: int, *, nudge: str = '"}],0') -> str:
         """An answer of random tokens that the rules let end by itself.
 
         The tokens of `nudge` are likelier, as the ends are, or numbers and texts would go on long.
@@ -136,7 +136,7 @@ referring = schemas.map(
 
 @few
 @given(worlds, schemas | referring, seeds)
-def test_whatever_the_tokens_an_answer_is_valid_by_its_schema(
+def test_an_answer_is_valid_under_its_schema(
     world: World, schema: dict[str, Any], seed: int
 ) -> None:
     answer = world.answer("json_schema", json.dumps(schema), seed)
@@ -145,7 +145,7 @@ def test_whatever_the_tokens_an_answer_is_valid_by_its_schema(
 
 @few
 @given(worlds, seeds)
-def test_a_json_object_is_one(world: World, seed: int) -> None:
+def test_json_object_gives_a_json_object(world: World, seed: int) -> None:
     assert isinstance(json.loads(world.answer("json_object", "", seed)), dict)
 
 
@@ -172,7 +172,7 @@ def test_a_regex_matches_the_whole_answer(world: World, seed: int, regex: str) -
 
 @few
 @given(worlds, seeds)
-def test_a_grammar_of_nested_brackets(world: World, seed: int) -> None:
+def test_a_lark_grammar_can_nest(world: World, seed: int) -> None:
     """No regex can say this: it needs a parser."""
     grammar = 'start: "(" start* ")" | "[" start* "]" | "x"'
     answer = world.answer("lark", grammar, seed, nudge="x)]")
@@ -186,17 +186,17 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
 
 @few
 @given(worlds, seeds, st.lists(texts, min_size=1, max_size=5))
-def test_a_choice_is_one_of_them(world: World, seed: int, choices: list[str]) -> None:
+def test_an_answer_is_one_of_the_choices(world: World, seed: int, choices: list[str]) -> None:
     assert world.answer("choice", json.dumps(choices), seed) in choices
 
 
-def test_every_choice_can_be_made() -> None:
+def test_every_choice_is_possible() -> None:
     choices = ["a", "ab", "abc", "the fox", "é\n\"'\\", "\x7f\x00"]
     answers = {WORLDS["gemma"].answer("choice", json.dumps(choices), seed) for seed in range(200)}
     assert answers == set(choices)
 
 
-def refusal(kind: Kind, value: str) -> InvalidRequest:
+def refusal(kind: GrammarType, value: str) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
         WORLDS["gemma"].grammars.rules(Grammar(kind, value, "where.it.was"))
     assert caught.value.field == "where.it.was"
@@ -230,7 +230,7 @@ def refusal(kind: Kind, value: str) -> InvalidRequest:
         ([1], "object"),
     ],
 )
-def test_what_a_schema_cannot_have_is_refused_by_name(schema: object, keyword: str) -> None:
+def test_an_unsupported_schema_keyword_is_rejected_by_name(schema: object, keyword: str) -> None:
     assert keyword in refusal("json_schema", json.dumps(schema)).expected
 
 
@@ -249,11 +249,11 @@ def test_what_a_schema_cannot_have_is_refused_by_name(schema: object, keyword: s
         ("json_schema", "{", "EOF"),
     ],
 )
-def test_what_is_no_grammar_is_refused(kind: Kind, value: str, reason: str) -> None:
+def test_an_invalid_grammar_is_rejected(kind: GrammarType, value: str, reason: str) -> None:
     assert reason in refusal(kind, value).expected
 
 
-def test_a_model_without_ends_has_no_grammars() -> None:
+def test_a_model_without_end_tokens_rejects_grammars() -> None:
     tokenizer = WORLDS["gemma"].tokenizer
     with pytest.raises(InvalidRequest, match="ends an answer"):
         Grammars(tokenizer, vocab_size=300, ends=()).rules(Grammar("regex", "a"))
@@ -266,7 +266,7 @@ def _nested(depth: int) -> dict[str, Any]:
     return schema
 
 
-HOSTILE: list[tuple[Kind, Callable[[], str]]] = [
+HOSTILE: list[tuple[GrammarType, Callable[[], str]]] = [
     ("regex", lambda: "(a?){30000}a{30000}"),
     ("regex", lambda: "(a{1,1000}){1,1000}"),
     ("regex", lambda: "(.*a){200}.{300}"),
@@ -292,7 +292,7 @@ HOSTILE: list[tuple[Kind, Callable[[], str]]] = [
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
-def test_hostile_grammars_take_a_bounded_time(number: int) -> None:
+def test_hostile_grammars_take_bounded_time(number: int) -> None:
     kind, value = HOSTILE[number][0], HOSTILE[number][1]()
     world = WORLDS["gemma"]
     began = time.process_time()
@@ -308,7 +308,7 @@ def test_hostile_grammars_take_a_bounded_time(number: int) -> None:
     assert time.process_time() - began < 5
 
 
-def test_a_grammar_that_fails_on_the_way_raises() -> None:
+def test_a_grammar_that_fails_while_generating_raises() -> None:
     """This one has a beginning, and too many states behind it."""
     rules = WORLDS["gemma"].grammars.rules(Grammar("regex", "[xy]{20}(a?){30000}a{30000}"))
 
@@ -320,7 +320,7 @@ def test_a_grammar_that_fails_on_the_way_raises() -> None:
         go_on()
 
 
-def test_a_token_that_is_not_allowed_is_not_taken() -> None:
+def test_a_forbidden_token_is_not_accepted() -> None:
     rules = WORLDS["gemma"].grammars.rules(Grammar("regex", "abc"))
     with pytest.raises(ConstraintFailed):
         rules.accept(int(np.flatnonzero(~rules.allowed())[30]))
@@ -335,7 +335,7 @@ def spelled(rules: Rules, world: World, text: str) -> list[bool]:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_answers_with_one_grammar_do_not_disturb_each_other(name: str) -> None:
+def test_answers_with_one_grammar_are_independent(name: str) -> None:
     world = WORLDS[name]
     grammar = Grammar("regex", "ab+|cd+|e")
     first, second, third = (world.grammars.rules(grammar) for _ in range(3))

@@ -52,14 +52,14 @@ def test_only_the_templates_special_tokens_are_read(kind: str, contents: list[st
 
 @each_tokenizer
 @given(text=ordinary, after=st.sampled_from(["<eos>", "\n", " dog"]))
-def test_ordinary_text_has_the_librarys_ids(kind: str, text: str, after: str) -> None:
+def test_ordinary_text_has_the_same_ids_as_in_the_library(kind: str, text: str, after: str) -> None:
     tokenizer = TOKENIZERS[kind]
     marked = guard.protect(text, tokenizer, MARK)
     assert marked.replace(MARK, "") == text
     assert guard.encode(marked + after, tokenizer, MARK) == tokenizer.encode(text + after)
 
 
-def test_keys_values_and_nothing_else() -> None:
+def test_keys_and_values_are_marked() -> None:
     value = {"a<eos>": [1, None, True, "<bos>", {"b": "x <eo"}], "role": "user"}
     assert guard.protect(value, TOKENIZERS["gemma"], "!") == {
         "a<!eos>": [1, None, True, "<!bos>", {"b": "x <!eo"}],
@@ -67,7 +67,7 @@ def test_keys_values_and_nothing_else() -> None:
     }
 
 
-def test_the_mark_is_a_character_that_is_nowhere_else() -> None:
+def test_the_mark_occurs_nowhere_else() -> None:
     assert guard.choose_mark({"a": ["\ue000", {"\ue001": 1}]}) == "\ue002"
     everything = "".join(map(chr, range(0xE000, 0xF900)))
     assert guard.choose_mark([everything]) is None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LIBRARY = fakes.gemma_like()
 
 
-def test_bos_comes_in_front_once() -> None:
+def test_bos_is_added_once() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
     plain = tuple(LIBRARY.encode("the dog", add_special_tokens=False).ids)
     assert tokenizer.encode("the dog") == (fakes.BOS, *plain)
@@ -31,16 +31,16 @@ def test_bos_comes_in_front_once() -> None:
     assert Tokenizer(LIBRARY, bos=None).encode("the dog") == plain
 
 
-def test_a_text_that_no_context_could_hold_is_not_read() -> None:
+def test_a_text_longer_than_any_context_raises() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=64)
     longest = "x" * (64 * CHARACTERS_A_TOKEN)
     assert tokenizer.encode(longest) == Tokenizer(LIBRARY, bos=fakes.BOS).encode(longest)
     for read in (tokenizer.encode, tokenizer.read, tokenizer.special_names):
-        with pytest.raises(TextTooLong, match="2,049 characters is too long: at most 2,048"):
+        with pytest.raises(TextTooLong, match="got 2,049 characters, expected at most 2,048"):
             read(longest + "x")
 
 
-def test_special_tokens_have_a_name_and_no_text() -> None:
+def test_special_tokens_have_names_and_no_text() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
     ids = tokenizer.encode("the<eos>")
     assert ids[-1] == fakes.EOS
@@ -52,19 +52,19 @@ def test_special_tokens_have_a_name_and_no_text() -> None:
 
 
 @given(st.text("thedogfx ,.\n é€😀"))
-def test_what_is_encoded_decodes_to_itself(text: str) -> None:
+def test_decode_reverses_encode(text: str) -> None:
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_byte_tokens_are_known() -> None:
+def test_byte_tokens_are_recognized() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=None)
     found = {i for i in range(LIBRARY.get_vocab_size()) if tokenizer.is_byte(i)}
     assert found == {LIBRARY.token_to_id(f"<0x{byte:02X}>") for byte in range(256)}
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", '{"version": "1.0"}'])
-def test_a_file_that_is_no_tokenizer(tmp_path: Path, content: str) -> None:
+def test_an_invalid_tokenizer_file_raises(tmp_path: Path, content: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
     with pytest.raises(BadTokenizer, match="bake the bundle again"):
@@ -91,7 +91,7 @@ def _with_merges_as_strings(text: str) -> str:
     ],
     ids=["gemma", "bytes", "old", "words"],
 )
-def test_a_file_is_read_as_the_library_reads_it(tmp_path: Path, text: str) -> None:
+def test_a_file_gives_the_same_tokenizer_as_the_library(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     found = Tokenizer.from_file(tmp_path / "tokenizer.json", bos=None)
     assert json.loads(found._tokenizer.to_str()) == json.loads(
@@ -103,13 +103,13 @@ def test_a_file_is_read_as_the_library_reads_it(tmp_path: Path, text: str) -> No
 
 @pytest.mark.parametrize("library", [LIBRARY, fakes.byte_level()], ids=["gemma", "bytes"])
 @given(text=st.text("thedogfx ,.\n é€😀<>", max_size=20))
-def test_the_bytes_of_the_tokens_are_those_of_the_text(library: Any, text: str) -> None:
+def test_token_bytes_join_to_the_text(library: Any, text: str) -> None:
     tokenizer = Tokenizer(library, bos=None)
     ids = tokenizer.read(text + "<eos>")
     assert b"".join(map(tokenizer.bytes_of, ids)).decode() == text + "<eos>"
 
 
-def test_special_tokens_as_plain_text() -> None:
+def test_special_names_can_be_read_as_plain_text() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
     text = "the <eos>dog"
     assert fakes.EOS in tokenizer.read(text)

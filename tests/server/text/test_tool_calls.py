@@ -48,7 +48,7 @@ ONE = [("f", {"a": [1, "é"]})]
     ],
 )
 @given(cuts=st.lists(st.integers(0, 200), max_size=8))
-def test_pieces_make_no_difference(
+def test_the_division_into_pieces_makes_no_difference(
     text: str, passed: str, calls: list[Any], cuts: list[int]
 ) -> None:
     assert read(text, cuts) == (passed, calls)
@@ -65,7 +65,7 @@ def test_pieces_make_no_difference(
         '{"name": "f", "arguments": {}',
     ],
 )
-def test_what_is_no_call_of_hermes(body: str) -> None:
+def test_invalid_hermes_calls_stay_in_the_text(body: str) -> None:
     text = f"<tool_call>{body}</tool_call>"
     expected: Any = ("", [("f", {})]) if body == '{"name": "f"}' else (text, [])
     assert read(text, []) == expected
@@ -94,18 +94,18 @@ values = st.recursive(
 
 
 @given(arguments=st.dictionaries(st.text("abc_1", min_size=1), values, max_size=4))
-def test_function_gemmas_calls(arguments: dict[str, Any]) -> None:
+def test_function_gemma_calls_are_parsed(arguments: dict[str, Any]) -> None:
     text = f"<start_function_call>call:get_it{gemma(arguments)}<end_function_call>"
     assert read(text, [7, 30], FUNCTION_GEMMA) == ("", [("get_it", arguments)])
 
 
 @pytest.mark.parametrize("body", ["get{}", "call:get", "call:get{a}", "call:get{a:}", "call:g{a:1"])
-def test_what_is_no_call_of_function_gemma(body: str) -> None:
+def test_invalid_function_gemma_calls_stay_in_the_text(body: str) -> None:
     text = f"<start_function_call>{body}<end_function_call>"
     assert read(text, [], FUNCTION_GEMMA) == (text, [])
 
 
-def test_the_template_tells_the_format() -> None:
+def test_the_template_selects_the_format() -> None:
     assert call_format(templates.CHATML) is HERMES
     assert call_format("<start_function_call>call:") is FUNCTION_GEMMA
     assert call_format(templates.GEMMA) is None
