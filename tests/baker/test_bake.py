@@ -292,10 +292,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(
-        "hearth bake: params.irpa cannot be written (File too large): a bundle of about"
-    )
-    assert f"is to lie in {tmp_path}, which has " in last
+    assert last.startswith("hearth bake: params.irpa cannot be written (File too large): ")
+    assert f"{tmp_path} has " in last
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
