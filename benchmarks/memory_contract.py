@@ -33,7 +33,7 @@ from benchmarks.serving.memory_group import CannotConfine, group
 from benchmarks.serving.server_process import Running, Server, ServerFailed, running
 from models.bundle import (
     PARAMETERS,
-    REQUESTS,
+    REQUEST_MEMORY,
     BundleError,
     LanguageManifest,
     megabytes,
@@ -201,11 +201,11 @@ async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:
 async def _send_large(client: httpx.AsyncClient) -> None:
     """Send the largest bodies, several at once; each must be refused, and none cut off."""
     bodies = [
-        b'{"prompt": "' + b"the dog " * (REQUESTS // 64 - 9) + b'"}',
-        b'{"prompt": "' + "\N{FOX FACE}".encode() + b"a" * (REQUESTS // 8 - 999) + b'"}',
-        b'{"prompt": [' + b"[]," * (REQUESTS // 104 - 9) + b"[]]}",
-        b'{"prompt": [' + b"{}," * (REQUESTS // 104 - 9) + b"{}]}",
-        b'{"prompt": [' + b"500," * (REQUESTS // 72 - 9) + b"5]}",
+        b'{"prompt": "' + b"the dog " * (REQUEST_MEMORY // 64 - 9) + b'"}',
+        b'{"prompt": "' + "\N{FOX FACE}".encode() + b"a" * (REQUEST_MEMORY // 8 - 999) + b'"}',
+        b'{"prompt": [' + b"[]," * (REQUEST_MEMORY // 104 - 9) + b"[]]}",
+        b'{"prompt": [' + b"{}," * (REQUEST_MEMORY // 104 - 9) + b"{}]}",
+        b'{"prompt": [' + b"500," * (REQUEST_MEMORY // 72 - 9) + b"5]}",
     ]
     for _ in range(_LARGE_ROUNDS):
         answers = await asyncio.gather(

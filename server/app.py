@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from models.bundle import REQUESTS
+from models.bundle import REQUEST_MEMORY
 from server import web
 from server.api import http_errors, openapi
 from server.api.current_service import ServicePerRequest
@@ -102,7 +102,7 @@ def create_app(
 def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
     """Add the middleware, the innermost first."""
     app.add_middleware(ServicePerRequest, deployment=deployment)
-    memory = None if isinstance(deployment.current, ArrayService) else REQUESTS
+    memory = None if isinstance(deployment.current, ArrayService) else REQUEST_MEMORY
     app.add_middleware(BodyLimit, max_bytes=guards.max_body_bytes, memory=memory)
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)

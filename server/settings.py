@@ -30,7 +30,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from models.bundle import PREFIX_CACHE
+from models.bundle import DEFAULT_PREFIX_CACHE
 from runtime.self_test import Level
 from server.logs import LogFormat
 
@@ -180,7 +180,7 @@ class Settings(BaseSettings):
     )
     cache_ram: Size = _setting(
         "Model",
-        ByteSize(PREFIX_CACHE),
+        ByteSize(DEFAULT_PREFIX_CACHE),
         "Memory for the prefix cache, which keeps the KV caches of earlier prompts so that a new "
         "prompt with the same start is processed faster. 0 disables it.",
     )

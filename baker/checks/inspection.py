@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from models.bundle import (
+    DEFAULT_PREFIX_CACHE,
     MANIFEST,
-    PREFIX_CACHE,
     ArraysManifest,
     NotABundle,
     megabytes,
@@ -121,11 +121,11 @@ def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     yield "per slot", _bytes(memory.slot), f"KV caches of {manifest.context:,} tokens"
     for name, size in sizes.calls.items():
         yield name, _bytes(size), "while it runs"
-    yield "prefix cache", _bytes(PREFIX_CACHE), "the default of hearth serve --cache-ram"
+    yield "prefix cache", _bytes(DEFAULT_PREFIX_CACHE), "the default of hearth serve --cache-ram"
     for name, size in memory.parts(1)[:3]:
         yield name, _bytes(size), _FIXED[name]
     yield "one slot", f"{megabytes(memory.needed(1))} MB", "the minimum to serve"
-    peak = memory.formula(manifest.slots, PREFIX_CACHE)
+    peak = memory.formula(manifest.slots, DEFAULT_PREFIX_CACHE)
     yield "peak while serving", *peak.split(" = ")
     if manifest.max_memory is not None:
         yield "limit", _bytes(manifest.max_memory), "hearth bake --max-memory"

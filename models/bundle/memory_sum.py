@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "CHARACTERS_A_TOKEN",
-    "PREFIX_CACHE",
-    "REQUESTS",
+    "CHARACTERS_PER_TOKEN",
+    "DEFAULT_PREFIX_CACHE",
+    "REQUEST_MEMORY",
     "Admitted",
     "Footprint",
     "Memory",
-    "TooLittle",
+    "NotEnoughMemory",
     "megabytes",
 ]
 
 # Python with the server's libraries and IREE, connections and threads.
-PROCESS = 105_000_000
+PROCESS_MEMORY = 105_000_000
 # Bytes per token of the vocabulary: 260 of the tokenizer, 240 of grammars.
 TEXT_PER_TOKEN = 520
 # All request bodies and the objects parsed from them: server/api/middleware/body_limits.py.
-REQUESTS = 32_000_000
+REQUEST_MEMORY = 32_000_000
 # Longest text that is tokenized, in characters per token of the context: prose has 4, much white
 # space 20. While it runs, the tokenizer takes 100 bytes per character; texts take turns.
-CHARACTERS_A_TOKEN = 32
+CHARACTERS_PER_TOKEN = 32
 _TOKENIZING_BYTES = 100
 # Default size of the prefix cache.
-PREFIX_CACHE = 256 * 2**20
+DEFAULT_PREFIX_CACHE = 256 * 2**20
 
 
-class TooLittle(BundleError):
+class NotEnoughMemory(BundleError):
     """The memory is not enough for one slot; the message has the parts of the sum."""
 
 
@@ -103,9 +103,9 @@ class Memory:
     def parts(self, slots: int, prefix_cache: int = 0) -> tuple[tuple[str, int], ...]:
         """The parts of the sum, by name."""
         return (
-            ("process", PROCESS),
+            ("process", PROCESS_MEMORY),
             ("text", TEXT_PER_TOKEN * self.vocab_size),
-            ("requests", REQUESTS + _TOKENIZING_BYTES * CHARACTERS_A_TOKEN * self.context),
+            ("requests", REQUEST_MEMORY + _TOKENIZING_BYTES * CHARACTERS_PER_TOKEN * self.context),
             ("weights", self.weights),
             ("step", self.step(slots)),
             ("slots", slots * self.slot),
@@ -126,11 +126,11 @@ class Memory:
     def admit(self, limit: int, *, slots: int, prefix_cache: int) -> Admitted:
         """As many of the slots as fit into `limit` bytes, then as much of the prefix cache.
 
-        Raises TooLittle.
+        Raises NotEnoughMemory.
         """
         fitting = [n for n in range(1, slots + 1) if self.needed(n) <= limit]
         if not fitting:
-            raise TooLittle(
+            raise NotEnoughMemory(
                 f"{megabytes(limit)} MB of memory is not enough: one slot needs {self.formula(1)}"
             )
         left = limit - self.needed(fitting[-1])

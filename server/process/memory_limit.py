@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.bundle import Admitted, TooLittle, megabytes
+from models.bundle import Admitted, NotEnoughMemory, megabytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Limit:
 
 
 def admit(manifest: LanguageManifest, *, max_memory: int | None, prefix_cache: int) -> Admitted:
-    """Compute how many of a bundle's slots and how much prefix cache fit; raises TooLittle.
+    """Compute how many of a bundle's slots and how much prefix cache fit; raises NotEnoughMemory.
 
     `max_memory` is the operator's limit, and `prefix_cache` the largest size of the cache, both in
     bytes.
@@ -53,8 +53,8 @@ def admit(manifest: LanguageManifest, *, max_memory: int | None, prefix_cache: i
         return Admitted(slots=slots, prefix_cache=prefix_cache)
     try:
         admitted = memory.admit(limit.bytes, slots=slots, prefix_cache=prefix_cache)
-    except TooLittle as error:
-        raise TooLittle(
+    except NotEnoughMemory as error:
+        raise NotEnoughMemory(
             f"{error} (the limit is {limit.source}); raise it, or bake with a shorter --context "
             "or a smaller --precision"
         ) from None

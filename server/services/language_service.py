@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from models.bundle import (
     CHAT_TEMPLATE,
+    DEFAULT_PREFIX_CACHE,
     PREFIX,
-    PREFIX_CACHE,
     TOKENIZER,
     Admitted,
     LanguageManifest,
@@ -69,7 +69,7 @@ class EngineOptions:
     """
 
     queue_limit: int = 64
-    cache_ram: int = PREFIX_CACHE
+    cache_ram: int = DEFAULT_PREFIX_CACHE
     cache_dir: Path | None = None
     cache_disk: int = 2**30
     speculation: Speculation = "lookup"

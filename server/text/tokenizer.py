@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from models.bundle import CHARACTERS_A_TOKEN, BundleError
+from models.bundle import CHARACTERS_PER_TOKEN, BundleError
 from server.errors import TextTooLong
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SpecialName:
 class Tokenizer:
     """A tokenizer that puts `bos` in front of a text, if the model has one.
 
-    A text of more than CHARACTERS_A_TOKEN characters for each token of the `context` raises
+    A text of more than CHARACTERS_PER_TOKEN characters for each token of the `context` raises
     TextTooLong, because the library takes 100 bytes per character while it works. Without a context
     there is no limit.
     """
@@ -68,7 +68,7 @@ class Tokenizer:
         self, tokenizer: tokenizers.Tokenizer, *, bos: int | None, context: int | None = None
     ) -> None:
         self._tokenizer = tokenizer
-        self._max_characters = None if context is None else context * CHARACTERS_A_TOKEN
+        self._max_characters = None if context is None else context * CHARACTERS_PER_TOKEN
         self.bos = bos
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(id_ for id_, token in added.items() if token.special)
@@ -123,7 +123,7 @@ class Tokenizer:
         if self._max_characters is not None and len(text) > self._max_characters:
             raise TextTooLong(
                 f"text: too long: got {len(text):,} characters, expected at most "
-                f"{self._max_characters:,}, {CHARACTERS_A_TOKEN} for each token of the context"
+                f"{self._max_characters:,}, {CHARACTERS_PER_TOKEN} for each token of the context"
             )
         with self._lock:
             self._tokenizer.encode_special_tokens = not special

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.bundle import Footprint, Memory, NotABundle, TooLittle, megabytes
+from models.bundle import Footprint, Memory, NotABundle, NotEnoughMemory, megabytes
 
 SIZES = st.integers(0, 10**10)
 MEMORIES = st.builds(
@@ -49,7 +49,7 @@ def test_what_is_admitted_fits_and_one_slot_more_does_not(
     memory: Memory, limit: int, slots: int, cache: int
 ) -> None:
     if memory.needed(1) > limit:
-        with pytest.raises(TooLittle, match="is not enough: one slot needs"):
+        with pytest.raises(NotEnoughMemory, match="is not enough: one slot needs"):
             memory.admit(limit, slots=slots, prefix_cache=cache)
         return
     admitted = memory.admit(limit, slots=slots, prefix_cache=cache)

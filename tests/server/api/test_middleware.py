@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.exceptions import HTTPException
 
-from models.bundle import REQUESTS
+from models.bundle import REQUEST_MEMORY
 from server import logs
 from server.api.middleware.body_limits import BodyLimit
 from server.app import Guards
@@ -216,7 +216,7 @@ def test_bodies_share_memory_until_they_are_answered() -> None:
 
 
 def test_a_body_with_too_many_values_is_rejected(open_client: httpx.Client) -> None:
-    for body in (b'{"prompt": [' + b"[]," * 500_000 + b"1]}", padded(REQUESTS // 8 + 1)):
+    for body in (b'{"prompt": [' + b"[]," * 500_000 + b"1]}", padded(REQUEST_MEMORY // 8 + 1)):
         headers = {"Content-Type": "application/json"}
         refused = open_client.post("/generate", content=body, headers=headers)
         assert refused.status_code == 413

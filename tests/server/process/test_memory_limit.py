@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from models.bundle import Admitted, NotABundle, TooLittle
+from models.bundle import Admitted, NotABundle, NotEnoughMemory
 from runtime.language_model import IreeRuntime
 from server.process import memory_limit as memory
 from server.process.memory_limit import Limit, admit, memory_limit
@@ -113,7 +113,7 @@ def test_what_is_opened(manifest: LanguageManifest) -> None:
         slots=2, prefix_cache=sizes.block
     )
     assert admit(manifest, max_memory=asked - 1, prefix_cache=10**6).prefix_cache == 0
-    with pytest.raises(TooLittle, match=r"the limit is --max-memory\); raise it, or bake"):
+    with pytest.raises(NotEnoughMemory, match=r"the limit is --max-memory\); raise it, or bake"):
         admit(manifest, max_memory=sizes.needed(1) - 1, prefix_cache=0)
 
 

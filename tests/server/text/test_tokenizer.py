@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models
 
-from models.bundle import CHARACTERS_A_TOKEN
+from models.bundle import CHARACTERS_PER_TOKEN
 from server.errors import TextTooLong
 from server.text.tokenizer import BadTokenizer, Tokenizer
 from tests.server import fakes
@@ -33,7 +33,7 @@ def test_bos_is_added_once() -> None:
 
 def test_a_text_longer_than_any_context_raises() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=64)
-    longest = "x" * (64 * CHARACTERS_A_TOKEN)
+    longest = "x" * (64 * CHARACTERS_PER_TOKEN)
     assert tokenizer.encode(longest) == Tokenizer(LIBRARY, bos=fakes.BOS).encode(longest)
     for read in (tokenizer.encode, tokenizer.read, tokenizer.special_names):
         with pytest.raises(TextTooLong, match="got 2,049 characters, expected at most 2,048"):
