@@ -8,7 +8,7 @@ import { tokenView } from "./tokens.js";
 import { speak } from "./view.js";
 
 const NEAR_END = 80; // pixels; within this distance of the end, the page scrolls with an answer
-const ENDS = { length: "token limit reached", timeout: "time limit reached", stopped: "stopped" };
+const ENDS = { length: "token limit", timeout: "time limit", stopped: "stopped" };
 
 /** Show the conversation. `actions` has `regenerate` and `edit` for the last messages. */
 export function showMessages(messages, actions) {
@@ -117,7 +117,7 @@ function figuresOf({ figures, finish }) {
   const parts = [
     `${completion} tokens`,
     rate !== null && `${rate.toFixed(1)} tokens/s`,
-    first !== null && `first token after ${first.toFixed(2)} s`,
+    first !== null && `first token ${first.toFixed(2)} s`,
     prompt !== null && `${prompt} prompt tokens`,
     ENDS[finish],
   ];
