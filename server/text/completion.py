@@ -57,11 +57,11 @@ class Completion:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exc_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._generation.__exit__(kind, error, trace)
+        self._generation.__exit__(exc_type, error, trace)
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
             on_end(

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.server import fakes
-from tests.server.api.test_http import LIBRARY, answer
 from tests.server.api.test_operator_routes import figure, figures, wait_until_free
+from tests.server.generate_client import LIBRARY, answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from server.services.language_service import EngineOptions, LanguageService
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes, templates
-from tests.server.api.test_http import LIBRARY, VOCAB, answer, stream, wait_until
+from tests.server.generate_client import LIBRARY, VOCAB, answer, stream, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from server import logs
 from server.api.middleware.body_limits import BodyLimit
 from server.app import Guards
 from tests.server import fakes
-from tests.server.api.test_http import LIBRARY, POISON, answer
+from tests.server.generate_client import LIBRARY, POISON, answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

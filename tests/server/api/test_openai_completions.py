@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from tests.server import fakes
-from tests.server.api.test_http import wait_until
+from tests.server.generate_client import wait_until
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty, client_of, scripted
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from server.sampling.options import SamplingOptions
 from server.version import version
 from tests.server import fakes
-from tests.server.api.test_http import LIBRARY, POISON, answer, stream
+from tests.server.generate_client import LIBRARY, POISON, answer, stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import numpy as np
 import pytest
 import schemathesis
@@ -25,8 +19,9 @@ from tests.server.api.test_operator_routes import figure, figures
 from tests.server.functions import POISON, FakeFunctions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    import httpx
     from numpy.typing import NDArray
 
     Array = NDArray[np.float32]
@@ -372,134 +367,3 @@ def test_no_generated_request_breaks_the_server(
     case: schemathesis.Case[Any], client: httpx.Client
 ) -> None:
     case.call_and_validate(base_url=str(client.base_url), timeout=10, checks=CHECKS)
-
-
-# Many at once.
-
-
-class Gated:
-    """A server whose functions wait for a gate, and clients in threads."""
-
-    def __init__(self, queue_limit: int) -> None:
-        self.runtime = FakeFunctions()
-        self.service = functions.service(self.runtime, queue_limit=queue_limit)
-        self.pool = ThreadPoolExecutor(8)
-
-    def close(self) -> None:
-        """Shut the gate; the self-test is over."""
-        self.runtime.gate.clear()
-        self.runtime.calls.clear()
-
-    def ask(self, client: httpx.Client, number: int) -> Any:
-        """A request of its own connection, whose answer comes later."""
-        x = np.full((2, 3), number, np.float32).tolist()
-        body = {"function": "step", "inputs": {"x": x}}
-        return self.pool.submit(httpx.post, f"{client.base_url}/run", json=body, timeout=10)
-
-    def wait(self, what: Callable[[], bool]) -> None:
-        for _ in range(500):
-            if what():
-                return
-            time.sleep(0.01)
-        raise AssertionError("it did not come to that")
-
-    def queued(self) -> int:
-        return self.service._calls.state().queued
-
-
-@pytest.fixture
-def gated() -> Iterator[Gated]:
-    gated = Gated(queue_limit=2)
-    yield gated
-    gated.runtime.gate.set()
-    gated.pool.shutdown()
-
-
-def test_calls_run_one_at_a_time_and_a_full_queue_rejects(gated: Gated) -> None:
-    with fakes.running(gated.service) as client:
-        gated.close()
-        answers = []
-        for number in range(3):
-            answers.append(gated.ask(client, number))
-            gated.wait(lambda: gated.queued() + len(gated.runtime.calls) == len(answers))
-        assert gated.runtime.calls == [0]
-        refusal = gated.ask(client, 9).result()
-        assert refusal.status_code == 429
-        assert int(refusal.headers["Retry-After"]) >= 1
-        error = refusal.json()["error"]
-        assert (error["queued"], error["limit"]) == (2, 2)
-        assert figure(figures(client), "slots_busy") == 1
-        assert figure(figures(client), "queued") == 2
-        gated.runtime.gate.set()
-        for number, answer in enumerate(answers):
-            assert from_json(answer.result())["y"][0, 0] == 2 * number
-        assert gated.runtime.calls == [0, 1, 2]
-
-
-def test_a_waiting_call_of_a_disconnected_client_never_runs(gated: Gated) -> None:
-    with fakes.running(gated.service) as client:
-        gated.close()
-        first = gated.ask(client, 1)
-        gated.wait(lambda: gated.runtime.calls == [1])
-        body = json.dumps({"function": "step", "inputs": {"x": X.tolist()}}).encode()
-        head = f"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-        with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as gone:
-            gone.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
-            gated.wait(lambda: gated.queued() == 1)
-        gated.wait(lambda: gated.queued() == 0)
-        last = gated.ask(client, 3)
-        gated.wait(lambda: gated.queued() == 1)
-        gated.runtime.gate.set()
-        assert first.result().status_code == last.result().status_code == 200
-        assert gated.runtime.calls == [1, 3]
-        assert figure(figures(client), "runs_total", "step", "cancelled") == 1
-
-
-def test_a_disconnect_during_the_request_is_not_an_error(
-    client: httpx.Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    before = figures(client)
-    head = b"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
-    with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as sent:
-        sent.sendall(head)
-    for _ in range(200):
-        if figure(figures(client), "http_requests_total", "/run", "499") > figure(
-            before, "http_requests_total", "/run", "499"
-        ):
-            break
-        time.sleep(0.01)
-    else:
-        raise AssertionError("the request was not counted")
-    assert "error of the server's own" not in caplog.text
-
-
-def test_accepted_calls_finish_after_a_signal(gated: Gated) -> None:
-    with fakes.running(gated.service) as client:
-        gated.close()
-        answers = [gated.ask(client, 1)]
-        gated.wait(lambda: gated.runtime.calls == [1])
-        answers.append(gated.ask(client, 2))
-        gated.wait(lambda: gated.queued() == 1)
-        gated.service.drain()
-        refusal = gated.ask(client, 3).result()
-        assert refusal.status_code == 503
-        assert client.get("/health").json()["status"] == "draining"
-        assert not gated.service.idle
-        gated.runtime.gate.set()
-        assert [answer.result().status_code for answer in answers] == [200, 200]
-        gated.wait(lambda: gated.service.idle)
-
-
-def test_waiting_calls_are_rejected_when_the_server_stops(gated: Gated) -> None:
-    with fakes.running(gated.service) as client:
-        gated.close()
-        running = gated.ask(client, 1)
-        gated.wait(lambda: gated.runtime.calls == [1])
-        waiting = gated.ask(client, 2)
-        gated.wait(lambda: gated.queued() == 1)
-        gated.service.cancel()
-        threading.Timer(0.1, gated.runtime.gate.set).start()
-        assert running.result().status_code == 200
-        assert waiting.result().status_code == 503
-        assert "shut down before" in json.dumps(waiting.result().json())
-        assert gated.runtime.calls == [1]

@@ -13,10 +13,10 @@ from server.engine.engine import Engine
 from server.engine.generation import Event, Failed, Finished, Request, Token
 from server.engine.prompt_lookup import Costs, PromptLookup
 from tests.fake_runtime import FakeRuntime
-from tests.server.api.test_http import LIBRARY
 from tests.server.engine.test_engine import GREEDY, SAMPLED, events_of, request_of, with_engine
 from tests.server.engine.test_engine_random import Free
 from tests.server.fakes import fake_service, running
+from tests.server.generate_client import LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.server.api.test_http import answer, stream
 from tests.server.api.test_operator_routes import figure, figures
+from tests.server.generate_client import answer, stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

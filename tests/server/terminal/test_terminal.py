@@ -21,7 +21,7 @@ from server import flags
 from server.api.generation_fields import GenerationFields
 from server.terminal.commands import NOT_HERE
 from tests.server import fakes
-from tests.server.api.test_http import LIBRARY, answer
+from tests.server.generate_client import LIBRARY, answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

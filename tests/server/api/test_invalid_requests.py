@@ -1,0 +1,197 @@
+"""Invalid requests and failures: status, body and message of each error."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from server.services.language_service import LanguageService
+from server.text.tokenizer import Tokenizer
+from tests.fake_runtime import FakeRuntime
+from tests.server import fakes
+from tests.server.generate_client import LIBRARY, POISON, VOCAB, answer, stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import httpx
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with fakes.running(fakes.fake_service(LIBRARY)) as client:
+        yield client
+
+
+REFUSED_BY_SCHEMA = [
+    ({}, "prompt", None),
+    ({"prompt": None}, "prompt", None),
+    ({"prompt": 5}, "prompt", 5),
+    ({"prompt": [1, "a"]}, "prompt[1]", "a"),
+    ({"prompt": [1, 2.0]}, "prompt[1]", 2.0),
+    ({"prompt": [True]}, "prompt[0]", True),
+    ({"prompt": "\ud800"}, "prompt", "\ud800"),
+    ({"prompt": "x", "max_tokens": "5"}, "max_tokens", "5"),
+    ({"prompt": "x", "max_tokens": 5.0}, "max_tokens", 5.0),
+    ({"prompt": "x", "max_tokens": True}, "max_tokens", True),
+    ({"prompt": "x", "max_tokens": 0}, "max_tokens", 0),
+    ({"prompt": "x", "temperature": -0.1}, "temperature", -0.1),
+    ({"prompt": "x", "temperature": math.nan}, "temperature", "nan"),
+    ({"prompt": "x", "temperature": math.inf}, "temperature", "inf"),
+    ({"prompt": "x", "temperature": True}, "temperature", True),
+    ({"prompt": "x", "top_k": -1}, "top_k", -1),
+    ({"prompt": "x", "top_p": 1.5}, "top_p", 1.5),
+    ({"prompt": "x", "min_p": -1}, "min_p", -1),
+    ({"prompt": "x", "repeat_penalty": 0}, "repeat_penalty", 0),
+    ({"prompt": "x", "seed": -2}, "seed", -2),
+    ({"prompt": "x", "seed": 2**32}, "seed", 2**32),
+    ({"prompt": "x", "stop": 5}, "stop", 5),
+    ({"prompt": "x", "stop": ""}, "stop", ""),
+    ({"prompt": "x", "stop": ["a", ""]}, "stop[1]", ""),
+    ({"prompt": "x", "stop": ["a"] * 17}, "stop", str(["a"] * 17)),
+    ({"prompt": "x", "stop": "\udfff"}, "stop", "\udfff"),
+    ({"prompt": "x", "logprobs": 21}, "logprobs", 21),
+    ({"prompt": "x", "logprobs": True}, "logprobs", True),
+    ({"prompt": "x", "stream": 1}, "stream", 1),
+    ({"prompt": "x", "penalty": 0.5}, "penalty", 0.5),
+    ({"prompt": "x", "samplers": ["top_k", "magic"]}, "samplers[1]", "magic"),
+    ({"prompt": "x", "typical_p": 2}, "typical_p", 2),
+    ({"prompt": "x", "dry_base": 0.5}, "dry_base", 0.5),
+    ({"prompt": "x", "a" * 300: "b" * 300}, "a" * 300, "b" * 200 + "..."),
+    ([], "body", "[]"),
+    ("x", "body", "x"),
+]
+
+
+@pytest.mark.parametrize(("body", "field", "got"), REFUSED_BY_SCHEMA)
+def test_an_invalid_field_is_rejected_by_name(
+    client: httpx.Client, body: Any, field: str, got: object
+) -> None:
+    response = client.post(
+        "/generate", content=json.dumps(body), headers={"content-type": "application/json"}
+    )
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["code"] == 400
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == field
+    assert error["got"] == got
+    assert type(error["got"]) is type(got)
+    assert error["message"] == f"{field}: got {json.dumps(got)}, expected {error['wanted']}"
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "got", "wanted"),
+    [
+        ({"prompt": ""}, "prompt", "", "at least one token"),
+        ({"prompt": []}, "prompt", "[]", "at least one token"),
+        ({"prompt": [1, -1]}, "prompt[1]", -1, f"token ids from 0 to {VOCAB - 1}"),
+        ({"prompt": [VOCAB]}, "prompt[0]", VOCAB, f"token ids from 0 to {VOCAB - 1}"),
+        (
+            {"prompt": [5] * 64},
+            "prompt",
+            "64 tokens",
+            "at most 63 tokens, one less than the model's context",
+        ),
+        (
+            {"prompt": "the" * 63},
+            "prompt",
+            "64 tokens",
+            "at most 63 tokens, one less than the model's context",
+        ),
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_invalid_prompt_is_rejected(
+    client: httpx.Client, body: dict[str, Any], field: str, got: object, wanted: str, streamed: bool
+) -> None:
+    response = client.post("/generate", json={**body, "stream": streamed})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert (error["param"], error["got"], error["wanted"]) == (field, got, wanted)
+    assert error["type"] == "invalid_request_error"
+
+
+def test_text_with_tokens_outside_the_vocabulary_is_rejected() -> None:
+    runtime = FakeRuntime(vocab_size=200, context=64)
+    service = LanguageService(
+        runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime)
+    )
+    with fakes.running(service) as client:
+        response = client.post("/generate", json={"prompt": "the"})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "prompt"
+
+
+@pytest.mark.parametrize("body", ["{", '{"prompt": "x",}', "nonsense", '{"prompt": "x"} {}'])
+def test_invalid_json_is_a_400(client: httpx.Client, body: str) -> None:
+    response = client.post("/generate", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("body: not JSON: ")
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xff\xfe\xfd", b'{"a":' * 100_000, b'{"prompt":"x","top_k":' + b"9" * 9000 + b"}"]
+)
+def test_unreadable_json_is_a_400(client: httpx.Client, body: bytes) -> None:
+    response = client.post("/generate", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == 400
+
+
+def test_a_missing_body_and_a_form_are_rejected(client: httpx.Client) -> None:
+    assert client.post("/generate").json()["error"]["param"] == "body"
+    response = client.post("/generate", data={"prompt": "x"})
+    assert response.status_code == 400
+    assert response.json()["error"]["got"] == "prompt=x"
+    assert response.json()["error"]["wanted"] == "a JSON object, sent as application/json"
+
+
+def test_unknown_routes_and_methods_are_rejected(client: httpx.Client) -> None:
+    response = client.get("/nope")
+    assert response.status_code == 404
+    assert response.json()["error"] == {
+        "code": 404,
+        "type": "not_found_error",
+        "message": "/nope: no such route or model",
+        "param": None,
+        "request_id": response.headers["x-request-id"],
+    }
+    response = client.get("/generate")
+    assert response.status_code == 405
+    assert response.headers["allow"] == "POST"
+    assert response.json()["error"]["message"] == "/generate: got GET, expected POST"
+
+
+def test_a_failed_step_ends_only_its_own_request() -> None:
+    with fakes.running(fakes.fake_service(LIBRARY, poison=POISON)) as client:
+        response = client.post("/generate", json={"prompt": [POISON]})
+        assert response.status_code == 500
+        error = response.json()["error"]
+        assert error["type"] == "server_error"
+        assert "token 300 is poison" in error["message"]
+        ((name, data),) = stream(client, prompt=[POISON])
+        assert data["error"].pop("request_id") != error.pop("request_id")
+        assert (name, data) == ("error", {"error": error})
+        assert answer(client, max_tokens=1)["usage"]["completion_tokens"] == 1
+
+
+def test_an_internal_error_hides_its_details(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> str:
+        raise ZeroDivisionError("a secret")
+
+    with fakes.running(fakes.fake_service(LIBRARY)) as client:
+        monkeypatch.setattr("server.text.detokenize.Detokenizer.push", broken)
+        events = stream(client)
+        assert [name for name, _ in events] == ["error"]
+        assert "secret" not in str(events)
+        response = client.post("/generate", json={"prompt": "x"})
+        assert response.status_code == 500
+        assert response.json()["error"]["type"] == "server_error"
+        assert "secret" not in response.text
+    assert caplog.text.count("a secret") >= 2
