@@ -69,7 +69,19 @@ def _settings() -> str:
     return "\n\n".join(f"## {group}\n\n" + "\n".join(rows) for group, rows in groups.items())
 
 
-myst_substitutions = {"settings": _settings()}
+def _request_fields() -> str:
+    """A table of the fields of POST /generate."""
+    from server.api.native.generate import GenerateRequest
+
+    rows = ["| Field | Default | Meaning |", "|---|---|---|"]
+    for name, field in GenerateRequest.model_fields.items():
+        value = field.get_default(call_default_factory=True, validated_data={})
+        default = "" if value in (None, {}) or field.is_required() else f"`{value}`"
+        rows.append(f"| `{name}` | {default} | {field.description or ''} |")
+    return "\n".join(rows)
+
+
+myst_substitutions = {"request_fields": _request_fields(), "settings": _settings()}
 
 
 def setup(app: Any) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,16 +14,17 @@ import pytest
 from models.bundle import FORMAT, ArraysManifest, FunctionSpec, InputSpec, OutputSpec, Target
 from runtime.golden_arrays import Example as GoldenExample
 from server.services.array_service import ArrayService
-from tests.docs.pages import Example, examples
+from tests.docs.pages import ROOT, Example, examples
 from tests.server import fakes
 from tests.server.openai_servers import scripted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
 
     from runtime.array_bytes import Arrays
+    from server.services.service import Service
 
+_PATH = re.compile(r"/[a-z0-9/-]+")
 ADDRESS = "http://127.0.0.1:8080"
 Shape = tuple[int, ...]
 
@@ -55,9 +57,8 @@ class ZeroGru:
         return {output.name: np.zeros(output.shape, np.float32) for output in outputs}
 
 
-@contextmanager
-def gru() -> Iterator[str]:
-    """The address of a server with the functions of a GRU."""
+def gru_service() -> ArrayService:
+    """A service with the functions of a GRU."""
     manifest = ArraysManifest(
         format=FORMAT,
         architecture="gru",
@@ -72,22 +73,23 @@ def gru() -> Iterator[str]:
     )
     x = {"x": np.zeros((1, 2), np.float32)}
     golden = GoldenExample(function="step", inputs=x, outputs=ZeroGru().run("step", x))
-    with fakes.running(ArrayService(ZeroGru(), manifest, [golden], queue_limit=8)) as client:
-        yield str(client.base_url).rstrip("/")
+    return ArrayService(ZeroGru(), manifest, [golden], queue_limit=8)
+
+
+SERVICES: dict[str, Callable[[], Service]] = {
+    "gru": gru_service,
+    "language": lambda: scripted("Hello!"),
+}
 
 
 @contextmanager
-def language() -> Iterator[str]:
-    """The address of a server with a model that chats."""
-    with fakes.running(scripted("Hello!")) as client:
+def server(example: Example) -> Iterator[str]:
+    """The address of the server that an example needs, if any."""
+    if example.server is None:
+        yield ADDRESS
+        return
+    with fakes.running(SERVICES[example.server]()) as client:
         yield str(client.base_url).rstrip("/")
-
-
-SERVERS = {"gru": gru, "language": language}
-
-
-def server(example: Example) -> AbstractContextManager[str]:
-    return SERVERS[example.server]() if example.server else nullcontext(ADDRESS)
 
 
 def marked(language: str) -> list[object]:
@@ -121,3 +123,14 @@ def test_shell_examples_run(example: Example) -> None:
 
 def test_every_python_example_is_marked_to_run() -> None:
     assert [f"{one.page}:{one.line}" for one in examples("python") if not one.marked] == []
+
+
+def test_the_api_page_lists_every_route() -> None:
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    listed = {
+        path for row in re.findall(r"^\| (`.+?) \|", page, re.M) for path in _PATH.findall(row)
+    }
+    with fakes.running(scripted("Hello!")) as model, fakes.running(gru_service()) as arrays:
+        schemas = [client.get("/openapi.json").json() for client in (model, arrays)]
+    served = {path for schema in schemas for path in schema["paths"] if "{" not in path}
+    assert listed == served
