@@ -1,7 +1,7 @@
-"""Exit with 0 if the server in this container accepts requests, else with 1 and the reason.
+"""Exit with 0 if the server in this container accepts requests, else with 1 and a reason.
 
-It knows the port and TLS from the environment, as the image sets it, not from `--config` or flags.
-Standard library only: the image has no curl.
+The port and TLS are read from the environment variables of the image, not from `--config` or flags.
+This uses the standard library only; the image has no curl.
 """
 
 import http.client
@@ -9,15 +9,15 @@ import os
 import ssl
 import sys
 
-TIMEOUT = 4.0  # seconds; the Dockerfile allows 5 for all
+TIMEOUT = 4.0  # seconds; the Dockerfile allows 5 for the whole check
 
 
 def main() -> int:
-    """Ask /health/ready on the loopback; no proxy stands between."""
+    """Request /health/ready on the loopback address, without a proxy."""
     port = int(os.environ["HEARTH_PORT"])
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     if os.environ.get("HEARTH_TLS_CERT"):
-        # The certificate names the host that clients know, and this is a call to ourselves.
+        # The certificate is for the host name that clients use, not for the loopback address.
         context = ssl._create_unverified_context()
         connection = http.client.HTTPSConnection(
             "127.0.0.1", port, timeout=TIMEOUT, context=context
@@ -27,7 +27,7 @@ def main() -> int:
         answer = connection.getresponse()
         print(answer.status, answer.read().decode())  # noqa: T201
     except (OSError, http.client.HTTPException) as error:
-        print(f"no answer on port {port}: {error}")  # noqa: T201
+        print(f"no response on port {port}: {error}")  # noqa: T201
         return 1
     return int(answer.status != http.client.OK)
 

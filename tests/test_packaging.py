@@ -1,4 +1,4 @@
-"""What stands around Hearth on a device: images, compose file, systemd unit, health check.
+"""Deployment files: images, compose file, systemd unit, health check.
 
 No engine is needed: the files are read and held against each other, the project and the settings.
 """
@@ -99,7 +99,7 @@ def assert_settings(names: Mapping[str, str]) -> None:
     assert ours <= {*Settings.model_fields}
 
 
-def test_every_stage_is_of_debian_or_of_an_earlier_stage() -> None:
+def test_stages_start_from_debian_or_an_earlier_stage() -> None:
     earlier: list[str] = []
     for name in STAGES:
         (source, *_), *others = steps(name, "FROM")
@@ -110,7 +110,7 @@ def test_every_stage_is_of_debian_or_of_an_earlier_stage() -> None:
 
 
 @each_target
-def test_a_target_runs_our_program_as_nobody_in_particular(target: str) -> None:
+def test_images_run_hearth_as_an_unprivileged_user(target: str) -> None:
     assert steps(target, "USER") == [["10001:10001"]], "a number: Kubernetes cannot read a name"
     assert [exec_form(words) for words in steps(target, "ENTRYPOINT")] == [PROGRAMS[target]]
     assert PROGRAMS[target][0] in PROJECT["project"]["scripts"]
@@ -118,7 +118,7 @@ def test_a_target_runs_our_program_as_nobody_in_particular(target: str) -> None:
     assert not {"RUN", "COPY"} & {*order[order.index("USER") :]}
 
 
-def test_the_compiler_is_in_one_target_only() -> None:
+def test_only_the_bake_image_has_the_compiler() -> None:
     with_compiler = {
         name
         for name in STAGES
@@ -131,7 +131,7 @@ def test_the_compiler_is_in_one_target_only() -> None:
     assert reached("serve") == {"serve", "build", "python"}
 
 
-def test_what_is_copied_is_there_and_sent_to_the_builder() -> None:
+def test_copied_files_exist_and_are_in_the_build_context() -> None:
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     sent = {line.removeprefix("!") for line in lines if line.startswith("!")}
     copied = {
@@ -148,13 +148,13 @@ def test_what_is_copied_is_there_and_sent_to_the_builder() -> None:
     assert copied >= {*wheel, "pyproject.toml", PROJECT["project"]["readme"]}
 
 
-def test_settings_in_the_image() -> None:
+def test_the_image_sets_valid_settings() -> None:
     given = environment("serve")
     assert_settings(given)
     assert steps("serve", "EXPOSE") == [[given["HEARTH_PORT"]]]
 
 
-def test_the_image_says_whether_it_is_healthy() -> None:
+def test_the_image_has_the_health_check() -> None:
     ((*options, _, _, _, _),) = steps("serve", "HEALTHCHECK")
     command = exec_form(steps("serve", "HEALTHCHECK")[0][len(options) + 1 :])
     (copied,) = [words for words in steps("serve", "COPY") if str(HEALTHCHECK)[-14:] in words[0]]
@@ -163,7 +163,7 @@ def test_the_image_says_whether_it_is_healthy() -> None:
 
 
 @each_target
-def test_compose_runs_what_the_dockerfile_builds(target: str) -> None:
+def test_compose_runs_the_targets_of_the_dockerfile(target: str) -> None:
     service = COMPOSE["services"][target]
     build = service["build"]
     assert (ROOT / "docker" / build["context"]).resolve() == ROOT
@@ -175,7 +175,7 @@ def test_compose_runs_what_the_dockerfile_builds(target: str) -> None:
     assert service["tmpfs"] == ["/tmp"]
 
 
-def test_compose_serves_what_it_bakes() -> None:
+def test_compose_serves_the_bundle_that_it_bakes() -> None:
     bake, serve = (COMPOSE["services"][name] for name in TARGETS)
     bundle = bake["command"][bake["command"].index("--out") + 1]
     assert_settings(serve["environment"])
@@ -189,7 +189,7 @@ def test_compose_serves_what_it_bakes() -> None:
     assert int(serve["stop_grace_period"].removesuffix("s")) > SHUTDOWN_TIMEOUT
 
 
-def test_the_unit() -> None:
+def test_the_systemd_unit_starts_hearth_serve() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string((ROOT / "systemd/hearth.service").read_text(encoding="utf-8"))
@@ -216,7 +216,7 @@ def checked(port: int, **more: str) -> tuple[int, str]:
     return result.returncode, result.stdout
 
 
-def test_healthy_is_who_accepts_requests() -> None:
+def test_a_server_that_accepts_requests_is_healthy() -> None:
     with fakes.running(fakes.fake_service(LIBRARY)) as client:
         port = client.base_url.port
         assert port is not None
@@ -225,10 +225,10 @@ def test_healthy_is_who_accepts_requests() -> None:
         assert said.startswith("200 ")
     code, said = checked(port)
     assert code == 1
-    assert said.startswith(f"no answer on port {port}: ")
+    assert said.startswith(f"no response on port {port}: ")
 
 
-def test_unhealthy_is_who_failed_the_self_test() -> None:
+def test_a_server_with_a_failed_self_test_is_unhealthy() -> None:
     wrong = FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=64, spread=2.0)
     good = FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=64)
     service = LanguageService(wrong, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(good))
@@ -240,7 +240,7 @@ def test_unhealthy_is_who_failed_the_self_test() -> None:
     assert "self_test_failed" in said
 
 
-def test_unhealthy_is_who_does_not_speak_http() -> None:
+def test_a_port_without_http_is_unhealthy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
 
@@ -282,7 +282,7 @@ def https(folder: Path) -> Iterator[int]:
         thread.join(5)
 
 
-def test_a_certificate_is_not_asked_whose_it_is(tmp_path: Path) -> None:
+def test_the_health_check_accepts_any_certificate(tmp_path: Path) -> None:
     with https(tmp_path) as port:
         assert checked(port, HEARTH_TLS_CERT="cert.pem")[0] == 0
         assert checked(port)[0] == 1

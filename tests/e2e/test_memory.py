@@ -29,7 +29,7 @@ async def _ask_twice(url: str) -> list[httpx.Response]:
 
 
 @pytest.mark.parametrize(("precision", "least"), [("bf16", 0.75), ("int8-g32", 0.65)])
-def test_one_slot_is_served_in_what_one_slot_needs(
+def test_one_slot_fits_in_the_memory_of_one_slot(
     bundles: Bundles, precision: str, least: float
 ) -> None:
     bundle = bundles[precision]
@@ -54,7 +54,7 @@ def test_one_slot_is_served_in_what_one_slot_needs(
     assert weights < read + (bundle / PARAMETERS).stat().st_size / 4
 
 
-def test_less_is_refused_in_a_sentence(bundles: Bundles) -> None:
+def test_too_little_memory_is_an_error_in_one_line(bundles: Bundles) -> None:
     needed = read_manifest_of(bundles["bf16"], LanguageManifest).memory.needed(1)
     command = (*_SERVE, str(bundles["bf16"]), "--port", "0", "--max-memory", str(needed * 4 // 5))
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

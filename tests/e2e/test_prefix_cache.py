@@ -78,7 +78,7 @@ def uncached(runtime: IreeRuntime) -> list[list[object]]:
     return [serve(runtime, None, request)[0][1] for request in (PREFIXED, FORKED)]
 
 
-def test_cached_is_uncached_alone_and_beside_others(
+def test_cached_prompts_give_equal_answers_alone_and_in_a_batch(
     runtime: IreeRuntime, uncached: list[list[object]]
 ) -> None:
     cache = PrefixCache(limit_bytes=2**28)
@@ -90,7 +90,7 @@ def test_cached_is_uncached_alone_and_beside_others(
     assert together[3][1] == uncached[1]
 
 
-def test_a_prompt_read_beside_others_leaves_the_same_blocks(
+def test_a_prompt_computed_in_a_batch_leaves_equal_blocks(
     runtime: IreeRuntime, uncached: list[list[object]]
 ) -> None:
     cache = PrefixCache(limit_bytes=2**28)
@@ -98,7 +98,7 @@ def test_a_prompt_read_beside_others_leaves_the_same_blocks(
     assert serve(runtime, cache, PREFIXED) == [(WHOLE_CHUNKS, uncached[0])]
 
 
-def test_cached_is_uncached_after_a_restart(
+def test_cached_prompts_give_equal_answers_after_a_restart(
     runtime: IreeRuntime, uncached: list[list[object]], tmp_path: Path
 ) -> None:
     for expected in (0, WHOLE_CHUNKS):

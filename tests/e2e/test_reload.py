@@ -63,7 +63,9 @@ def reload(process: subprocess.Popen[str], client: httpx.Client) -> dict[str, An
     return wait_for_reload(client, before, seconds=120)
 
 
-def test_from_f32_to_bf16_and_not_to_a_broken_one(bundles: Bundles, tmp_path: Path) -> None:
+def test_reload_serves_bf16_after_f32_and_rejects_a_broken_bundle(
+    bundles: Bundles, tmp_path: Path
+) -> None:
     link = tmp_path / "current"
     put(link, bundles["f32"])
     process = subprocess.Popen(

@@ -46,14 +46,14 @@ def server(bundles: Bundles) -> Iterator[tuple[subprocess.Popen[str], httpx.Clie
     process.stdout.close()
 
 
-def test_health_has_the_verdict(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
+def test_health_reports_the_self_test(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
     health = server[1].get("/health")
     assert health.status_code == 200
     assert health.json()["self_test"]["passed"] is True
 
 
 @pytest.mark.parametrize("name", ["story", "code", "chinese", "spaces"])
-def test_greedy_text_is_llama_cpps(
+def test_greedy_text_equals_llama_cpps(
     server: tuple[subprocess.Popen[str], httpx.Client], name: str
 ) -> None:
     case = CASES[name]
@@ -65,7 +65,7 @@ def test_greedy_text_is_llama_cpps(
     assert answer["finish_reason"] == "length"
 
 
-def test_a_stream_is_the_same_answer(
+def test_a_stream_has_the_same_answer(
     server: tuple[subprocess.Popen[str], httpx.Client],
 ) -> None:
     body = {"prompt": CASES["french"]["prompt"], "max_tokens": 24, "seed": 7, "logprobs": 2}
@@ -83,7 +83,7 @@ def test_a_stream_is_the_same_answer(
     assert (last["finish_reason"], last["usage"]) == (whole["finish_reason"], whole["usage"])
 
 
-def test_a_long_prompt_beyond_the_window(
+def test_a_prompt_longer_than_the_window_has_llama_cpps_tokens(
     server: tuple[subprocess.Popen[str], httpx.Client],
 ) -> None:
     case = CASES["fdl_1290"]
@@ -91,7 +91,7 @@ def test_a_long_prompt_beyond_the_window(
     assert server[1].post("/generate", json=body).json()["token_ids"] == case["greedy_ids"][:16]
 
 
-def test_json_by_a_schema(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
+def test_answers_follow_a_json_schema(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -112,7 +112,7 @@ def test_json_by_a_schema(server: tuple[subprocess.Popen[str], httpx.Client]) ->
     assert server[1].post("/generate", json=body).status_code == 400
 
 
-def test_sigterm_ends_it_last(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
+def test_sigterm_ends_the_server(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
     process, _ = server
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-def test_generate_writes_llama_cpps_words(bundles: Bundles) -> None:
+def test_generate_writes_llama_cpps_text(bundles: Bundles) -> None:
     case = CASES["story"]
     result = subprocess.run(
         [

@@ -122,7 +122,7 @@ def test_serve_answers_and_ends_on_sigterm(bundle: Path) -> None:
         process.communicate()
 
 
-def test_a_disk_too_full_for_logs_does_not_stop_it(bundle: Path) -> None:
+def test_the_server_runs_when_logs_cannot_be_written(bundle: Path) -> None:
     """To /dev/full nothing can be written, as to a file on a full disk."""
     port = _free_port()
     with Path("/dev/full").open("w") as full:
@@ -179,7 +179,7 @@ def test_settings_come_from_the_environment_and_flags_win(bundle: Path) -> None:
         process.communicate()
 
 
-def test_a_failed_self_test_is_told(copy: Path) -> None:
+def test_a_failed_self_test_is_reported(copy: Path) -> None:
     manifest = read_manifest_of(copy, LanguageManifest)
     (golden,) = manifest.golden
     wrong = replace(golden, prompt_ids=(1, 2, 3, 4, 6))
@@ -206,14 +206,14 @@ def test_a_failed_self_test_is_told(copy: Path) -> None:
         process.communicate()
 
 
-def test_no_bundle(tmp_path: Path) -> None:
+def test_a_missing_bundle_is_an_error_in_one_line(tmp_path: Path) -> None:
     code, errors = failure(tmp_path, "--port", "0")
     assert code == 1
     assert errors.startswith(f"hearth serve: {tmp_path}: not a bundle: ")
     assert errors.count("\n") == 1
 
 
-def test_a_corrupt_bundle(copy: Path) -> None:
+def test_a_corrupt_bundle_is_an_error_in_one_line(copy: Path) -> None:
     (copy / VMFB).write_bytes(b"")
     code, errors = failure(copy, "--port", "0")
     assert code == 1
@@ -223,7 +223,7 @@ def test_a_corrupt_bundle(copy: Path) -> None:
     )
 
 
-def test_a_bad_tokenizer(copy: Path) -> None:
+def test_a_bad_tokenizer_is_an_error_in_one_line(copy: Path) -> None:
     (copy / TOKENIZER).write_text("{}")
     manifest = read_manifest_of(copy, LanguageManifest)
     files = tuple(r for r in manifest.files if r.name != TOKENIZER)
@@ -246,7 +246,7 @@ def test_a_port_in_use_is_found_before_the_bundle_is_loaded(tmp_path: Path) -> N
     )
 
 
-def test_a_host_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_host_is_an_error_in_one_line(tmp_path: Path) -> None:
     code, errors = failure(tmp_path, "--host", "256.0.0.1")
     assert code == 1
     assert errors.startswith("hearth serve: cannot listen on 256.0.0.1 port 8080: ")
@@ -262,7 +262,7 @@ def test_a_host_that_is_none(tmp_path: Path) -> None:
         (("x",), {"HEARTH_PORT": "many"}, "port: "),
     ],
 )
-def test_settings_that_are_none(
+def test_invalid_settings_are_usage_errors(
     arguments: tuple[str, ...], environment: dict[str, str], expected: str
 ) -> None:
     code, errors = failure(*arguments, env=environment)
@@ -285,7 +285,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return files
 
 
-def test_https(bundle: Path, tmp_path: Path) -> None:
+def test_https_uses_the_certificate(bundle: Path, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     process = serve(bundle, "--port", "0", "--tls-cert", cert, "--tls-key", key)
     try:
@@ -300,7 +300,7 @@ def test_https(bundle: Path, tmp_path: Path) -> None:
         process.communicate()
 
 
-def test_a_key_that_is_anothers(tmp_path: Path) -> None:
+def test_a_private_key_of_another_certificate_is_rejected(tmp_path: Path) -> None:
     cert, _ = certificate(tmp_path)
     (tmp_path / "other").mkdir()
     _, key = certificate(tmp_path / "other")

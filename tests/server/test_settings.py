@@ -55,12 +55,12 @@ def printed(*arguments: str) -> dict[str, Any]:
     return tomllib.loads(result.stdout)
 
 
-def test_every_setting_is_tried_here() -> None:
+def test_this_file_tests_every_setting() -> None:
     assert set(GIVEN) == set(Settings.model_fields) - {"bundle", "config", "api_key"}
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_a_setting_by_flag_environment_and_file(
+def test_a_setting_is_read_from_flag_environment_and_file(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     typed, expected = GIVEN[name]
@@ -82,7 +82,7 @@ def test_a_setting_by_flag_environment_and_file(
     assert printed("b", *others)[name] == expected
 
 
-def test_flags_win_over_the_environment_and_that_over_the_file(
+def test_flags_override_the_environment_which_overrides_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "serve.toml"
@@ -102,7 +102,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(
     assert "# alias is not set  # default" in lines
 
 
-def test_what_is_printed_is_a_file_of_the_same_settings(tmp_path: Path) -> None:
+def test_printed_settings_can_be_read_back_as_a_file(tmp_path: Path) -> None:
     given = {name: typed for name, (typed, _) in GIVEN.items()}
     loaded = load({"bundle": 'odd "name" # \u00fc', **given})
     file = tmp_path / "again.toml"
@@ -125,7 +125,7 @@ def test_what_is_printed_is_a_file_of_the_same_settings(tmp_path: Path) -> None:
         ("tls_cert = 'c.pem'", "tls_cert and tls_key must be set together"),
     ],
 )
-def test_a_file_that_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_file_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "serve.toml"
     file.write_text(text)
     with pytest.raises(BadSettings, match="^" + message.format(file=file)):
@@ -143,7 +143,7 @@ def test_the_documented_file_is_accepted(tmp_path: Path) -> None:
     assert set(loaded.origins) - {"config"} == set(tomllib.loads(found[1]))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match=r"none\.toml cannot be read: No such file"):
         load({"bundle": "b", "config": tmp_path / "none.toml"})
 
@@ -159,7 +159,9 @@ def test_the_source_of_a_bad_value_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 KEYS = ("first-secret", "second-secret")
 
 
-def test_keys_by_flag_environment_and_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_keys_are_read_from_flag_environment_and_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert read_keys(load({"bundle": "b", "api_key": list(KEYS)}).settings) == KEYS
     file = tmp_path / "keys"
     file.write_text("\n  third-secret \n\n")
@@ -185,9 +187,7 @@ def test_a_key_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", " \n\n", "short\na-long-key\n"])
-def test_a_file_of_no_keys_lets_nobody_in_and_not_everybody(
-    tmp_path: Path, text: str | None
-) -> None:
+def test_a_key_file_without_valid_keys_is_rejected(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "keys"
     if text is not None:
         file.write_text(text)
@@ -196,7 +196,7 @@ def test_a_file_of_no_keys_lets_nobody_in_and_not_everybody(
     assert "a-long-key" not in str(raised.value)
 
 
-def test_a_command_without_its_schema_has_no_flags() -> None:
+def test_left_out_fields_are_not_flags() -> None:
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()

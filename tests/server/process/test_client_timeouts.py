@@ -59,7 +59,7 @@ BODY = b'{"prompt": "' + b"x" * 1000
     [(b"", b""), (b"", HEAD), (request(b"", length=5000), BODY), (request(b"", length=5000), b"")],
     ids=["silent", "head", "body", "no body"],
 )
-def test_who_does_not_come_to_the_end_of_a_request_is_cut_off(
+def test_a_request_that_is_not_finished_in_time_is_closed(
     client: httpx.Client, at_once: bytes, slowly: bytes
 ) -> None:
     with connect(client) as slow:
@@ -68,7 +68,7 @@ def test_who_does_not_come_to_the_end_of_a_request_is_cut_off(
     answer(client, max_tokens=1)
 
 
-def test_a_large_body_on_a_slow_line_is_waited_for(client: httpx.Client) -> None:
+def test_a_large_body_gets_more_time(client: httpx.Client) -> None:
     body = b'{"prompt": "the dog", "max_tokens": 2}' + b" " * 4000
     with connect(client) as slow:
         slow.sendall(request(b"", length=len(body)))
@@ -83,7 +83,7 @@ def test_a_large_body_on_a_slow_line_is_waited_for(client: httpx.Client) -> None
     [(2000, b""), (20, b""), (20, b"Connection: close\r\n")],
     ids=["of a long answer", "of a short answer", "of the last answer"],
 )
-def test_who_never_reads_is_cut_off(tokens: int, head: bytes) -> None:
+def test_a_client_that_never_reads_is_closed(tokens: int, head: bytes) -> None:
     service = fakes.fake_service(LIBRARY, context=3000, slots=2)
     fields = {"prompt": "x", "max_tokens": tokens, "logprobs": 20, "stream": True}
     body = json.dumps(fields).encode()
@@ -116,7 +116,7 @@ def _established(connection: socket.socket) -> bool:
     return False
 
 
-def test_when_files_run_out_those_who_ask_nothing_go() -> None:
+def test_idle_connections_are_closed_when_there_are_too_many() -> None:
     files = 100
 
     def limited() -> None:

@@ -55,7 +55,7 @@ def shutting_down(
         assert ended
 
 
-def test_what_takes_longer_than_the_shutdown_may_is_cancelled_and_told_so() -> None:
+def test_a_request_is_cancelled_with_an_error_after_the_shutdown_timeout() -> None:
     service = fakes.fake_service(LIBRARY, delay=0.02, context=5000)
     body = {"prompt": "the dog", "max_tokens": 4000, "stream": True}
     with shutting_down(service, after=0.3) as (server, address):
@@ -72,7 +72,9 @@ def test_what_takes_longer_than_the_shutdown_may_is_cancelled_and_told_so() -> N
         assert "before the answer was complete" in error["message"]
 
 
-def test_who_is_cancelled_is_told_so_after_a_slow_step_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_request_gets_its_error_after_a_slow_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     service = fakes.fake_service(LIBRARY, context=5000)
     body = {"prompt": "the dog", "max_tokens": 4000}
     with (
@@ -90,7 +92,7 @@ def test_who_is_cancelled_is_told_so_after_a_slow_step_too(monkeypatch: pytest.M
     assert "before the answer was complete" in answer.json()["error"]["message"]
 
 
-def test_a_client_that_never_reads_cannot_hold_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_reads_does_not_delay_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_CANCEL_GRACE", 1)
     service = fakes.fake_service(LIBRARY, context=3000)
     body = json.dumps({"prompt": "x", "max_tokens": 2500, "logprobs": 20, "stream": True})

@@ -36,13 +36,13 @@ def document() -> str:
 
 
 @pytest.mark.parametrize("module", ["server.app", "server.cli"])
-def test_a_fresh_process_that_imports_the_server(module: str) -> None:
+def test_the_server_imports_neither_baker_nor_compiler_nor_jinja(module: str) -> None:
     loaded = run(f"import sys, {module}; print('\\n'.join(sys.modules))").split()
     assert module in loaded
     assert not [name for name in loaded if name.startswith((*FORBIDDEN, "jinja2"))]
 
 
-def test_models_that_are_built_when_they_are_used_are_the_same() -> None:
+def test_lazily_built_models_give_the_same_openapi_document() -> None:
     lean, built, modules = json.loads(run(LEAN))
     assert lean == document()
     assert not built

@@ -74,7 +74,7 @@ def say(system: Path, own: str, files: dict[str, str]) -> None:
         ("3:cpu:/a\n", {"cpu/a/memory.limit_in_bytes": "1"}, None),
     ],
 )
-def test_a_control_groups_limit(
+def test_the_lowest_limit_of_a_control_group_and_its_parents_counts(
     system: Path, own: str, files: dict[str, str], lowest: str | None
 ) -> None:
     say(system, own, files)
@@ -86,7 +86,7 @@ def test_a_control_groups_limit(
 
 
 @pytest.mark.usefixtures("system")
-def test_the_operator_counts_before_the_baker_and_the_lowest_before_all(system: Path) -> None:
+def test_the_operators_limit_replaces_the_bakers_and_the_lowest_counts(system: Path) -> None:
     assert memory_limit(None, 900) == Limit(bytes=900, source="hearth bake --max-memory")
     assert memory_limit(1000, 900) == Limit(bytes=1000, source="--max-memory")
     say(system, "0::/\n", {"memory.max": "950"})
@@ -105,7 +105,7 @@ def test_ulimit_counts() -> None:
 
 
 @pytest.mark.usefixtures("system")
-def test_what_is_opened(manifest: LanguageManifest) -> None:
+def test_slots_and_cache_are_reduced_to_fit(manifest: LanguageManifest) -> None:
     sizes = manifest.memory
     assert admit(manifest, max_memory=None, prefix_cache=99) == Admitted(slots=4, prefix_cache=99)
     asked = sizes.needed(2, sizes.block)
@@ -124,14 +124,14 @@ def test_the_bakers_limit_counts(manifest: LanguageManifest) -> None:
     assert admit(baked, max_memory=None, prefix_cache=0).slots == 3
 
 
-def test_an_entry_point_of_no_size_is_named(manifest: LanguageManifest) -> None:
+def test_an_entry_point_without_a_size_is_named(manifest: LanguageManifest) -> None:
     bad = replace(manifest, footprint=replace(manifest.footprint, calls={}))
     with pytest.raises(NotABundle, match=r"footprint\.calls\.decode_1: missing field"):
         admit(bad, max_memory=None, prefix_cache=0)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
-def test_with_fewer_slots_every_call_fits_them(
+def test_with_fewer_slots_every_batch_fits(
     bundle: Path, manifest: LanguageManifest, slots: int
 ) -> None:
     runtime = IreeRuntime(bundle, manifest.with_slots(slots), threads=1)

@@ -41,7 +41,7 @@ def server() -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_accepted_requests_finish_and_refuses_new_ones(
+def test_a_signal_finishes_accepted_requests_and_rejects_new_ones(
     server: tuple[subprocess.Popen[str], httpx.Client], number: signal.Signals
 ) -> None:
     process, client = server
@@ -111,7 +111,7 @@ def test_under_load_every_accepted_request_is_answered(
     assert process.wait(10) == 0
 
 
-def test_sighup_serves_a_new_bundle_and_what_runs_ends_on_the_old_one(
+def test_sighup_serves_a_new_bundle_and_running_requests_finish_on_the_old_one(
     server: tuple[subprocess.Popen[str], httpx.Client],
 ) -> None:
     process, client = server

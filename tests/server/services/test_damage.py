@@ -67,7 +67,7 @@ def loads(bundle: Path, level: Level) -> bool:
 
 @settings(max_examples=60)
 @given(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True))
-def test_any_flipped_bit_is_found_and_named(bundle: Path, name: str, place: float) -> None:
+def test_any_flipped_bit_is_detected(bundle: Path, name: str, place: float) -> None:
     assert loads(bundle, "full")
     file = bundle / name
     with flipped(file, int(place * 8 * file.stat().st_size)):

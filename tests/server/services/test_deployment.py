@@ -55,7 +55,7 @@ def words(answer: dict[str, Any]) -> tuple[str, list[float]]:
     return choice["text"], choice["logprobs"]["token_logprobs"]
 
 
-def test_no_request_is_lost_and_each_comes_from_one_bundle() -> None:
+def test_no_request_is_lost_and_each_answer_comes_from_one_bundle() -> None:
     one, other = service(3.0, delay=0.003), service(2.0, delay=0.003)
     with guarded(one, other) as client, ThreadPoolExecutor(4) as pool:
         ending = threading.Event()
@@ -93,7 +93,7 @@ def figures_with_key(client: httpx.Client) -> Any:
     return figures(client)
 
 
-def test_a_long_answer_ends_on_the_bundle_on_which_it_began() -> None:
+def test_a_long_answer_finishes_on_its_first_bundle() -> None:
     one, other = service(3.0, delay=0.02), service(2.0)
     with guarded(one, other) as client, ThreadPoolExecutor(1) as pool:
         running = pool.submit(complete, client, 50)
@@ -127,7 +127,7 @@ def wrong() -> LanguageService:
     ],
     ids=["self-test", "corrupt", "memory", "kind"],
 )
-def test_what_cannot_be_served_is_not_and_why_stands_in_health(later: Any, reason: str) -> None:
+def test_a_failed_reload_changes_nothing_and_health_says_why(later: Any, reason: str) -> None:
     one, good = service(3.0), service(2.0)
     with guarded(one, later(), good) as client:
         refused = reload(client)
@@ -145,7 +145,7 @@ def test_what_cannot_be_served_is_not_and_why_stands_in_health(later: Any, reaso
         assert health["bundle"] == good.fingerprint
 
 
-def test_who_has_no_key_cannot_reload() -> None:
+def test_reload_requires_a_key() -> None:
     with guarded(service(), service(2.0)) as client:
         assert client.post("/v1/bundle/reload").status_code == 401
     with fakes.running(service(), later=(service(2.0),)) as client:
@@ -154,7 +154,7 @@ def test_who_has_no_key_cannot_reload() -> None:
         assert "--api-key" in refused.json()["error"]["message"]
 
 
-def test_a_draining_server_takes_no_new_bundle() -> None:
+def test_a_draining_server_does_not_reload() -> None:
     async def drained() -> None:
         deployment = fakes.deployed(service(), service(2.0))
         deployment.drain()
@@ -165,7 +165,7 @@ def test_a_draining_server_takes_no_new_bundle() -> None:
     asyncio.run(drained())
 
 
-def test_files_that_are_overwritten_are_noticed_and_replaced_ones_are_not(tmp_path: Path) -> None:
+def test_overwritten_files_are_detected_and_replaced_ones_are_accepted(tmp_path: Path) -> None:
     for name in ("model.vmfb", "params.irpa", "manifest.json"):
         (tmp_path / name).write_bytes(b"whole")
     opened = FileWatch(tmp_path)

@@ -41,7 +41,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_generate_says_what_the_server_says() -> None:
+def test_generate_gives_the_same_answer_as_the_server() -> None:
     with fakes.running(fakes.fake_service(LIBRARY)) as client:
         expected = answer(client, max_tokens=7, seed=3, top_k=5)
     shown = run("generate", "b", "the dog", "--max-tokens", "7", "--seed", "3", "--top-k", "5")
@@ -68,7 +68,9 @@ def test_generate_says_what_the_server_says() -> None:
         (("b", "the dog " * 200), 1, "prompt: .* expected at most 127 tokens"),
     ],
 )
-def test_generate_refuses(arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_generate_rejects_bad_values_in_one_line(
+    arguments: tuple[str, ...], code: int, message: str
+) -> None:
     result = run("generate", *arguments)
     assert result.returncode == code
     assert result.stdout == ""
@@ -156,7 +158,7 @@ def prompt_tokens(shown: str) -> int:
     return int(found[1])
 
 
-def test_a_conversation_goes_on_is_cleared_and_left(terminal: Terminal) -> None:
+def test_a_conversation_continues_until_clear_or_exit(terminal: Terminal) -> None:
     assert "/clear" in terminal.read_until("> ")
     terminal.write("the dog\n")
     first = prompt_tokens(terminal.read_until("seed 1\r\n> ", 30))
@@ -176,7 +178,7 @@ def test_a_conversation_goes_on_is_cleared_and_left(terminal: Terminal) -> None:
     assert terminal.process.wait(10) == 0
 
 
-def test_ctrl_c_ends_the_answer_and_not_the_chat(terminal: Terminal) -> None:
+def test_ctrl_c_stops_the_answer_but_not_the_chat(terminal: Terminal) -> None:
     terminal.read_until("> ")
     terminal.write("the dog\n")
     terminal.read_until("the dog\r\n")

@@ -81,7 +81,7 @@ def test_an_answer_has_its_text_and_its_figures(page: Page) -> None:
         )
 
 
-def test_the_text_comes_as_a_stream_and_stop_keeps_it(
+def test_the_answer_is_streamed_and_stop_keeps_its_text(
     page: Page, slow: tuple[LanguageService, str]
 ) -> None:
     service, url = slow
@@ -98,7 +98,7 @@ def test_the_text_comes_as_a_stream_and_stop_keeps_it(
     assert page.find("#send")
 
 
-def test_escape_stops(page: Page, slow: tuple[LanguageService, str]) -> None:
+def test_escape_stops_the_answer(page: Page, slow: tuple[LanguageService, str]) -> None:
     service, url = slow
     page.open(url)
     page.type("the dog", Keys.ENTER)
@@ -108,7 +108,7 @@ def test_escape_stops(page: Page, slow: tuple[LanguageService, str]) -> None:
     page.until(lambda: free(service), "a free slot")
 
 
-def test_new_chat_stops_and_can_be_taken_back(
+def test_new_chat_stops_the_answer_and_can_be_undone(
     page: Page, slow: tuple[LanguageService, str]
 ) -> None:
     service, url = slow
@@ -165,7 +165,7 @@ def test_the_last_message_can_be_edited_and_sent_again(page: Page, doorman: Door
         ]
 
 
-def test_settings_are_sent_and_kept(chat: Page, doorman: Doorman) -> None:
+def test_settings_are_sent_and_stored(chat: Page, doorman: Doorman) -> None:
     wanted = {
         "temperature": 0.25, "top_k": 7, "top_p": 0.5, "min_p": 0.1,
         "repeat_penalty": 1.25, "max_tokens": 3, "seed": 11,
@@ -224,7 +224,7 @@ def test_probabilities_of_tokens_are_shown(chat: Page) -> None:
     assert chat.all("#alternatives") == []
 
 
-def test_what_a_model_says_never_becomes_markup(page: Page) -> None:
+def test_model_output_is_never_interpreted_as_html(page: Page) -> None:
     with fakes.running(scripted(XSS)) as client:
         page.open(str(client.base_url))
         shown = page.ask(XSS)
@@ -256,7 +256,7 @@ def test_a_reload_keeps_the_conversation_and_new_chat_deletes_it(chat: Page) -> 
     assert chat.all(".message") == []
 
 
-def test_everything_that_is_kept_can_be_deleted(chat: Page) -> None:
+def test_all_stored_data_can_be_deleted(chat: Page) -> None:
     chat.ask("the dog")
     chat.click("#theme")
     chat.click("#open-settings")
@@ -299,7 +299,7 @@ def test_a_server_with_keys_asks_for_one(page: Page) -> None:
         assert "secret" not in page.run("return JSON.stringify(localStorage)")
 
 
-def test_a_busy_server_says_when_to_try_again(chat: Page, doorman: Doorman) -> None:
+def test_a_busy_server_shows_when_to_retry(chat: Page, doorman: Doorman) -> None:
     full = Refusal(429, "4 requests wait, the most there may", {"Retry-After": "1"})
     doorman.refused[CHAT] = full
     chat.type("the dog", Keys.ENTER)
@@ -312,7 +312,7 @@ def test_a_busy_server_says_when_to_try_again(chat: Page, doorman: Doorman) -> N
     assert chat.all("#notice") == []
 
 
-def test_a_server_that_starts_is_waited_for(page: Page, doorman: Doorman) -> None:
+def test_the_page_waits_for_a_server_that_starts(page: Page, doorman: Doorman) -> None:
     ready = threading.Event()
     starting = Refusal(503, "the self-test is running", until=ready)
     doorman.refused |= {CHAT: starting, "/health/ready": starting, "/health": starting}
@@ -337,13 +337,13 @@ def test_waiting_for_a_server_can_be_stopped(chat: Page, doorman: Doorman) -> No
     assert chat.questions() == ["the dog"]
 
 
-def test_a_refused_message_says_why(chat: Page) -> None:
+def test_a_rejected_message_shows_the_reason(chat: Page) -> None:
     chat.type("the dog jumps over the fox " * 30, Keys.ENTER)
     chat.shows("#notice", "messages: got")
     assert chat.find("#retry").is_enabled()
 
 
-def test_a_server_that_is_gone_is_said(page: Page) -> None:
+def test_an_unreachable_server_is_reported(page: Page) -> None:
     with fakes.running(noise()) as client:
         page.open(str(client.base_url))
     page.type("the dog", Keys.ENTER)
@@ -352,7 +352,7 @@ def test_a_server_that_is_gone_is_said(page: Page) -> None:
 
 
 @pytest.mark.parametrize("template", [None, templates.GEMMA], ids=["props", "chat route"])
-def test_a_model_without_a_template_goes_on_with_the_text(
+def test_a_model_without_a_template_continues_the_text(
     page: Page, doorman: Doorman, template: str | None
 ) -> None:
     doorman.refused[CHAT] = Refusal(404, "no such route")

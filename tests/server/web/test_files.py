@@ -26,7 +26,7 @@ def client() -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("address", web.FILES)
-def test_every_file_is_served_as_it_is(client: httpx.Client, address: str) -> None:
+def test_every_file_is_served_unchanged(client: httpx.Client, address: str) -> None:
     response = client.get(address)
     path = web.FILES[address]
     assert response.content == path.read_bytes()
@@ -53,22 +53,22 @@ def test_a_known_file_is_not_sent_again(client: httpx.Client) -> None:
     "path",
     ["/web", "/web/", "/web/__init__.py", "/web/../app.py", "/web/%2e%2e/app.py", "/index.html"],
 )
-def test_nothing_else_is_there(client: httpx.Client, path: str) -> None:
+def test_no_other_file_is_served(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 404
 
 
-def test_the_page_is_no_part_of_the_api_document(client: httpx.Client) -> None:
+def test_the_page_is_not_in_the_openapi_document(client: httpx.Client) -> None:
     assert not set(web.FILES) & set(client.get("/openapi.json").json()["paths"])
 
 
-def test_the_page_needs_nothing_from_elsewhere() -> None:
+def test_the_page_loads_nothing_from_other_servers() -> None:
     for path in web.FILES.values():
         addresses = re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"')]*", path.read_text("utf-8"))
         assert set(addresses) <= {"http://www.w3.org/2000/svg"}, path.name
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_modules_are_short_and_make_no_markup_of_text(path: Path) -> None:
+def test_modules_are_short_and_never_set_html(path: Path) -> None:
     source = path.read_text("utf-8")
     assert source.startswith("// ")
     assert len(source.splitlines()) < 250

@@ -53,7 +53,7 @@ def contrast(first: str, second: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_what_is_behind_it(scheme: str) -> None:
+def test_text_has_enough_contrast(scheme: str) -> None:
     pairs = [*product(("ink", "quiet", "bad", "ember"), ("paper", "raised", "tint"))]
     for text, ground in [*pairs, ("on-ember", "ember")]:
         ratio = contrast(COLOURS[text][scheme], COLOURS[ground][scheme])
@@ -71,7 +71,7 @@ def mixed(first: str, second: str, share: float) -> str:
     return "#" + "".join(f"{round(a * share + b * (1 - share)):02x}" for a, b in parts)
 
 
-def test_colours_are_named_once() -> None:
+def test_colours_are_defined_once() -> None:
     rules = STYLE.split("\n}\n", 1)[1]
     assert len(COLOURS) >= 12
     assert re.findall(r"#[0-9a-f]{3,8}\b", rules) == []
@@ -102,9 +102,7 @@ def test_nothing_is_wider_than_the_screen(page: Page, url: str, width: int) -> N
     fits()
 
 
-def test_the_system_says_whether_it_is_dark_and_the_button_has_the_last_word(
-    page: Page, url: str
-) -> None:
+def test_dark_mode_follows_the_system_until_the_button_is_used(page: Page, url: str) -> None:
     def ground() -> str:
         value: str = page.run("return getComputedStyle(document.body).backgroundColor")
         return "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", value)[:3])
@@ -123,7 +121,7 @@ def test_the_system_says_whether_it_is_dark_and_the_button_has_the_last_word(
     assert page.find("#theme").get_attribute("aria-pressed") == "false"
 
 
-def test_the_placeholders_are_the_servers_defaults(page: Page, url: str) -> None:
+def test_placeholders_show_the_servers_defaults(page: Page, url: str) -> None:
     page.open(url)
     page.click("#open-settings")
     for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty"):
@@ -132,7 +130,7 @@ def test_the_placeholders_are_the_servers_defaults(page: Page, url: str) -> None
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_axe_finds_nothing(page: Page, url: str, width: int, dark: bool) -> None:
+def test_axe_finds_no_accessibility_problem(page: Page, url: str, width: int, dark: bool) -> None:
     axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
 
     def broken() -> list[Any]:

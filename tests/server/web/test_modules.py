@@ -57,7 +57,7 @@ def parsed(page: Page, *pieces: str) -> list[dict[str, str]]:
         ("event: lost\n\ndata: a\n\ndata: unfinished\n", [("message", "a")]),
     ],
 )
-def test_events_are_what_the_standard_says(
+def test_events_are_parsed_as_in_the_standard(
     modules: Page, stream: str, events: list[tuple[str, str]]
 ) -> None:
     # A CR at the very end waits for what follows.
@@ -67,7 +67,7 @@ def test_events_are_what_the_standard_says(
 
 @few
 @given(data=st.data(), stream=st.text(alphabet="da: t\r\n", max_size=60))
-def test_how_a_stream_is_cut_makes_no_difference(
+def test_events_do_not_depend_on_how_the_stream_is_split(
     modules: Page, data: st.DataObject, stream: str
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
@@ -117,7 +117,7 @@ def p(*inline: Any) -> dict[str, Any]:
         ("", []),
     ],
 )
-def test_blocks_of_markdown(modules: Page, source: str, blocks: list[Any]) -> None:
+def test_markdown_blocks_are_parsed(modules: Page, source: str, blocks: list[Any]) -> None:
     assert call(modules, "markdown.js", "m.parse", source) == blocks
 
 
@@ -146,15 +146,13 @@ def code(text: str) -> dict[str, Any]:
         ("<b>x</b> &amp;", ["<b>x</b> &amp;"]),
     ],
 )
-def test_runs_of_markdown(modules: Page, source: str, runs: list[Any]) -> None:
+def test_inline_markdown_is_parsed(modules: Page, source: str, runs: list[Any]) -> None:
     assert call(modules, "markdown.js", "m.inline", source) == runs
 
 
 @few
 @given(source=st.text(alphabet="ab *_`#-1.\n~\\<>&", max_size=80))
-def test_markdown_takes_any_text_and_makes_only_its_own_elements(
-    modules: Page, source: str
-) -> None:
+def test_any_text_renders_to_known_elements_only(modules: Page, source: str) -> None:
     names = """source => {
         const box = document.createElement("div");
         box.append(...m.render(m.parse(source)));
@@ -164,7 +162,7 @@ def test_markdown_takes_any_text_and_makes_only_its_own_elements(
     assert set(call(modules, "markdown.js", names, source)) <= known
 
 
-def test_turns_alternate_and_a_text_is_joined(modules: Page) -> None:
+def test_adjacent_messages_of_one_role_are_joined(modules: Page) -> None:
     roles = ["user", "user", "assistant", "user"]
     messages = [{"role": role, "content": c} for role, c in zip(roles, "abcd", strict=True)]
     assert call(modules, "conversation.js", "m.turns", messages, "be kind") == [
@@ -176,7 +174,7 @@ def test_turns_alternate_and_a_text_is_joined(modules: Page) -> None:
     assert call(modules, "conversation.js", "m.text", messages) == "a\nbc\nd"
 
 
-def test_what_is_kept_may_be_broken_or_too_large(modules: Page) -> None:
+def test_storage_may_be_invalid_or_full(modules: Page) -> None:
     load = "text => m.load({ getItem: () => text })"
     for text in ("{", "3", '[{"role": "user"}]', "null", '[{"content": 3, "role": "user"}]'):
         assert call(modules, "conversation.js", load, text) == []
@@ -195,11 +193,11 @@ def test_what_is_kept_may_be_broken_or_too_large(modules: Page) -> None:
     ("logprob", "text"),
     [(0, "100 %"), (-0.001, "100 %"), (-0.05, "95 %"), (-3, "5.0 %"), (-20, "< 0.01 %")],
 )
-def test_percents_have_two_figures(modules: Page, logprob: float, text: str) -> None:
+def test_percentages_have_two_digits(modules: Page, logprob: float, text: str) -> None:
     assert call(modules, "tokens.js", "m.percent", logprob) == text
 
 
-def test_the_chosen_token_is_among_the_bars_once(modules: Page) -> None:
+def test_the_chosen_token_has_exactly_one_bar(modules: Page) -> None:
     top = [{"text": " a", "logprob": -0.5}, {"text": "b\n", "logprob": -1.5}]
     inside = call(modules, "tokens.js", "m.bars", {**top[1], "top": top})
     assert [(bar["text"], bar["chosen"]) for bar in inside] == [("␣a", False), ("b⏎", True)]
