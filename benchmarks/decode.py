@@ -1,19 +1,20 @@
-"""Our bundles and llama.cpp's files on this machine, interleaved: speed, start, memory.
+"""Measure speed, start-up time and memory of bundles and of GGUF files in llama.cpp.
 
     python -m benchmarks.decode --pair gemma3-270m-int8-g32=q8_0.gguf \\
         --pair gemma3-270m-bf16=bf16.gguf --kl kl/*/report.json --llama-server PATH \\
         --json decode.json --markdown decode.md --plots docs/images
 
-A pair is a bundle and the file of the same quality that it is measured against; exact:BUNDLE is the
-bundle with every logit exact, as by `serve --logits exact`. --alone measures and draws another one.
-All read the texts of `ab`. Every measurement is a fresh process (worker.py), the models take
-turns, and each round goes the other way through them, so that a busy neighbour hits all. Then each
-is served: the time from the start to the first token of an answer, files in the page cache, and the
-memory after it, with one slot in use. llama.cpp's is llama-server's, with one slot.
+A pair is a bundle and a GGUF file of the same quality. exact:BUNDLE is the bundle with all logits
+exact, as with `hearth serve --logits exact`. --alone adds a model without a counterpart.
 
-Before each round the machine's read bandwidth is measured. It bounds decoding, which reads all
-weights for a token; the caches come on top. What `ab F32.gguf MODEL` found is read by --kl.
-llama.cpp may live in another environment: --llama-python names its interpreter. Linux only.
+All models read the texts of `hearth compare`. Every measurement is a new process. The models are
+interleaved, and every second round has the reverse order, so that other load affects all of them.
+Then each model is served: the time from the start to the first token, with files in the page cache,
+and the memory after it, with one slot in use. llama.cpp is served by llama-server with one slot.
+
+Before each round, the read bandwidth of the machine is measured. It limits decoding, which reads
+all weights for each token. --kl reads reports of `hearth compare F32.gguf MODEL`. llama.cpp may be
+installed in another environment: --llama-python names its interpreter. Linux only.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ from baker.compare.measurement.passages import shipped_texts
 from baker.compare.report.summary import Report
 from baker.compare.sides.open_side import EXACT_LOGITS
 from baker.compare.sides.vocabulary import BundleVocabulary
-from benchmarks.engines.decode_rounds import DECODE, Bench, BenchmarkError, Found, Model, run_rounds
+from benchmarks.engines.decode_rounds import (
+    DECODE,
+    BenchmarkError,
+    BenchmarkSetup,
+    Measurements,
+    Model,
+    run_rounds,
+)
 from benchmarks.engines.decode_worker import DEPTHS, PROMPTS, STEPS, TOGETHER
 from benchmarks.report.figures import (
     Figure,
@@ -63,33 +71,36 @@ if TYPE_CHECKING:
 
 FIGURES = (
     Figure(DECODE, "decode, tokens/s", higher_is_better=True),
-    Figure("weights_mb", "weights read for a token, MB"),
-    Figure("limit_percent", "of the bandwidth's limit, %", higher_is_better=True),
+    Figure("weights_mb", "weights read per token, MB"),
+    Figure("limit_percent", "of the bandwidth limit, %", higher_is_better=True),
     *(
-        Figure(f"decode_{n}", f"decode after {n}, tokens/s", higher_is_better=True)
+        Figure(f"decode_{n}", f"decode after {n} tokens, tokens/s", higher_is_better=True)
         for n in DEPTHS[1:]
     ),
-    Figure("decode_together", f"{TOGETHER} sequences together, tokens/s", higher_is_better=True),
-    *(Figure(f"prefill_{n}", f"prefill of {n}, tokens/s", higher_is_better=True) for n in PROMPTS),
-    Figure("load_s", "loaded, s"),
+    Figure("decode_together", f"decode of {TOGETHER} sequences, tokens/s", higher_is_better=True),
+    *(
+        Figure(f"prefill_{n}", f"prefill of {n} tokens, tokens/s", higher_is_better=True)
+        for n in PROMPTS
+    ),
+    Figure("load_s", "load, s"),
     Figure("first_token_s", "first token, s"),
-    Figure("resident_mb", "resident, MB"),
-    Figure("peak_mb", "peak, MB"),
-    Figure("served_first_s", "served: start to first token, s"),
-    Figure("served_mb", "served: resident, MB"),
+    Figure("resident_mb", "resident memory, MB"),
+    Figure("peak_mb", "peak memory, MB"),
+    Figure("served_first_s", "server: start to first token, s"),
+    Figure("served_mb", "server: resident memory, MB"),
     Figure("kl", "mean KL divergence, nats"),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a build must reach against llama.cpp's: at a mean KL of at most `kl`, the ratios."""
+    """The ratios that a model must reach against llama.cpp, at a mean KL of at most `kl`."""
 
     kl: float
     ratios: Mapping[str, float]
 
 
-# By llama.cpp's name for the file: the best of its formats at that quality.
+# By the format of llama.cpp, the best of its formats at that quality.
 TARGETS = {
     "Q8_0": Target(
         kl=0.0035,
@@ -100,10 +111,10 @@ TARGETS = {
 
 
 def read_kl(reports: Sequence[Path], models: Sequence[Model]) -> dict[str, float]:
-    """The mean KL divergence of models on texts, by name, from what `ab` wrote.
+    """The mean KL divergence of models on texts, by name, from reports of `hearth compare`.
 
-    Raises BenchmarkError for a report that cannot be read, has no texts, or is of another model,
-    and if the reports have not all the same reference.
+    Raises BenchmarkError if a report cannot be read, has no texts or is of another model, or if the
+    references differ.
     """
     names = [model.name for model in models]
     references, kl = set(), {}
@@ -119,31 +130,33 @@ def read_kl(reports: Sequence[Path], models: Sequence[Model]) -> dict[str, float
         if name not in names or report.texts is None:
             raise BenchmarkError(
                 f"{path}: {name} on {'answers' if report.texts is None else 'texts'}, "
-                f"wanted one of {', '.join(names)} on texts"
+                f"expected one of {', '.join(names)} on texts"
             )
         references.add(Path(report.a.name).name)
         kl[name] = report.texts.kl_mean
     if len(references) > 1:
-        raise BenchmarkError(f"references {', '.join(sorted(references))}, wanted the same in all")
+        raise BenchmarkError(
+            f"the reports have the references {', '.join(sorted(references))}, expected only one"
+        )
     return kl
 
 
 def pair_of(text: str) -> tuple[Model, Model]:
-    """BUNDLE=FILE.gguf."""
+    """Parse BUNDLE=FILE.gguf."""
     ours, equals, theirs = text.rpartition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"{text}, wanted BUNDLE=FILE.gguf")
+        raise argparse.ArgumentTypeError(f"{text}: expected BUNDLE=FILE.gguf")
     pair = model_of(ours), model_of(theirs)
-    if not pair[0].ours or pair[1].ours:
-        raise argparse.ArgumentTypeError(f"{text}, wanted a bundle's folder and a file")
+    if not pair[0].is_hearth or pair[1].is_hearth:
+        raise argparse.ArgumentTypeError(f"{text}: expected the folder of a bundle and a GGUF file")
     return pair
 
 
 def model_of(text: str) -> Model:
-    """A bundle's folder, exact: and one, or a file."""
+    """Parse the folder of a bundle, with or without exact:, or a GGUF file."""
     model = Model(path=Path(text.removeprefix(EXACT_LOGITS)), exact=text.startswith(EXACT_LOGITS))
     if not model.path.exists():
-        raise argparse.ArgumentTypeError(f"{text}: there is no such bundle or file")
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
     return model
 
 
@@ -158,47 +171,55 @@ def options() -> argparse.Namespace:
     parser.add_argument("--alone", type=model_of, action="append", default=[], metavar="MODEL")
     parser.add_argument("--kl", type=Path, nargs="+", default=[], metavar="report.json")
     parser.add_argument("--llama-python", default=sys.executable, metavar="PATH")
-    parser.add_argument("--llama-server", metavar="PATH", help="else only ours is served")
+    parser.add_argument("--llama-server", metavar="PATH", help="default: serve only bundles")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=physical_cores(), help="of all engines")
+    parser.add_argument(
+        "--threads", type=int, default=physical_cores(), help="threads of every engine"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, for a document")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write the tables as Markdown"
+    )
     parser.add_argument("--plots", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
-    if not arguments.pair and not any(model.ours for model in arguments.alone):
-        parser.error("wanted a bundle, by --pair or --alone")
+    if not arguments.pair and not any(model.is_hearth for model in arguments.alone):
+        parser.error("expected at least one bundle: --pair or --alone")
     return arguments
 
 
 def distinct(models: Sequence[Model]) -> list[Model]:
-    """The models, each once; raises BenchmarkError if two have one name."""
+    """The models without duplicates; raises BenchmarkError if two have the same name."""
     by_name = {model.name: model for model in models}
     for model in models:
         if by_name[model.name].path.resolve() != model.path.resolve():
-            raise BenchmarkError(f"{model.path}, {by_name[model.name].path}: wanted other names")
+            raise BenchmarkError(
+                f"{model.path} and {by_name[model.name].path} have the same name; rename one"
+            )
     return list(by_name.values())
 
 
-def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> Bench:
+def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> BenchmarkSetup:
     """How to measure these models; raises BenchmarkError or BundleError.
 
-    The text is read by the first bundle's tokenizer, which all must share.
+    All models must have the tokenizer of the first bundle.
     """
     contexts = {
-        read_manifest_of(model.path, LanguageManifest).context for model in models if model.ours
+        read_manifest_of(model.path, LanguageManifest).context
+        for model in models
+        if model.is_hearth
     }
     if len(contexts) != 1 or min(contexts) < DEPTHS[0] + STEPS:
         raise BenchmarkError(
-            f"bundles with the contexts {sorted(contexts)}, "
-            f"wanted one for all, of at least {DEPTHS[0] + STEPS}"
+            f"the bundles have the contexts {sorted(contexts)}, "
+            f"expected the same for all, at least {DEPTHS[0] + STEPS}"
         )
     server = arguments.llama_server
     if server is not None and shutil.which(server) is None:
-        raise BenchmarkError(f"there is no {server}: see --llama-server")
-    tokenizer = BundleVocabulary.of(next(model.path for model in models if model.ours))
+        raise BenchmarkError(f"--llama-server: {server} does not exist")
+    tokenizer = BundleVocabulary.of(next(model.path for model in models if model.is_hearth))
     assert tokenizer is not None, "a language model has one"
     text = " ".join(shipped_texts().values())
-    return Bench(
+    return BenchmarkSetup(
         tokens=tokenizer.tokenize(text)[: DEPTHS[-1] + STEPS],
         python=arguments.llama_python,
         server=server and shutil.which(server),
@@ -209,7 +230,7 @@ def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> Bench:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A table: a pair of models with what the first must reach, or one that stands alone."""
+    """A table of a pair of models with goals for their ratios, or of a single model."""
 
     title: str
     measured: dict[str, Rounds]
@@ -221,27 +242,31 @@ class Section:
         return figures_table(self.title, FIGURES, self.measured, self.goals)
 
 
-def section(models: Sequence[Model], found: Found, kl: Mapping[str, float]) -> Section:
-    """The table of a pair, ours first, or of a model alone."""
-    measured = {found.heading(model): found.rounds[model.name] for model in models}
-    target = TARGETS.get(found.about[models[-1].name].quantisation) if len(models) == 2 else None
+def section(
+    models: Sequence[Model], measurements: Measurements, kl: Mapping[str, float]
+) -> Section:
+    """The table of a pair, the bundle first, or of a single model."""
+    measured = {measurements.heading(model): measurements.rounds[model.name] for model in models}
+    target = (
+        TARGETS.get(measurements.about[models[-1].name].quantisation) if len(models) == 2 else None
+    )
     title = " against ".join(measured)
     if target is None:
         return Section(title=title, measured=measured, goals={})
     known = kl.get(models[0].name)
-    quality = "unknown: see --kl" if known is None else f"{known:.2g}"
-    title += f"; mean KL divergence {quality}, the goals are for at most {target.kl:g}"
-    kept = known is None or known <= target.kl
-    return Section(title=title, measured=measured, goals=target.ratios if kept else {})
+    quality = "unknown (see --kl)" if known is None else f"{known:.2g}"
+    title += f"; mean KL divergence {quality} nats, the goals require at most {target.kl:g}"
+    is_within = known is None or known <= target.kl
+    return Section(title=title, measured=measured, goals=target.ratios if is_within else {})
 
 
-def write_plots(folder: Path, models: Sequence[Model], found: Found) -> None:
-    """decode-kl.svg, where a KL is known, and decode-context.svg, of medians."""
-    median = {model.name: medians(found.rounds[model.name]) for model in models}
+def write_plots(folder: Path, models: Sequence[Model], measurements: Measurements) -> None:
+    """Draw medians: decode-kl.svg, if KL divergences are known, and decode-context.svg."""
+    median = {model.name: medians(measurements.rounds[model.name]) for model in models}
     points = [
         ModelPoint(
-            name=found.build(model),
-            is_hearth=model.ours,
+            name=measurements.build(model),
+            is_hearth=model.is_hearth,
             kl=median[model.name]["kl"],
             speed=median[model.name][DECODE],
         )
@@ -252,8 +277,8 @@ def write_plots(folder: Path, models: Sequence[Model], found: Found) -> None:
         speed_by_kl(folder / "decode-kl.svg", points)
     lines = [
         SpeedLine(
-            name=found.heading(model),
-            is_hearth=model.ours,
+            name=measurements.heading(model),
+            is_hearth=model.is_hearth,
             speeds={
                 depth: median[model.name][f"decode_{depth}"]
                 for depth in DEPTHS
@@ -269,10 +294,10 @@ def write_files(
     arguments: argparse.Namespace,
     machine: Machine,
     used: Mapping[str, str],
-    found: Found,
+    measurements: Measurements,
     sections: Sequence[Section],
 ) -> None:
-    """What --json and --markdown ask for."""
+    """Write the files of --json and --markdown."""
     if arguments.markdown is not None:
         tables = [markdown_figures(one.table) for one in sections]
         arguments.markdown.write_text(
@@ -283,7 +308,7 @@ def write_files(
             arguments.json,
             machine,
             versions=used,
-            models={name: asdict(about) for name, about in found.about.items()},
+            models={name: asdict(about) for name, about in measurements.about.items()},
             ratios={
                 " against ".join(one.measured): {
                     row.figure.name: {"ratio": row.ratio, "goal": row.goal, "met": row.met}
@@ -292,18 +317,20 @@ def write_files(
                 }
                 for one in sections
             },
-            rounds=found.rounds,
+            rounds=measurements.rounds,
         )
 
 
-def versions_of(found: Found, server: str | None) -> dict[str, str]:
-    """Of all that was measured; `server` is llama-server's path."""
-    used = {k: v for about in found.about.values() for k, v in about.versions.items()} | versions()
+def versions_of(measurements: Measurements, server: str | None) -> dict[str, str]:
+    """The versions of all engines; `server` is the path of llama-server."""
+    used = {
+        k: v for about in measurements.about.values() for k, v in about.versions.items()
+    } | versions()
     return used if server is None else used | {"llama-server": version_of(server)}
 
 
 def main() -> None:
-    """Measure, print the tables, write what was asked for."""
+    """Measure, print the tables and write the files."""
     arguments = options()
     groups = [*arguments.pair, *((model,) for model in arguments.alone)]
     try:
@@ -311,18 +338,18 @@ def main() -> None:
         bench = bench_of(arguments, models)
         kl = read_kl(arguments.kl, models)
         machine = describe_machine(bench.threads)
-        found = run_rounds(models, bench, arguments.rounds, kl, Console(stderr=True))
+        measurements = run_rounds(models, bench, arguments.rounds, kl, Console(stderr=True))
     except (BenchmarkError, BundleError, ServerFailed) as error:
         sys.exit(f"decode: {error}")
-    sections = [section(group, found, kl) for group in groups]
-    used = versions_of(found, bench.server)
+    sections = [section(group, measurements, kl) for group in groups]
+    used = versions_of(measurements, bench.server)
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{machine}; medians of {arguments.rounds} rounds", versions_line(used), sep="\n")
     for one in sections:
         print_figures(one.table)
-    write_files(arguments, machine, used, found, sections)
+    write_files(arguments, machine, used, measurements, sections)
     if arguments.plots is not None:
-        write_plots(arguments.plots, models, found)
+        write_plots(arguments.plots, models, measurements)
 
 
 if __name__ == "__main__":

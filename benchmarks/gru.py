@@ -1,15 +1,14 @@
-"""The GRU's three forms against torch.nn.GRU, and what it costs to compile them.
+"""Measure the three forms of the GRU against torch.nn.GRU, and their compilation.
 
     python -m benchmarks.gru --rounds 5 --json figures.json
 
-First tables: one layer of H states that reads 100 steps of H inputs, one sequence, f32, with the
-same weights and the same number of threads for both. Every measurement is a fresh process, the
-sides take turns, and each round is led by the other one. Without torch there is no column of it.
+First tables: one layer of H states reads 100 steps of H inputs, one sequence, f32, with the same
+weights and number of threads for both engines. Every measurement is a new process, and the order of
+the engines alternates between rounds. Without torch, its column is omitted.
 
-Last table: the compiler's seconds, the program's size and a call's time by the number of steps. A
-compiler that takes longer than --limit is ended, and its row says so (a form that is ended at 100
-steps is not in the first tables). 1000 steps take minutes when they are unrolled: those are
-compiled with --long only.
+Last table: compilation time, program size and time per call, by the number of steps. A compiler
+that exceeds --limit is killed and its row says so; a form that is killed at 100 steps is not in the
+first tables. Compiling 1000 unrolled steps takes minutes and needs --long.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from baker.compiler.compilation import Compilation, CompileError
 from baker.compiler.targets import find_target
 from baker.parameters.irpa import ArchiveWriter
 from baker.presentation.table import Table, print_table
-from benchmarks.engines.gru_worker import ANSWER, Model, measure_apart
+from benchmarks.engines.gru_worker import EXPECTED, GruModel, measure_in_process
 from benchmarks.report.figures import Figure, Rounds, figures_table, print_figures
 from benchmarks.report.machine import describe_machine, physical_cores, write_json
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
@@ -49,17 +48,17 @@ FIGURES = tuple(Figure(str(hidden), f"H = {hidden}, ms") for hidden in HIDDEN)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compiled:
-    """What the compiler made of a model; of a failure there is only the reason."""
+class CompiledModel:
+    """The compilation of a model: seconds, size in bytes, or the reason of a failure."""
 
-    model: Model
+    model: GruModel
     seconds: float
     size: int
     failure: str | None
 
 
-def compile_model(model: Model, top: Path, limit: float) -> Compiled:
-    """Write a model's weights, right answer and program into a folder of its own."""
+def compile_model(model: GruModel, top: Path, limit: float) -> CompiledModel:
+    """Write the weights, the expected result and the program of a model into its folder."""
     folder = top / model.name
     folder.mkdir()
     config = GruConfig(
@@ -79,7 +78,7 @@ def compile_model(model: Model, top: Path, limit: float) -> Compiled:
         for name, array in weights.items():
             archive.write(name, array)
     y, _ = evaluate(run, [model.x(), np.zeros((1, 1, model.hidden), np.float32)], weights)
-    np.save(folder / ANSWER, y)
+    np.save(folder / EXPECTED, y)
     text, vmfb, began = folder / "model.mlir", folder / VMFB, time.perf_counter()
     text.write_text(module_text("gru", [run], PARAMETER_SCOPE), encoding="utf-8")
     try:
@@ -87,25 +86,26 @@ def compile_model(model: Model, top: Path, limit: float) -> Compiled:
             compilation.wait(seconds=limit)
     except CompileError as error:
         seconds = time.perf_counter() - began
-        return Compiled(model=model, seconds=seconds, size=0, failure=str(error))
+        return CompiledModel(model=model, seconds=seconds, size=0, failure=str(error))
     seconds = time.perf_counter() - began
-    return Compiled(model=model, seconds=seconds, size=vmfb.stat().st_size, failure=None)
+    return CompiledModel(model=model, seconds=seconds, size=vmfb.stat().st_size, failure=None)
 
 
 def run_rounds(
     top: Path, rounds: int, threads: int, forms: Sequence[str], *, torch: bool
 ) -> dict[str, Rounds]:
-    """By column, one of the forms or torch: of each round, milliseconds by H."""
+    """Milliseconds by H of each round, for each form and torch."""
     columns = {
-        form: [Model(form=form, hidden=hidden, steps=STEPS) for hidden in HIDDEN] for form in forms
+        form: [GruModel(form=form, hidden=hidden, steps=STEPS) for hidden in HIDDEN]
+        for form in forms
     }
     ours = [model for models in columns.values() for model in models]
-    # torch has one form; what it is given does not depend on ours.
+    # torch has one form; its inputs do not depend on the form.
     sides = {"hearth": ours, "torch": columns[forms[0]]} if torch else {"hearth": ours}
     measured: dict[str, Rounds] = {name: [] for name in (*forms, *(["torch"] if torch else []))}
     for number in range(rounds):
         for side in list(sides) if number % 2 == 0 else reversed(sides):
-            found = measure_apart(side, sides[side], top, threads)
+            found = measure_in_process(side, sides[side], top, threads)
             for column in forms if side == "hearth" else ("torch",):
                 models = columns.get(column, columns[forms[0]])
                 measured[column].append({str(one.hidden): found[one.name] for one in models})
@@ -113,22 +113,22 @@ def run_rounds(
 
 
 def ratios(measured: Mapping[str, Rounds]) -> str:
-    """How many times torch's time is a form's, by medians."""
+    """The time of torch divided by that of each form, by medians."""
     median = {
         column: [statistics.median(of[figure.name] for of in rounds) for figure in FIGURES]
         for column, rounds in measured.items()
     }
     if "torch" not in median:
-        return "torch is not installed: there is no column of it"
-    said = []
+        return "torch is not installed, so its column is omitted"
+    texts = []
     for form in (column for column in median if column != "torch"):
         pairs = zip(median["torch"], median[form], strict=True)
-        said.append(" ".join([form, *(f"{theirs / ours:.2f}" for theirs, ours in pairs)]))
-    return f"torch's time over ours, by H: {', '.join(said)}"
+        texts.append(" ".join([form, *(f"{theirs / ours:.2f}" for theirs, ours in pairs)]))
+    return f"time of torch / time of the form, by H: {', '.join(texts)}"
 
 
-def print_growth(compiled: Sequence[Compiled], milliseconds: Mapping[str, float]) -> None:
-    """The table of what compiling costs."""
+def print_growth(compiled: Sequence[CompiledModel], milliseconds: Mapping[str, float]) -> None:
+    """Print the table of compilation."""
     rows = []
     for one in compiled:
         size = f"{one.size / 1000:.0f}" if one.failure is None else "-"
@@ -150,25 +150,25 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, physical_cores()}))
-    parser.add_argument("--long", action="store_true", help="compile 1000 steps unrolled, too")
-    parser.add_argument("--limit", type=float, default=120, help="of one compilation, in seconds")
+    parser.add_argument("--long", action="store_true", help="also compile 1000 unrolled steps")
+    parser.add_argument("--limit", type=float, default=120, help="seconds per compilation")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 
 
-def models(*, long: bool) -> list[Model]:
-    """What is compiled: the first tables' models, and then what only the last table has."""
-    wanted = [Model(form=form, hidden=h, steps=STEPS) for h in HIDDEN for form in FORMS]
+def models(*, long: bool) -> list[GruModel]:
+    """The models of the first tables, then those that only the last table has."""
+    chosen = [GruModel(form=form, hidden=h, steps=STEPS) for h in HIDDEN for form in FORMS]
     for steps in GROWTH_STEPS:
         for form in FORMS:
-            model = Model(form=form, hidden=GROWTH_HIDDEN, steps=steps)
-            if model not in wanted and (long or (form, steps) != ("unrolled", GROWTH_STEPS[-1])):
-                wanted.append(model)
-    return wanted
+            model = GruModel(form=form, hidden=GROWTH_HIDDEN, steps=steps)
+            if model not in chosen and (long or (form, steps) != ("unrolled", GROWTH_STEPS[-1])):
+                chosen.append(model)
+    return chosen
 
 
 def main() -> None:
-    """Compile, measure, print the tables, write the figures."""
+    """Compile, measure, print the tables and write the figures."""
     arguments = options()
     console = Console(stderr=True)
     torch = importlib.util.find_spec("torch") is not None
@@ -185,14 +185,14 @@ def main() -> None:
         by_threads = {}
         for threads in arguments.threads:
             measured = run_rounds(top, arguments.rounds, threads, forms, torch=torch)
-            title = f"{machine}; of them {threads} used, medians of {arguments.rounds} rounds"
+            title = f"{machine}; {threads} threads used, medians of {arguments.rounds} rounds"
             print_figures(figures_table(title, FIGURES, measured))
             Console().print(ratios(measured), highlight=False, soft_wrap=True)
             by_threads[str(threads)] = measured
         growth = [one for one in compiled if one.model.hidden == GROWTH_HIDDEN]
         growth.sort(key=lambda one: one.model.steps)
         whole = [one.model for one in growth if one.failure is None]
-        milliseconds = measure_apart("hearth", whole, top, 1)
+        milliseconds = measure_in_process("hearth", whole, top, 1)
         print_growth(growth, milliseconds)
     if arguments.json is not None:
         write_json(

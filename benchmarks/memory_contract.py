@@ -1,13 +1,13 @@
-"""Does a server stay within the memory that its bundle promises? Predicted against measured.
+"""Measure whether a server stays within the memory that its bundle predicts.
 
     python -m benchmarks.memory_contract gemma3-270m-int8-g32 gemma3-270m-bf16 --json memory.json
 
-Each bundle is served with one slot and with all of them, in a control group whose limit is exactly
-what models/bundle/memory_sum.py says. Every slot reads and answers until its context is full, with
-a grammar among the requests, and others send the largest bodies; nothing may be killed. Then with
-80 % of what one slot needs: `serve` must refuse in a sentence. "Measured" is the most resident
-memory, but of pages of params.irpa only as many as are read in every step: the system can take the
-others back. Linux, as root.
+Each bundle is served with one slot and with all slots, in a control group whose limit is the sum of
+models/bundle/memory_sum.py. Requests fill every slot to its context, one of them with a grammar,
+while others have the largest accepted bodies; the system may not kill the server. With 80 % of the
+memory for one slot, `hearth serve` must report an error. "Measured" is the peak of resident memory,
+without the pages of params.irpa that are not read in every step, since the system can reclaim them.
+Linux only, as root.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rich.console import Console
 
 from baker.presentation.table import Table, print_table
 from benchmarks.report.machine import describe_machine, physical_cores, write_json
-from benchmarks.serving.memory_group import CannotConfine, group
+from benchmarks.serving.memory_group import NoControlGroup, group
 from benchmarks.serving.server_process import Running, Server, ServerFailed, running
 from models.bundle import (
     PARAMETERS,
@@ -43,24 +43,24 @@ from models.bundle import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_INTERVAL = 0.1  # seconds between two looks at the process
+_INTERVAL = 0.1  # seconds between two samples of the process
 _ANSWER = 16  # tokens
-_TOO_LITTLE = 0.8
+_INSUFFICIENT = 0.8  # of the memory that one slot needs
 _LARGE_ROUNDS = 5
 _JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What was seen of one server, in bytes.
+    """The memory of one server, in bytes.
 
-    predicted  the figure, which was the group's limit
-    measured   the most that was resident, of params.irpa only what every step reads
-    resident   the most that was resident at once, with them
-    group      the most that the group was charged, with pages of files that were only read
-    killed     processes of the group that were killed for lack of memory
-    slots      how many were busy at once
-    answered   requests that ended as they should
+    predicted  the prediction, which was the limit of the group
+    measured   peak of resident memory, with only those pages of params.irpa that every step reads
+    resident   peak of resident memory
+    group      peak memory charged to the group, with cached pages of files
+    killed     processes of the group that the system killed for lack of memory
+    slots      slots in use at the same time
+    answered   requests with a successful answer
     """
 
     bundle: str
@@ -76,10 +76,10 @@ class Served:
 
 
 class Watch:
-    """Looks at a process until it is told to stop."""
+    """Samples the memory of a process until the block ends."""
 
     def __init__(self, pid: int, read: int) -> None:
-        """`read` are the bytes of params.irpa that every step reads."""
+        """`read` is the size of the weights that every step reads, in bytes."""
         self.measured = self.resident = 0
         self._pid = pid
         self._read = read
@@ -105,7 +105,7 @@ class Watch:
 
 
 def resident(pid: int) -> tuple[int, int]:
-    """Resident bytes of a process: in the mapping of params.irpa, and in all."""
+    """Resident bytes of a process: of the mapping of params.irpa, and in total."""
     weights = everything = 0
     name = ""
     for line in Path(f"/proc/{pid}/smaps").read_text("utf-8").splitlines():
@@ -121,9 +121,9 @@ def resident(pid: int) -> tuple[int, int]:
 def serve_in(
     bundle: Path, manifest: LanguageManifest, *, slots: int, cache: int, threads: int
 ) -> Served:
-    """Serve at exactly the figure of so many slots; raises ServerFailed or CannotConfine."""
+    """Serve with the predicted memory for `slots`; raises ServerFailed or NoControlGroup."""
     predicted = manifest.memory.needed(slots, cache)
-    forget(bundle)
+    drop_cached_pages(bundle)
     with group(predicted) as confined:
         command = confined.inside(_serve(bundle, cache, threads))
         with running(Server(name=bundle.name, command=command)) as server:
@@ -132,7 +132,7 @@ def serve_in(
             open_slots = len(httpx.get(f"{server.url}/slots").json())
             peak, killed = confined.peak(), confined.killed()
     if open_slots != slots:
-        raise ServerFailed(f"{bundle.name}: {open_slots} slots were opened, wanted {slots}")
+        raise ServerFailed(f"{bundle.name}: the server has {open_slots} slots, expected {slots}")
     return Served(
         bundle=bundle.name,
         precision=manifest.precision,
@@ -147,8 +147,8 @@ def serve_in(
     )
 
 
-def forget(bundle: Path) -> None:
-    """Drop the bundle's pages that nobody has mapped, so that the group pays for them again."""
+def drop_cached_pages(bundle: Path) -> None:
+    """Drop the cached pages of the bundle, so that the group is charged for them again."""
     for path in bundle.iterdir():
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -157,14 +157,14 @@ def forget(bundle: Path) -> None:
 def refusal(bundle: Path, manifest: LanguageManifest, *, threads: int) -> str:
     """What `hearth serve` says in a group of 80 % of what one slot needs.
 
-    Raises ServerFailed if it says nothing of the kind.
+    Raises ServerFailed if it does not report the missing memory.
     """
-    with group(int(_TOO_LITTLE * manifest.memory.needed(1))) as confined:
+    with group(int(_INSUFFICIENT * manifest.memory.needed(1))) as confined:
         try:
             with running(
                 Server(name=bundle.name, command=confined.inside(_serve(bundle, 0, threads)))
             ):
-                raise ServerFailed(f"{bundle.name} was served in less than one slot needs")
+                raise ServerFailed(f"{bundle.name} was served with less memory than one slot needs")
         except ServerFailed as error:
             if confined.killed() or "is not enough" not in str(error):
                 raise
@@ -177,7 +177,7 @@ def _serve(bundle: Path, cache: int, threads: int) -> tuple[str, ...]:
 
 
 async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:
-    """Fill every slot to its last position at once, and ask for JSON; how many were answered."""
+    """Fill every slot to its context, and request JSON; returns the number of answers."""
     draw = random.Random(f"{manifest.precision}-{slots}")
     bodies: list[dict[str, Any]] = [
         {
@@ -199,7 +199,7 @@ async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:
 
 
 async def _send_large(client: httpx.AsyncClient) -> None:
-    """Send the largest bodies, several at once; each must be refused, and none cut off."""
+    """Send the largest accepted bodies concurrently; each must get an error response."""
     bodies = [
         b'{"prompt": "' + b"the dog " * (REQUEST_MEMORY // 64 - 9) + b'"}',
         b'{"prompt": "' + "\N{FOX FACE}".encode() + b"a" * (REQUEST_MEMORY // 8 - 999) + b'"}',
@@ -216,7 +216,7 @@ async def _send_large(client: httpx.AsyncClient) -> None:
             )
         )
         if unexpected := {answer.status_code for answer in answers} - {400, 503}:
-            raise ServerFailed(f"large bodies were answered by {unexpected}")
+            raise ServerFailed(f"large bodies got the status codes {unexpected}")
 
 
 def served_table(served: Sequence[Served]) -> Table:
@@ -244,7 +244,7 @@ def served_table(served: Sequence[Served]) -> Table:
 
 
 def main() -> None:
-    """The command."""
+    """Measure every bundle, print the table and write the file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -253,28 +253,28 @@ def main() -> None:
         "--cache-ram", type=int, default=64 * 2**20, help="bytes, with all slots; default 64 MiB"
     )
     parser.add_argument("--threads", type=int, default=physical_cores())
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--json", type=Path, help="write the figures as JSON")
     arguments = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     machine = describe_machine(arguments.threads)
-    found: list[Served] = []
+    served: list[Served] = []
     try:
         for bundle in arguments.bundles:
             manifest = read_manifest_of(bundle, LanguageManifest)
             for slots, cache in ((1, 0), (manifest.slots, arguments.cache_ram)):
                 began = time.monotonic()
-                found.append(
+                served.append(
                     serve_in(bundle, manifest, slots=slots, cache=cache, threads=arguments.threads)
                 )
                 console.print(f"{bundle.name}, {slots} slots: {time.monotonic() - began:.0f} s")
             console.print(refusal(bundle, manifest, threads=arguments.threads), soft_wrap=True)
-    except (BundleError, CannotConfine, ServerFailed) as error:
-        sys.exit(f"memory: {error}")
-    print_table(served_table(found))
+    except (BundleError, NoControlGroup, ServerFailed) as error:
+        sys.exit(f"memory_contract: {error}")
+    print_table(served_table(served))
     if arguments.json:
-        write_json(arguments.json, machine, served=[asdict(row) for row in found])
-    if any(row.killed or row.answered < row.asked for row in found):
-        sys.exit("memory: not every request was answered")
+        write_json(arguments.json, machine, served=[asdict(row) for row in served])
+    if any(row.killed or row.answered < row.asked for row in served):
+        sys.exit("memory_contract: the server was killed, or not every request was answered")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What it takes to choose a token out of 262144, by options: median microseconds.
+"""Measure the time to sample a token from 262144, by sampling options.
 
-    python benchmarks/sampling.py --json figures.json
+    python -m benchmarks.sampling --json figures.json
 
-The logits are of a model's shape: a few likely tokens over a long tail. A decode step of Gemma 3
-270M takes 10 ms (int8-g32) to 16 ms (bf16) on two cores; choosing should stay under a twentieth
-of it. With --bundle, grammars are measured with its tokenizer.
+The logits resemble those of a model: a few likely tokens and a long tail. A decode step of Gemma 3
+270M takes 10 ms (int8-g32) to 16 ms (bf16) on two cores; sampling should take less than 5 % of it.
+With --bundle, grammars are measured with the tokenizer of the bundle.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OPTIONS: dict[str, SamplingOptions] = {
     "min_p alone": replace(OFF, min_p=0.05),
     "top_p alone": replace(OFF, top_p=0.95),
     "typical_p alone": replace(OFF, typical_p=0.95),
-    "nothing limits": OFF,
+    "no limits": OFF,
 }
 SCHEMA = '{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}'
 GRAMMARS = {
@@ -64,7 +64,7 @@ GRAMMARS = {
 
 
 def model_like(seed: int) -> NDArray[np.float32]:
-    """Logits of which about a hundred hold most of the probability."""
+    """Logits f32 (VOCABULARY,) where about 100 tokens have most of the probability."""
     random = np.random.default_rng(seed)
     logits = random.standard_normal(VOCABULARY, np.float32) * 2
     likely = random.choice(VOCABULARY, 100, replace=False)
@@ -73,7 +73,7 @@ def model_like(seed: int) -> NDArray[np.float32]:
 
 
 def microseconds(options: SamplingOptions, constraint: Constraint | None, rounds: int) -> float:
-    """The median over tokens of one answer."""
+    """The median time per token of one answer, in microseconds."""
     tokens = array("q", PROMPT)
     sampler = Sampler(options, seed=1, tokens=tokens, ends=(1, 106), constraint=constraint)
     many = [model_like(seed) for seed in range(4)]
@@ -89,7 +89,7 @@ def microseconds(options: SamplingOptions, constraint: Constraint | None, rounds
 
 
 def measure(rounds: int, bundle: Path | None) -> Iterator[tuple[str, float]]:
-    """Names and microseconds."""
+    """Yield the name of each measurement and its microseconds."""
     for name, options in OPTIONS.items():
         yield name, microseconds(options, None, rounds)
     if bundle is None:
@@ -99,7 +99,7 @@ def measure(rounds: int, bundle: Path | None) -> Iterator[tuple[str, float]]:
     grammars = Grammars(tokenizer, vocab_size=manifest.vocab_size, ends=manifest.special_tokens.eos)
     began = time.perf_counter()
     grammars.rules(Grammar("regex", "a"))
-    yield "the first grammar of all", 1e6 * (time.perf_counter() - began)
+    yield "the first grammar", 1e6 * (time.perf_counter() - began)
     for name, grammar in GRAMMARS.items():
         began = time.perf_counter()
         rules = grammars.rules(grammar)
@@ -108,7 +108,7 @@ def measure(rounds: int, bundle: Path | None) -> Iterator[tuple[str, float]]:
 
 
 def main() -> None:
-    """Print a table, and write JSON if asked to."""
+    """Measure, print the table and write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--bundle", type=Path)

@@ -1,14 +1,14 @@
-"""Our server and llama-server on this machine under load, in turn: speed, latency, memory.
+"""Measure speed, latency and memory of Hearth and llama-server under load.
 
     python -m benchmarks.serve BUNDLE --llama-cpp MODEL.gguf --llama-server PATH \\
         --json serve.json --markdown serve.md --plots docs/images
     python -m benchmarks.serve BUNDLE --soak 30 --json soak.json
 
-Compare like with like: a bf16 bundle with a BF16 GGUF, an int8-g32 bundle with a Q8_0 one. The
-servers get the same threads, slots, context and memory for prompts, and the same requests through
-the same route. Only one runs at a time, and each round is led by the other one. Without --llama-cpp
-only ours is measured. --soak lets ours serve a mix of requests for so many minutes and tells
-whether its memory grows. The client needs some of the processor, of both servers alike. Linux only.
+Compare a bf16 bundle with a BF16 GGUF, and an int8-g32 bundle with a Q8_0 GGUF. Both servers have
+the same threads, slots, context and prompt cache, and get the same requests through the same route.
+Only one server runs at a time, and the order alternates between rounds. Without --llama-cpp, only
+Hearth is measured. --soak sends Hearth a mix of requests for some minutes and reports whether its
+memory grows. The client shares the CPU with either server. Linux only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from benchmarks.serving.load_client import Prompts, connect
 from benchmarks.serving.load_scenarios import (
     HOT_FIGURES,
     LONG_FIGURES,
-    Asker,
+    Requester,
     hot_prompts,
     long_prompts,
     throughput,
@@ -61,11 +61,11 @@ from models.bundle import LanguageManifest, read_manifest_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What ours must reach with eight clients, of llama-server's tokens/s.
+# The goal with eight clients: the ratio to the tokens/s of llama-server.
 _GOALS = {"8_rate": 1.8}
 _SERVER_FIGURES = (
-    Figure("resident_before_mb", "resident before, MB"),
-    Figure("resident_after_mb", "resident after, MB"),
+    Figure("resident_before_mb", "resident memory before, MB"),
+    Figure("resident_after_mb", "resident memory after, MB"),
     Figure("failed", "failed requests"),
 )
 
@@ -73,36 +73,36 @@ _SERVER_FIGURES = (
 async def measure(
     server: Running, seed: str, clients: Sequence[int], requests: int
 ) -> tuple[dict[str, float], list[str]]:
-    """All scenarios on one server: their figures, and what went wrong with requests."""
+    """Run all scenarios on one server; returns the figures and the errors of requests."""
     figures = {
         "load_before": os.getloadavg()[0],
         "resident_before_mb": resources(server.pid).resident_mb,
     }
     began, busy = time.perf_counter(), time.process_time()
     async with connect(server.url) as client:
-        asker = Asker(client=client, prompts=Prompts(seed))
+        requester = Requester(client=client, prompts=Prompts(seed))
         for number in clients:
-            figures |= await throughput(asker, number, requests)
-        figures |= await long_prompts(asker)
-        figures |= await hot_prompts(asker)
+            figures |= await throughput(requester, number, requests)
+        figures |= await long_prompts(requester)
+        figures |= await hot_prompts(requester)
     busy = (time.process_time() - busy) / (time.perf_counter() - began)
     return {
         **figures,
         "resident_after_mb": resources(server.pid).resident_mb,
         "client_cores": busy,
-        "failed": len(asker.failures),
-    }, asker.failures
+        "failed": len(requester.failures),
+    }, requester.failures
 
 
 def run_rounds(
     servers: list[Server], arguments: argparse.Namespace, console: Console
 ) -> dict[str, Rounds]:
-    """The figures of each server, one for each round; raises ServerFailed."""
+    """The figures of each server by round; raises ServerFailed."""
     measured: dict[str, Rounds] = {server.name: [] for server in servers}
     for number in range(arguments.rounds):
         for server in servers if number % 2 == 0 else reversed(servers):
             with running(server) as process:
-                # Both get the same prompts, and every round new ones.
+                # The same prompts for both servers, and new ones in every round.
                 seed = f"{arguments.seed}-{number}"
                 figures, failures = asyncio.run(
                     measure(process, seed, arguments.clients, arguments.requests)
@@ -129,33 +129,35 @@ def options() -> argparse.Namespace:
     parser.add_argument("--llama-server", default="llama-server", metavar="PATH")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 8, 16], metavar="N")
-    parser.add_argument("--requests", type=int, default=3, help="of each client")
-    parser.add_argument("--threads", type=int, default=physical_cores(), help="of both servers")
-    parser.add_argument("--seed", default="0", help="of the prompts")
+    parser.add_argument("--requests", type=int, default=3, help="requests per client")
+    parser.add_argument(
+        "--threads", type=int, default=physical_cores(), help="threads of either server"
+    )
+    parser.add_argument("--seed", default="0", help="seed of the prompts")
     parser.add_argument("--soak", type=float, metavar="MINUTES")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table, for a document")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
     parser.add_argument("--plots", type=Path, metavar="FOLDER")
     return parser.parse_args()
 
 
 def compare(arguments: argparse.Namespace) -> bool:
-    """Measure, print the table, write the figures; whether no request failed."""
+    """Measure, print the table and write the files; returns whether all requests succeeded."""
     manifest = read_manifest_of(arguments.bundle, LanguageManifest)
     servers = [hearth(arguments.bundle, arguments.threads)]
     used = versions()
     if arguments.llama_cpp is not None:
         program = shutil.which(arguments.llama_server) or sys.exit(
-            f"serve: there is no {arguments.llama_server}: see --llama-server"
+            f"serve: --llama-server: {arguments.llama_server} does not exist"
         )
-        theirs = llama_server(
+        other = llama_server(
             program,
             arguments.llama_cpp,
             slots=manifest.slots,
             context=manifest.context,
             threads=arguments.threads,
         )
-        servers.append(theirs)
+        servers.append(other)
         used["llama-server"] = version_of(program)
     machine = describe_machine(arguments.threads)
     measured = run_rounds(servers, arguments, Console(stderr=True))
@@ -177,13 +179,13 @@ def compare(arguments: argparse.Namespace) -> bool:
 
 
 def show(arguments: argparse.Namespace, title: str, measured: dict[str, Rounds]) -> None:
-    """Print the table, and write the Markdown and the plot that were asked for."""
+    """Print the table; write the Markdown and the plot."""
     throughputs = [throughput_figures(number) for number in arguments.clients]
     others = [*LONG_FIGURES, *HOT_FIGURES, *_SERVER_FIGURES]
     print_figures(figures_table(title, [*chain(*throughputs), *others], measured, _GOALS))
     if arguments.markdown is not None:
-        # Shorter: latencies with that number of clients only of which there is a goal.
-        rows = chain(*(each if each[0].name in _GOALS else each[:1] for each in throughputs))
+        # Shorter: latencies only for the number of clients that has a goal.
+        rows = chain(*(row if row[0].name in _GOALS else row[:1] for row in throughputs))
         text = markdown_figures(figures_table(title, [*rows, *others], measured, _GOALS))
         arguments.markdown.write_text(text, encoding="utf-8")
     if arguments.plots is not None:
@@ -195,13 +197,11 @@ def show(arguments: argparse.Namespace, title: str, measured: dict[str, Rounds])
             )
             for name, rounds in measured.items()
         ]
-        speed_by(
-            arguments.plots / "serve-clients.svg", lines, x_label="clients", what="all together"
-        )
+        speed_by(arguments.plots / "serve-clients.svg", lines, x_label="clients", what="total")
 
 
 def run_soak(arguments: argparse.Namespace) -> bool:
-    """Soak our server, print what was seen, write it; whether all was well."""
+    """Run the soak test, print and write the result; returns whether it passed."""
     server = hearth(arguments.bundle, arguments.threads)
     machine = describe_machine(arguments.threads)
     with running(server) as process:
@@ -226,13 +226,13 @@ def run_soak(arguments: argparse.Namespace) -> bool:
 
 
 def main() -> None:
-    """Compare, or soak; status 1 when a request or a server failed."""
+    """Compare or soak; exit code 1 if a request or a server failed."""
     arguments = options()
     try:
-        well = compare(arguments) if arguments.soak is None else run_soak(arguments)
+        passed = compare(arguments) if arguments.soak is None else run_soak(arguments)
     except ServerFailed as error:
         sys.exit(f"serve: {error}")
-    sys.exit(0 if well else 1)
+    sys.exit(0 if passed else 1)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What guessing tokens from the prompt and the answer brings, by kind of text: tokens a second.
+"""Measure the speed of prompt lookup by kind of text, in tokens/s.
 
     python -m benchmarks.speculation gemma3-270m --rounds 3 --json figures.json
 
-Each answer is made with and without guesses, in turn, by one engine and the same seed; a difference
-in a token or a log-probability ends the run. A second table says how many tokens were guessed for
-each token of an answer, and how many of the guesses were right.
+Each answer is generated with and without prompt lookup, in turn, by the same engine and seed; a
+different token or log-probability ends the run. A second table shows how many tokens were drafted
+per token of an answer, and how many of them were accepted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SEED = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What came: ids with log-probabilities; how fast; tokens that were guessed, and were right."""
+    """Token ids with log-probabilities, tokens/s, and counts of drafted and accepted tokens."""
 
     tokens: tuple[object, ...]
     rate: float
@@ -70,21 +70,21 @@ class Answer:
 
 
 class Bench:
-    """A bundle and two engines on it, of which one works at a time."""
+    """A bundle and two engines on it, which run one at a time."""
 
     def __init__(self, bundle: Path, threads: int, max_tokens: int) -> None:
         manifest, self._runtime = open_bundle(bundle, threads=threads)
         if not self._runtime.verify_tokens:
-            raise SystemExit(f"{bundle} has no entry point that verifies: bake it again")
+            raise SystemExit(f"{bundle} has no verify entry point; bake it again")
         self._tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
         self._eos = manifest.special_tokens.eos
         self._max_tokens = max_tokens
         self._costs = Costs(self._runtime.verify_tokens)
 
-    def answer(self, prompt: str, temperature: float, *, guess: bool) -> Answer:
-        """One answer, with guesses or without."""
+    def answer(self, prompt: str, temperature: float, *, lookup: bool) -> Answer:
+        """Generate an answer, with or without prompt lookup."""
         engine = Engine(
-            self._runtime, eos=self._eos, queue_limit=1, costs=self._costs if guess else None
+            self._runtime, eos=self._eos, queue_limit=1, costs=self._costs if lookup else None
         )
         engine.start()
         try:
@@ -111,19 +111,19 @@ class Bench:
 
 
 def measure(bench: Bench, rounds: int) -> Iterator[tuple[str, Answer, Answer]]:
-    """The name of a text and its answers with guesses and without, one round after the other."""
+    """Yield the name of a text and its answers with and without prompt lookup, by round."""
     for number in range(rounds):
-        for kind, prompt in PROMPTS.items():
+        for name, prompt in PROMPTS.items():
             for temperature in TEMPERATURES:
                 order = (True, False) if number % 2 else (False, True)
-                found = {guess: bench.answer(prompt, temperature, guess=guess) for guess in order}
-                if found[True].tokens != found[False].tokens:
-                    raise SystemExit(f"{kind} at {temperature}: the answers differ")
-                yield f"{kind}, temperature {temperature:g}", found[True], found[False]
+                answers = {on: bench.answer(prompt, temperature, lookup=on) for on in order}
+                if answers[True].tokens != answers[False].tokens:
+                    raise SystemExit(f"{name} at temperature {temperature}: the answers differ")
+                yield f"{name}, temperature {temperature:g}", answers[True], answers[False]
 
 
 def main() -> None:
-    """Print the tables, and write JSON if asked to."""
+    """Measure, print the tables and write the file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -135,36 +135,38 @@ def main() -> None:
     arguments = parser.parse_args()
     machine = describe_machine(arguments.threads)
     bench = Bench(arguments.bundle, arguments.threads, arguments.max_tokens)
-    bench.answer(PROMPTS["quoting"], 0.0, guess=True)  # the first calls are slow
-    found: dict[str, list[tuple[Answer, Answer]]] = {}
-    for name, guessed, plain in measure(bench, arguments.rounds):
-        found.setdefault(name, []).append((guessed, plain))
+    bench.answer(PROMPTS["quoting"], 0.0, lookup=True)  # warm up
+    pairs_by_name: dict[str, list[tuple[Answer, Answer]]] = {}
+    for name, looked_up, plain in measure(bench, arguments.rounds):
+        pairs_by_name.setdefault(name, []).append((looked_up, plain))
     measured: dict[str, Rounds] = {
         side: [
-            {name: pairs[number][place].rate for name, pairs in found.items()}
+            {name: pairs[number][place].rate for name, pairs in pairs_by_name.items()}
             for number in range(arguments.rounds)
         ]
         for place, side in enumerate(("lookup", "off"))
     }
-    figures = [Figure(name, f"{name}, tokens/s", higher_is_better=True) for name in found]
+    figures = [Figure(name, f"{name}, tokens/s", higher_is_better=True) for name in pairs_by_name]
     print_figures(figures_table(f"{arguments.bundle} on {machine}", figures, measured))
-    guesses = _guesses(found)
+    drafted = _print_drafted(pairs_by_name)
     if arguments.json:
-        write_json(arguments.json, machine, rounds=measured, guesses=guesses)
+        write_json(arguments.json, machine, rounds=measured, drafted=drafted)
 
 
-def _guesses(found: dict[str, list[tuple[Answer, Answer]]]) -> dict[str, dict[str, float]]:
-    """Print, by text, guesses for a token and the share that was right; the medians."""
+def _print_drafted(
+    pairs_by_name: dict[str, list[tuple[Answer, Answer]]],
+) -> dict[str, dict[str, float]]:
+    """Print drafted tokens per token and the fraction accepted, by text; returns the medians."""
     rows = []
     medians: dict[str, dict[str, float]] = {}
-    for name, pairs in found.items():
-        answers = [guessed for guessed, _ in pairs]
+    for name, pairs in pairs_by_name.items():
+        answers = [looked_up for looked_up, _ in pairs]
         tokens = len(answers[0].tokens)
         drafted = statistics.median(answer.drafted for answer in answers)
         accepted = statistics.median(answer.accepted for answer in answers)
         medians[name] = {"tokens": tokens, "drafted": drafted, "accepted": accepted}
-        right = f"{accepted / drafted:.0%}" if drafted else "-"
-        rows.append((name, f"{tokens}", f"{drafted / tokens:.2f}", right))
+        fraction = f"{accepted / drafted:.0%}" if drafted else "-"
+        rows.append((name, f"{tokens}", f"{drafted / tokens:.2f}", fraction))
     headings = ("", "tokens", "drafted per token", "accepted")
     print_table(Table(title="Drafted tokens", headings=headings, rows=tuple(rows)))
     return medians

@@ -1,7 +1,4 @@
-"""Bundles and GGUF files, measured in turn: each time in a new process, and behind a new server.
-
-It knows how figures are made, and not how they are shown: decode.py does. Linux only.
-"""
+"""Measure bundles and GGUF files in rounds, in new processes and behind new servers. Linux only."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from baker.compare.sides.open_side import EXACT_LOGITS
-from benchmarks.engines.decode_worker import DEPTHS, About
+from benchmarks.engines.decode_worker import DEPTHS, EngineDescription
 from benchmarks.report.machine import read_bandwidth
 from benchmarks.serving.server_commands import hearth, llama_server
 from benchmarks.serving.server_process import resources, running
@@ -35,7 +32,7 @@ DECODE = f"decode_{DEPTHS[0]}"
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A bundle or a GGUF file, and what runs it.
+    """A bundle or a GGUF file.
 
     exact  whether every logit is to be exact (as by `hearth serve --logits exact`)
     """
@@ -49,16 +46,16 @@ class Model:
         return (EXACT_LOGITS if self.exact else "") + self.path.absolute().name
 
     @property
-    def ours(self) -> bool:
-        """Whether it is a bundle."""
+    def is_hearth(self) -> bool:
+        """Whether the model is a bundle."""
         return self.path.is_dir()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
-    """How everything is measured; `server` is llama-server's path, None without it.
+class BenchmarkSetup:
+    """How to measure; `server` is the path of llama-server, or None.
 
-    `tokens` are a text that all models read.
+    `tokens` are the text that all models read.
     """
 
     tokens: tuple[int, ...]
@@ -69,30 +66,30 @@ class Bench:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What was measured: by the model's name, what it is and its figures of each round."""
+class Measurements:
+    """The description and the figures of each round, by the name of the model."""
 
-    about: dict[str, About]
+    about: dict[str, EngineDescription]
     rounds: dict[str, Rounds]
 
     def build(self, model: Model) -> str:
-        """How the model is stored, and computed."""
+        """The precision of the weights and the logits."""
         exact = ", exact logits" if model.exact else ""
         return f"{self.about[model.name].quantisation}{exact}"
 
     def heading(self, model: Model) -> str:
-        """The model in a table or a plot."""
-        return f"{'Hearth' if model.ours else 'llama.cpp'} {self.build(model)}"
+        """The name of the model in tables and plots."""
+        return f"{'Hearth' if model.is_hearth else 'llama.cpp'} {self.build(model)}"
 
 
 class BenchmarkError(Exception):
-    """It cannot be measured. The message says what is wrong."""
+    """A model cannot be measured; the message says why."""
 
 
-def run_worker(model: Model, bench: Bench) -> tuple[About, dict[str, float]]:
-    """Measure a model once, in a process of its own; raises BenchmarkError."""
-    engine = "hearth" if model.ours else "llama.cpp"
-    python = sys.executable if model.ours else bench.python
+def run_worker(model: Model, bench: BenchmarkSetup) -> tuple[EngineDescription, dict[str, float]]:
+    """Measure a model once in a new process; raises BenchmarkError."""
+    engine = "hearth" if model.is_hearth else "llama.cpp"
+    python = sys.executable if model.is_hearth else bench.python
     command: list[str | Path] = [python, "-m", _WORKER, engine, model.path]
     options = {"context": bench.context, "threads": bench.threads, "begun": time.monotonic()}
     for name, value in options.items():
@@ -100,7 +97,7 @@ def run_worker(model: Model, bench: Bench) -> tuple[About, dict[str, float]]:
     if model.exact:
         command.append("--exact")
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
-    done = subprocess.run(
+    result = subprocess.run(
         command,
         env=environment,
         input=json.dumps(bench.tokens),
@@ -108,17 +105,19 @@ def run_worker(model: Model, bench: Bench) -> tuple[About, dict[str, float]]:
         text=True,
         check=False,
     )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        how = signal.Signals(-done.returncode).name if done.returncode < 0 else done.returncode
-        raise BenchmarkError(f"{model.name} ended with {how}: {last}")
-    found = json.loads(done.stdout)
-    return About(**found["about"]), found["figures"]
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or ["no output"])[-1]
+        code = (
+            signal.Signals(-result.returncode).name if result.returncode < 0 else result.returncode
+        )
+        raise BenchmarkError(f"{model.name} ended with {code}: {last}")
+    output = json.loads(result.stdout)
+    return EngineDescription(**output["about"]), output["figures"]
 
 
-def serve_once(model: Model, bench: Bench) -> dict[str, float]:
-    """Serve a model until it has answered; nothing where there is no llama-server for it."""
-    if model.ours:
+def serve_once(model: Model, bench: BenchmarkSetup) -> dict[str, float]:
+    """Serve a model until its first answer; returns no figures without a llama-server."""
+    if model.is_hearth:
         server = hearth(model.path, bench.threads, exact=model.exact)
     elif bench.server is not None:
         server = llama_server(
@@ -132,30 +131,34 @@ def serve_once(model: Model, bench: Bench) -> dict[str, float]:
 
 
 def run_rounds(
-    models: Sequence[Model], bench: Bench, rounds: int, kl: Mapping[str, float], console: Console
-) -> Found:
-    """Measure each model once a round; raises BenchmarkError or ServerFailed."""
-    found = Found(about={}, rounds={model.name: [] for model in models})
+    models: Sequence[Model],
+    bench: BenchmarkSetup,
+    rounds: int,
+    kl: Mapping[str, float],
+    console: Console,
+) -> Measurements:
+    """Measure every model once per round; raises BenchmarkError or ServerFailed."""
+    measurements = Measurements(about={}, rounds={model.name: [] for model in models})
     for number in range(rounds):
         bandwidth = read_bandwidth(bench.threads)
         for model in models if number % 2 == 0 else reversed(models):
             about, figures = run_worker(model, bench)
             figures |= serve_once(model, bench)
-            figures |= limit(about.weights_bytes, figures[DECODE], bandwidth)
+            figures |= bandwidth_limit(about.weights_bytes, figures[DECODE], bandwidth)
             if model.name in kl:
                 figures["kl"] = kl[model.name]
-            found.about[model.name] = about
-            found.rounds[model.name].append(figures)
+            measurements.about[model.name] = about
+            measurements.rounds[model.name].append(figures)
             console.print(
                 f"round {number + 1} of {rounds}, {bandwidth:.0f} GB/s: {model.name} decodes "
                 f"{figures[DECODE]:.1f} tokens/s",
                 highlight=False,
             )
-    return found
+    return measurements
 
 
-def limit(weights_bytes: int, decode: float, bandwidth: float) -> dict[str, float]:
-    """How near decoding, in tokens/s, comes to reading its weights at `bandwidth` GB/s."""
+def bandwidth_limit(weights_bytes: int, decode: float, bandwidth: float) -> dict[str, float]:
+    """The decode speed in tokens/s relative to reading the weights at `bandwidth` GB/s."""
     return {
         "bandwidth": bandwidth,
         "weights_mb": weights_bytes / 1e6,

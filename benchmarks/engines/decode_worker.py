@@ -1,9 +1,8 @@
-"""Measure one engine in this process and print what was found as one line of JSON.
+"""Measure one engine in this process and print the figures as one line of JSON.
 
-Started by decode.py, a fresh process for every measurement, so that load time and memory are those
-of this engine alone. Both engines stand behind the Reader protocol and read the same text, whose
-token ids come as JSON from the standard input; nothing is sampled, and each call ends with the
-logits in an array of ours. Linux only.
+decode_rounds.py starts a new process for every measurement, so that load time and memory are those
+of one engine. Both engines implement the Reader protocol and read the same token ids, given as JSON
+on the standard input. Nothing is sampled; every call returns its logits as an array. Linux only.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ if TYPE_CHECKING:
 
     from runtime.interface import Reader
 
-PROMPTS = (128, 512)  # tokens; measured up to the logits after the last
-DEPTHS = (128, 1024, 1900)  # tokens that have been read when decode is measured
-TOGETHER = 8  # sequences that are decoded together, at the first depth
+PROMPTS = (128, 512)  # tokens; measured until the logits after the last one
+DEPTHS = (128, 1024, 1900)  # tokens in the context when decoding is measured
+TOGETHER = 8  # sequences in a batch, at the first depth
 WARM_STEPS = 8  # decode steps before the clock starts
-STEPS = 48  # decode steps that are measured
-REPETITIONS = 3  # of a prefill, of which the median counts
+STEPS = 48  # measured decode steps
+REPETITIONS = 3  # per prefill; the median counts
 _SLOT = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
-    """What was measured.
+class EngineDescription:
+    """The measured engine and its model.
 
-    quantisation   the bundle's precision, or what llama.cpp calls the file's
-    weights_bytes  of the weights that are read for a token whatever it is: a model with tied
-                   embeddings reads the whole table as its output head
+    quantisation   the precision of the bundle, or the format of the GGUF file
+    weights_bytes  of the weights that every token reads: with tied embeddings, the whole table is
+                   read as the output head
     versions       of the engine
     """
 
@@ -49,26 +48,30 @@ class About:
     versions: dict[str, str]
 
 
-def open_hearth(bundle: Path, context: int, threads: int, exact: bool) -> tuple[Reader, About]:
-    """Our engine, with the checks that `serve` makes when it loads; the context is the bundle's."""
+def open_hearth(
+    bundle: Path, context: int, threads: int, exact: bool
+) -> tuple[Reader, EngineDescription]:
+    """Hearth, with the checks of `hearth serve`; `context` must be that of the bundle."""
     from runtime.open_bundle import open_bundle
     from server.version import version
 
     manifest, runtime = open_bundle(bundle, threads=threads)
-    assert manifest.context == context, f"context {manifest.context}, not {context}"
+    assert manifest.context == context, f"context {manifest.context}, expected {context}"
     weights = manifest.statistics["weights_bytes"]
     if not exact:
         weights -= manifest.statistics["refining_bytes"]
-    about = About(
+    about = EngineDescription(
         quantisation=manifest.precision, weights_bytes=weights, versions={"hearth": version()}
     )
     return runtime, about
 
 
-def open_llama(model: Path, context: int, threads: int, _exact: bool) -> tuple[Reader, About]:
-    """llama.cpp as it sets itself up, weights repacked for the CPU's best kernels."""
+def open_llama(
+    model: Path, context: int, threads: int, _exact: bool
+) -> tuple[Reader, EngineDescription]:
+    """llama.cpp with its defaults: weights are repacked for the fastest kernels of the CPU."""
     runtime = LlamaCpp(model, context=context, threads=threads, profile=FASTEST)
-    about = About(
+    about = EngineDescription(
         quantisation=runtime.quantisation,
         weights_bytes=runtime.weights_bytes,
         versions={"llama-cpp-python": runtime.version},
@@ -76,7 +79,7 @@ def open_llama(model: Path, context: int, threads: int, _exact: bool) -> tuple[R
     return runtime, about
 
 
-ENGINES: dict[str, Callable[[Path, int, int, bool], tuple[Reader, About]]] = {
+ENGINES: dict[str, Callable[[Path, int, int, bool], tuple[Reader, EngineDescription]]] = {
     "hearth": open_hearth,
     "llama.cpp": open_llama,
 }
@@ -84,17 +87,16 @@ ENGINES: dict[str, Callable[[Path, int, int, bool], tuple[Reader, About]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """What a reader reads; if `exact`, every logit is to be exact."""
+    """The text to read; if `exact`, all logits are exact."""
 
     tokens: Sequence[int]
     exact: bool
 
 
 def measure(runtime: Reader, text: Text, begun: float) -> dict[str, float]:
-    """Prefill and decode; rates in tokens a second, times in seconds since `begun`.
+    """Measure prefill and decode: rates in tokens/s, times in seconds since `begun`.
 
-    What the context is too short for is left out, and so is decoding together where a reader has
-    not the sequences for it.
+    Figures that exceed the context are omitted, as is the batch if the reader has too few slots.
     """
     loaded = time.monotonic() - begun
     read_prompt(runtime, text.tokens[: PROMPTS[0]], exact=text.exact)
@@ -117,7 +119,7 @@ def _prefill_seconds(runtime: Reader, prompt: Sequence[int]) -> float:
 
 
 def _decode_rate(runtime: Reader, text: Text, depth: int, sequences: int) -> float:
-    """Tokens a second of so many sequences together, from `depth` on."""
+    """Tokens/s of decoding `sequences` in a batch, from `depth` tokens on."""
     slots = range(_SLOT, _SLOT + sequences)
     exact = [text.exact] * sequences
 
@@ -146,14 +148,14 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure the engine that the command line names."""
+    """Measure the engine named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("model", type=Path, help="a bundle, or a GGUF file for llama.cpp")
-    parser.add_argument("--context", type=int, required=True, help="positions of the slot")
+    parser.add_argument("--context", type=int, required=True, help="positions per slot")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--begun", type=float, required=True, help="time.monotonic() at the start")
-    parser.add_argument("--exact", action="store_true", help="every logit is to be exact")
+    parser.add_argument("--exact", action="store_true", help="compute all logits exactly")
     arguments = parser.parse_args()
     text = Text(tokens=json.load(sys.stdin), exact=arguments.exact)
     runtime, about = ENGINES[arguments.engine](

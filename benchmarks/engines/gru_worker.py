@@ -1,8 +1,4 @@
-"""One side of benchmarks/gru.py in a process of its own: a compiled GRU, or torch's.
-
-It knows how a call of each side is made, from an array of ours to an array of ours, and how calls
-are timed. `Model` says what is measured and which numbers go in, the same for both sides.
-"""
+"""Measure a compiled GRU or torch.nn.GRU in a process of its own, with the same inputs."""
 
 from __future__ import annotations
 
@@ -25,15 +21,15 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float32]
 
-ANSWER = "y.npy"  # in a model's folder: y by NumPy
-LARGEST_ERROR = 1e-5  # of a state, which lies between -1 and 1
+EXPECTED = "y.npy"  # in the folder of a model: y by NumPy
+MAX_ERROR = 1e-5  # of a state, which is between -1 and 1
 WARM_CALLS = 5
-SECONDS = 0.25  # of calls, of which the median counts
+SECONDS = 0.25  # of calls per model; the median counts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
-    """A GRU of one layer, as many inputs as states, that reads one sequence."""
+class GruModel:
+    """A GRU of one layer with as many inputs as states, which reads one sequence."""
 
     form: str
     hidden: int
@@ -41,16 +37,16 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The name of its folder, and of its figure."""
+        """The name of its folder and of its figure."""
         return f"{self.form}_{self.hidden}_{self.steps}"
 
     def x(self) -> Array:
-        """(S, 1, H), the same for every form."""
+        """The input f32 (S, 1, H), the same for every form."""
         shape = (self.steps, 1, self.hidden)
         return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
     def weights(self) -> dict[str, Array]:
-        """By torch's names and drawn as torch initialises them; the same for every form."""
+        """Weights by the names of torch, initialized like in torch; the same for every form."""
         rng, hidden = np.random.default_rng(1), self.hidden
         drawn = {}
         for name, shape in (
@@ -64,37 +60,39 @@ class Model:
         return drawn
 
 
-def measure_apart(side: str, models: Sequence[Model], top: Path, threads: int) -> dict[str, float]:
-    """`measure` in a process of its own, since threads are chosen once in a process."""
+def measure_in_process(
+    side: str, models: Sequence[GruModel], top: Path, threads: int
+) -> dict[str, float]:
+    """`measure` in a new process, since the number of threads is fixed per process."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=spawn) as pool:
         return pool.submit(measure, side, models, top, threads).result()
 
 
-def measure(side: str, models: Sequence[Model], top: Path, threads: int) -> dict[str, float]:
-    """Median milliseconds of a call of each model, by the model's name."""
-    found = {}
+def measure(side: str, models: Sequence[GruModel], top: Path, threads: int) -> dict[str, float]:
+    """Median milliseconds per call, by the name of the model."""
+    milliseconds = {}
     for model in models:
         call = _SIDES[side](model, top, threads)
-        error = float(np.abs(call() - np.load(top / model.name / ANSWER)).max())
-        assert error < LARGEST_ERROR, f"{side}, {model.name}: {error} off"
-        found[model.name] = _milliseconds(call)
-    return found
+        error = float(np.abs(call() - np.load(top / model.name / EXPECTED)).max())
+        assert error < MAX_ERROR, f"{side}, {model.name}: the error is {error}"
+        milliseconds[model.name] = _milliseconds(call)
+    return milliseconds
 
 
-def _hearth(model: Model, top: Path, threads: int) -> Callable[[], Array]:
+def _hearth(model: GruModel, top: Path, threads: int) -> Callable[[], Array]:
     device, x = Device(top / model.name, threads=threads), model.x()
     run, h_shape = device.function("run"), (1, 1, model.hidden)
 
     def call() -> Array:
-        given = (device.upload(x, "f32"), device.zeros(h_shape, "f32"))
-        return result(device.call(run, given, results=2), 0, x.shape)
+        arguments = (device.upload(x, "f32"), device.zeros(h_shape, "f32"))
+        return result(device.call(run, arguments, results=2), 0, x.shape)
 
     return call
 
 
-def _torch(model: Model, _: Path, threads: int) -> Callable[[], Array]:
-    import torch  # where there is none, this side is not measured
+def _torch(model: GruModel, _: Path, threads: int) -> Callable[[], Array]:
+    import torch  # an optional dependency
 
     torch.set_num_threads(threads)
     x, module = model.x(), torch.nn.GRU(model.hidden, model.hidden).eval()

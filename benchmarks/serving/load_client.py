@@ -1,7 +1,7 @@
-"""A client of /v1/completions that streams, and notes when each piece of text arrives.
+"""A streaming client of /v1/completions that records when each piece of text arrives.
 
-The same client and the same body for every server. A request has failed unless it ended well with
-as many tokens as it asked for. Times are seconds of time.perf_counter.
+All servers get the same requests. A request fails unless its answer is complete and has the
+requested number of tokens. Times are seconds of time.perf_counter.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _WORDS = (
 
 
 class RequestFailed(Exception):
-    """The answer was not what was asked for; the message says how."""
+    """The answer is incomplete or an error; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """When a request was sent and when each piece of its text came; lengths in tokens."""
+    """The times of a request and of each piece of its answer; lengths in tokens."""
 
     sent: float
     arrivals: tuple[float, ...]
@@ -45,11 +45,11 @@ class Answer:
 
     @property
     def first_token(self) -> float:
-        """Seconds from the sending to the first piece of text."""
+        """Seconds from the request to the first piece of text."""
         return self.arrivals[0] - self.sent
 
     def gaps(self, spans: Sequence[tuple[float, float]] = ((0, float("inf")),)) -> list[float]:
-        """Seconds between pieces of text, those that touch one of the spans of time."""
+        """Seconds between pieces of text; only gaps that overlap one of the time spans."""
         pairs = zip(self.arrivals, self.arrivals[1:], strict=False)
         return [
             after - before
@@ -59,28 +59,28 @@ class Answer:
 
 
 class Prompts:
-    """Texts that begin differently, so that none is in a cache; equal seeds give equal texts."""
+    """Texts with different starts, so that none is cached; equal seeds give equal texts."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
 
     def text(self, words: int) -> str:
-        """So many words, about as many tokens."""
+        """A text of `words` words, about as many tokens."""
         return " ".join(self._random.choices(_WORDS, k=words))
 
 
 def connect(url: str) -> httpx.AsyncClient:
-    """A client of a server, with a new connection for every request.
+    """An HTTP client with a new connection for every request.
 
-    A connection that is kept may be closed by the server in the moment when it is used again:
-    llama-server does so, and it would count as a failure.
+    llama-server may close an idle connection just when the client reuses it, which would count as a
+    failure.
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx.AsyncClient(base_url=url, timeout=600, limits=limits)
 
 
 def body_of(prompt: str, tokens: int) -> dict[str, Any]:
-    """A request for exactly so many tokens, greedy, as a stream."""
+    """The body of a greedy, streaming request for exactly `tokens` tokens."""
     return {
         "prompt": prompt,
         "max_tokens": tokens,
@@ -101,23 +101,23 @@ async def ask(client: httpx.AsyncClient, prompt: str, tokens: int) -> Answer:
         raise RequestFailed(f"{type(error).__name__}: {error}") from error
     if response.status_code != 200:
         raise RequestFailed(f"{response.status_code}: {lines}")
-    # Read after the clock has stopped: the client shares the machine with the server.
+    # Parse after the measurement: the client shares the machine with the server.
     return _answer(sent, lines, tokens)
 
 
 def _answer(sent: float, lines: list[tuple[float, str]], tokens: int) -> Answer:
     data = [(at, line[6:]) for at, line in lines if line.startswith("data: ")]
     if not data or data[-1][1] != "[DONE]":
-        raise RequestFailed(f"the stream ended with {lines[-3:]}, wanted [DONE]")
+        raise RequestFailed(f"the stream ended with {lines[-3:]}, expected [DONE]")
     events = [(at, json.loads(text)) for at, text in data[:-1]]
     usages = [event["usage"] for _, event in events if event.get("usage")]
     if len(usages) != 1 or usages[0]["completion_tokens"] != tokens:
-        raise RequestFailed(f"usage {usages}, wanted {tokens} tokens")
+        raise RequestFailed(f"usage {usages}, expected {tokens} tokens")
     arrivals = [
         at for at, event in events if any(choice["text"] for choice in event.get("choices", ()))
     ]
     if not arrivals:
-        raise RequestFailed("there was no text")
+        raise RequestFailed("the answer has no text")
     return Answer(
         sent=sent,
         arrivals=tuple(arrivals),

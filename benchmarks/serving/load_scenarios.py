@@ -1,6 +1,6 @@
-"""What is asked of a server, and the figures of it; rates in tokens a second, times in ms.
+"""Load scenarios and their figures: rates in tokens/s, times in ms.
 
-Each scenario takes a client and prompts that no server has seen, and knows nothing of who answers.
+Every scenario uses prompts that no server has cached.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
     import httpx
 
-SHORT, LONG = 100, 1000  # words of a prompt, each about a token
-TOKENS = 64  # of an answer that is measured
-FEW_TOKENS = 8  # of one of which only the beginning is
-GENERATING = 4  # clients beside the long prompts
+SHORT, LONG = 100, 1000  # words per prompt, about one token each
+TOKENS = 64  # per measured answer
+FEW_TOKENS = 8  # per answer of which only the first token is measured
+GENERATING = 4  # clients that generate during the long prompts
 LONG_PROMPTS = 5
-PROBES = (0.1, 0.4)  # seconds after a long prompt, when a short one follows it
+PROBES = (0.1, 0.4)  # seconds from a long prompt to a short one
 HOT_PROMPTS, REPEATS = 3, 2
 
 
 @dataclass(kw_only=True)
-class Asker:
-    """One server's client; it counts what fails, for a benchmark does not end by it."""
+class Requester:
+    """Sends requests to a server and collects failures instead of raising them."""
 
     client: httpx.AsyncClient
     prompts: Prompts
     failures: list[str] = field(default_factory=list)
 
     async def ask(self, words: int, tokens: int) -> Answer | None:
-        """The answer to a new prompt, or None if the request failed."""
+        """Send a new prompt; returns the answer, or None if the request failed."""
         return await self.ask_for(self.prompts.text(words), tokens)
 
     async def ask_for(self, prompt: str, tokens: int) -> Answer | None:
-        """The answer to a prompt, or None if the request failed."""
+        """Send a prompt; returns the answer, or None if the request failed."""
         try:
             return await ask(self.client, prompt, tokens)
         except RequestFailed as error:
@@ -51,7 +51,7 @@ class Asker:
 
 
 def throughput_figures(clients: int) -> tuple[Figure, ...]:
-    """The rows of `throughput`."""
+    """The figures of `throughput`."""
     return (
         Figure(f"{clients}_rate", f"{clients} clients, tokens/s", higher_is_better=True),
         Figure(f"{clients}_first_p50", "  first token, p50, ms"),
@@ -61,15 +61,15 @@ def throughput_figures(clients: int) -> tuple[Figure, ...]:
     )
 
 
-async def throughput(asker: Asker, clients: int, requests: int) -> dict[str, float]:
-    """Each of the clients sends so many requests, one after the other."""
+async def throughput(requester: Requester, clients: int, requests: int) -> dict[str, float]:
+    """Every client sends `requests` requests, one at a time."""
 
     async def run() -> list[Answer | None]:
-        return [await asker.ask(SHORT, TOKENS) for _ in range(requests)]
+        return [await requester.ask(SHORT, TOKENS) for _ in range(requests)]
 
     began = time.perf_counter()
     answers = _whole(
-        [a for found in await asyncio.gather(*(run() for _ in range(clients))) for a in found]
+        [a for batch in await asyncio.gather(*(run() for _ in range(clients))) for a in batch]
     )
     seconds = time.perf_counter() - began
     first = [answer.first_token for answer in answers]
@@ -86,39 +86,41 @@ async def throughput(asker: Asker, clients: int, requests: int) -> dict[str, flo
 
 
 LONG_FIGURES = (
-    Figure("long_first_p50", f"{LONG} beside {GENERATING}, first token, p50, ms"),
-    Figure("beside_gap_p95", "  others, between tokens, p95, ms"),
-    Figure("beside_gap_max", "  others, between tokens, longest, ms"),
-    Figure("probe_first_p50", "  short beside, first token, p50, ms"),
-    Figure("probe_first_p95", "  short beside, first token, p95, ms"),
+    Figure(
+        "long_first_p50", f"{LONG}-word prompt, {GENERATING} others generate: first token, p50, ms"
+    ),
+    Figure("beside_gap_p95", "  the others, between tokens, p95, ms"),
+    Figure("beside_gap_max", "  the others, between tokens, longest, ms"),
+    Figure("probe_first_p50", "  short prompt meanwhile, first token, p50, ms"),
+    Figure("probe_first_p95", "  short prompt meanwhile, first token, p95, ms"),
 )
 
 
-async def long_prompts(asker: Asker) -> dict[str, float]:
-    """Long prompts, one after the other, while clients generate and short prompts come."""
+async def long_prompts(requester: Requester) -> dict[str, float]:
+    """Send long prompts, one at a time, while other clients generate and send short prompts."""
     over = False
 
     async def generate() -> list[Answer | None]:
-        found = []
+        answers = []
         while not over:
-            found.append(await asker.ask(SHORT, TOKENS))
-        return found
+            answers.append(await requester.ask(SHORT, TOKENS))
+        return answers
 
     async def probe(delay: float) -> Answer | None:
         await asyncio.sleep(delay)
-        return await asker.ask(SHORT, FEW_TOKENS)
+        return await requester.ask(SHORT, FEW_TOKENS)
 
     others = [asyncio.create_task(generate()) for _ in range(GENERATING)]
     longs, probes = [], []
     for _ in range(LONG_PROMPTS):
-        long, *short = await asyncio.gather(asker.ask(LONG, FEW_TOKENS), *map(probe, PROBES))
+        long, *short = await asyncio.gather(requester.ask(LONG, FEW_TOKENS), *map(probe, PROBES))
         longs.append(long)
         probes += short
     over = True
-    beside = _whole([answer for found in await asyncio.gather(*others) for answer in found])
+    beside = _whole([answer for batch in await asyncio.gather(*others) for answer in batch])
     reading = [(answer.sent, answer.arrivals[0]) for answer in _whole(longs)]
     gaps = [gap for answer in beside for gap in answer.gaps(reading)]
-    # A probe counts if the long prompt was still being read when it was sent.
+    # A short prompt counts if the long prompt was still in prefill when it was sent.
     caught = [
         answer.first_token
         for answer in _whole(probes)
@@ -134,18 +136,18 @@ async def long_prompts(asker: Asker) -> dict[str, float]:
 
 
 HOT_FIGURES = (
-    Figure("cold_first", f"{LONG} alone, first token, p50, ms"),
-    Figure("hot_first", "  the same again, p50, ms"),
+    Figure("cold_first", f"{LONG}-word prompt alone: first token, p50, ms"),
+    Figure("hot_first", "  the same prompt again (cached), p50, ms"),
 )
 
 
-async def hot_prompts(asker: Asker) -> dict[str, float]:
-    """A long prompt, and the same again when it is in the server's cache."""
+async def hot_prompts(requester: Requester) -> dict[str, float]:
+    """Send a long prompt, and again when the server has cached it."""
     cold, hot = [], []
     for _ in range(HOT_PROMPTS):
-        prompt = asker.prompts.text(LONG)
-        cold.append(await asker.ask_for(prompt, FEW_TOKENS))
-        hot += [await asker.ask_for(prompt, FEW_TOKENS) for _ in range(REPEATS)]
+        prompt = requester.prompts.text(LONG)
+        cold.append(await requester.ask_for(prompt, FEW_TOKENS))
+        hot += [await requester.ask_for(prompt, FEW_TOKENS) for _ in range(REPEATS)]
     return {
         "cold_first": percentile_ms([answer.first_token for answer in _whole(cold)], 50),
         "hot_first": percentile_ms([answer.first_token for answer in _whole(hot)], 50),
@@ -153,7 +155,7 @@ async def hot_prompts(asker: Asker) -> dict[str, float]:
 
 
 def percentile_ms(seconds: Sequence[float], percent: float) -> float:
-    """The percentile in milliseconds, linear between neighbours; NaN of nothing."""
+    """The percentile in milliseconds, interpolated linearly; NaN without values."""
     return float(np.percentile(seconds, percent)) * 1e3 if seconds else float("nan")
 
 

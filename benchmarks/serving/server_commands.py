@@ -1,4 +1,4 @@
-"""The command lines of our server and of llama-server, set up alike."""
+"""The commands of Hearth and llama-server, with equal settings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from benchmarks.serving.server_process import Server
 if TYPE_CHECKING:
     from pathlib import Path
 
-_CACHE_MB = 256  # for prompts that were read before, besides what is in the slots
+_CACHE_MB = 256  # prompt cache, in addition to the slots
 
 
 def hearth(bundle: Path, threads: int, *, exact: bool = False) -> Server:
-    """Our server, of this environment; its modules are compiled, as an installation leaves them."""
+    """Hearth in this environment, with compiled modules as after an installation."""
     for package in (*models.__path__, *server.__path__):
         compileall.compile_dir(package, quiet=1)
     options = ["--threads", str(threads), "--cache-ram", f"{_CACHE_MB}MiB"]
@@ -30,7 +30,7 @@ def hearth(bundle: Path, threads: int, *, exact: bool = False) -> Server:
 
 
 def llama_server(program: str, model: Path, *, slots: int, context: int, threads: int) -> Server:
-    """llama-server with continuous batching, each slot with a context of its own."""
+    """llama-server with continuous batching; each slot has its own context."""
     flags = {
         "-m": model,
         "-np": slots,
@@ -43,6 +43,6 @@ def llama_server(program: str, model: Path, *, slots: int, context: int, threads
 
 
 def version_of(program: str) -> str:
-    """What llama-server says of itself."""
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    return (said.stdout + said.stderr).partition("\n")[0].removeprefix("version: ")
+    """The version of llama-server."""
+    result = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return (result.stdout + result.stderr).partition("\n")[0].removeprefix("version: ")

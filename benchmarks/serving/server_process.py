@@ -1,6 +1,6 @@
-"""A server as a process: started, waited for, looked at through /proc, ended. Linux only.
+"""Start a server, wait until it completes a prompt, read its resources from /proc, stop it.
 
-It knows command lines and process ids, and of HTTP only whether the server completes a prompt.
+Linux only.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import httpx
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PATIENCE = 300  # seconds to load a model
-_INTERVAL = 0.02  # seconds between two requests to a server that does not answer yet
+_LOAD_TIMEOUT = 300  # seconds
+_INTERVAL = 0.02  # seconds between requests to a server that does not answer yet
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A name for the table, and a command to which `--port N` is added."""
+    """The name for the table, and the command without `--port N`."""
 
     name: str
     command: tuple[str, ...]
@@ -33,7 +33,7 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A server that answers; `first_token` is the seconds from its start to its first token."""
+    """A ready server; `first_token` is the time from its start to its first token in seconds."""
 
     url: str
     pid: int
@@ -42,7 +42,7 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What a process and all that it started hold: resident MB, open files, threads."""
+    """Resident memory in MB, open files and threads of a process and its descendants."""
 
     resident_mb: float
     files: int
@@ -50,12 +50,12 @@ class Resources:
 
 
 class ServerFailed(Exception):
-    """A server did not come up, or went down."""
+    """A server did not start, or ended; the message has its output."""
 
 
 @contextlib.contextmanager
 def running(server: Server) -> Iterator[Running]:
-    """The server, once it has completed a prompt; ended with the block. Raises ServerFailed."""
+    """Run the server during the block, which starts after a first answer. Raises ServerFailed."""
     port = _free_port()
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
@@ -66,8 +66,8 @@ def running(server: Server) -> Iterator[Running]:
             url = f"http://127.0.0.1:{port}"
             if not _answers(url, process):
                 log.seek(0)
-                said = log.read().decode(errors="replace").strip()[-1000:]
-                raise ServerFailed(f"{server.name} does not answer: {said or 'it said nothing'}")
+                output = log.read().decode(errors="replace").strip()[-1000:]
+                raise ServerFailed(f"{server.name} does not answer: {output or 'no output'}")
             yield Running(url=url, pid=process.pid, first_token=time.perf_counter() - began)
         finally:
             process.terminate()
@@ -79,7 +79,7 @@ def running(server: Server) -> Iterator[Running]:
 
 
 def resources(pid: int) -> Resources:
-    """What the process tree holds now; raises ServerFailed when it has ended."""
+    """The current resources of the process tree; raises ServerFailed if it has ended."""
     try:
         members = _tree(pid)
         statuses = [_status(member) for member in members]
@@ -93,10 +93,10 @@ def resources(pid: int) -> Resources:
 
 
 def _tree(pid: int) -> list[int]:
-    """The process and those below it."""
+    """The process and its descendants."""
     children = Path(f"/proc/{pid}/task").glob("*/children")
-    below = [int(child) for path in children for child in path.read_text("ascii").split()]
-    return [pid, *(member for child in below for member in _tree(child))]
+    child_ids = [int(child) for path in children for child in path.read_text("ascii").split()]
+    return [pid, *(member for child in child_ids for member in _tree(child))]
 
 
 def _status(pid: int) -> dict[str, str]:
@@ -112,8 +112,8 @@ def _free_port() -> int:
 
 
 def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
-    """Whether it completes a prompt before it ends or patience does."""
-    deadline = time.monotonic() + _PATIENCE
+    """Whether the server completes a prompt before it ends or the timeout expires."""
+    deadline = time.monotonic() + _LOAD_TIMEOUT
     body = {"prompt": "Hello", "max_tokens": 1}
     with httpx.Client(timeout=60) as client:
         while process.poll() is None and time.monotonic() < deadline:

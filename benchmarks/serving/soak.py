@@ -1,7 +1,7 @@
-"""A mix of requests for a long time, and whether the server's memory, files or threads grow.
+"""Soak test: a mix of requests for a long time, and the growth of memory, files and threads.
 
-The mix: prompts of all lengths, streams and whole answers, clients that leave half way, and
-requests that must be refused. Every random choice follows from the seed and the client's number.
+The mix: prompts of all lengths, streaming and not, clients that disconnect early, and invalid
+requests. All random choices follow from the seed and the number of the client.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from benchmarks.serving.server_process import Running
 
-CLIENTS = 12  # more than a bundle's usual eight slots, so that some always wait
-INTERVAL = 5  # seconds between two looks at the process
-# What must be refused, besides a prompt that is longer than any context.
+CLIENTS = 12  # more than the usual eight slots of a bundle, so that some requests wait
+INTERVAL = 5  # seconds between samples of the process
+# Invalid requests, in addition to a prompt that exceeds every context.
 _INVALID: tuple[dict[str, Any], ...] = (
     {},
     {"prompt": 1.5},
@@ -37,22 +37,22 @@ _INVALID: tuple[dict[str, Any], ...] = (
 _TOO_LONG = 40_000  # words
 
 FIGURES = (
-    Figure("resident_first_mb", "resident at first, MB"),
-    Figure("resident_peak_mb", "resident, peak, MB"),
-    Figure("resident_last_mb", "resident at last, MB"),
-    Figure("growth_mb_per_hour", "growth over the second half, MB/hour"),
-    Figure("files_first", "open files at first"),
-    Figure("files_last", "open files at last"),
-    Figure("threads_first", "threads at first"),
-    Figure("threads_last", "threads at last"),
+    Figure("resident_first_mb", "resident memory at the start, MB"),
+    Figure("resident_peak_mb", "resident memory, peak, MB"),
+    Figure("resident_last_mb", "resident memory at the end, MB"),
+    Figure("growth_mb_per_hour", "growth in the second half, MB/hour"),
+    Figure("files_first", "open files at the start"),
+    Figure("files_last", "open files at the end"),
+    Figure("threads_first", "threads at the start"),
+    Figure("threads_last", "threads at the end"),
     Figure("requests", "requests"),
-    Figure("unexpected", "requests that did not end as they should"),
+    Figure("unexpected", "unexpected responses"),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What the server held so many seconds after the beginning."""
+    """The resources of the server `seconds` after the start."""
 
     seconds: float
     resident_mb: float
@@ -61,8 +61,8 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Soaked:
-    """What was seen: samples, requests by kind, what went wrong, and how the server was after."""
+class SoakResult:
+    """Samples, number of requests by type, unexpected responses, and the health at the end."""
 
     samples: tuple[Sample, ...]
     requests: dict[str, int]
@@ -87,7 +87,7 @@ class Soaked:
 
 
 def growth(samples: Sequence[Sample]) -> float:
-    """MB an hour of resident memory over the second half of the time, by least squares."""
+    """Growth of resident memory in the second half, in MB per hour, by least squares."""
     half = (samples[0].seconds + samples[-1].seconds) / 2
     late = [sample for sample in samples if sample.seconds >= half]
     if len(late) < 2:
@@ -96,31 +96,31 @@ def growth(samples: Sequence[Sample]) -> float:
     return float(np.polyfit(hours, [sample.resident_mb for sample in late], 1)[0])
 
 
-async def soak(server: Running, seconds: float, seed: str) -> Soaked:
-    """Serve the mix for so many seconds."""
+async def soak(server: Running, seconds: float, seed: str) -> SoakResult:
+    """Send the mix of requests for `seconds`."""
     began = time.monotonic()
     samples = [_sample(server, began)]
     requests: Counter[str] = Counter()
     unexpected: list[str] = []
 
     async def run(number: int) -> None:
-        visitor = _Visitor(client, f"{seed}-{number}")
+        soak_client = _Client(client, f"{seed}-{number}")
         while time.monotonic() < began + seconds:
-            kind, visit = visitor.choose()
-            requests[kind] += 1
+            name, send = soak_client.choose()
+            requests[name] += 1
             try:
-                await visit()
+                await send()
             except (RequestFailed, httpx.HTTPError) as error:
-                unexpected.append(f"{kind}: {type(error).__name__}: {error}")
+                unexpected.append(f"{name}: {type(error).__name__}: {error}")
 
     async with connect(server.url) as client:
-        visitors = asyncio.gather(*(run(number) for number in range(CLIENTS)))
-        while not (await asyncio.wait({visitors}, timeout=INTERVAL))[0]:
+        clients = asyncio.gather(*(run(number) for number in range(CLIENTS)))
+        while not (await asyncio.wait({clients}, timeout=INTERVAL))[0]:
             samples.append(_sample(server, began))
-        await visitors
+        await clients
         healthy = await _healthy(client)
     samples.append(_sample(server, began))
-    return Soaked(
+    return SoakResult(
         samples=tuple(samples),
         requests=dict(requests),
         unexpected=tuple(unexpected),
@@ -128,27 +128,27 @@ async def soak(server: Running, seconds: float, seed: str) -> Soaked:
     )
 
 
-class _Visitor:
-    """One client, which does one thing after the other."""
+class _Client:
+    """One client, which sends one request at a time."""
 
     def __init__(self, client: httpx.AsyncClient, seed: str) -> None:
         self._client = client
         self._random = random.Random(seed)
         self._prompts = Prompts(seed)
-        self._kinds: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {
+        self._actions: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {
             "stream": (8, self._stream),
-            "whole": (4, self._whole),
+            "complete": (4, self._complete),
             "long": (1, self._long),
-            "left a stream": (2, self._leave_stream),
-            "left an answer": (2, self._leave_answer),
+            "disconnect from a stream": (2, self._disconnect_from_stream),
+            "disconnect from an answer": (2, self._disconnect_from_answer),
             "invalid": (2, self._invalid),
         }
 
     def choose(self) -> tuple[str, Callable[[], Awaitable[None]]]:
-        """The next thing to do, and what it is called."""
-        weights = [weight for weight, _ in self._kinds.values()]
-        kind = self._random.choices(list(self._kinds), weights)[0]
-        return kind, self._kinds[kind][1]
+        """A random next action, with its name."""
+        weights = [weight for weight, _ in self._actions.values()]
+        name = self._random.choices(list(self._actions), weights)[0]
+        return name, self._actions[name][1]
 
     def _body(self) -> dict[str, Any]:
         words = self._random.randint(1, 200)
@@ -161,16 +161,16 @@ class _Visitor:
     async def _long(self) -> None:
         await ask(self._client, self._prompts.text(self._random.randint(500, 1500)), 8)
 
-    async def _whole(self) -> None:
+    async def _complete(self) -> None:
         body = {**self._body(), "stream": False, "stream_options": None}
         answer = await self._client.post(PATH, json=body)
         if answer.status_code != 200:
             raise RequestFailed(f"{answer.status_code}: {answer.text}")
-        found = answer.json()["usage"]["completion_tokens"]
-        if found != body["max_tokens"]:
-            raise RequestFailed(f"{found} tokens, wanted {body['max_tokens']}")
+        tokens = answer.json()["usage"]["completion_tokens"]
+        if tokens != body["max_tokens"]:
+            raise RequestFailed(f"{tokens} tokens, expected {body['max_tokens']}")
 
-    async def _leave_stream(self) -> None:
+    async def _disconnect_from_stream(self) -> None:
         lines = self._random.randint(0, 40)
         async with self._client.stream("POST", PATH, json=self._body()) as response:
             if response.status_code != 200:
@@ -180,7 +180,7 @@ class _Visitor:
                 if lines < 0:
                     return
 
-    async def _leave_answer(self) -> None:
+    async def _disconnect_from_answer(self) -> None:
         body = {**self._body(), "stream": False, "stream_options": None}
         try:
             await self._client.post(PATH, json=body, timeout=self._random.uniform(0.01, 2))
@@ -195,7 +195,7 @@ class _Visitor:
         else:
             answer = await self._client.post(PATH, json=content)
         if not 400 <= answer.status_code < 500:
-            raise RequestFailed(f"{answer.status_code} for what is invalid: {answer.text[:200]}")
+            raise RequestFailed(f"{answer.status_code} for an invalid request: {answer.text[:200]}")
 
 
 def _sample(server: Running, began: float) -> Sample:
@@ -203,7 +203,7 @@ def _sample(server: Running, began: float) -> Sample:
 
 
 async def _healthy(client: httpx.AsyncClient) -> bool:
-    """Whether the server says that it is well, and answers."""
+    """Whether the server answers, and /health reports success."""
     try:
         await ask(client, "Hello", 4)
         return (await client.get("/health")).status_code == 200

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.decode import FIGURES, TARGETS, distinct, pair_of, read_kl, section
-from benchmarks.engines.decode_rounds import BenchmarkError, Found, Model, limit
-from benchmarks.engines.decode_worker import DEPTHS, PROMPTS, STEPS, TOGETHER, About, Text, measure
+from benchmarks.engines.decode_rounds import BenchmarkError, Measurements, Model, bandwidth_limit
+from benchmarks.engines.decode_worker import (
+    DEPTHS,
+    PROMPTS,
+    STEPS,
+    TOGETHER,
+    EngineDescription,
+    Text,
+    measure,
+)
 from benchmarks.report.figures import rows
 from benchmarks.report.machine import read_bandwidth
 from tests.fake_runtime import FakeRuntime
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
 TEXT = Text(tokens=[7] * (DEPTHS[-1] + STEPS), exact=False)
 
 
-def test_a_worker_measures_all_that_a_reader_has_room_for() -> None:
+def test_a_worker_measures_everything_that_fits_the_context() -> None:
     whole = FakeRuntime(
         vocab_size=16, context=DEPTHS[-1] + STEPS, slots=TOGETHER, chunk=512, batch=TOGETHER
     )
@@ -42,7 +50,7 @@ def test_a_worker_measures_all_that_a_reader_has_room_for() -> None:
     assert set(small) - set(measure(too_small, TEXT, time.monotonic())) == {"decode_128"}
 
 
-def test_sequences_together_count_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_counts_the_tokens_of_every_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     def a_second(work: Callable[[], object]) -> float:
         work()
         return 1.0
@@ -55,12 +63,12 @@ def test_sequences_together_count_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
     assert figures["decode_together"] == TOGETHER * STEPS
 
 
-def test_the_limit_is_reading_all_weights_for_a_token() -> None:
-    found = limit(weights_bytes=500_000_000, decode=30, bandwidth=20)
+def test_the_bandwidth_limit_reads_all_weights_per_token() -> None:
+    found = bandwidth_limit(weights_bytes=500_000_000, decode=30, bandwidth=20)
     assert found == {"bandwidth": 20, "weights_mb": 500, "limit_percent": pytest.approx(75)}
 
 
-def test_bandwidth_is_read_from_memory() -> None:
+def test_the_read_bandwidth_is_plausible() -> None:
     found = read_bandwidth(threads=1, size=1 << 26)
     assert 0.01 < found < 2000
 
@@ -85,7 +93,7 @@ def report(path: Path, a: str, b: str, kl: float | None) -> Path:
     return path
 
 
-def test_the_divergences_are_those_of_the_models_by_name(tmp_path: Path) -> None:
+def test_kl_divergences_are_read_by_the_name_of_the_model(tmp_path: Path) -> None:
     models = [Model(path=tmp_path / name) for name in ("int8-g32", "q8.gguf")]
     ours = report(tmp_path / "1.json", "/a/f32.gguf", "bundles/int8-g32/", 0.01)
     theirs = report(tmp_path / "2.json", "f32.gguf", "/b/q8.gguf", 0.003)
@@ -94,9 +102,9 @@ def test_the_divergences_are_those_of_the_models_by_name(tmp_path: Path) -> None
     both = [*models, Model(path=tmp_path / "int8-g32", exact=True)]
     assert read_kl([ours, all_exact], both) == {"int8-g32": 0.01, "exact:int8-g32": 0.001}
     refused = {
-        "wanted one of int8-g32, q8.gguf": report(tmp_path / "3.json", "f32.gguf", "int4", 1.0),
+        "expected one of int8-g32, q8.gguf": report(tmp_path / "3.json", "f32.gguf", "int4", 1.0),
         "int8-g32 on answers": report(tmp_path / "4.json", "f32.gguf", "int8-g32", None),
-        "wanted the same": report(tmp_path / "5.json", "bf16.gguf", "int8-g32", 1.0),
+        "expected only one": report(tmp_path / "5.json", "bf16.gguf", "int8-g32", 1.0),
         r"expected a report.json of `hearth compare`": tmp_path / "none.json",
     }
     for message, path in refused.items():
@@ -104,34 +112,42 @@ def test_the_divergences_are_those_of_the_models_by_name(tmp_path: Path) -> None
             read_kl([theirs, path], models)
 
 
-def test_models_have_names_of_their_own(tmp_path: Path) -> None:
+def test_models_with_the_same_name_are_rejected(tmp_path: Path) -> None:
     one, other = (Model(path=tmp_path / folder / "q8.gguf") for folder in "ab")
     assert distinct([one, one]) == [one]
-    with pytest.raises(BenchmarkError, match="wanted other names"):
+    with pytest.raises(BenchmarkError, match="have the same name"):
         distinct([one, other])
 
 
-def test_a_pair_is_a_bundle_and_a_file(tmp_path: Path) -> None:
+def test_a_pair_is_a_bundle_and_a_gguf_file(tmp_path: Path) -> None:
     (tmp_path / "int8-g32").mkdir()
     (tmp_path / "q8.gguf").touch()
     ours, theirs = pair_of(f"{tmp_path}/int8-g32={tmp_path}/q8.gguf")
-    assert (ours.name, ours.ours, theirs.name, theirs.ours) == ("int8-g32", True, "q8.gguf", False)
+    assert (ours.name, ours.is_hearth, theirs.name, theirs.is_hearth) == (
+        "int8-g32",
+        True,
+        "q8.gguf",
+        False,
+    )
     assert (ours.exact, theirs.exact) == (False, False)
     exact, _ = pair_of(f"exact:{tmp_path}/int8-g32={tmp_path}/q8.gguf")
     assert (exact.name, exact.path, exact.exact) == ("exact:int8-g32", ours.path, True)
     assert distinct([ours, exact]) == [ours, exact]
     for wrong in ("int8-g32", "q8.gguf=int8-g32", "int8-g32=int8-g32", "int8-g32=none"):
         text = "=".join(f"{tmp_path}/{part}" for part in wrong.split("="))
-        with pytest.raises(argparse.ArgumentTypeError, match=r"wanted|there is no"):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"expected|does not exist"):
             pair_of(text)
 
 
-def test_a_pair_is_held_against_the_goals_of_its_quality(tmp_path: Path) -> None:
+def test_a_pair_has_the_goals_of_its_quality(tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
     ours, theirs = Model(path=tmp_path / "ours"), Model(path=tmp_path / "q8.gguf")
     kinds = {"ours": "int8-g32", "q8.gguf": "Q8_0"}
-    found = Found(
-        about={n: About(quantisation=k, weights_bytes=1, versions={}) for n, k in kinds.items()},
+    found = Measurements(
+        about={
+            n: EngineDescription(quantisation=k, weights_bytes=1, versions={})
+            for n, k in kinds.items()
+        },
         rounds={"ours": [{"decode_128": 90.0}], "q8.gguf": [{"decode_128": 50.0}]},
     )
     pair = section((ours, theirs), found, {"ours": 0.0031})
@@ -144,7 +160,7 @@ def test_a_pair_is_held_against_the_goals_of_its_quality(tmp_path: Path) -> None
     assert section((ours,), found, {}).goals == {}
 
 
-def test_every_goal_is_of_a_figure() -> None:
+def test_every_goal_belongs_to_a_figure() -> None:
     shown = {figure.name for figure in FIGURES}
     for target in TARGETS.values():
         assert set(target.ratios) <= shown

@@ -1,4 +1,4 @@
-"""The load benchmark's client, scenarios and soak, on our HTTP server with a fake runtime."""
+"""The client, the scenarios and the soak test, with a fake runtime behind the HTTP server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from benchmarks.serving.load_client import Answer, Prompts, RequestFailed, ask, connect
-from benchmarks.serving.load_scenarios import Asker, throughput
+from benchmarks.serving.load_scenarios import Requester, throughput
 from benchmarks.serving.server_process import Running, Server, ServerFailed, resources
 from benchmarks.serving.server_process import running as running_process
 from benchmarks.serving.soak import Sample, growth, soak
@@ -34,7 +34,7 @@ async def asked(client: httpx.AsyncClient, prompt: str, tokens: int) -> Answer:
         return await ask(client, prompt, tokens)
 
 
-def test_an_answer_has_the_tokens_that_were_asked_for(url: str) -> None:
+def test_an_answer_has_the_requested_number_of_tokens(url: str) -> None:
     answer = asyncio.run(asked(connect(url), "the fox", 12))
     assert answer.tokens == 12
     assert 1 <= len(answer.arrivals) <= 12
@@ -45,14 +45,17 @@ def test_an_answer_has_the_tokens_that_were_asked_for(url: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (['{"choices": [{"text": "a"}], "usage": {"completion_tokens": 3}}', "[DONE]"], "wanted 4"),
-        (['{"choices": [{"text": "a"}]}', "[DONE]"], "wanted 4"),
+        (
+            ['{"choices": [{"text": "a"}], "usage": {"completion_tokens": 3}}', "[DONE]"],
+            "expected 4",
+        ),
+        (['{"choices": [{"text": "a"}]}', "[DONE]"], "expected 4"),
         (['{"choices": [{"text": "a"}], "usage": {"completion_tokens": 4}}'], "DONE"),
         (['{"choices": [{"text": ""}], "usage": {"completion_tokens": 4}}', "[DONE]"], "no text"),
         ([], "DONE"),
     ],
 )
-def test_an_answer_that_is_not_whole_has_failed(lines: list[str], message: str) -> None:
+def test_an_incomplete_answer_is_a_failed_request(lines: list[str], message: str) -> None:
     content = "".join(f"data: {line}\n\n" for line in lines)
     transport = httpx.MockTransport(lambda _: httpx.Response(200, text=content))
     client = httpx.AsyncClient(transport=transport, base_url="http://test")
@@ -60,12 +63,12 @@ def test_an_answer_that_is_not_whole_has_failed(lines: list[str], message: str) 
         asyncio.run(asked(client, "x", 4))
 
 
-def test_a_request_that_is_refused_has_failed(url: str) -> None:
+def test_an_error_response_is_a_failed_request(url: str) -> None:
     with pytest.raises(RequestFailed, match="400"):
         asyncio.run(asked(connect(url), "x" * 20_000, 4))
 
 
-def test_gaps_are_those_that_touch_a_span() -> None:
+def test_gaps_overlap_a_time_span() -> None:
     answer = Answer(sent=0, arrivals=(1, 2, 4, 8), prompt_tokens=1, tokens=4)
     assert answer.gaps() == [1, 2, 4]
     assert answer.gaps([(2.5, 3)]) == [2]
@@ -73,18 +76,18 @@ def test_gaps_are_those_that_touch_a_span() -> None:
     assert answer.gaps([]) == []
 
 
-def test_prompts_follow_from_the_seed_and_do_not_repeat() -> None:
+def test_prompts_follow_from_the_seed_and_never_repeat() -> None:
     texts = [Prompts("a"), Prompts("a"), Prompts("b")]
     first, same, other = ([prompts.text(5) for _ in range(100)] for prompts in texts)
     assert first == same
     assert len({*first, *other}) == 200
 
 
-def test_a_scenario_on_a_server(url: str) -> None:
+def test_a_throughput_scenario_measures_positive_figures(url: str) -> None:
     async def run() -> tuple[dict[str, float], list[str]]:
         async with connect(url) as client:
-            asker = Asker(client=client, prompts=Prompts("test"))
-            return await throughput(asker, 2, 1), asker.failures
+            requester = Requester(client=client, prompts=Prompts("test"))
+            return await throughput(requester, 2, 1), requester.failures
 
     figures, failures = asyncio.run(run())
     assert failures == []
@@ -92,21 +95,21 @@ def test_a_scenario_on_a_server(url: str) -> None:
     json.dumps(figures, allow_nan=False)
 
 
-def test_what_fails_is_counted_and_ends_nothing() -> None:
+def test_failed_requests_are_counted() -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(503, text="no"))
 
     async def run() -> list[str]:
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            asker = Asker(client=client, prompts=Prompts("test"))
-            await throughput(asker, 2, 3)
-            return asker.failures
+            requester = Requester(client=client, prompts=Prompts("test"))
+            await throughput(requester, 2, 3)
+            return requester.failures
 
     failures = asyncio.run(run())
     assert len(failures) == 6
     assert "503" in failures[0]
 
 
-def test_a_soak_of_a_sound_server_meets_nothing_unexpected(url: str) -> None:
+def test_a_soak_test_of_a_healthy_server_passes(url: str) -> None:
     soaked = asyncio.run(soak(Running(url=url, pid=os.getpid(), first_token=0), 1, "test"))
     assert soaked.unexpected == ()
     assert soaked.healthy
@@ -114,7 +117,7 @@ def test_a_soak_of_a_sound_server_meets_nothing_unexpected(url: str) -> None:
     assert soaked.figures()["resident_peak_mb"] > 10
 
 
-def test_a_soak_sees_a_server_that_refuses_everything(url: str) -> None:
+def test_a_soak_test_reports_a_server_that_rejects_everything(url: str) -> None:
     soaked = asyncio.run(
         soak(Running(url=f"{url}/nowhere", pid=os.getpid(), first_token=0), 0.2, "test")
     )
@@ -122,7 +125,7 @@ def test_a_soak_sees_a_server_that_refuses_everything(url: str) -> None:
     assert not soaked.healthy
 
 
-def test_growth_is_that_of_the_second_half() -> None:
+def test_growth_is_measured_in_the_second_half() -> None:
     def sample(seconds: float, resident: float) -> Sample:
         return Sample(seconds=seconds, resident_mb=resident, files=1, threads=1)
 
@@ -131,7 +134,7 @@ def test_growth_is_that_of_the_second_half() -> None:
     assert growth([*early, *late]) == pytest.approx(10)
 
 
-def test_resources_are_those_of_the_whole_tree() -> None:
+def test_resources_include_child_processes() -> None:
     child = "import subprocess, sys; print(flush=True); sys.stdin.read()"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     with subprocess.Popen(
@@ -149,7 +152,7 @@ def test_resources_are_those_of_the_whole_tree() -> None:
         resources(process.pid)
 
 
-def test_a_server_that_does_not_come_up_says_why() -> None:
+def test_a_server_that_does_not_start_is_reported_with_its_output() -> None:
     command = (sys.executable, "-c", "raise SystemExit('there is no such model')")
     with (
         pytest.raises(ServerFailed, match="bad does not answer: there is no such model"),
