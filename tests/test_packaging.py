@@ -255,7 +255,7 @@ def test_a_port_without_http_is_unhealthy() -> None:
         code, said = checked(port)
         thread.join(5)
     assert code == 1
-    assert said.startswith("no answer")
+    assert said.startswith("no response")
 
 
 class _Ready(http.server.BaseHTTPRequestHandler):
