@@ -76,3 +76,10 @@ def test_files_that_pages_name_exist() -> None:
             for path in named.findall(page.read_text(encoding="utf-8")):
                 missing = "NAME" not in path and not (ROOT / path).exists()
                 assert not missing, f"{page.relative_to(ROOT)}: {path}"
+
+
+def test_relative_links_lead_to_files() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
