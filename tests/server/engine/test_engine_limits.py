@@ -1,0 +1,164 @@
+"""When requests of the engine end early or are rejected: deadlines, queue limit, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from server.engine.engine import Engine
+from server.engine.generation import EmbedRequest, Failed, Finished, Started
+from server.engine.inbox import Stop
+from server.errors import Draining, EngineStopped, QueueFull
+from tests.server.engine.test_engine import (
+    events_of,
+    fake,
+    greedy_by_hand,
+    request_of,
+    tokens_in,
+    with_engine,
+)
+
+
+def test_a_deadline_ends_an_embedding() -> None:
+    async def test(engine: Engine) -> None:
+        request = EmbedRequest(prompt=(1, 2), deadline=time.monotonic() - 1)
+        assert await events_of(engine.submit(request)) == [Finished("timeout")]
+
+    with_engine(fake(), test)
+
+
+def test_a_deadline_ends_an_answer_with_the_tokens_so_far() -> None:
+    async def test(engine: Engine) -> None:
+        request = request_of(1, 2, max_tokens=60, deadline=time.monotonic() + 0.1)
+        events = await events_of(engine.submit(request))
+        assert events[-1] == Finished("timeout")
+        tokens = tokens_in(events)
+        assert 0 < len(tokens) < 60
+        assert tokens == greedy_by_hand((1, 2), len(tokens))
+
+    with_engine(fake(delay=0.01), test)
+
+
+def test_a_deadline_ends_a_waiting_request() -> None:
+    async def test(engine: Engine) -> None:
+        first = engine.submit(request_of(1, max_tokens=60))
+        second = engine.submit(request_of(2, deadline=time.monotonic() + 0.05))
+        assert await asyncio.wait_for(events_of(second), 0.5) == [Finished("timeout")]
+        assert not engine.state().queued
+        first.__exit__(None, None, None)
+
+    with_engine(fake(delay=0.02), test)
+
+
+def test_a_deadline_ends_a_request_while_its_prompt_is_read() -> None:
+    async def test(engine: Engine) -> None:
+        prompt = range(1, 60)
+        request = request_of(*prompt, deadline=time.monotonic() + 0.1)
+        events = await events_of(engine.submit(request))
+        assert [type(event) for event in events] == [Started, Finished]
+        assert events[-1] == Finished("timeout")
+
+    with_engine(fake(delay=0.02, chunk=1), test)
+
+
+def test_a_full_queue_rejects_requests_until_one_leaves() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(n, max_tokens=20)) for n in range(4)]
+        with pytest.raises(QueueFull) as raised:
+            engine.submit(request_of(1))
+        assert (raised.value.queued, raised.value.limit) == (2, 2)
+        assert raised.value.retry_after == 1
+        generations[3].__exit__(None, None, None)
+        assert (await events_of(generations[3]))[-1] == Finished("cancelled")
+        generations[3] = engine.submit(request_of(3, max_tokens=20))
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in results] == [Finished("length")] * 4
+
+    with_engine(fake(delay=0.01, slots=2, batch=2), test, queue_limit=2)
+
+
+def test_a_queue_limit_of_0_accepts_as_many_requests_as_slots() -> None:
+    async def test(engine: Engine) -> None:
+        generation = engine.submit(request_of(1))
+        with pytest.raises(QueueFull, match="got 0 waiting requests, expected at most 0"):
+            engine.submit(request_of(1))
+        assert (await events_of(generation))[-1] == Finished("length")
+
+    with_engine(fake(delay=0.01), test, queue_limit=0)
+
+
+def test_draining_serves_accepted_requests_and_rejects_new_ones() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(n, max_tokens=5)) for n in range(3)]
+        engine.drain()
+        with pytest.raises(Draining):
+            engine.submit(request_of(1))
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in results] == [Finished("length")] * 3
+        assert engine.idle
+
+    with_engine(fake(delay=0.01), test)
+
+
+def test_closing_cancels_all_requests_and_ends_the_thread() -> None:
+    async def test(engine: Engine) -> None:
+        generations = [engine.submit(request_of(n, max_tokens=60)) for n in range(3)]
+        await asyncio.to_thread(engine.close)
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        assert [events[-1] for events in results] == [Finished("cancelled")] * 3
+        assert "engine" not in {thread.name for thread in threading.enumerate()}
+
+    with_engine(fake(delay=0.02), test)
+
+
+def test_a_request_behind_a_stop_is_cancelled_too() -> None:
+    """A stop and a submission from two threads may enter the inbox in any order."""
+
+    async def test() -> None:
+        engine = Engine(fake(), eos=(), queue_limit=64)
+        before = engine.submit(request_of(1))
+        engine._inbox.put(Stop())
+        behind = engine.submit(request_of(2))
+        engine.start()
+        for generation in (before, behind):
+            assert await asyncio.wait_for(events_of(generation), 5) == [Finished("cancelled")]
+        engine.close()
+
+    asyncio.run(test())
+
+
+def test_an_internal_error_ends_every_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("our own bug")
+
+    async def test(engine: Engine) -> None:
+        monkeypatch.setattr("server.engine.sequence.Sequence.append", broken)
+        generations = [engine.submit(request_of(n)) for n in range(3)]
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        assert {type(events[-1]) for events in results} == {Failed}
+        with pytest.raises(EngineStopped):
+            engine.submit(request_of(1))
+
+    with_engine(fake(), test)
+    assert "our own bug" in caplog.text
+
+
+def test_a_client_whose_event_loop_is_closed_does_not_stop_the_engine() -> None:
+    engine = Engine(fake(delay=0.01), eos=(), queue_limit=64)
+    engine.start()
+
+    async def leave() -> None:
+        engine.submit(request_of(1, max_tokens=3))
+
+    async def stay() -> None:
+        events = await events_of(engine.submit(request_of(2, max_tokens=3)))
+        assert events[-1] == Finished("length")
+
+    asyncio.run(leave())
+    asyncio.run(stay())
+    engine.close()
