@@ -14,6 +14,7 @@ import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 from rich.console import Console
 
+from baker.checks import inspection
 from baker.compiler.targets import TARGET_NAMES
 from baker.pipeline.bake_errors import BAKE_ERRORS
 from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
@@ -21,9 +22,9 @@ from baker.pipeline.bake_language_model import bake
 from baker.pipeline.recipe import BakeRequest, recipes
 from baker.precision.auto_precision import AUTO, MAX_KL
 from baker.progress import TerminalProgress
-from models.bundle import read_manifest
+from models.bundle import LanguageManifest, read_manifest
 from models.gru import FORMS
-from models.program import STORAGE
+from models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 # Exceptions that end the command, and its exit code: see hearth/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
 _INTERRUPTED = 130
+# The entry point whose fusions are shown: it reads one token of one sequence.
+_DECODE = "decode_1"
 
 _Target = Annotated[
     str, typer.Option(help=f"Machine to compile for: {', '.join(TARGET_NAMES)}.", metavar="TARGET")
@@ -90,9 +93,9 @@ _Precision = Annotated[
     str | None,
     typer.Option(
         metavar="PRECISION",
-        help=f"How weight matrices are stored: {', '.join(STORAGE)} or {AUTO}. f32 is exact. "
-        "bf16 is close to f32 and takes half its memory. int8-g32 is as close, takes a quarter "
-        f"and is the fastest. {AUTO} chooses the fastest within --max-kl and --max-memory.",
+        help="How weight matrices are stored. "
+        + " ".join(f"{one.name}: {one.help}." for one in PRECISIONS.values())
+        + f" {AUTO}: the fastest within --max-kl and --max-memory.",
     ),
 ]
 _Context = Annotated[
@@ -172,10 +175,13 @@ def _run(work: Callable[[Progress], Path]) -> None:
     except KeyboardInterrupt:
         console.print("bake: interrupted; the unfinished bundle is removed")
         raise typer.Exit(_INTERRUPTED) from None
-    provenance = read_manifest(path).provenance
+    manifest = read_manifest(path)
+    provenance = manifest.provenance
     for tried in provenance.tried:
         print(tried.text)  # noqa: T201
     print(f"kernels: {provenance.kernels.text}")  # noqa: T201
+    if isinstance(manifest, LanguageManifest):
+        print(f"fused: {inspection.fusions_text(manifest, _DECODE)}")  # noqa: T201
     size = sum(file.stat().st_size for file in path.iterdir())
     print(f"{path}: {size / 1e6:.1f} MB in {time.perf_counter() - start:.0f} s")  # noqa: T201
     print(f"next: hearth serve {path}")  # noqa: T201

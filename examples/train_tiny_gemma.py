@@ -16,14 +16,13 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models
 
 from examples.training import Array, Task, Trained, draw_losses, train
-from models.decoder import KVCache, cache_rows
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.optimizers import Adam
 from models.dsl.types import DType, TensorType
+from models.entry_points import read
 from models.gemma3 import Gemma3, stored_tensor
 from models.gemma3_config import Config
-from models.program import ProgramOptions, parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,16 +61,12 @@ def batches(seed: int) -> Callable[[int], tuple[Array, Array]]:
 def loss_of(model: Gemma3) -> Callable[[Tensor, Tensor], Tensor]:
     """How badly the model tells the next byte, where each sequence begins at position 0."""
 
-    def empty(layer: int) -> Tensor:
-        shape = (cache_rows(model.window(layer), model.options), CONFIG.kv_heads * CONFIG.head_dim)
-        return ops.full(shape=shape, dtype=DType.F32, value=0.0)
-
     def loss(tokens: Tensor, targets: Tensor) -> Tensor:
         start = ops.full(shape=(1,), dtype=DType.I32, value=0)
-        caches = [
-            [KVCache(empty(layer), empty(layer))] * SEQUENCES for layer in range(CONFIG.layers)
-        ]
-        h, _ = model(tokens, [start] * SEQUENCES, caches, LENGTH)
+        shape = (LENGTH, CONFIG.kv_heads * CONFIG.head_dim)
+        empty = ops.full(shape=shape, dtype=DType.F32, value=0.0)
+        caches = [[(empty, empty)] * SEQUENCES] * CONFIG.layers
+        h, _ = read(model, tokens, [start] * SEQUENCES, caches, LENGTH)
         return f.cross_entropy(model.logits(h), targets)
 
     return loss
@@ -95,11 +90,9 @@ def save(weights: dict[str, Array], folder: Path) -> None:
     """config.json, model.safetensors and tokenizer.json."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
-    for joined, array in weights.items():
-        for name, rows in parts(CONFIG, joined, len(array)).items():
-            stored = stored_tensor(CONFIG, name, (), gguf=False)
-            own = array[rows.start : rows.stop] - stored.offset
-            tensors[stored.name] = own.astype(np.float32)
+    for name, array in weights.items():
+        stored = stored_tensor(CONFIG, name, (), gguf=False)
+        tensors[stored.name] = (array - stored.offset).astype(np.float32)
     save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(hugging_face_config(), indent=2))
     tokenizer().save(str(folder / "tokenizer.json"))
@@ -135,10 +128,7 @@ def tokenizer() -> Tokenizer:
 
 def fit(steps: int, seed: int, say: Callable[[str], None]) -> Trained:
     """Train so many steps, and say how it goes."""
-    options = ProgramOptions(
-        context=LENGTH, precision="f32", prefill_tokens=(LENGTH,), decode_batches=(1,)
-    )
-    model = Gemma3(CONFIG, options)
+    model = Gemma3(CONFIG)
     kind = TensorType((SEQUENCES * LENGTH,), DType.I32)
     task = Task(
         weights=model.parameters(),

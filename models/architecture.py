@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from models import gemma3, gemma3_config, llama, llama_config
 from models.config import ConfigError, ModelConfig
+from models.entry_points import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from models.entry_points import Decoder
     from models.program import Program, ProgramOptions, StoredTensor
 
 C = TypeVar("C", bound=ModelConfig)
@@ -32,7 +34,7 @@ class Architecture(Generic[C]):
     presets            published models by name, as in configs/
     from_gguf          configuration from GGUF metadata and the shapes of the file's tensors
     from_hugging_face  configuration from config.json
-    program            the traced entry points
+    model              the model of a configuration
     stored_tensor      where a part of a parameter lies in a file with these tensor names
     is_other_part      whether a tensor belongs to a part that Hearth does not run
 
@@ -44,9 +46,13 @@ class Architecture(Generic[C]):
     presets: Mapping[str, C]
     from_gguf: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], C]
     from_hugging_face: Callable[[Mapping[str, Any]], C]
-    program: Callable[[C, ProgramOptions], Program]
+    model: Callable[[C], Decoder]
     stored_tensor: _FindTensor[C]
     is_other_part: Callable[[str], bool]
+
+    def program(self, config: C, options: ProgramOptions) -> Program:
+        """The model's entry points; raises TypeRuleError if the precision is not for this model."""
+        return program(self.model(config), options)
 
     def to_manifest(self, config: C) -> dict[str, Any]:
         """A configuration as a manifest holds it."""
@@ -69,7 +75,7 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
             presets=gemma3_config.PRESETS,
             from_gguf=gemma3_config.from_gguf,
             from_hugging_face=gemma3_config.from_hugging_face,
-            program=gemma3.program,
+            model=gemma3.Gemma3,
             stored_tensor=gemma3.stored_tensor,
             is_other_part=gemma3.is_other_part,
         ),
@@ -79,7 +85,7 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
             presets=llama_config.PRESETS,
             from_gguf=llama_config.from_gguf,
             from_hugging_face=llama_config.from_hugging_face,
-            program=llama.program,
+            model=llama.Llama,
             stored_tensor=llama.stored_tensor,
             is_other_part=llama.is_other_part,
         ),

@@ -8,62 +8,51 @@ heads, `D` the width of a head.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from models import decoder
 from models.dsl import functions as f
-from models.dsl import nn, ops
-from models.program import STORAGE, Program, ProgramOptions, StoredTensor, gguf_name
+from models.dsl import nn
+from models.program import StoredTensor, gguf_name
 
 if TYPE_CHECKING:
-    from models.decoder import KVCache, RopeTable, Span
     from models.dsl.graph import Tensor
     from models.gemma3_config import Config
+    from models.kv_cache import LayerCache
+
+    # Cosine and sine of every position's angles, each f32 (N, D / 2).
+    RopeTable: TypeAlias = tuple[Tensor, Tensor]
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with normalised queries and keys, rotary positions and a cache."""
+    """Grouped-query attention with normalised queries and keys, and rotary positions."""
 
-    def __init__(self, config: Config, layer: int, options: ProgramOptions) -> None:
-        storage = STORAGE[options.precision]
-        self.config = config
-        self.kernels = options.kernels
-        self.is_global = config.is_global(layer)
-        heads, groups, width = config.heads, config.kv_heads, config.head_dim
-        self.qkv_proj = nn.Linear(config.hidden, (heads + 2 * groups) * width, storage)
-        self.o_proj = nn.Linear(heads * width, config.hidden, storage)
-        self.q_norm = nn.RMSNorm(width, config.norm_eps)
-        self.k_norm = nn.RMSNorm(width, config.norm_eps)
+    def __init__(self, config: Config) -> None:
+        self.width, self.scale = config.head_dim, config.query_scale
+        heads, groups = config.heads * self.width, config.kv_heads * self.width
+        self.q_proj = nn.Linear(config.hidden, heads)
+        self.k_proj = nn.Linear(config.hidden, groups)
+        self.v_proj = nn.Linear(config.hidden, groups)
+        self.q_norm = nn.RMSNorm(self.width, config.norm_eps)
+        self.k_norm = nn.RMSNorm(self.width, config.norm_eps)
+        self.o_proj = nn.Linear(heads, config.hidden)
 
-    def __call__(
-        self, x: Tensor, rope: RopeTable, spans: list[Span], caches: list[KVCache]
-    ) -> tuple[Tensor, list[KVCache]]:
-        """x (N, E) holds the new tokens of each sequence, one sequence after the other."""
-        config = self.config
-        heads = decoder.split_heads(self.qkv_proj(x), config.head_dim)  # (N, H + 2 G, D)
-        queries, keys = config.heads, config.heads + config.kv_heads
-        query = self._rotated(heads, 0, queries, self.q_norm, rope)  # (N, H, D)
-        key = self._rotated(heads, queries, keys, self.k_norm, rope)  # (N, G, D)
-        value = f.narrow(heads, 1, keys, keys + config.kv_heads)  # (N, G, D)
-        mixed, caches = decoder.attend(
-            query, key, value, spans, caches, scale=self.config.query_scale
-        )
-        return self.o_proj(mixed), caches
-
-    def _rotated(
-        self, heads: Tensor, start: int, stop: int, norm: nn.RMSNorm, rope: RopeTable
-    ) -> Tensor:
-        return decoder.rotated(heads, start, stop, norm, rope, kernels=self.kernels)
+    def __call__(self, x: Tensor, rope: RopeTable, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        query = f.split_heads(self.q_proj(x), self.width)  # (N, H, D)
+        key = f.split_heads(self.k_proj(x), self.width)  # (N, G, D)
+        value = f.split_heads(self.v_proj(x), self.width)  # (N, G, D)
+        query = f.rope(self.q_norm(query), *rope)
+        key = f.rope(self.k_norm(key), *rope)
+        return self.o_proj(cache.attend(query, key, value, scale=self.scale))
 
 
 class MLP(nn.Module):
     """down(gelu(gate(x)) * up(x))."""
 
-    def __init__(self, config: Config, options: ProgramOptions) -> None:
-        storage = STORAGE[options.precision]
-        self.gate_proj = nn.Linear(config.hidden, config.ffn, storage)
-        self.up_proj = nn.Linear(config.hidden, config.ffn, storage)
-        self.down_proj = nn.Linear(config.ffn, config.hidden, storage)
+    def __init__(self, config: Config) -> None:
+        self.gate_proj = nn.Linear(config.hidden, config.ffn)
+        self.up_proj = nn.Linear(config.hidden, config.ffn)
+        self.down_proj = nn.Linear(config.ffn, config.hidden)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, E) -> (N, E)."""
@@ -73,90 +62,55 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """One layer: attention and MLP, each normalised before and after."""
 
-    def __init__(self, config: Config, layer: int, options: ProgramOptions) -> None:
-        self.kernels = options.kernels
+    def __init__(self, config: Config) -> None:
         self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.self_attn = Attention(config, layer, options)
+        self.self_attn = Attention(config)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
         self.pre_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.mlp = MLP(config, options)
+        self.mlp = MLP(config)
         self.post_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
 
-    def __call__(
-        self,
-        h: Tensor,
-        x: Tensor,
-        following: nn.RMSNorm,
-        rope: RopeTable,
-        spans: list[Span],
-        caches: list[KVCache],
-    ) -> tuple[Tensor, Tensor, list[KVCache]]:
-        """h (N, E), and x, which is h as this layer's first norm leaves it.
-
-        Returns both for `following`, the norm of what comes next, and the caches with the new
-        tokens in them.
-        """
-        y, caches = self.self_attn(x, rope, spans, caches)
-        h, x = self._add(h, y, self.post_attention_layernorm, self.pre_feedforward_layernorm)
-        h, x = self._add(h, self.mlp(x), self.post_feedforward_layernorm, following)
-        return h, x, caches
-
-    def _add(
-        self, h: Tensor, y: Tensor, after: nn.RMSNorm, before: nn.RMSNorm
-    ) -> tuple[Tensor, Tensor]:
-        return decoder.residual(h, y, after, before, kernels=self.kernels)
+    def __call__(self, h: Tensor, rope: RopeTable, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        x = self.input_layernorm(h)
+        x = self.self_attn(x, rope, cache)
+        h = h + self.post_attention_layernorm(x)
+        x = self.pre_feedforward_layernorm(h)
+        x = self.mlp(x)
+        return h + self.post_feedforward_layernorm(x)
 
 
 class Gemma3(nn.Module):
     """The whole model; the embedding table is also the output head."""
 
-    def __init__(self, config: Config, options: ProgramOptions) -> None:
-        storage = STORAGE[options.precision]
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self.options = options
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden, storage)
-        self.layers = [Block(config, layer, options) for layer in range(config.layers)]
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden)
+        self.layers = [Block(config) for _ in range(config.layers)]
         self.norm = nn.RMSNorm(config.hidden, config.norm_eps)
 
-    def __call__(
-        self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]], keys: int
-    ) -> tuple[Tensor, list[list[KVCache]]]:
-        """See models/decoder.py: i32 (N,) -> (N, E), and the caches."""
-        each = tokens.shape[0] // len(starts)
-        positions = [decoder.count_up(start, each) for start in starts]
-        h = self.embed_tokens(tokens) * math.sqrt(self.config.hidden)
-        everywhere = ops.concatenate(*positions, axis=0)
-        ropes = {
-            kind: f.rope_table(everywhere, self.config.head_dim, base=base, factor=factor)
-            for kind, base, factor in (
-                (False, self.config.local_rope_base, 1.0),
-                (True, self.config.global_rope_base, self.config.global_rope_factor),
-            )
-        }
-        spans = {
-            kind: [decoder.span(start, each, window, keys, self.options) for start in starts]
-            for kind, window in ((False, self.config.window), (True, None))
-        }
-        first, *others = (block.input_layernorm for block in self.layers)
-        x, updated = first(h), []
-        for block, following, own in zip(self.layers, [*others, self.norm], caches, strict=True):
-            kind = block.self_attn.is_global
-            h, x, own = block(h, x, following, ropes[kind], spans[kind], own)
-            updated.append(own)
-        return x, updated
+    def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
+        """Tokens i32 (N,) at positions i32 (N,) -> normalised hidden states (N, E)."""
+        config = self.config
+        sliding = f.rope_table(positions, config.head_dim, base=config.local_rope_base)
+        everywhere = f.rope_table(
+            positions,
+            config.head_dim,
+            base=config.global_rope_base,
+            factor=config.global_rope_factor,
+        )
+        h = self.embed_tokens(tokens) * math.sqrt(config.hidden)
+        for layer, (block, cache) in enumerate(zip(self.layers, caches, strict=True)):
+            h = block(h, everywhere if config.is_global(layer) else sliding, cache)
+        return self.norm(h)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Normalised hidden states (N, E) -> logits (N, V)."""
+        return self.embed_tokens.logits(x)
 
     def window(self, layer: int) -> int | None:
-        """Keys that a layer sees; None for all."""
+        """Keys that a token sees in a layer, itself included; None for all of them."""
         return None if self.config.is_global(layer) else self.config.window
-
-    def logits(self, x: Tensor, exact: Tensor | None = None) -> Tensor:
-        """Hidden state (N, E), normalised -> logits (N, V)."""
-        return self.embed_tokens.logits(x, exact)
-
-
-def program(config: Config, options: ProgramOptions) -> Program:
-    """Trace every entry point."""
-    return decoder.program(Gemma3(config, options))
 
 
 # --- names in files

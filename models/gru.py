@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from models.config import ConfigError
 from models.dsl import functions as f
 from models.dsl.nn import GRU
+from models.dsl.storage import plain_weights
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType, TypeRuleError
 from models.program import ArraysProgram
@@ -124,11 +125,10 @@ def program(config: GruConfig) -> ArraysProgram:
     if not config.bidirectional:
         graphs.append(_step(config, gru))
         outputs["step"] = ("y", "h")
-    parameters = {name: weight.type for name, weight in gru.parameters().items()}
     return ArraysProgram(
         graphs=tuple(graphs),
         outputs=outputs,
-        parameters=parameters,
+        weights=plain_weights(gru.parameters()),
         zeros=frozenset({"h0", "h"}),
     )
 

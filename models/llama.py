@@ -8,50 +8,47 @@ heads, `D` the width of a head, `V` the vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from models import decoder
 from models.dsl import functions as f
-from models.dsl import nn, ops
-from models.program import STORAGE, Program, ProgramOptions, StoredTensor, gguf_name
+from models.dsl import nn
+from models.program import StoredTensor, gguf_name
 
 if TYPE_CHECKING:
-    from models.decoder import KVCache, RopeTable, Span
     from models.dsl.graph import Tensor
+    from models.kv_cache import LayerCache
     from models.llama_config import Config
+
+    # Cosine and sine of every position's angles, each f32 (N, D / 2).
+    RopeTable: TypeAlias = tuple[Tensor, Tensor]
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with rotary positions and a cache."""
+    """Grouped-query attention with rotary positions."""
 
-    def __init__(self, config: Config, storage: nn.Storage) -> None:
-        self.config = config
-        heads, groups, width = config.heads, config.kv_heads, config.head_dim
-        self.qkv_proj = nn.Linear(config.hidden, (heads + 2 * groups) * width, storage)
-        self.o_proj = nn.Linear(heads * width, config.hidden, storage)
+    def __init__(self, config: Config) -> None:
+        self.width = config.head_dim
+        heads, groups = config.heads * self.width, config.kv_heads * self.width
+        self.q_proj = nn.Linear(config.hidden, heads)
+        self.k_proj = nn.Linear(config.hidden, groups)
+        self.v_proj = nn.Linear(config.hidden, groups)
+        self.o_proj = nn.Linear(heads, config.hidden)
 
-    def __call__(
-        self, x: Tensor, rope: RopeTable, spans: list[Span], caches: list[KVCache]
-    ) -> tuple[Tensor, list[KVCache]]:
-        """x (N, E) holds the new tokens of each sequence, one sequence after the other."""
-        config = self.config
-        heads = decoder.split_heads(self.qkv_proj(x), config.head_dim)  # (N, H + 2 G, D)
-        query, key, value = f.split(  # (N, H, D), (N, G, D), (N, G, D)
-            heads, (config.heads, config.kv_heads, config.kv_heads), axis=1
-        )
-        query, key = f.rope(query, *rope), f.rope(key, *rope)
-        scale = config.head_dim**-0.5
-        mixed, caches = decoder.attend(query, key, value, spans, caches, scale=scale)
-        return self.o_proj(mixed), caches
+    def __call__(self, x: Tensor, rope: RopeTable, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        query = f.rope(f.split_heads(self.q_proj(x), self.width), *rope)  # (N, H, D)
+        key = f.rope(f.split_heads(self.k_proj(x), self.width), *rope)  # (N, G, D)
+        value = f.split_heads(self.v_proj(x), self.width)  # (N, G, D)
+        return self.o_proj(cache.attend(query, key, value, scale=self.width**-0.5))
 
 
 class MLP(nn.Module):
     """down(silu(gate(x)) * up(x)): SwiGLU (Shazeer, 2020)."""
 
-    def __init__(self, config: Config, storage: nn.Storage) -> None:
-        self.gate_proj = nn.Linear(config.hidden, config.ffn, storage)
-        self.up_proj = nn.Linear(config.hidden, config.ffn, storage)
-        self.down_proj = nn.Linear(config.ffn, config.hidden, storage)
+    def __init__(self, config: Config) -> None:
+        self.gate_proj = nn.Linear(config.hidden, config.ffn)
+        self.up_proj = nn.Linear(config.hidden, config.ffn)
+        self.down_proj = nn.Linear(config.ffn, config.hidden)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, E) -> (N, E)."""
@@ -61,64 +58,47 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """One layer: attention and MLP, each normalised before."""
 
-    def __init__(self, config: Config, storage: nn.Storage) -> None:
+    def __init__(self, config: Config) -> None:
         self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.self_attn = Attention(config, storage)
+        self.self_attn = Attention(config)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.mlp = MLP(config, storage)
+        self.mlp = MLP(config)
 
-    def __call__(
-        self, h: Tensor, rope: RopeTable, spans: list[Span], caches: list[KVCache]
-    ) -> tuple[Tensor, list[KVCache]]:
-        """h (N, E) -> (N, E), and the caches with the new tokens in them."""
-        attended, caches = self.self_attn(self.input_layernorm(h), rope, spans, caches)
-        h = h + attended
-        return h + self.mlp(self.post_attention_layernorm(h)), caches
+    def __call__(self, h: Tensor, rope: RopeTable, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        x = self.input_layernorm(h)
+        h = h + self.self_attn(x, rope, cache)
+        x = self.post_attention_layernorm(h)
+        return h + self.mlp(x)
 
 
 class Llama(nn.Module):
     """The whole model; the output head is a matrix of its own, or the embedding table."""
 
-    def __init__(self, config: Config, options: ProgramOptions) -> None:
-        storage = STORAGE[options.precision]
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self.options = options
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden, storage)
-        self.layers = [Block(config, storage) for _ in range(config.layers)]
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden)
+        self.layers = [Block(config) for _ in range(config.layers)]
         self.norm = nn.RMSNorm(config.hidden, config.norm_eps)
-        untied = nn.Embedding(config.vocab_size, config.hidden, storage)
-        self.lm_head = None if config.tied else untied
+        self.lm_head = None if config.tied else nn.Linear(config.hidden, config.vocab_size)
 
-    def __call__(
-        self, tokens: Tensor, starts: list[Tensor], caches: list[list[KVCache]], keys: int
-    ) -> tuple[Tensor, list[list[KVCache]]]:
-        """See models/decoder.py: i32 (N,) -> (N, E), and the caches."""
+    def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
+        """Tokens i32 (N,) at positions i32 (N,) -> normalised hidden states (N, E)."""
         config = self.config
-        each = tokens.shape[0] // len(starts)
-        positions = ops.concatenate(*(decoder.count_up(start, each) for start in starts), axis=0)
         rope = f.rope_table(
             positions, config.head_dim, base=config.rope_base, factor=config.rope_factor
         )
-        spans = [decoder.span(start, each, None, keys, self.options) for start in starts]
         h = self.embed_tokens(tokens)
-        updated = []
-        for block, layer_caches in zip(self.layers, caches, strict=True):
-            h, layer_caches = block(h, rope, spans, layer_caches)
-            updated.append(layer_caches)
-        return self.norm(h), updated
+        for block, cache in zip(self.layers, caches, strict=True):
+            h = block(h, rope, cache)
+        return self.norm(h)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Normalised hidden states (N, E) -> logits (N, V)."""
+        return self.embed_tokens.logits(x) if self.lm_head is None else self.lm_head(x)
 
     def window(self, _: int) -> None:
         """Every layer sees all keys."""
-
-    def logits(self, x: Tensor, exact: Tensor | None = None) -> Tensor:
-        """Hidden state (N, E), normalised -> logits (N, V)."""
-        head = self.embed_tokens if self.lm_head is None else self.lm_head
-        return head.logits(x, exact)
-
-
-def program(config: Config, options: ProgramOptions) -> Program:
-    """Trace every entry point."""
-    return decoder.program(Llama(config, options))
 
 
 # --- names in files

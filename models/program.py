@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from models.bundle import EntryPoint
 from models.dsl.functions import DECODE_ROWS
-from models.dsl.grouped import Grouping
-from models.dsl.types import DslError, DType, TensorType
+from models.dsl.types import DslError
+from models.precision import PRECISIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
 
     from models.bundle import CacheSpec
-    from models.config import ModelConfig
     from models.dsl.graph import Graph
-    from models.dsl.nn import Storage
-
-# How a precision keeps the weights of matrices.
-STORAGE: Mapping[str, Storage] = {
-    "f32": DType.F32,
-    "bf16": DType.BF16,
-    "int8-g32": Grouping.INT8_G32,
-}
+    from models.dsl.storage import Weight
+    from models.dsl.types import TensorType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +27,7 @@ class ProgramOptions:
     """What is fixed while baking.
 
     context         positions of a slot, in tokens
-    precision       a name of STORAGE: how matrices are stored
+    precision       a name of PRECISIONS: how matrices are stored
     prefill_tokens  sizes of the prefill entry points, rising
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
@@ -59,14 +54,11 @@ class ProgramOptions:
             raise DslError(f"verify_tokens: expected rising sizes from 2 to {most}, got {sizes}")
         if self.context < 1:
             raise DslError(f"context: expected at least 1 token, got {self.context}")
-        if self.precision not in STORAGE:
-            now = ", which is int8-g32 now" if self.precision == "int8" else ""
-            raise DslError(f"precision: expected {', '.join(STORAGE)}, got {self.precision!r}{now}")
-
-    @property
-    def kernels(self) -> bool:
-        """Whether what stands between the products is kernels of ours too, attention with it."""
-        return isinstance(STORAGE[self.precision], Grouping)
+        if self.precision not in PRECISIONS:
+            renamed = "; int8 was renamed to int8-g32" if self.precision == "int8" else ""
+            raise DslError(
+                f"precision: got {self.precision!r}, expected {', '.join(PRECISIONS)}{renamed}"
+            )
 
     @property
     def chunk(self) -> int:
@@ -108,37 +100,46 @@ class ProgramOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """Traced entry points (the ABI is in models/bundle.py), caches of a slot, and all weights."""
+    """A language model's entry points (the ABI is in models/bundle), caches of a slot, and weights.
+
+    fusions  by entry point, how often each rule of models/dsl/fuse.py was applied
+    """
 
     vocab_size: int
     hidden: int
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[tuple[EntryPoint, Graph], ...]
-    parameters: Mapping[str, TensorType]
+    weights: tuple[Weight, ...]
+    fusions: Mapping[str, Mapping[str, int]]
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
         """The entry points' graphs."""
         return tuple(graph for _, graph in self.entry_points)
 
+    @property
+    def parameters(self) -> dict[str, TensorType]:
+        """The types of all stored arrays, by name."""
+        return parameter_types(self.weights)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ArraysProgram:
-    """Traced functions of arrays, and all weights: what is no language model.
+    """Traced functions of arrays and their weights: a program that is not a language model.
 
-    graphs      the functions; what a caller passes has the names of a graph's inputs
-    outputs     by graph, the names of its results
-    parameters  the weights, which the functions share
-    zeros       inputs, of any function, that are zeros where a caller leaves them out: states
+    graphs   the functions; their arguments have the names of a graph's inputs
+    outputs  by graph, the names of its results
+    weights  the weights, which the functions share
+    zeros    inputs, of any function, that are zeros where a caller leaves them out: states
     """
 
     graphs: tuple[Graph, ...]
     outputs: Mapping[str, tuple[str, ...]]
-    parameters: Mapping[str, TensorType]
+    weights: tuple[Weight, ...]
     zeros: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Raises DslError where a result has no name, or two things have one."""
+        """Raises DslError where a result has no name, or two have the same."""
         names = [graph.name for graph in self.graphs]
         if sorted(names) != sorted(self.outputs) or len(set(names)) != len(names):
             raise DslError(f"functions: expected results of {names}, got {list(self.outputs)}")
@@ -148,6 +149,28 @@ class ArraysProgram:
                 raise DslError(
                     f"{graph.name}: expected {len(graph.outputs)} names of results, got {results}"
                 )
+
+    @property
+    def parameters(self) -> dict[str, TensorType]:
+        """The types of all stored arrays, by name."""
+        return parameter_types(self.weights)
+
+
+def parameter_types(weights: Iterable[Weight]) -> dict[str, TensorType]:
+    """The types of the arrays that weights are stored as, by name."""
+    return {name: tensor.type for one in weights for name, tensor in one.parameters.items()}
+
+
+def model_weights(
+    weights: Iterable[Weight], arrays: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """A model's weights by the names of its parameters, from arrays of f32 or bf16 storage."""
+    return {
+        name: arrays[stored][rows.start : rows.stop]
+        for weight in weights
+        for stored in weight.parameters
+        for name, rows in weight.rows().items()
+    }
 
 
 @dataclass(frozen=True)
@@ -162,19 +185,6 @@ class StoredTensor:
     name: str
     offset: float = 0.0
     interleaved: int = 0
-
-
-def parts(config: ModelConfig, parameter: str, rows: int) -> Mapping[str, range]:
-    """The matrices of files that a parameter of so many rows is made of, and which rows each is.
-
-    Queries, keys and values are one product here, of one matrix; in files they are three.
-    """
-    if not parameter.endswith("qkv_proj.weight"):
-        return {parameter: range(rows)}
-    queries = config.heads * config.head_dim
-    keys = queries + config.kv_heads * config.head_dim
-    owned = {"q": range(queries), "k": range(queries, keys), "v": range(keys, rows)}
-    return {parameter.replace("qkv_proj", f"{part}_proj"): own for part, own in owned.items()}
 
 
 def gguf_name(parameter: str, names: Mapping[str, str]) -> str:

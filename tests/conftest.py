@@ -19,9 +19,8 @@ from hypothesis import settings
 from baker.pipeline.recipe import BakeRequest, packaged_weights
 from baker.reference.numpy_runtime import stored_parameters, traced
 from baker.weights.open_weights import open_weights
-from models.architecture import ARCHITECTURES
 from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
-from models.program import parts
+from models.program import model_weights
 from tests.quick import Guard, is_quick
 
 if TYPE_CHECKING:
@@ -70,14 +69,10 @@ def packaged(model: str) -> WeightSource:
 
 def weights_in(bundle: Path) -> dict[str, NDArray[np.float32]]:
     """The weights of an f32 bundle as files have them: queries, keys and values apart."""
-    manifest = read_manifest_of(bundle, LanguageManifest)
-    config = ARCHITECTURES[manifest.architecture].from_manifest(manifest.config)
-    stored = stored_parameters(traced(manifest).parameters, bundle / PARAMETERS)
-    return {
-        part: values[rows.start : rows.stop]
-        for name, values in stored.items()
-        for part, rows in parts(config, name, len(values)).items()
-    }
+    program = traced(read_manifest_of(bundle, LanguageManifest))
+    return model_weights(
+        program.weights, stored_parameters(program.parameters, bundle / PARAMETERS)
+    )
 
 
 # A start of prompts that the shared int8-g32 bundle has read.

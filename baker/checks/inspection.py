@@ -84,6 +84,17 @@ def _statistic(manifest: Manifest, name: str) -> int:
     return manifest.statistics[name]
 
 
+def fusions_text(manifest: Manifest, function: str) -> str:
+    """The fusions of a function and how often each was applied: "residual_norm x36, ..."."""
+    prefix = f"fused.{function}."
+    counts = {
+        name.removeprefix(prefix): count
+        for name, count in manifest.statistics.items()
+        if name.startswith(prefix)
+    }
+    return ", ".join(f"{rule} x{count}" for rule, count in counts.items())
+
+
 def _model_rows(manifest: Manifest) -> list[tuple[str, ...]]:
     return [
         ("architecture", manifest.architecture),
@@ -168,6 +179,7 @@ def _entry_point_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
             point.name,
             f"{point.batch} x {point.tokens} tokens, positions below {point.keys}",
             f"{_statistic(manifest, f'ops.{point.name}'):,} ops",
+            fusions_text(manifest, point.name),
         )
         for point in manifest.entry_points
     ]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from baker.parameters.irpa import ArchiveWriter
-from baker.parameters.quantization import int8_groups, to_bf16
+from baker.parameters.quantization import encoded
 from baker.weights.source import BadFile
-from models.dsl.grouped import QUADS, matrix_shape, split
-from models.dsl.types import DType
-from models.program import parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -22,81 +20,69 @@ if TYPE_CHECKING:
     from baker.weights.source import WeightSource
     from models.architecture import Architecture
     from models.config import ModelConfig
-    from models.dsl.types import TensorType
+    from models.dsl.storage import Weight
     from models.program import Program, StoredTensor
 
-_WEIGHT, LOWER, _SCALE = ".weight", ".lower", ".scale"
+
+@dataclass(frozen=True)
+class Located:
+    """A weight, and the tensors of files that its rows come from, one after the other."""
+
+    weight: Weight
+    tensors: tuple[StoredTensor, ...]
 
 
 def locate(
     source: WeightSource, architecture: Architecture[Any], config: ModelConfig, program: Program
-) -> dict[str, tuple[StoredTensor, ...]]:
-    """Where each parameter's parts are; what is made while quantising is nowhere.
+) -> tuple[Located, ...]:
+    """Find the tensors of each weight.
 
-    Raises a WeightsError when a tensor is missing, of another shape, or one that the model has no
-    use for.
+    Raises a WeightsError when a tensor is missing, of another shape, or not used by the model.
     """
     names, gguf = source.names(), source.format == "gguf"
 
-    def find(name: str, wanted: tuple[int, ...]) -> StoredTensor:
+    def find(name: str, shape: tuple[int, ...]) -> StoredTensor:
         tensor = architecture.stored_tensor(config, name, names, gguf=gguf)
-        found = source.shape(tensor.name)
-        if wanted != found:
+        actual = source.shape(tensor.name)
+        if actual != shape:
             raise BadFile(
-                f"tensor {tensor.name} has shape {found}, the configuration says {wanted}"
+                f"tensor {tensor.name} has shape {actual}, the configuration says {shape}"
             )
         return tensor
 
-    stored = {}
-    for name, kind in program.parameters.items():
-        if not name.endswith((_SCALE, LOWER)):
-            rows, *others = _matrix_shape(kind)
-            own = parts(config, name, rows)
-            stored[name] = tuple(find(part, (len(own[part]), *others)) for part in own)
-    used = {tensor.name for tensors in stored.values() for tensor in tensors}
+    located = tuple(
+        Located(weight, tuple(find(name, shape) for name, shape in weight.sources.items()))
+        for weight in program.weights
+    )
+    used = {tensor.name for one in located for tensor in one.tensors}
     unused = [name for name in names if name not in used and not architecture.is_other_part(name)]
     if unused:
         raise BadFile(
-            f"the weights hold tensors that {architecture.name} has no use for: {unused[:5]}"
+            f"the weights hold tensors that {architecture.name} does not use: {unused[:5]}"
         )
-    return stored
+    return located
 
 
 def write_parameters(
-    source: WeightSource,
-    stored: Mapping[str, tuple[StoredTensor, ...]],
-    parameters: Mapping[str, TensorType],
-    path: Path,
-    advance: Callable[[int], None],
+    source: WeightSource, located: Sequence[Located], path: Path, advance: Callable[[int], None]
 ) -> None:
-    """Write every parameter of a program; `advance` is told the bytes of each block written.
+    """Write the arrays of all weights; `advance` is told the bytes of each block written.
 
     Only one block of one tensor is in memory at a time; a tensor whose rows change their order is
     one block. Raises a WeightsError.
     """
-    sizes = {name: kind.nbytes for name, kind in parameters.items()}
+    sizes = {
+        name: array.type.nbytes for one in located for name, array in one.weight.parameters.items()
+    }
     with ArchiveWriter(path, sizes) as archive:
-        for name, tensors in stored.items():
-            for tensor in tensors:
+        for one in located:
+            for tensor in one.tensors:
                 for block in _blocks(source, tensor):
-                    made = _stored_form(name, parameters[name], block, tensor.offset)
-                    for target, data in made.items():
-                        archive.write(target, data)
+                    shifted = block + np.float32(tensor.offset) if tensor.offset else block
+                    arrays = encoded(one.weight.storage, shifted)
+                    for name, data in zip(one.weight.parameters, arrays, strict=True):
+                        archive.write(name, data)
                         advance(data.nbytes)
-
-
-def _matrix_shape(kind: TensorType) -> tuple[int, ...]:
-    """The shape that a parameter has in a file."""
-    return matrix_shape(kind.shape, halved=_halved(kind)) if _in_groups(kind) else kind.shape
-
-
-def _in_groups(kind: TensorType) -> bool:
-    return kind.dtype is DType.I8
-
-
-def _halved(kind: TensorType) -> bool:
-    """Whether a weight in groups is the upper half, and has a lower one beside it."""
-    return kind.shape[2] < QUADS
 
 
 def _blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
@@ -110,22 +96,3 @@ def half_after_half(rows: NDArray[np.float32], width: int) -> NDArray[np.float32
     """Heads of `width` rows, from 0, D/2, 1, D/2 + 1, ... to 0, 1, ... D - 1: f32 (H * D, K)."""
     heads = rows.reshape(-1, width // 2, 2, rows.shape[1])
     return heads.swapaxes(1, 2).reshape(rows.shape)
-
-
-def _stored_form(
-    name: str, kind: TensorType, block: NDArray[np.float32], offset: float
-) -> Mapping[str, NDArray[Any]]:
-    """A block as its parameter keeps it; a matrix in groups also gives the block's scales.
-
-    One in halves gives the lower half too.
-    """
-    if offset:
-        block = block + np.float32(offset)
-    if _in_groups(kind):
-        stem = name.removesuffix(_WEIGHT)
-        quantised, scale = int8_groups(block)
-        if _halved(kind):
-            upper, lower = split(quantised)
-            return {name: upper, stem + LOWER: lower, stem + _SCALE: scale}
-        return {name: quantised, stem + _SCALE: scale}
-    return {name: to_bf16(block) if kind.dtype is DType.BF16 else block}

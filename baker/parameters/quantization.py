@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from models.dsl.grouped import GROUP, pack
+from models.dsl.packing import GROUP, pack, split
+from models.dsl.storage import BF16, F32, INT8_G32, INT8_G32_HALVES, Storage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from numpy.typing import NDArray
 
 # The largest value of a symmetric int8.
@@ -28,6 +31,19 @@ class NotFiniteError(ValueError):
     """Weights hold a NaN or an infinity, or a value too large for the type to store."""
 
 
+def encoded(storage: Storage, block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+    """Some rows of a weight as the arrays of a storage, in their order.
+
+    In groups, the number of rows is a multiple of 16. Raises NotFiniteError.
+    """
+    return _ENCODERS[storage](block)
+
+
+def _in_halves(block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+    integers, scale = int8_groups(block)
+    return (*split(integers), scale)
+
+
 def to_bf16(block: NDArray[np.float32]) -> NDArray[Any]:
     """f32 of any shape as ml_dtypes.bfloat16, rounded to nearest, ties to even.
 
@@ -41,7 +57,7 @@ def to_bf16(block: NDArray[np.float32]) -> NDArray[Any]:
 
 
 def int8_groups(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
-    """Quantise f32 (N, K) to int8 with one f16 scale per 32 columns, for models/dsl/grouped.py.
+    """Quantise f32 (N, K) to int8 with one f16 scale per 32 columns, for models/dsl/packing.py.
 
     What was stored as Q8_0 or Q5_0 keeps its integers. The scale of another group is max |w| / 127,
     or the best of max |w| / 127, ... / 64 where that is much better: values that had 4 or 6 bits
@@ -109,3 +125,11 @@ def _require_finite(block: NDArray[np.float32], stored: NDArray[Any]) -> None:
     if not finite.all():
         where = tuple(int(axis[0]) for axis in np.nonzero(~finite))
         raise NotFiniteError(f"the weight at {where} of the block is {block[where]}")
+
+
+_ENCODERS: Mapping[Storage, Callable[[NDArray[np.float32]], tuple[NDArray[Any], ...]]] = {
+    F32: lambda block: (block,),
+    BF16: lambda block: (to_bf16(block),),
+    INT8_G32: int8_groups,
+    INT8_G32_HALVES: _in_halves,
+}

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from baker.atomic_folder import BakeError, folder_beside
 from baker.compiler.targets import runs_here
+from baker.parameters.parameter_writer import Located
 from baker.pipeline.shared_stages import (
     Workspace,
     compile_in_background,
@@ -80,12 +81,15 @@ def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progres
     """
     program = model.program
     functions = function_specs(program)
-    size = weights_bytes(program.parameters) + _OTHER_FILES
+    size = weights_bytes(program.weights) + _OTHER_FILES
     with folder_beside(out, size=size) as folder:
         workspace = Workspace(folder=folder, target=target, progress=progress)
         with compile_in_background(workspace, program.graphs) as compiled:
-            stored = {name: (StoredTensor(name),) for name in program.parameters}
-            write_weights(workspace, model.source, stored, program.parameters)
+            located = [
+                Located(weight, tuple(map(StoredTensor, weight.sources)))
+                for weight in program.weights
+            ]
+            write_weights(workspace, model.source, located)
         with progress.stage("compute golden values with NumPy"), threadpool_limits(1):
             examples = _examples(program, folder / PARAMETERS)
             write_examples(folder / GOLDEN, examples)
@@ -169,7 +173,7 @@ def _manifest(
         precision="f32",
         tolerance=TOLERANCE,
         target=workspace.target,
-        statistics=statistics(program.graphs, program.parameters),
+        statistics=statistics(program.graphs, program.weights),
         provenance=provenance(model.recorded, model.source, compiled),
         files=records(sorted(workspace.folder.iterdir())),
         functions=functions,

@@ -30,7 +30,7 @@ from baker.pipeline.shared_stages import (
 )
 from baker.precision.auto_precision import AUTO, MAX_KL, by_speed, choose
 from baker.precision.kl_from_f32 import Meter, beginnings
-from baker.reference.golden_values import STEPS, TOLERANCE, golden_values, prompt_ids
+from baker.reference.golden_values import STEPS, golden_values, prompt_ids
 from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from baker.tokenizer.unused_merges import drop_unused_merges
@@ -39,6 +39,7 @@ from baker.weights.source import BadFile
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file, write_manifest
 from models.dsl.types import TypeRuleError
+from models.precision import PRECISIONS
 from models.program import ProgramOptions
 from runtime.language_model import IreeRuntime
 from runtime.self_test import self_test
@@ -107,7 +108,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
             trace = partial(_program, architecture, config)
             check_fits(program, defaults, request.max_memory, trace)
     out = request.out or Path(_name(request, config, defaults, target))
-    size = weights_bytes(program.parameters) + _OTHER_FILES
+    size = weights_bytes(program.weights) + _OTHER_FILES
     with folder_beside(out, size=size) as folder:
         workspace = Workspace(folder=folder, target=target, progress=progress)
         _make(
@@ -171,9 +172,9 @@ def _program(architecture: Architecture[Any], config: ModelConfig, defaults: Def
 def _make(inputs: _BakeInputs) -> None:
     """Write every file of the bundle. The compiler runs while the weights are written."""
     workspace, program = inputs.workspace, inputs.program
-    stored = locate(inputs.source, inputs.architecture, inputs.config, program)
+    located = locate(inputs.source, inputs.architecture, inputs.config, program)
     with compile_in_background(workspace, program.graphs) as compiled:
-        write_weights(workspace, inputs.source, stored, program.parameters)
+        write_weights(workspace, inputs.source, located)
         with workspace.progress.stage("write the tokenizer"):
             tokenizer = _write_tokenizer(inputs)
     # After the compiler has ended: its threads and NumPy's would slow each other down.
@@ -303,12 +304,12 @@ def _manifest(
         vocab_size=program.vocab_size,
         context=inputs.defaults.context,
         slots=inputs.defaults.slots,
-        tolerance=TOLERANCE[inputs.defaults.precision],
+        tolerance=PRECISIONS[inputs.defaults.precision].tolerance,
         special_tokens=special_tokens(inputs.source),
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
         target=inputs.workspace.target,
-        statistics=statistics(program.graphs, program.parameters)
+        statistics=statistics(program.graphs, program.weights, program.fusions)
         | {"cache_bytes_per_slot": cache_bytes},
         golden=golden,
         footprint=footprint(program.graphs, program.parameters),

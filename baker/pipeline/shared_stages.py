@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from baker.compiler.compilation import Compilation
 from baker.compiler.targets import check_program
-from baker.parameters.parameter_writer import LOWER, write_parameters
+from baker.parameters.parameter_writer import write_parameters
 from baker.pipeline.origin import hearth, source_records, tools
 from models.bundle import (
     PARAMETER_SCOPE,
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from baker.parameters.parameter_writer import Located
     from baker.progress import Progress
     from baker.weights.source import WeightSource
     from models.bundle import Compiler, FileRecord, Kernels, Target, TriedPrecision
     from models.dsl.graph import Graph
-    from models.dsl.types import TensorType
-    from models.program import StoredTensor
+    from models.dsl.storage import Weight
 
 _MODULE = "hearth"
 
@@ -97,30 +98,38 @@ def program_text(graphs: Sequence[Graph]) -> bytes:
 def write_weights(
     workspace: Workspace,
     source: WeightSource,
-    stored: Mapping[str, tuple[StoredTensor, ...]],
-    parameters: Mapping[str, TensorType],
+    located: Sequence[Located],
 ) -> None:
     """Write params.irpa in blocks; raises a WeightsError, also if the weights change meanwhile."""
-    with workspace.progress.stage("write the weights", weights_bytes(parameters)) as advance:
-        write_parameters(source, stored, parameters, workspace.folder / PARAMETERS, advance)
+    size = weights_bytes(one.weight for one in located)
+    with workspace.progress.stage("write the weights", size) as advance:
+        write_parameters(source, located, workspace.folder / PARAMETERS, advance)
     source.require_unchanged()
 
 
-def weights_bytes(parameters: Mapping[str, TensorType]) -> int:
+def weights_bytes(weights: Iterable[Weight]) -> int:
     """The size of the weights in memory and, except for a few bytes, on disk."""
-    return sum(kind.nbytes for kind in parameters.values())
+    return sum(array.type.nbytes for one in weights for array in one.parameters.values())
 
 
-def statistics(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) -> dict[str, int]:
-    """How large a program is."""
+def statistics(
+    graphs: Sequence[Graph],
+    weights: Sequence[Weight],
+    fusions: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+) -> dict[str, int]:
+    """The size of a program; and by function, how often each fusion was applied."""
     return {
-        "parameters": len(parameters),
-        "weights_bytes": weights_bytes(parameters),
-        # Lower halves, of which a step reads what matters.
-        "refining_bytes": sum(
-            kind.nbytes for name, kind in parameters.items() if name.endswith(LOWER)
-        ),
-    } | {f"ops.{graph.name}": len(graph.nodes) for graph in graphs}
+        "parameters": sum(len(one.parameters) for one in weights),
+        "weights_bytes": weights_bytes(weights),
+        # Arrays of which a step reads some blocks only.
+        "refining_bytes": sum(one.partial_bytes for one in weights),
+        **{f"ops.{graph.name}": len(graph.nodes) for graph in graphs},
+        **{
+            f"fused.{name}.{rule}": count
+            for name, counts in fusions.items()
+            for rule, count in counts.items()
+        },
+    }
 
 
 def provenance(

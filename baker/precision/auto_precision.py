@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from baker.atomic_folder import BakeError
 from models.bundle import TriedPrecision
+from models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,14 +21,14 @@ AUTO = "auto"
 # The mean divergence from F32 that is taken for none, in nats: that of llama.cpp's Q8_0 and less.
 MAX_KL = 0.0035
 
-_BY_SPEED = ("int8-g32", "bf16", "f32")
-# Without instructions for them our kernels wait for arithmetic, and not for memory.
-_BY_SPEED_PORTABLE = ("bf16", "int8-g32", "f32")
-
 
 def by_speed(instructions: str | None) -> tuple[str, ...]:
-    """Every precision, the fastest first, where our kernels would use these instructions."""
-    return _BY_SPEED_PORTABLE if instructions == "portable" else _BY_SPEED
+    """Every precision, the fastest first, for kernels that use these instructions."""
+    portable = instructions == "portable"
+    ranked = sorted(
+        PRECISIONS.values(), key=lambda one: one.speed_without if portable else one.speed
+    )
+    return tuple(one.name for one in ranked)
 
 
 def choose(

@@ -95,11 +95,11 @@ class Meter:
             verify_tokens=(DECODE_ROWS,),
         )
         program = self.architecture.program(self.config, options)
-        stored = locate(self.source, self.architecture, self.config, program)
+        located = locate(self.source, self.architecture, self.config, program)
         # A sum's last bits depend on how many threads share it, and a bundle says what was found.
         with tempfile.TemporaryDirectory(prefix="hearth-") as folder, threadpool_limits(1):
             archive = Path(folder) / "params.irpa"
-            write_parameters(self.source, stored, program.parameters, archive, lambda _: None)
+            write_parameters(self.source, located, archive, lambda _: None)
             runtime = NumpyRuntime(
                 program,
                 stored_parameters(program.parameters, archive),

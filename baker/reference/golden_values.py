@@ -26,9 +26,6 @@ STEPS = 6
 # Logits that are kept of each step.
 LARGEST = 8
 
-# The largest difference of a logit between NumPy and a compiled program that rounding explains.
-TOLERANCE = {"f32": 2e-3, "bf16": 0.25, "int8-g32": 2e-2}
-
 
 def prompt_ids(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
     """The tokens of PROMPTS."""

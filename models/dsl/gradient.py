@@ -49,6 +49,20 @@ def value_and_grad(
     return value, _pulled_back(nodes, (value,), (full_like(value, 1.0),), wanted)
 
 
+def pull_back(
+    output: Tensor, upstream: Tensor, inputs: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """The gradients at the inputs that an output is computed from: None for an integer input.
+
+    The walk back ends at the inputs, whatever those are computed from.
+    """
+    between = in_order((output,), tuple(inputs))
+    nodes = tuple(tensor for tensor in between if isinstance(tensor.origin, Apply))
+    floats = [tensor for tensor in inputs if tensor.dtype.is_float]
+    found = iter(_pulled_back(nodes, (output,), (upstream,), floats))
+    return tuple(next(found) if tensor.dtype.is_float else None for tensor in inputs)
+
+
 def _pulled_back(
     nodes: Sequence[Tensor],
     outputs: Sequence[Tensor],

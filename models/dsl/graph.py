@@ -169,9 +169,12 @@ def make_graph(
     return Graph(name, inputs, outputs, kept, dict(in_place), tuple(nodes))
 
 
-def in_order(roots: tuple[Tensor, ...]) -> Iterator[Tensor]:
-    """Every tensor that the roots are computed from, inputs first, each once (no recursion)."""
-    done: set[int] = set()
+def in_order(roots: tuple[Tensor, ...], leaves: tuple[Tensor, ...] = ()) -> Iterator[Tensor]:
+    """Every tensor that the roots are computed from, inputs first, each once (no recursion).
+
+    The walk does not go beyond `leaves`, which are left out.
+    """
+    done = {id(leaf) for leaf in leaves}
     stack = [(root, False) for root in reversed(roots)]
     while stack:
         tensor, expanded = stack.pop()
@@ -183,3 +186,69 @@ def in_order(roots: tuple[Tensor, ...]) -> Iterator[Tensor]:
         else:
             stack.append((tensor, True))
             stack.extend((source, False) for source in reversed(tensor.inputs))
+
+
+def rebuilt(
+    graph: Graph,
+    replace: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor | None],
+    parameters: Mapping[str, Tensor] | None = None,
+) -> Graph:
+    """The graph with some nodes replaced.
+
+    replace     (node, the function from a tensor before it to the one in the new graph) -> what
+                takes the node's place, or None to keep the node's op
+    parameters  every weight that the new graph may read, by name; the old graph's by default
+    """
+    new: dict[int, Tensor] = {}
+
+    def mapped(tensor: Tensor) -> Tensor:
+        return new.get(id(tensor), tensor)
+
+    for node in graph.nodes:
+        made = replace(node, mapped)
+        new[id(node)] = _reapplied(node, mapped) if made is None else made
+    named = graph.parameters if parameters is None else parameters
+    outputs = tuple(map(mapped, graph.outputs))
+    return make_graph(graph.name, graph.inputs, outputs, named, graph.in_place)
+
+
+def _reapplied(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor:
+    """A node's op on the tensors in the places of its inputs."""
+    assert isinstance(node.origin, Apply)
+    inputs = tuple(map(mapped, node.inputs))
+    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+        return node
+    return Tensor(node.type, Apply(node.origin.op, inputs, node.origin.attrs))
+
+
+def instantiated(graph: Graph, inputs: tuple[Tensor, ...]) -> Tensor:
+    """The one output of a graph without parameters, computed from other tensors as its inputs."""
+    new = {id(old): tensor for old, tensor in zip(graph.inputs, inputs, strict=True)}
+    for node in graph.nodes:
+        new[id(node)] = _reapplied(node, lambda tensor: new[id(tensor)])
+    (output,) = graph.outputs
+    return new[id(output)]
+
+
+def deduplicated(graph: Graph) -> Graph:
+    """The graph with one node where several apply the same op to the same inputs."""
+    first: dict[Any, Tensor] = {}
+
+    def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor:
+        made = _reapplied(node, mapped)
+        assert isinstance(made.origin, Apply)
+        attrs = attrs_key(made.origin.attrs)
+        return first.setdefault((id(made.origin.op), tuple(map(id, made.inputs)), attrs), made)
+
+    return rebuilt(graph, replace)
+
+
+def attrs_key(attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Attributes as a key of a mapping: arrays by their contents, functions by identity."""
+    return tuple((name, _key(attrs[name])) for name in sorted(attrs))
+
+
+def _key(value: Any) -> Any:
+    if hasattr(value, "tobytes"):
+        return value.shape, str(value.dtype), value.tobytes()
+    return type(value), value  # 1, 1.0 and True are equal and would share a key

@@ -7,8 +7,10 @@ functions share; the runtime looks each up by scope and name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from models.dsl.composite import inlined
 from models.dsl.executables import Executable, flat
 from models.dsl.graph import Apply, Graph, Tensor
 from models.dsl.ops.control import scan
@@ -34,6 +36,7 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
     gives, for a dtype that is not compiled, and for a graph with a loop in which the compiler would
     overwrite what the loop reads.
     """
+    graphs = [inlined(graph) for graph in graphs]
     parameters: dict[str, TensorType] = {}
     for graph in graphs:
         for key, tensor in graph.parameters.items():
@@ -56,7 +59,8 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
 
 def kernels(graphs: Sequence[Graph]) -> tuple[str, ...]:
     """The C functions that the module of these graphs calls, by their files' names, sorted."""
-    return tuple(sorted({called.kernel.function for called in _executables(graphs)}))
+    called = _executables([inlined(graph) for graph in graphs])
+    return tuple(sorted({executable.kernel.function for executable in called}))
 
 
 def _executables(graphs: Sequence[Graph]) -> Iterator[Executable]:
@@ -93,7 +97,10 @@ def _op(tensor: Tensor) -> Op | None:
 def _lowering(node: Tensor) -> Lowering | Loop | Kernel:
     assert isinstance(node.origin, Apply)
     types = tuple(source.type for source in node.inputs)
-    return node.origin.op.lower(types, node.type, node.origin.attrs)
+    lowering = node.origin.op.lower(types, node.type, node.origin.attrs)
+    if isinstance(lowering, Loop):
+        return replace(lowering, body=inlined(lowering.body))
+    return lowering
 
 
 def _function(graph: Graph) -> Iterator[str]:

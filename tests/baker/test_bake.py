@@ -44,7 +44,6 @@ from models.bundle import (
 )
 from models.config import ConfigError
 from models.gemma3 import Gemma3
-from models.program import ProgramOptions
 from runtime.cpu_features import UnsupportedCpu
 from runtime.open_bundle import open_bundle
 from tests.conftest import OTHER_TARGET, Silent, bake_request, packaged, weights_in
@@ -117,8 +116,8 @@ def test_safetensors_and_gguf_give_equal_bundles(bundles: Bundles, tmp_path: Pat
     gemma3 = ARCHITECTURES["gemma3"]
     config, program = gemma3.from_hugging_face(source.metadata()), program_of(CONFIG, bundle)
     weights = tmp_path / PARAMETERS
-    stored = locate(source, gemma3, config, program)
-    write_parameters(source, stored, program.parameters, weights, lambda _: None)
+    located = locate(source, gemma3, config, program)
+    write_parameters(source, located, weights, lambda _: None)
     manifest = read_manifest_of(bundle, LanguageManifest)
     assert record_file(weights) in manifest.files
     assert sha256(program_text(program.graphs)).hexdigest() == manifest.provenance.graph
@@ -231,8 +230,7 @@ def test_a_vocabulary_that_the_kernels_do_not_support_is_rejected(tmp_path: Path
 
 def small_gemma(folder: Path) -> Path:
     """A model that is written in no time, and compiled in more."""
-    options = ProgramOptions(context=64, precision="f32", prefill_tokens=(16,), decode_batches=(1,))
-    save(initial(Gemma3(TINY_CONFIG, options).parameters(), seed=0), folder)
+    save(initial(Gemma3(TINY_CONFIG).parameters(), seed=0), folder)
     return folder
 
 

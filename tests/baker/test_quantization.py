@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from baker.parameters.quantization import NotFiniteError, int8_groups, to_bf16
-from models.dsl import grouped
+from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +44,7 @@ def test_bf16_ties_go_to_even() -> None:
 
 
 def restored_groups(block: NDArray[np.float32]) -> NDArray[np.float32]:
-    return grouped.unpack(*int8_groups(block))
+    return real_weights(*int8_groups(block))
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q5_0"])

@@ -13,8 +13,9 @@ import pytest
 from baker.compiler.compilation import Compilation
 from baker.compiler.targets import find_target
 from baker.pipeline.memory_plan import footprint
-from models import gemma3
+from models import entry_points
 from models.dsl.stablehlo import module_text
+from models.gemma3 import Gemma3
 from models.gemma3_config import PRESETS
 from models.program import ProgramOptions
 
@@ -38,7 +39,7 @@ KINDS = ("decode", "verify")
 def program(request: pytest.FixtureRequest) -> Program:
     """With the compiler's attention, and with our kernel's."""
     options = replace(OPTIONS, precision=request.param)
-    return gemma3.program(CONFIG, options)
+    return entry_points.program(Gemma3(CONFIG), options)
 
 
 @pytest.fixture(scope="module")

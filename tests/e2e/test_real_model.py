@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.reference.numpy_runtime import program_options, stored_parameters
-from models import gemma3
-from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
-from models.decoder import KVCache
+from baker.reference.numpy_runtime import program_options
+from models import entry_points
+from models.bundle import LanguageManifest, read_manifest_of
 from models.dsl import ops
 from models.dsl.evaluate import evaluate
-from models.dsl.functions import LOGIT_MARGIN
+from models.dsl.fused import LOGIT_MARGIN
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
+from models.gemma3 import Gemma3
 from models.gemma3_config import Config
 from runtime.interface import read_prompt
 from runtime.open_bundle import open_bundle
+from tests.conftest import weights_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,15 +63,14 @@ def reference(bundles: Bundles, tokens: list[int]) -> NDArray[np.float32]:
     config = Config(**manifest.config)
     # The rings of a chunk of all positions never wrap, whatever those of the baked program do.
     options = dataclasses.replace(program_options(manifest), prefill_tokens=(POSITIONS,))
-    model = gemma3.Gemma3(config, options)
-    program = gemma3.program(config, options)
-    parameters = stored_parameters(program.parameters, bundle / PARAMETERS)
+    model = Gemma3(config)
+    program = entry_points.program(model, options)
+    parameters = weights_in(bundle)
 
     def hidden(ids: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
-        pairs = zip(buffers[::2], buffers[1::2], strict=True)
-        caches = [[KVCache(key, value)] for key, value in pairs]
+        caches = [[pair] for pair in zip(buffers[::2], buffers[1::2], strict=True)]
         start = ops.full(shape=(1,), dtype=DType.I32, value=0)
-        return (model(ids, [start], caches, manifest.context)[0],)
+        return (entry_points.read(model, ids, [start], caches, manifest.context)[0],)
 
     inputs = {"ids": TensorType((POSITIONS,), DType.I32)}
     inputs |= {spec.name: TensorType((spec.rows, spec.width), DType.F32) for spec in program.caches}

@@ -27,7 +27,7 @@ RIGHT = np.array([[2.0, -3.0]], np.float32)
 
 def task() -> Task:
     """Find the matrix that makes X @ RIGHT.T of X."""
-    layer = Linear(2, 1, DType.F32)
+    layer = Linear(2, 1)
 
     def loss(x: Tensor, wanted: Tensor) -> Tensor:
         return f.mean_squared_error(layer(x), wanted)

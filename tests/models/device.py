@@ -8,14 +8,13 @@ import numpy as np
 
 from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
-from models.program import parts
+from models.program import model_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from models.config import ModelConfig
     from models.program import Program
 
     Array = NDArray[Any]
@@ -39,15 +38,6 @@ def random_weights(program: Program) -> dict[str, Array]:
     return weights
 
 
-def apart(config: ModelConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights by their names in files, where what is one product here is several matrices."""
-    return {
-        name: array[rows.start : rows.stop]
-        for joined, array in weights.items()
-        for name, rows in parts(config, joined, len(array)).items()
-    }
-
-
 class Device:
     """Calls a program's entry points as models/bundle.py describes them, in NumPy."""
 
@@ -55,6 +45,10 @@ class Device:
         self.program = program
         self.weights = random_weights(program)
         self.padding = padding
+
+    def model_weights(self) -> dict[str, Array]:
+        """The weights by the model's own names, if each is stored as one array."""
+        return model_weights(self.program.weights, self.weights)
 
     def slot(self) -> list[Array]:
         """The caches of a new sequence."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # By name: how the layer is made, and the shape that it reads.
 LAYERS: dict[str, tuple[Callable[[DType], Any], tuple[int, ...]]] = {
-    "linear": (lambda dtype: nn.Linear(4, 3, dtype), (2, 4)),
-    "linear_bias": (lambda dtype: nn.Linear(4, 3, dtype, bias=True), (2, 3, 4)),
+    "linear": (lambda dtype: nn.Linear(4, 3, dtype=dtype), (2, 4)),
+    "linear_bias": (lambda dtype: nn.Linear(4, 3, bias=True, dtype=dtype), (2, 3, 4)),
     "rms_norm": (lambda dtype: nn.RMSNorm(5, 1e-3, dtype=dtype), (3, 5)),
     "layer_norm": (lambda dtype: nn.LayerNorm(5, 1e-3, dtype=dtype), (3, 5)),
     "group_norm": (lambda dtype: nn.GroupNorm(2, 4, 1e-3, dtype=dtype), (2, 4, 3)),

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.models.device import apart
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -60,7 +58,7 @@ def file_order(config: Config, weights: Mapping[str, Array]) -> dict[str, Array]
 
     return {
         name: interleaved(array) if "q_proj" in name or "k_proj" in name else array
-        for name, array in apart(config, weights).items()
+        for name, array in weights.items()
     }
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from models.dsl.composite import Fused
 from models.dsl.evaluate import evaluate
 from models.dsl.gradient import gradients
-from models.dsl.graph import Graph, Input, Tensor
+from models.dsl.graph import Graph, Input, Tensor, make_graph
 from models.dsl.ops import REGISTRY, NoGradient, Op, Sample
 from models.dsl.types import DType, NoGradientError, TensorType, TypeRuleError
 from tests.models.graphs import check_gradient, float_inputs, gradient_graph, traced, type_of
@@ -50,6 +51,20 @@ class Case:
     def has_gradient(self) -> bool:
         return not isinstance(self.op.vjp, NoGradient) and bool(float_inputs(self.graph()))
 
+    def gradient_graphs(self) -> list[Graph]:
+        """(inputs, upstream) -> the gradients of the float inputs, as functions to compile.
+
+        Of a fused op each input has a function: of the gradients of RMSNorm and RoPE in one
+        function, IREE 3.13.0 makes a dispatch that it then refuses ("does not dominate this use").
+        """
+        whole = gradient_graph(self.graph(), f"{self.name}_gradient")
+        if not isinstance(self.op, Fused):
+            return [whole]
+        return [
+            make_graph(f"{whole.name}_{i}", whole.inputs, (output,), {}, {})
+            for i, output in enumerate(whole.outputs)
+        ]
+
 
 def samples_of(op: Op) -> list[Sample]:
     return op.samples(np.random.default_rng(0))
@@ -65,7 +80,7 @@ def graphs_of(op: Op) -> Iterator[Graph]:
         graph = case.graph()
         yield graph
         if case.has_gradient():
-            yield gradient_graph(graph, f"{case.name}_gradient")
+            yield from case.gradient_graphs()
 
 
 def check_op(op: Op, compiled: Compiled) -> None:
@@ -134,14 +149,18 @@ def compiled_equals_numpy(case: Case, compiled: Compiled) -> None:
     """The value, and the gradient of every float input."""
     inputs, graph = case.sample.inputs, case.graph()
     (value,) = evaluate(graph, inputs, {})
-    (found,) = compiled(case.name, *inputs)
-    assert_close(found, value)
+    found = compiled(case.name, *inputs)
+    assert_close(found[0], value)
     if case.has_gradient():
         random = np.random.default_rng(2).normal(size=value.shape)
         upstream = np.asarray(random, value.dtype)
         wanted = evaluate(gradient_graph(graph), [*inputs, upstream], {})
-        found_gradients = compiled(f"{case.name}_gradient", *inputs, upstream)
-        for gradient, expected in zip(found_gradients, wanted, strict=True):
+        found = [
+            gradient
+            for one in case.gradient_graphs()
+            for gradient in compiled(one.name, *inputs, upstream)
+        ]
+        for gradient, expected in zip(found, wanted, strict=True):
             assert_close(gradient, expected)
 
 

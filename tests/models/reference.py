@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.models.device import apart
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -66,7 +64,7 @@ def hidden(
     config: Config, weights: Mapping[str, Array], tokens: Sequence[int], wrong: Mistakes = RIGHT
 ) -> Array:
     """The normalised hidden state after every token: (T, E)."""
-    w = {name: array.astype(np.float64) for name, array in apart(config, weights).items()}
+    w = {name: array.astype(np.float64) for name, array in weights.items()}
     scale = wrong.embedding_scale or math.sqrt(config.hidden)
     h = w["embed_tokens.weight"][list(tokens)] * scale
     for layer in range(config.layers):

@@ -135,7 +135,7 @@ DIFFERENTIABLE: dict[str, Case] = {
         ),
         normal(1, 3, 4, 2), normal(1, 4, 2, 2), normal(1, 4, 2, 3), normal(3, 4),
     ),
-    "linear": (lambda x, w, b: f.linear(x, w, None, b), normal(2, 3, 4), normal(5, 4), normal(5)),
+    "linear": (lambda x, w, b: f.linear(x, w, b), normal(2, 3, 4), normal(5, 4), normal(5)),
     "embedding": (lambda w, i: f.embedding(i, w), normal(4, 3), TWICE.reshape(2, 2)),
     "layer_norm": (lambda *xs: f.layer_norm(*xs, eps=1e-3), X, normal(4), normal(4, seed=1)),
     "rms_norm": (lambda *xs: f.rms_norm(*xs, eps=1e-3), X, normal(4)),

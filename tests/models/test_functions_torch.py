@@ -386,6 +386,6 @@ def test_gather_any_axis_by_indices_of_any_rank(axis: int, shape: list[int], see
 @given(few, few, seeds)
 def test_linear_and_embedding(rows: int, width: int, seed: int) -> None:
     x, weight, bias = normal(seed, (rows, 2, width), (4, width), (4,))
-    agree(lambda x, w, b: f.linear(x, w, None, b), F.linear, x, weight, bias)
+    agree(lambda x, w, b: f.linear(x, w, b), F.linear, x, weight, bias)
     ids = np.array([[0, 2, 2], [2, 1, 0]], np.int32)  # each but one of them twice or more
     agree(f.embedding, F.embedding, ids, weight)

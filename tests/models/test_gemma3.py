@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import gemma3
-from models.dsl import grouped
+from models import entry_points, gemma3
 from models.dsl.functions import DECODE_ROWS
 from models.dsl.types import DslError, DType
+from models.gemma3 import Gemma3
 from models.gemma3_config import PRESETS, Config
-from models.program import ProgramOptions, StoredTensor, parts
+from models.program import ProgramOptions, StoredTensor
 from tests.models.device import Device
 from tests.models.reference import RIGHT, Mistakes, forward, hidden
+from tests.models.unpacked import real_weights, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,7 @@ TOLERANCE = 2e-5
 
 
 def make_device(config: Config, options: ProgramOptions = OPTIONS, padding: int = 0) -> Device:
-    return Device(gemma3.program(config, options), padding)
+    return Device(entry_points.program(Gemma3(config), options), padding)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,9 @@ def decoded(device: Device) -> Array:
 
 
 def test_decoding_equals_the_reference_at_every_position(device: Device, decoded: Array) -> None:
-    np.testing.assert_allclose(decoded, forward(TINY, device.weights, TOKENS), atol=TOLERANCE)
+    np.testing.assert_allclose(
+        decoded, forward(TINY, device.model_weights(), TOKENS), atol=TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("sizes", [(8,), (3,), (1,), (5, 8, 2), (7, 3)], ids=str)
@@ -88,7 +91,7 @@ def test_prefill_in_any_chunks_gives_the_same_logits(
 def test_embeddings_are_sums_of_hidden_states_in_any_chunks(
     device: Device, sizes: tuple[int, ...]
 ) -> None:
-    states = hidden(TINY, device.weights, TOKENS)
+    states = hidden(TINY, device.model_weights(), TOKENS)
     caches, at = device.slot(), 0
     for turn in range(9):
         tokens = TOKENS[at : at + sizes[turn % len(sizes)]]
@@ -143,7 +146,7 @@ MISTAKES = {
 def test_a_classic_mistake_would_be_seen(device: Device, decoded: Array, wrong: Mistakes) -> None:
     """The comparison above goes red for each: by 20 times its tolerance at least."""
     assert wrong != RIGHT
-    difference = np.abs(decoded - forward(TINY, device.weights, TOKENS, wrong))
+    difference = np.abs(decoded - forward(TINY, device.model_weights(), TOKENS, wrong))
     assert difference.max() > 20 * TOLERANCE
 
 
@@ -166,7 +169,7 @@ def test_bf16_weights(size: int, least: float, most: float) -> None:
     device = make_device(TINY, replace(OPTIONS, precision="bf16", prefill_tokens=(3, 9)))
     assert device.weights["embed_tokens.weight"].dtype == ml_dtypes.bfloat16
     found = [device.logits_after(TOKENS[: n + 1], (size,)) for n in SOME]
-    assert least <= np.abs(found - forward(TINY, device.weights, TOKENS)[SOME]).max() < most
+    assert least <= np.abs(found - forward(TINY, device.model_weights(), TOKENS)[SOME]).max() < most
 
 
 # The kernels of int8-g32 have rows by sixteen, columns by 32, and heads by 64.
@@ -182,14 +185,22 @@ def test_int8_g32_weights(in_groups: Device) -> None:
     """Activations keep sixteen bits in each group of 32."""
     stored = dict(in_groups.weights)
     lower = stored.pop("embed_tokens.lower")
-    stored["embed_tokens.weight"] = grouped.join(stored["embed_tokens.weight"], lower)
+    stored["embed_tokens.weight"] = whole(stored.pop("embed_tokens.upper"), lower)
     real = {
-        name: grouped.unpack(array, stored[name.replace(".weight", ".scale")])
+        name: real_weights(array, stored[name.replace(".weight", ".scale")])
         if array.dtype == np.int8
         else array
         for name, array in stored.items()
+        if not name.endswith(".scale")
     }
-    wanted = forward(GROUPED, real, TOKENS)[SOME]
+    apart = {
+        name: real[f"{next(iter(one.parameters)).rpartition('.')[0]}.weight"][
+            rows.start : rows.stop
+        ]
+        for one in in_groups.program.weights
+        for name, rows in one.rows().items()
+    }
+    wanted = forward(GROUPED, apart, TOKENS)[SOME]
     for sizes in ((3,), (3, 8)):
         found = [in_groups.logits_after(TOKENS[: n + 1], sizes) for n in SOME]
         assert np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 3.9e-4
@@ -265,7 +276,7 @@ def test_padding_is_never_seen(device: Device, length: int) -> None:
 
 def test_the_last_chunk_may_reach_beyond_the_context(device: Device) -> None:
     tokens = (TOKENS * 2)[:CONTEXT]
-    wanted = forward(TINY, device.weights, tokens)[-1]
+    wanted = forward(TINY, device.model_weights(), tokens)[-1]
     # The chunk at 46 is padded up to position 48 or 53.
     for sizes in ((8,), (3,), (8, 8, 8, 8, 8, 6, 1)):
         np.testing.assert_allclose(device.logits_after(tokens, sizes), wanted, atol=TOLERANCE)
@@ -329,8 +340,8 @@ def test_the_270m_has_its_236_tensors_and_one_head() -> None:
     config = replace(
         PRESETS["gemma3-270m"], vocab_size=262153
     )  # a fine-tune with tokens of its own
-    program = gemma3.program(config, replace(OPTIONS, context=2048))
-    assert sum(len(parts(config, name, 0)) for name in program.parameters) == 236
+    program = entry_points.program(Gemma3(config), replace(OPTIONS, context=2048))
+    assert sum(len(one.sources) for one in program.weights) == 236
     large = [name for name, kind in program.parameters.items() if 262153 in kind.shape]
     assert large == ["embed_tokens.weight"]
     for point, graph in program.entry_points:
@@ -341,7 +352,9 @@ def test_the_270m_has_its_236_tensors_and_one_head() -> None:
 @pytest.mark.parametrize(("precision", "tensors"), [("f32", 200), ("bf16", 200), ("int8-g32", 292)])
 def test_a_precision_changes_matrices_only(precision: str, tensors: int) -> None:
     """Integers add a scale for each of the 18 * 5 + 1 matrices, and the head is in two halves."""
-    program = gemma3.program(PRESETS["gemma3-270m"], replace(OPTIONS, precision=precision))
+    program = entry_points.program(
+        Gemma3(PRESETS["gemma3-270m"]), replace(OPTIONS, precision=precision)
+    )
     assert len(program.parameters) == tensors
     storage = {"f32": DType.F32, "bf16": DType.BF16}.get(precision, DType.I8)
     for name, kind in program.parameters.items():
@@ -359,14 +372,14 @@ def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens(device: Device)
 
 _TRACE = """
 import sys
-from models import gemma3
-from models.dsl import grouped
+from models import entry_points
+from models.gemma3 import Gemma3
 from models.gemma3_config import PRESETS
 from models.program import ProgramOptions
 options = ProgramOptions(
     context=8192, precision="bf16", prefill_tokens=(16, 128), decode_batches=(1, 2)
 )
-program = gemma3.program(PRESETS[sys.argv[1]], options)
+program = entry_points.program(Gemma3(PRESETS[sys.argv[1]]), options)
 print(sum(kind.size for kind in program.parameters.values()))
 print([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
 """
@@ -391,11 +404,9 @@ def test_a_preset_traces_without_the_memory_for_its_weights(size: str) -> None:
 
 def stored(*, gguf: bool, names: tuple[str, ...] = ()) -> Mapping[str, StoredTensor]:
     config = PRESETS["gemma3-270m"]
-    parameters = gemma3.program(config, OPTIONS).parameters
     return {
         name: gemma3.stored_tensor(config, name, names, gguf=gguf)
-        for joined in parameters
-        for name in parts(config, joined, 0)
+        for name in Gemma3(config).parameters()
     }
 
 

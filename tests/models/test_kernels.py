@@ -19,10 +19,12 @@ import pytest
 from baker.compiler.kernel_objects import FLAGS, PACKAGE, build, instructions
 from baker.compiler.targets import TARGET_NAMES, find_target
 from models import dsl
-from models.dsl import grouped
-from models.dsl.ops import REGISTRY, linear_grouped, linear_upper
+from models.dsl import packing
+from models.dsl.fused import linear_grouped, linear_upper
+from models.dsl.ops import REGISTRY
 from models.dsl.types import DType, TensorType
 from runtime.cpu_features import cpu_features
+from tests.models.unpacked import whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,7 +115,7 @@ def matrix(rows: int, columns: int) -> tuple[Array, Array, Array]:
     integers[1] = -127
     scales = rng.uniform(1e-3, 1e-2, size=(rows, columns // 32)).astype(np.float16)
     values = integers.astype(np.float64) * np.repeat(scales.astype(np.float64), 32, axis=1)
-    return (*grouped.pack(integers, scales), values)
+    return (*packing.pack(integers, scales), values)
 
 
 def product(kernels: Kernels, x: Array, weight: Array, scale: Array) -> Array:
@@ -137,7 +139,7 @@ def test_a_product_is_exact_to_sixteen_bits_of_the_activations(
 
 def test_activations_are_rounded_as_numpy_rounds_them(kernels: Kernels) -> None:
     """One large weight a row, so that a product shows its activation's sixteen bits."""
-    weight, scale = grouped.pack(
+    weight, scale = packing.pack(
         np.eye(32, dtype=np.int8)[:16] * np.int8(127), np.ones((16, 1), np.float16)
     )
     x = np.random.default_rng(2).normal(size=(5, 32)).astype(np.float32)
@@ -174,7 +176,7 @@ def upper_product(
 
 
 def refined(kernels: Kernels, x: Array, weight: Array, scale: Array, threshold: Array) -> Array:
-    upper, lower = grouped.split(weight)
+    upper, lower = packing.split(weight)
     coarse = upper_product(kernels, x, upper, scale)
     inputs = (x, upper, lower, scale, coarse, threshold.astype(np.float32))
     return kernels("linear_refined", inputs, np.full_like(coarse, np.nan))
@@ -187,7 +189,7 @@ def test_a_coarse_product_is_within_half_of_what_was_left_out(
 ) -> None:
     weight, scale, values = matrix(*MATRICES[name])
     x = np.random.default_rng(0).normal(size=(rows, values.shape[1])).astype(np.float32)
-    upper = grouped.split(weight)[0]
+    upper = packing.split(weight)[0]
     found = upper_product(kernels, x, upper, scale)
     wanted = linear_upper.evaluate((x, upper, scale, np.zeros(rows, np.int32)), {})
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-3)
@@ -201,7 +203,7 @@ def test_a_coarse_product_is_within_half_of_what_was_left_out(
 
 def test_a_coarse_product_that_nobody_needs_is_not_computed(kernels: Kernels) -> None:
     weight, scale, _ = matrix(16 * 19, 64)
-    upper = grouped.split(weight)[0]
+    upper = packing.split(weight)[0]
     x = np.ones((2, 64), np.float32)
     assert not upper_product(kernels, x, upper, scale, np.array([1, 1], np.int32)).any()
     for flags in ([1, 0], [0, 1]):
@@ -213,7 +215,7 @@ def test_a_coarse_product_that_nobody_needs_is_not_computed(kernels: Kernels) ->
 def test_what_is_refined_has_the_bits_of_a_whole_product(kernels: Kernels, name: str) -> None:
     weight, scale, values = matrix(*MATRICES[name])
     x = np.random.default_rng(1).normal(size=(3, values.shape[1])).astype(np.float32)
-    coarse = upper_product(kernels, x, grouped.split(weight)[0], scale)
+    coarse = upper_product(kernels, x, packing.split(weight)[0], scale)
     whole = product(kernels, x, weight, scale)
     threshold = np.array([-np.inf, np.inf, np.median(coarse[2])])
     found = refined(kernels, x, weight, scale, threshold)
@@ -237,15 +239,15 @@ def test_a_row_of_a_table_is_its_integers_times_their_scales(kernels: Kernels) -
     weight, scale, values = matrix(16 * 3, 64)
     ids = np.array([47, 0, 16, 31, 31], np.int32)
     out = np.full((len(ids), 64), np.nan, np.float32)
-    found = kernels("embedding_halved", (ids, *grouped.split(weight), scale), out)
+    found = kernels("embedding_halved", (ids, *packing.split(weight), scale), out)
     assert np.array_equal(found, values[ids].astype(np.float32))
 
 
 def test_halves_are_the_integers_again() -> None:
     weight, _, _ = matrix(32, 64)
-    upper, lower = grouped.split(weight)
-    assert np.array_equal(grouped.join(upper, lower), weight)
-    middles = grouped.join(upper, None).astype(int)
+    upper, lower = packing.split(weight)
+    assert np.array_equal(whole(upper, lower), weight)
+    middles = whole(upper, None).astype(int)
     assert np.array_equal(middles, weight.astype(int) // 16 * 16 + 8)
 
 

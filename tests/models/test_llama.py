@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from baker.parameters.parameter_writer import half_after_half
-from models import llama
+from models import entry_points, llama
 from models.dsl.types import DType
+from models.llama import Llama
 from models.llama_config import PRESETS, Config
-from models.program import ProgramOptions, StoredTensor, parts
-from tests.models.device import Device, apart
+from models.program import ProgramOptions, StoredTensor
+from tests.models.device import Device
 from tests.models.llama_reference import RIGHT, Mistakes, file_order, forward, hidden
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ TOLERANCE = 2e-5
 
 
 def make_device(config: Config, options: ProgramOptions = OPTIONS, padding: int = 0) -> Device:
-    return Device(llama.program(config, options), padding)
+    return Device(entry_points.program(Llama(config), options), padding)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def device() -> Device:
 
 @pytest.fixture(scope="module")
 def weights(device: Device) -> dict[str, Array]:
-    return file_order(TINY, device.weights)
+    return file_order(TINY, device.model_weights())
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def test_a_tied_head_is_the_table() -> None:
     device = make_device(tied)
     assert "lm_head.weight" not in device.weights
     found = device.logits_after(TOKENS[:9])
-    wanted = forward(tied, file_order(tied, device.weights), TOKENS[:9])[-1]
+    wanted = forward(tied, file_order(tied, device.model_weights()), TOKENS[:9])[-1]
     np.testing.assert_allclose(found, wanted, atol=TOLERANCE)
 
 
@@ -143,7 +144,7 @@ def test_a_classic_mistake_would_be_seen(
 
 
 def test_rows_that_are_not_put_in_order_would_be_seen(device: Device, decoded: Array) -> None:
-    difference = np.abs(decoded - forward(TINY, apart(TINY, device.weights), TOKENS))
+    difference = np.abs(decoded - forward(TINY, device.model_weights(), TOKENS))
     assert difference.max() > 20 * TOLERANCE
 
 
@@ -154,13 +155,12 @@ def test_rows_that_are_not_put_in_order_would_be_seen(device: Device, decoded: A
 def test_smollm2_has_its_272_tensors(precision: str, made: int) -> None:
     """Integers add a scale for each of the 30 * 5 + 1 matrices, and the head is in two halves."""
     config = PRESETS["smollm2-135m"]
-    program = llama.program(config, replace(OPTIONS, precision=precision))
+    program = entry_points.program(Llama(config), replace(OPTIONS, precision=precision))
     weights = {
         name: kind for name, kind in program.parameters.items() if not name.endswith(".scale")
     }
-    stored = [name for name in weights if not name.endswith(".lower")]
-    assert len(program.parameters) - len(stored) == made
-    assert sum(len(parts(config, name, 0)) for name in stored) == 272
+    assert len(program.parameters) - len(program.weights) == made
+    assert sum(len(one.sources) for one in program.weights) == 272
     assert sum(kind.size for kind in weights.values()) == pytest.approx(134.5e6, rel=0.01)
     storage = {"f32": DType.F32, "bf16": DType.BF16, "int8-g32": DType.I8}[precision]
     for name, kind in weights.items():
@@ -171,7 +171,7 @@ def test_smollm2_has_its_272_tensors(precision: str, made: int) -> None:
 
 
 def test_rows_of_a_gguf_file_come_back_in_order(device: Device, weights: dict[str, Array]) -> None:
-    for name, ours in apart(TINY, device.weights).items():
+    for name, ours in device.model_weights().items():
         stored = llama.stored_tensor(TINY, name, (), gguf=True)
         found = weights[name]
         if stored.interleaved:
@@ -192,8 +192,7 @@ def test_names_in_gguf() -> None:
 
 
 def test_names_in_safetensors() -> None:
-    names = [parts(TINY, name, 0) for name in llama.program(TINY, OPTIONS).parameters]
-    for name in (name for each in names for name in each):
+    for name in Llama(TINY).parameters():
         stored = llama.stored_tensor(TINY, name, (), gguf=False)
         assert stored == StoredTensor(name if name == "lm_head.weight" else f"model.{name}")
     assert llama.is_other_part("model.layers.0.self_attn.rotary_emb.inv_freq")

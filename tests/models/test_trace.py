@@ -12,10 +12,8 @@ from models.dsl import nn, ops
 from models.dsl.evaluate import evaluate
 from models.dsl.gradient import gradients
 from models.dsl.graph import Graph, Input, Tensor, make_graph
-from models.dsl.grouped import Grouping
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, NoGradientError, TensorType, TypeRuleError, VoidError
-from models.program import STORAGE
 from tests.models.graphs import run, traced
 
 if TYPE_CHECKING:
@@ -143,7 +141,7 @@ def test_in_place_needs_one_type() -> None:
 
 class Pair(nn.Module):
     def __init__(self) -> None:
-        self.first = nn.Linear(32, 16, Grouping.INT8_G32)
+        self.first = nn.Linear(32, 16, bias=True)
         self.blocks = [nn.RMSNorm(3, 1e-6), nn.RMSNorm(3, 1e-6)]
         self.width = 3
 
@@ -151,8 +149,8 @@ class Pair(nn.Module):
 def test_the_path_of_attributes_is_the_parameter_s_name() -> None:
     names = {name: str(tensor.type) for name, tensor in Pair().parameters().items()}
     assert names == {
-        "first.weight": "i8[1, 1, 8, 64]",
-        "first.scale": "f16[1, 1, 16]",
+        "first.weight": "f32[16, 32]",
+        "first.bias": "f32[16]",
         "blocks.0.weight": "f32[3]",
         "blocks.1.weight": "f32[3]",
     }
@@ -165,15 +163,6 @@ def test_a_graph_keeps_the_parameters_that_it_reads() -> None:
         parameters=module.parameters(),
     )  # fmt: skip
     assert list(graph.parameters) == ["blocks.1.weight"]
-
-
-@pytest.mark.parametrize("storage", STORAGE.values())
-def test_layers_give_f32_in_every_storage(storage: nn.Storage) -> None:
-    x, ids = void(2, 32), void(5, dtype=DType.I32)
-    assert str(nn.Linear(32, 16, storage)(x).type) == "f32[2, 16]"
-    table = nn.Embedding(48, 32, storage)
-    assert str(table(ids).type) == "f32[5, 32]"
-    assert str(table.logits(x).type) == "f32[2, 48]"
 
 
 # --- the interpreter

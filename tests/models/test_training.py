@@ -71,7 +71,7 @@ def test_the_gradient_of_a_gradient() -> None:
 
 def test_gradients_of_a_modules_parameters() -> None:
     """The gradient of sum(x W^T) by W is the sum of x's rows, for each of W's."""
-    layer = Linear(3, 2, DType.F32)
+    layer = Linear(3, 2)
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     (weight,) = layer.parameters().values()
 

@@ -1,4 +1,4 @@
-"""Positions, who sees whom, and attention.
+"""Rotary positions, masks and attention.
 
 `B` is a batch, `T` are query tokens, `S` are key tokens, `H` query heads, `G` key/value heads,
 `D` the width of a head.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from models.dsl import ops
+from models.dsl.composite import composite
 from models.dsl.functions.activations import softmax
 from models.dsl.functions.shapes import narrow, trailing
 from models.dsl.types import DType, TypeRuleError
@@ -19,7 +20,16 @@ from models.dsl.types import DType, TypeRuleError
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
-__all__ = ["causal", "rope", "rope_table", "scaled_dot_product_attention", "visible"]
+__all__ = [
+    "cached_attention",
+    "causal",
+    "consecutive",
+    "rope",
+    "rope_table",
+    "scaled_dot_product_attention",
+    "split_heads",
+    "visible",
+]
 
 
 def rope_table(
@@ -38,6 +48,7 @@ def rope_table(
     return ops.cosine(angles), ops.sine(angles)
 
 
+@composite()
 def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Rotate x (N, H, D) by the table (N, D/2): pairs are (x_i, x_{i + D/2}), "split half"."""
     half = x.shape[-1] // 2
@@ -127,6 +138,53 @@ def scaled_dot_product_attention(
         ops.transpose(mixed, order=(0, 2, 1, 3, 4)),
         shape=(batch, queries, heads, value.shape[3]),
     )
+
+
+@composite()
+def cached_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    start: Tensor,
+    *,
+    keys: int,
+    window: int | None = None,
+    scale: float,
+) -> Tensor:
+    """Causal attention over the KV cache of one sequence, which is a ring of rows.
+
+    query   (T, H, D): tokens at positions start, start + 1, ...
+    key     (R, G * D), value likewise: position p lies in row p mod R, the tokens' own included
+    start   i32 (1,)
+    keys    all positions are below it
+    window  keys that a token sees, itself included; None for all
+
+    Returns (T, H, D). Each query sees at most R - T + 1 keys, or there are at most R positions.
+    """
+    tokens, _, width = query.shape
+    rows = key.shape[0]
+    looked_at = min(keys, rows)  # of fewer positions than rows, p lies in row p
+    positions = consecutive(start, tokens)
+    # Row r holds the newest position p with p mod R == r, which is negative if there is none yet.
+    # A row that holds a later position, of other tokens, counts as p - R, which is out of sight.
+    newest = trailing(start + (tokens - 1), (looked_at,))
+    row = ops.iota(shape=(looked_at,), axis=0, dtype=DType.I32)
+    age = ops.remainder(newest - row + rows, ops.full_like(row, rows))
+    seen = visible(positions, newest - age, window)
+    heads = (split_heads(narrow(cache, 0, 0, looked_at), width) for cache in (key, value))
+    batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *heads))
+    mixed = scaled_dot_product_attention(*batch, seen=seen, scale=scale)
+    return ops.reshape(mixed, shape=query.shape)
+
+
+def consecutive(start: Tensor, count: int) -> Tensor:
+    """start, start + 1, ...: i32 (1,) -> i32 (count,)."""
+    return trailing(start, (count,)) + ops.iota(shape=(count,), axis=0, dtype=DType.I32)
+
+
+def split_heads(x: Tensor, width: int) -> Tensor:
+    """(N, heads * width) -> (N, heads, width)."""
+    return ops.reshape(x, shape=(x.shape[0], x.shape[1] // width, width))
 
 
 def _per_score(x: Tensor, shape: tuple[int, ...], by_token: tuple[int, ...]) -> Tensor:

@@ -1,62 +1,63 @@
-"""Products, of which most are with weights, and rows out of a table."""
+"""Products with weights and other matrices, and lookups in tables."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from models.dsl import ops
+from models.dsl.composite import composite
 from models.dsl.functions.shapes import along_last, flatten_rows, narrow
-from models.dsl.types import DType
+from models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
 __all__ = [
     "DECODE_ROWS",
-    "LOGIT_MARGIN",
     "PROJECTED_ROWS",
+    "approximate_logits",
     "embedding",
     "linear",
     "linear_bf16",
-    "logits",
     "matmul",
     "matmul_transposed",
+    "times_weight",
 ]
 
-# A decode reads one token of each of up to so many sequences. In so few rows twice the arithmetic
-# is cheap, since reading a large matrix takes the time; and all batch sizes round alike.
+# A decode reads one token of each of at most this many sequences. For so few rows, twice the
+# arithmetic is cheap, since reading a large matrix takes the time; and all batch sizes round alike.
 DECODE_ROWS = 8
-# Up to so many rows a step only lays out weights for its kernels (see `ops.project`). With more,
-# as in a prefill, attention is fast enough to pay for laying out keys and values as well.
+# For at most this many rows, only weights are laid out for their kernels (see `ops.project`). With
+# more, as in a prefill, attention is fast enough to pay for laying out keys and values as well.
 PROJECTED_ROWS = 32
-# So far below the best, in nats, a logit may be coarse (see `logits`). With 10, Gemma 3's
-# distributions on texts move by a KL divergence of 0.0015, with 12 by 0.0004, and a step computes
-# 4 or 9 % of the outputs again.
-LOGIT_MARGIN = 11.0
 
 
-def linear(
-    x: Tensor, weight: Tensor, scale: Tensor | None = None, bias: Tensor | None = None
-) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b for x (..., K), W (N, K) and b (N,): (..., N), in the dtype of x.
 
-    An f32 x may have weights of f32 or bf16, see `linear_bf16` for what it rounds, or weights in
-    groups with an f16 scale for each, see `ops.linear_grouped`. Otherwise W is of x's dtype; f16
-    and bf16 are summed in f32.
+    For the dtypes of W see `times_weight`.
+    """
+    product = times_weight(x, weight)
+    if bias is None:
+        return product
+    wide = bias if bias.dtype is x.dtype else ops.convert(bias, dtype=x.dtype)
+    return product + along_last(wide, product)
+
+
+@composite()
+def times_weight(x: Tensor, weight: Tensor) -> Tensor:
+    """x W^T for x (..., K) and a weight W (N, K): (..., N), in the dtype of x.
+
+    W has the dtype of x, or is bf16 beside an f32 x: see `linear_bf16` for what it rounds. Products
+    of f16 and bf16 are summed in f32.
     """
     rows = flatten_rows(x)
-    if scale is not None:
-        product = ops.linear_grouped(rows, weight, scale)
-    elif x.dtype is DType.F32 and weight.dtype is DType.BF16:
+    if x.dtype is DType.F32 and weight.dtype is DType.BF16:
         product = linear_bf16(rows, weight)
     elif x.dtype in (DType.F16, DType.BF16):
         product = ops.convert(matmul_transposed(rows, weight, dtype=DType.F32), dtype=x.dtype)
     else:
         product = matmul_transposed(rows, weight, dtype=x.dtype)
-    if bias is not None:
-        wide = bias if bias.dtype is x.dtype else ops.convert(bias, dtype=x.dtype)
-        product = product + along_last(wide, product)
     return ops.reshape(product, shape=(*x.shape[:-1], product.shape[1]))
 
 
@@ -115,36 +116,22 @@ def linear_bf16(x: Tensor, weight: Tensor) -> Tensor:
     return narrow(products, 0, 0, rows) + narrow(products, 0, rows, 2 * rows)
 
 
-def logits(
-    x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor, exact: Tensor | None = None
-) -> Tensor:
-    """x W^T for x f32 (M, K) and a matrix in groups and in halves (N, K), where it matters: (M, N).
+@composite()
+def approximate_logits(logits: Tensor, exact: Tensor) -> Tensor:
+    """The logits (N, V), unchanged, of which the smaller ones may be approximate.
 
-    Products that are more than LOGIT_MARGIN below the largest of their row are coarse, unless they
-    share a block of sixteen with a larger one; so most of the lower halves is never read. In rows
-    for which `exact`, i32 (M,), is not 0, none is coarse; nor in any row without it.
+    A program may approximate logits that are far below the largest one of their row, unless the
+    row's flag in `exact`, i32 (N,), is other than 0.
     """
-    if exact is None:
-        exact = ops.full(shape=(x.shape[0],), dtype=DType.I32, value=1)
-    coarse = ops.linear_upper(x, upper, scale, exact)
-    largest = ops.reduce_max(coarse, axes=(1,))
-    asked = ops.compare(exact, ops.full_like(exact, 0), direction="NE")
-    everything = ops.full_like(largest, -math.inf)
-    threshold = ops.select(asked, everything, largest + -LOGIT_MARGIN)
-    return ops.linear_refined(x, upper, lower, scale, coarse, threshold)
+    ops.require(exact.type == TensorType((logits.shape[0],), DType.I32), "flags i32 (N,)")
+    return logits
 
 
-def embedding(
-    ids: Tensor, table: Tensor, scale: Tensor | None = None, lower: Tensor | None = None
-) -> Tensor:
-    """Rows of a table (V, E) in f32 or bf16: f32 (..., E).
+@composite()
+def embedding(ids: Tensor, table: Tensor) -> Tensor:
+    """Rows of a table (V, E) at i32 ids: f32 (..., E), or f64 for an f64 table.
 
-    Of an f64 table they are f64. A row that is read twice adds both gradients. A table in groups is
-    in halves, and has an f16 scale for each: see `ops.embedding_halved`.
+    A row that is read twice adds both gradients.
     """
-    if scale is not None and lower is not None:
-        flat = ops.reshape(ids, shape=(ids.type.size,))
-        rows = ops.embedding_halved(flat, table, lower, scale)
-        return ops.reshape(rows, shape=(*ids.shape, rows.shape[1]))
     rows = ops.gather(table, ids, axis=0)
     return rows if table.dtype in (DType.F32, DType.F64) else ops.convert(rows, dtype=DType.F32)

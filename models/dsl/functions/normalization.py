@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.dsl import ops
+from models.dsl.composite import composite
 from models.dsl.functions.layers import DECODE_ROWS
 from models.dsl.functions.reductions import mean, variance
 from models.dsl.functions.shapes import along_axes, along_channels, along_last
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["batch_norm", "batch_norm_training", "group_norm", "layer_norm", "rms_norm"]
 
 
+@composite()
 def rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight, over the last axis (Zhang and Sennrich, 2019).
 

@@ -1,4 +1,4 @@
-// A matrix of int8 in groups, as models/dsl/grouped.py stores it.
+// A matrix of int8 in groups, as models/dsl/packing.py stores it.
 //
 // Knows how a group of columns becomes quads; nothing of what they are multiplied with.
 #ifndef HEARTH_GROUPED_H

@@ -5,16 +5,12 @@ promotion: `broadcast` and `convert` are ops, so most shape rules read "all the 
 The names that a file has in its `__all__` are the names of this package.
 """
 
-from models.dsl.ops.attention import *
 from models.dsl.ops.control import *
 from models.dsl.ops.convolution import *
 from models.dsl.ops.creation import *
 from models.dsl.ops.elementwise import *
-from models.dsl.ops.grouped import *
-from models.dsl.ops.halved import *
 from models.dsl.ops.indexing import *
 from models.dsl.ops.linear import *
-from models.dsl.ops.normalization import *
 from models.dsl.ops.record import *
 from models.dsl.ops.reduction import *
 from models.dsl.ops.shape import *

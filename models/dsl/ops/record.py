@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 from models.dsl.graph import Apply, Graph, Tensor
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 
-__all__ = ["REGISTRY", "Kernel", "Loop", "Lowering", "NoGradient", "Op", "Reads", "Sample"]
+__all__ = [
+    "REGISTRY",
+    "Kernel",
+    "Loop",
+    "Lowering",
+    "NoGradient",
+    "Op",
+    "Reads",
+    "Sample",
+    "require",
+]
 
 Array: TypeAlias = NDArray[Any]
 Types: TypeAlias = tuple[TensorType, ...]

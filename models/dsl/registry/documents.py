@@ -72,7 +72,9 @@ def _operator(facts: Facts) -> dict[str, Any]:
 
 def _markdown(facts: Sequence[Facts]) -> str:
     modules = dict.fromkeys(one.module for one in facts)
-    ops = [read(_path(module)) for module in modules]
+    ops: dict[str, list[File]] = {}
+    for module in modules:
+        ops.setdefault(_package(module), []).append(read(_path(module)))
     functions, layers = (
         [read(path) for path in sorted((_DSL / package).glob("[!_]*.py"))]
         for package in ("functions", "nn")
@@ -83,15 +85,16 @@ def _markdown(facts: Sequence[Facts]) -> str:
         f"Written by `{COMMAND}`: a change made here is lost. For programs: "
         "[operators.json](../operators.json), by [its schema](operators.schema.json).",
         f"- {len(facts)} ops, {differentiable} with a gradient and {len(facts) - differentiable} "
-        f"that say why they have none: {_links('ops', ops)}\n"
+        f"that say why they have none: {', '.join(_links(*named) for named in ops.items())}\n"
         f"- Functions over ops: {_links('functions', functions)}\n"
         f"- Modules, which own weights: {_links('nn', layers)}",
         _legend(),
     ]
-    for module, file in zip(modules, ops, strict=True):
+    for module in modules:
+        file = read(_path(module))
         rows = [_op_row(one) for one in facts if one.module == module]
         header = ("op", "computes", "gradient", "in MLIR")
-        parts += [f"## {_title('ops', file)}", file.doc, _table(header, rows)]
+        parts += [f"## {_title(_package(module), file)}", file.doc, _table(header, rows)]
     for package, listed in (("functions", functions), ("nn", layers)):
         for file in listed:
             rows = [(f"`{one.call}`", one.doc) for one in file.definitions]
@@ -101,6 +104,10 @@ def _markdown(facts: Sequence[Facts]) -> str:
 
 def _path(module: str) -> Path:
     return _DSL.parent.parent / f"{module.replace('.', '/')}.py"
+
+
+def _package(module: str) -> str:
+    return module.split(".")[-2]
 
 
 def _title(package: str, file: File) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl import ops
+from models.dsl import fused, ops
 from models.dsl.gradient import gradients
 from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
 from models.dsl.ops import REGISTRY, NoGradient, Op, Sample
@@ -33,7 +33,7 @@ _OPERATION = re.compile(r'%\w+(?::\d+)? = "?(\w+(?:\.\w+)+)')
 class Facts:
     """One op, as documents have it.
 
-    module     the file in `ops` that declares it, as Python imports it
+    module     the file in `ops` or `fused` that declares it, as Python imports it
     exported   its name in that file
     gradient   the ops that its rule is written in, in the order of use; or why there is no rule
     lowering   the operations that it becomes in MLIR
@@ -50,9 +50,10 @@ class Facts:
 def all_facts() -> list[Facts]:
     """The facts of every op, by file and name; raises DslError for one that is not exported."""
     declared: dict[int, tuple[str, str]] = {}
-    for found in pkgutil.iter_modules(ops.__path__, f"{ops.__name__}."):
-        module = importlib.import_module(found.name)
-        declared |= {id(getattr(module, name)): (found.name, name) for name in module.__all__}
+    for package in (ops, fused):
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(found.name)
+            declared |= {id(getattr(module, name)): (found.name, name) for name in module.__all__}
     for op in REGISTRY.values():
         if id(op) not in declared:
             raise DslError(f"{op.name} is missing in the __all__ of the file that declares it")

@@ -14,10 +14,10 @@ from baker.precision.auto_precision import by_speed, choose
 from baker.precision.kl_from_f32 import Divergence, Meter
 from models import gemma3
 from models.architecture import ARCHITECTURES
-from models.program import STORAGE
-from tests.models.device import apart
+from models.gemma3 import Gemma3
+from models.precision import PRECISIONS
 from tests.models.reference import forward
-from tests.models.test_gemma3 import GROUPED, OPTIONS, TOKENS
+from tests.models.test_gemma3 import GROUPED, TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def tried(
         return Divergence(mean=kl[precision], positions=64)
 
     order = by_speed(instructions)
-    assert sorted(order) == sorted(STORAGE)
+    assert sorted(order) == sorted(PRECISIONS)
     found = choose(order, max_kl=max_kl, obstacle=obstacles.get, divergence=divergence)
     return found, measured
 
@@ -113,14 +113,14 @@ class RandomWeights:
         rng = np.random.default_rng(0)
         return {
             name: (rng.normal(size=kind.shape) / np.sqrt(kind.shape[-1])).astype(np.float32)
-            for name, kind in gemma3.program(GROUPED, OPTIONS).parameters.items()
+            for name, kind in Gemma3(GROUPED).parameters().items()
         }
 
     @cached_property
     def _tensors(self) -> dict[str, Array]:
         return {
             gemma3.stored_tensor(GROUPED, name, (), gguf=True).name: values
-            for name, values in apart(GROUPED, self.parameters).items()
+            for name, values in self.parameters.items()
         }
 
     def names(self) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ import pytest
 from baker.reference.golden_values import LARGEST, PROMPTS, STEPS, golden_values, prompt_ids
 from baker.reference.numpy_runtime import NumpyRuntime
 from examples.train_tiny_gemma import tokenizer
-from models import gemma3
+from models import entry_points
+from models.gemma3 import Gemma3
 from tests.models.device import random_weights
 from tests.models.reference import forward
 from tests.models.test_gemma3 import OPTIONS, TINY
@@ -22,7 +23,8 @@ CONFIG = replace(TINY, vocab_size=tokenizer().get_vocab_size())
 def test_golden_values_are_those_of_a_plain_forward_pass(batches: tuple[int, ...]) -> None:
     ids = prompt_ids(tokenizer())
     room = max(map(len, ids)) + STEPS
-    program = gemma3.program(CONFIG, replace(OPTIONS, context=room, decode_batches=batches))
+    options = replace(OPTIONS, context=room, decode_batches=batches)
+    program = entry_points.program(Gemma3(CONFIG), options)
     weights = random_weights(program)
     runtime = NumpyRuntime(program, weights, context=room, slots=len(ids))
     golden = golden_values(runtime, ids)

@@ -12,11 +12,12 @@ from baker.atomic_folder import BakeError
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.memory_plan import call_bytes, check_fits, footprint, program_memory
 from baker.pipeline.recipe import Defaults, decode_batches
-from models import gemma3
+from models import entry_points
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
+from models.gemma3 import Gemma3
 from models.gemma3_config import PRESETS, Config
 from models.program import ProgramOptions
 from tests.conftest import Silent, bake_request
@@ -38,7 +39,7 @@ def made(choice: Defaults, config: Config = TINY) -> Program:
         prefill_tokens=choice.prefill_tokens,
         decode_batches=decode_batches(choice.slots),
     )
-    return gemma3.program(config, options)
+    return entry_points.program(Gemma3(config), options)
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])

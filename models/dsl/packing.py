@@ -19,8 +19,7 @@ of what it may be, a product is coarse and reads half as much.
 
 from __future__ import annotations
 
-import enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,19 +29,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Grouping(enum.Enum):
-    """The ways to store a matrix in groups, beside the dtypes in which it is stored plainly."""
-
-    INT8_G32 = "int8-g32"
-
-
 ROWS = 16
 GROUP = 32
 QUAD = 4
 QUADS = GROUP // QUAD
-_LANES = ROWS * QUAD
-# What stands for the lower four bits where they are not read.
-_MIDDLE = 8
+LANES = ROWS * QUAD
+# Stands for both lower halves of a byte, 8 and 8, where they are not read: an i8.
+MIDDLE = -0x78
 
 
 def weight_shape(rows: int, columns: int) -> tuple[int, ...]:
@@ -52,7 +45,7 @@ def weight_shape(rows: int, columns: int) -> tuple[int, ...]:
             f"a matrix in groups has a multiple of {ROWS} rows and of {GROUP} columns, "
             f"this one is {rows} x {columns}"
         )
-    return (rows // ROWS, columns // GROUP, QUADS, _LANES)
+    return (rows // ROWS, columns // GROUP, QUADS, LANES)
 
 
 def half_shape(rows: int, columns: int) -> tuple[int, ...]:
@@ -63,7 +56,7 @@ def half_shape(rows: int, columns: int) -> tuple[int, ...]:
 
 def matrix_shape(weight: tuple[int, ...], *, halved: bool = False) -> tuple[int, int]:
     """(N, K) of a weight's shape, or of a half's; raises TypeRuleError for another."""
-    inner = (QUADS // 2 if halved else QUADS, _LANES)
+    inner = (QUADS // 2 if halved else QUADS, LANES)
     if len(weight) != 4 or weight[2:] != inner:
         raise TypeRuleError(
             f"expected (N / {ROWS}, K / {GROUP}, {inner[0]}, {inner[1]}), got {weight}"
@@ -87,36 +80,3 @@ def split(weight: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.int8]]
     first, second = np.split(weight.view(np.uint8), 2, axis=2)
     upper, lower = first >> 4 | second & 0xF0, first & 0x0F | second << 4
     return upper.view(np.int8), lower.view(np.int8)
-
-
-def join(upper: NDArray[np.int8], lower: NDArray[np.int8] | None) -> NDArray[np.int8]:
-    """The integers again; without their lower halves, the middle of what they may be."""
-    high = upper.view(np.uint8)
-    low = np.uint8(_MIDDLE * 0x11) if lower is None else lower.view(np.uint8)
-    return np.concatenate([high << 4 | low & 0x0F, high & 0xF0 | low >> 4], axis=2).view(np.int8)
-
-
-def unpack(weight: NDArray[np.int8], scale: NDArray[np.float16]) -> NDArray[np.float32]:
-    """The real weights, f32 (N, K)."""
-    values = _quads(weight).transpose(0, 3, 1, 2, 4).astype(np.float32)
-    values *= scale.transpose(0, 2, 1)[:, :, :, np.newaxis, np.newaxis]
-    return values.reshape(matrix_shape(weight.shape))
-
-
-def unpack_rows(
-    ids: NDArray[Any],
-    upper: NDArray[np.int8],
-    lower: NDArray[np.int8],
-    scale: NDArray[np.float16],
-) -> NDArray[np.float32]:
-    """The real weights of some rows of a matrix in halves, f32 (..., K)."""
-    block, row = ids // ROWS, ids % ROWS
-    quads = _quads(join(upper[block.ravel()], lower[block.ravel()]))
-    integers = quads[np.arange(ids.size), :, :, row.ravel()].astype(np.float32)
-    values = integers.reshape(*ids.shape, -1, GROUP) * scale[block, :, row][..., np.newaxis]
-    return np.asarray(values.reshape(*ids.shape, -1), np.float32)
-
-
-def _quads(weight: NDArray[np.int8]) -> NDArray[np.int8]:
-    """A view, (N / 16, K / 32, 8, 16, 4)."""
-    return weight.reshape(*weight.shape[:3], ROWS, QUAD)

@@ -1,0 +1,210 @@
+"""Ops that are functions of other ops: composites, and fused ops, which have a C kernel.
+
+A trace keeps such a function as one node, so that rules can find it (models/dsl/fuse.py). Value,
+shape rule and gradient of the node are those of the function: nothing is declared twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+
+import numpy as np
+
+from models.dsl.evaluate import evaluate
+from models.dsl.gradient import pull_back
+from models.dsl.graph import Apply, Graph, Tensor, attrs_key, instantiated, rebuilt
+from models.dsl.ops.record import Array, Attrs, NoGradient, Op, Reads, Types, Vjp, require
+from models.dsl.trace import trace
+from models.dsl.types import DslError, DType, NoGradientError, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from models.dsl.ops.record import Kernel, Sample
+
+__all__ = ["Composite", "Fused", "composite", "inlined"]
+
+P = ParamSpec("P")
+
+# Bytes of the inputs of a block that are evaluated at a time: what is unpacked of them fits into a
+# processor's cache.
+_BLOCK_BYTES = 1 << 19
+
+
+def _no_limits(_: Types, __: Attrs) -> None:
+    """Takes all that the function takes."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fused(Op):
+    """An op whose value, shape rule and gradient are those of a function.
+
+    reference  (tensors, attributes by keyword) -> the result, in other ops
+    kernel     (input types, result type, attrs) -> the C kernel that computes the same; an op
+               without one is replaced by its function before a graph is compiled
+    limits     (input types, attrs) -> None; raises TypeRuleError for what the kernel cannot take
+    blocks     inputs whose first axis is the result's last one, in blocks: NumPy evaluates some
+               blocks at a time, to save memory
+
+    Only ops with a kernel are in REGISTRY.
+    """
+
+    reference: Callable[..., Tensor]
+    kernel: Callable[[Types, TensorType, Attrs], Kernel] | None = None
+    limits: Callable[[Types, Attrs], None] = _no_limits
+    blocks: tuple[int, ...] = ()
+    samples: Callable[[np.random.Generator], list[Sample]] = lambda _: []
+    reads: Reads = Reads.IN_PLACE
+    is_stored: bool = True
+    infer: Callable[[Types, Attrs], TensorType] = field(init=False)
+    evaluate: Callable[[tuple[Array, ...], Attrs], Array] = field(init=False)
+    lower: Callable[[Types, TensorType, Attrs], Kernel] = field(init=False)
+    vjp: Vjp | NoGradient = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_bodies", {})
+        object.__setattr__(self, "_inlined_bodies", {})
+        derived = {
+            "infer": self._infer,
+            "evaluate": self._evaluate,
+            "lower": self.kernel or self._refuse_lowering,
+            "vjp": self._vjp,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        if self.kernel is not None:
+            super().__post_init__()
+            object.__setattr__(self, "vjp", self._vjp_or_reason())
+
+    @functools.cached_property
+    def _attributes(self) -> dict[str, bool]:
+        """The function's keyword-only arguments, and whether each is required."""
+        arguments = inspect.signature(self.reference).parameters.values()
+        return {
+            argument.name: argument.default is argument.empty
+            for argument in arguments
+            if argument.kind is argument.KEYWORD_ONLY
+        }
+
+    @functools.cached_property
+    def _input_counts(self) -> range:
+        """How many tensors the function takes."""
+        arguments = inspect.signature(self.reference).parameters.values()
+        positional = [one for one in arguments if one.kind is one.POSITIONAL_OR_KEYWORD]
+        required = sum(one.default is one.empty for one in positional)
+        return range(required, len(positional) + 1)
+
+    def body(self, types: Types, attrs: Attrs) -> Graph:
+        """The function's graph for inputs of these types; raises TypeRuleError."""
+        bodies: dict[Any, Graph] = vars(self)["_bodies"]
+        key = (types, attrs_key(attrs))
+        if key not in bodies:
+            bodies[key] = trace(
+                self.name,
+                lambda *tensors: (self.reference(*tensors, **attrs),),
+                {f"x{i}": type_ for i, type_ in enumerate(types)},
+            )
+        return bodies[key]
+
+    def inlined_body(self, types: Types, attrs: Attrs) -> Graph:
+        """As `body`, of ops that are lowered by themselves."""
+        bodies: dict[Any, Graph] = vars(self)["_inlined_bodies"]
+        key = (types, attrs_key(attrs))
+        if key not in bodies:
+            bodies[key] = inlined(self.body(types, attrs))
+        return bodies[key]
+
+    def _infer(self, types: Types, attrs: Attrs) -> TensorType:
+        counts = self._input_counts
+        expected = f"{counts[0]} input{'' if counts[-1] == 1 else 's'}"
+        if len(counts) > 1:
+            expected = f"{counts[0]} to {counts[-1]} inputs"
+        require(len(types) in counts, f"{expected}, got {len(types)}")
+        self.limits(types, attrs)
+        return self.body(types, attrs).outputs[0].type
+
+    def _evaluate(self, arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+        if not self.blocks:
+            return self._evaluate_block(arrays, attrs)
+        count = len(arrays[self.blocks[0]])
+        size = sum(arrays[i].nbytes for i in self.blocks)
+        step = max(1, count * _BLOCK_BYTES // size)
+        parts = []
+        for start in range(0, count, step):
+            some = list(arrays)
+            for i in self.blocks:
+                some[i] = arrays[i][start : start + step]
+            parts.append(self._evaluate_block(tuple(some), attrs))
+        return np.concatenate(parts, axis=-1)
+
+    def _evaluate_block(self, arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+        types = tuple(TensorType(array.shape, DType.of(array.dtype)) for array in arrays)
+        (value,) = evaluate(self.body(types, attrs), arrays, {})
+        return value
+
+    def _vjp(
+        self, upstream: Tensor, inputs: tuple[Tensor, ...], _: Tensor, attrs: Attrs
+    ) -> tuple[Tensor | None, ...]:
+        return pull_back(self.reference(*inputs, **attrs), upstream, inputs)
+
+    def _vjp_or_reason(self) -> Vjp | NoGradient:
+        """The function's gradient; if an op in it has none, that op's reason."""
+        sample = self.samples(np.random.default_rng(0))[0]
+        types = tuple(TensorType(array.shape, DType.of(array.dtype)) for array in sample.inputs)
+        body = self.body(types, sample.attrs)
+        try:
+            pull_back(body.outputs[0], body.outputs[0], body.inputs)
+        except NoGradientError as error:
+            return NoGradient(str(error))
+        return self._vjp
+
+    def _refuse_lowering(self, *_: object) -> Kernel:
+        raise DslError(f"{self.name}: a composite is not lowered; replace it with its function")
+
+
+class Composite(Generic[P]):
+    """A function over tensors that a trace keeps as one node. See `composite`."""
+
+    def __init__(self, function: Callable[P, Tensor], blocks: tuple[int, ...]) -> None:
+        doc = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
+        self.op = Fused(name=function.__name__, doc=doc, reference=function, blocks=blocks)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        """Apply the function; raises TypeRuleError as an op does."""
+        inputs: Any = tuple(tensor for tensor in args if tensor is not None)
+        return self.op(*inputs, **kwargs)
+
+
+def composite(*, blocks: tuple[int, ...] = ()) -> Callable[[Callable[P, Tensor]], Composite[P]]:
+    """Have a trace keep a function as one node.
+
+    Positional arguments are tensors, of which the last may be None; keyword-only arguments are
+    attributes. For `blocks` see `Fused`.
+    """
+    return lambda function: Composite(function, blocks)
+
+
+def inlined(graph: Graph) -> Graph:
+    """The graph with every op that has no kernel replaced by its function."""
+    if not any(_is_composite(node) for node in graph.nodes):
+        return graph
+
+    def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
+        if not _is_composite(node):
+            return None
+        assert isinstance(node.origin, Apply)
+        assert isinstance(node.origin.op, Fused)
+        types = tuple(source.type for source in node.inputs)
+        body = node.origin.op.inlined_body(types, node.origin.attrs)
+        return instantiated(body, tuple(map(mapped, node.inputs)))
+
+    return rebuilt(graph, replace)
+
+
+def _is_composite(node: Tensor) -> bool:
+    origin = node.origin
+    return isinstance(origin, Apply) and isinstance(origin.op, Fused) and origin.op.kernel is None

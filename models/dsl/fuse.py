@@ -1,0 +1,205 @@
+"""Fusion: which parts of a traced graph are computed together. The table is KERNEL_RULES.
+
+A model is written in plain functions. Here its graphs are rewritten: products that share their
+input become one, matrices are stored as a precision says, and what has a C kernel of its own is
+replaced by it. Where shapes do not allow a fusion, the plain functions stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from models.dsl import functions as f
+from models.dsl import fused, ops
+from models.dsl.composite import inlined
+from models.dsl.graph import Apply, Graph, Parameter, Tensor, deduplicated, rebuilt
+from models.dsl.rewrite import Node, Part, Rule, node, rewritten, variables
+from models.dsl.storage import Storage, Weight, Weights, store_matrices, stored_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from models.dsl.rewrite import Pattern
+
+
+def norm(x: Pattern, weight: Pattern) -> Node:
+    """The pattern of RMSNorm."""
+    return node(f.rms_norm.op, x, weight, eps="eps")
+
+
+h, y, after, before, weight, cosine, sine = variables("h y after before weight cosine sine")
+query, key, value, start = variables("query key value start")
+heads = Part(ops.slice_, "x", "heads")
+sum_of_normed = node(ops.add, h, norm(y, after))
+plain_sum = node(ops.add, h, y)
+
+
+def both(pair: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum, and the sum normalised, of one kernel's result."""
+    return f.at(pair, 0), f.at(pair, 1)
+
+
+# Each row: what is matched, and what replaces it. Earlier rows go first.
+KERNEL_RULES = (
+    Rule(
+        name="residual_norm",  # Gemma: the sublayer's norm, the add, the next sublayer's norm
+        pattern=(sum_of_normed, norm(sum_of_normed, before)),
+        replacement=lambda h, y, after, before, eps: both(
+            fused.residual_norm(h, y, after, before, eps=eps)
+        ),
+    ),
+    Rule(
+        name="add_norm",  # Llama: the add, the next sublayer's norm
+        pattern=(plain_sum, norm(plain_sum, before)),
+        replacement=lambda h, y, before, eps: both(fused.add_norm(h, y, before, eps=eps)),
+    ),
+    Rule(
+        name="rotated_norm",  # Gemma: the norm of queries or keys, then RoPE
+        pattern=(node(f.rope.op, norm(heads, weight), cosine, sine),),
+        replacement=lambda x, heads, weight, cosine, sine, eps: (
+            fused.rotated_norm(x, weight, cosine, sine, heads=heads, eps=eps),
+        ),
+    ),
+    Rule(
+        name="rotated",  # Llama: RoPE
+        pattern=(node(f.rope.op, heads, cosine, sine),),
+        replacement=lambda x, heads, cosine, sine: (fused.rotated(x, cosine, sine, heads=heads),),
+    ),
+    Rule(
+        name="attention_cached",
+        pattern=(
+            node(
+                f.cached_attention.op, query, key, value, start,
+                keys="keys", window="window", scale="scale",
+            ),
+        ),
+        replacement=lambda **bound: (
+            fused.attention_cached(
+                bound.pop("query"), bound.pop("key"), bound.pop("value"), bound.pop("start"),
+                **bound,
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimized:
+    """Graphs after the rewrite.
+
+    graphs   in the order of those that were given
+    weights  what they read, in the order of the model's parameters
+    counts   for each graph, how often a rule was applied, by its name
+    """
+
+    graphs: tuple[Graph, ...]
+    weights: tuple[Weight, ...]
+    counts: tuple[Mapping[str, int], ...]
+
+
+def optimized(
+    graphs: Sequence[Graph],
+    parameters: Mapping[str, Tensor],
+    *,
+    matrices: Storage,
+    tables: Storage,
+    kernels: bool,
+) -> Optimized:
+    """Rewrite the graphs of one model, which share their weights.
+
+    parameters  every weight of the model, by name
+    matrices    how the matrices of products are stored
+    tables      how embedding tables and output heads are stored
+    kernels     whether norms, RoPE and attention also use C kernels
+
+    Raises TypeRuleError for a matrix that cannot be stored so.
+    """
+    weights = Weights(parameters)
+    stacks = _stacks(graphs, weights)
+    stacked = [_with_stacks(graph, stacks, weights) for graph in graphs]
+    store_matrices([graph for graph, _ in stacked], weights, matrices, tables)
+    done, counts = [], []
+    for graph, count in stacked:
+        graph, stored = stored_graph(graph, weights)
+        graph, fused_ = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
+        done.append(deduplicated(inlined(graph)))
+        counts.append(count + stored + fused_)
+    return Optimized(graphs=tuple(done), weights=weights.read_by(done), counts=tuple(counts))
+
+
+# --- products of the same rows, split into heads: queries, keys and values
+
+
+def _products_of_heads(graph: Graph) -> dict[tuple[int, int], list[Tensor]]:
+    """Products with a weight that are split into heads, by their input and the heads' width."""
+    readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
+    found: dict[tuple[int, int], list[Tensor]] = {}
+    for tensor in graph.nodes:
+        if not (isinstance(tensor.origin, Apply) and tensor.origin.op is ops.reshape):
+            continue
+        (product,) = tensor.inputs
+        if (
+            isinstance(product.origin, Apply)
+            and product.origin.op is f.times_weight.op
+            and isinstance(product.inputs[1].origin, Parameter)
+            and readers[id(product)] == 1
+            and tensor.type.rank == 3
+            and product.shape == (tensor.shape[0], tensor.shape[1] * tensor.shape[2])
+        ):
+            group = (id(product.inputs[0]), tensor.shape[2])
+            found.setdefault(group, []).append(tensor)
+    return found
+
+
+def _weight(heads: Tensor) -> Tensor:
+    """The weight of a product that is split into heads."""
+    return heads.inputs[0].inputs[1]
+
+
+def _stacks(graphs: Sequence[Graph], weights: Weights) -> dict[int, tuple[Tensor, int]]:
+    """Stack matrices: by the identity of each, the stack and the row where its own rows start.
+
+    All graphs share the stacks, so one that needs some of the rows computes all of them.
+    """
+    groups = [
+        tuple(sorted(map(_weight, products), key=weights.position))
+        for graph in graphs
+        for products in _products_of_heads(graph).values()
+    ]
+    stacks: dict[int, tuple[Tensor, int]] = {}
+    for group in sorted(groups, key=len, reverse=True):
+        if len(group) > 1 and not any(id(matrix) in stacks for matrix in group):
+            stack, start = weights.stacked(group), 0
+            for matrix in group:
+                stacks[id(matrix)] = (stack, start)
+                start += matrix.shape[0]
+    return stacks
+
+
+def _with_stacks(
+    graph: Graph, stacks: Mapping[int, tuple[Tensor, int]], weights: Weights
+) -> tuple[Graph, Counter[str]]:
+    """The graph with one product in the place of those whose matrices are stacked."""
+    chosen = {
+        id(tensor): stacks[id(_weight(tensor))]
+        for products in _products_of_heads(graph).values()
+        for tensor in products
+        if id(_weight(tensor)) in stacks
+    }
+    products: dict[tuple[int, int], Tensor] = {}
+
+    def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
+        if id(node) not in chosen:
+            return None
+        stack, row = chosen[id(node)]
+        x, width = mapped(node.inputs[0].inputs[0]), node.shape[2]
+        if (id(x), id(stack)) not in products:
+            product = f.split_heads(f.times_weight(x, stack), width)
+            products[id(x), id(stack)] = product
+        first = row // width
+        return f.narrow(products[id(x), id(stack)], 1, first, first + node.shape[1])
+
+    result = rebuilt(graph, replace, weights.parameters())
+    return result, Counter(stacked_heads=len(products)) if products else Counter()

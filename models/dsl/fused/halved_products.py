@@ -1,0 +1,195 @@
+"""An output head in two parts, and an embedding table: matrices of int8 in groups, in halves.
+
+`linear_upper` computes approximate outputs, from the upper halves of the weights. `linear_refined`
+computes those again that may matter, from whole integers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.dsl import functions as f
+from models.dsl import ops, packing
+from models.dsl.composite import Fused, composite
+from models.dsl.fused.grouped_products import (
+    dequantized,
+    product_kernel,
+    require_matrix,
+    require_rows,
+    rounded,
+    sample_matrix,
+    times_transposed,
+)
+from models.dsl.ops.record import Kernel, Reads, Sample, require
+from models.dsl.ops.samples import normal
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+    from models.dsl.ops.record import Array, Attrs, Types
+
+__all__ = ["LOGIT_MARGIN", "embedding_halved", "linear_refined", "linear_upper", "two_part_head"]
+
+# Logits that are this much below the largest, in nats, may be approximate. With 10, Gemma 3's
+# distributions on texts move by a KL divergence of 0.0015, with 12 by 0.0004, and a step computes
+# 4 or 9 % of the outputs again.
+LOGIT_MARGIN = 11.0
+
+_HALF_QUADS = packing.QUADS // 2
+
+
+def two_part_head(x: Tensor, exact: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
+    """x W^T for x f32 (M, K) and a matrix W (N, K) in halves: (M, N), of which some approximate.
+
+    Outputs that are more than LOGIT_MARGIN below the largest of their row are approximate, unless
+    they share a block of sixteen with a larger one; so most of the lower halves is never read. All
+    are exact in rows for which `exact`, i32 (M,), is not 0.
+    """
+    approximate = linear_upper(x, upper, scale, exact)
+    largest = ops.reduce_max(approximate, axes=(1,))
+    flagged = ops.compare(exact, ops.full_like(exact, 0), direction="NE")
+    everything = ops.full_like(largest, -math.inf)
+    threshold = ops.select(flagged, everything, largest + -LOGIT_MARGIN)
+    return linear_refined(x, upper, lower, scale, approximate, threshold)
+
+
+def whole(upper: Tensor, lower: Tensor) -> Tensor:
+    """The integers i8 (..., 8, 64) of two halves i8 (..., 4, 64)."""
+    four, low = ops.full_like(upper, 4), ops.full_like(upper, 0x0F)
+    first = ops.bitwise_or(ops.shift_left(upper, four), ops.bitwise_and(lower, low))
+    high = ops.bitwise_and(upper, ops.full_like(upper, -0x10))
+    second = ops.bitwise_or(high, ops.shift_right(lower, four))
+    return ops.concatenate(first, second, axis=2)
+
+
+def middle(upper: Tensor) -> Tensor:
+    """The integers i8 (..., 8, 64) in the middle of those that have an upper half."""
+    return whole(upper, ops.full_like(upper, packing.MIDDLE))
+
+
+@composite(blocks=(1, 2))
+def upper_product(x: Tensor, upper: Tensor, scale: Tensor) -> Tensor:
+    """x W^T for x (M, K) and W (N, K) in halves, from the upper ones alone."""
+    return times_transposed(x, dequantized(middle(upper), scale, x.dtype))
+
+
+@composite(blocks=(1, 2, 3))
+def halved_product(x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
+    """x W^T for x (M, K) and W (N, K) in halves."""
+    return times_transposed(x, dequantized(whole(upper, lower), scale, x.dtype))
+
+
+# --- linear_upper
+
+
+def _linear_upper(x: Tensor, upper: Tensor, scale: Tensor, skipped: Tensor) -> Tensor:
+    product = upper_product(rounded(x, 1), upper, scale)
+    counted = ops.compare(skipped, ops.full_like(skipped, 0), direction="EQ")
+    needed = ops.reduce_max(ops.convert(counted, dtype=x.dtype), axes=(0,))
+    some = ops.compare(needed, ops.full_like(needed, 0.0), direction="GT")
+    zeros = ops.full_like(product, 0.0)
+    return ops.select(f.trailing(some, product.shape), product, zeros)
+
+
+def _upper_limits(types: Types, _: Attrs) -> None:
+    x, upper, scale, skipped = types
+    require_rows(x)
+    require_matrix((upper,), scale, _HALF_QUADS)
+    require(skipped == TensorType((x.shape[0],), DType.I32), "flags i32 (M,)")
+
+
+def _halves(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, Array, Array]:
+    weight, scale = sample_matrix(rng, rows, columns)
+    return (*packing.split(weight), scale)
+
+
+def _upper_sample(rng: np.random.Generator, skipped: list[int]) -> Sample:
+    upper, _, scale = _halves(rng, 16, 32)
+    x = normal(rng, len(skipped), 32)
+    return Sample((x, upper, scale, np.array(skipped, np.int32)))
+
+
+linear_upper: Fused = Fused(
+    name="linear_upper",
+    doc="Rows (M, K), rounded to 8 bits per group, times the upper halves of a matrix (N, K): "
+    "each integer counts as the middle of those with its upper half. Zeros if all are skipped.",
+    reference=_linear_upper,
+    limits=_upper_limits,
+    kernel=lambda types, result, _: product_kernel("linear_upper", types[0], result.shape[1]),
+    samples=lambda rng: [_upper_sample(rng, skipped) for skipped in ([0], [0, 1] * 5, [1, 1])],
+)
+
+
+# --- linear_refined
+
+
+def _linear_refined(
+    x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor, approximate: Tensor, threshold: Tensor
+) -> Tensor:
+    exact = halved_product(rounded(x, 2), upper, lower, scale)
+    rows, outputs = exact.shape
+    shape = (rows, outputs // packing.ROWS, packing.ROWS)
+    largest = ops.reduce_max(ops.reshape(approximate, shape=shape), axes=(2,))
+    limit = f.along_axes(threshold, largest, (1,))
+    reached = ops.compare(largest, limit, direction="GE")
+    chosen = ops.broadcast(reached, shape=shape, axes=(0, 1))
+    return ops.select(ops.reshape(chosen, shape=exact.shape), exact, approximate)
+
+
+def _refined_limits(types: Types, _: Attrs) -> None:
+    x, upper, lower, scale = types[:4]
+    require_rows(x)
+    require_matrix((upper, lower), scale, _HALF_QUADS)
+
+
+def _refined_sample(rng: np.random.Generator) -> Sample:
+    upper, lower, scale = _halves(rng, 48, 32)
+    approximate = normal(rng, 3, 48)
+    # Some blocks of the first row, none of the second, all of the third.
+    threshold = np.array([np.sort(approximate[0])[-3], 100, -100], np.float32)
+    return Sample((normal(rng, 3, 32), upper, lower, scale, approximate, threshold))
+
+
+linear_refined: Fused = Fused(
+    name="linear_refined",
+    doc="Approximate products (M, N), with those of `linear_grouped` in each block of sixteen "
+    "outputs of which one reaches its row's threshold.",
+    reference=_linear_refined,
+    limits=_refined_limits,
+    kernel=lambda types, result, _: product_kernel("linear_refined", types[0], result.shape[1]),
+    samples=lambda rng: [_refined_sample(rng)],
+)
+
+
+# --- embedding_halved
+
+
+def _embedding_halved(ids: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
+    block = ops.shift_right(ids, ops.full_like(ids, packing.ROWS.bit_length() - 1))
+    row = ops.bitwise_and(ids, ops.full_like(ids, packing.ROWS - 1))
+    halves = (ops.gather(half, block, axis=0) for half in (upper, lower))
+    rows = dequantized(whole(*halves), ops.gather(scale, block, axis=0), DType.F32)
+    first = ops.iota(shape=ids.shape, axis=0, dtype=DType.I32) * packing.ROWS
+    return ops.gather(rows, first + row, axis=0)
+
+
+def _embedding_limits(types: Types, _: Attrs) -> None:
+    ids, upper, lower, scale = types
+    require(ids.dtype is DType.I32 and ids.rank == 1, "ids i32 (M,)")
+    require_matrix((upper, lower), scale, _HALF_QUADS)
+
+
+embedding_halved: Fused = Fused(
+    name="embedding_halved",
+    doc="Rows of a matrix (V, E) in groups and in halves, by their ids: f32 (M, E).",
+    reference=_embedding_halved,
+    limits=_embedding_limits,
+    kernel=lambda types, result, _: Kernel(
+        function="embedding_halved", sizes=(result.shape[1],), workgroups=types[0].size
+    ),
+    samples=lambda rng: [Sample((np.array([13, 0, 31], np.int32), *_halves(rng, 32, 32)))],
+    reads=Reads.LOOKED_UP,
+)

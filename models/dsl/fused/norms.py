@@ -1,0 +1,146 @@
+"""RMSNorm and rotary positions with what stands beside them in a decoder's layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.dsl import functions as f
+from models.dsl.composite import Fused
+from models.dsl.ops.record import Kernel, Sample, require
+from models.dsl.ops.samples import normal, positive
+from models.dsl.types import DType
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+    from models.dsl.ops.record import Array, Attrs, Types
+    from models.dsl.types import TensorType
+
+__all__ = ["add_norm", "residual_norm", "rotated", "rotated_norm"]
+
+# As the kernels have it.
+_LANES = 16
+
+
+def _require_rows(x: TensorType, rank: int, multiple: int) -> None:
+    """Raise TypeRuleError for a first input that the kernels do not take."""
+    require(
+        x.dtype in (DType.F32, DType.F64) and x.rank == rank and x.shape[-1] % multiple == 0,
+        f"floats of rank {rank}, the last axis a multiple of {multiple}",
+    )
+
+
+# --- the residual stream
+
+
+def _residual_norm(h: Tensor, y: Tensor, after: Tensor, before: Tensor, *, eps: float) -> Tensor:
+    total = h + f.rms_norm(y, after, eps=eps)
+    return f.stack([total, f.rms_norm(total, before, eps=eps)])
+
+
+def _add_norm(h: Tensor, y: Tensor, before: Tensor, *, eps: float) -> Tensor:
+    total = h + y
+    return f.stack([total, f.rms_norm(total, before, eps=eps)])
+
+
+def _stream(rng: np.random.Generator, rows: int, width: int, weights: int) -> Sample:
+    tensors = (normal(rng, rows, width), normal(rng, rows, width))
+    return Sample((*tensors, *(positive(rng, width) for _ in range(weights))), {"eps": 1e-3})
+
+
+def _per_row(function: str, types: Types, attrs: Attrs) -> Kernel:
+    return Kernel(
+        function=function,
+        sizes=types[0].shape,
+        scalars=(attrs["eps"],),
+        workgroups=types[0].shape[0],
+    )
+
+
+residual_norm: Fused = Fused(
+    name="residual_norm",
+    doc="h + rms_norm(y, after), and the rms_norm of that by `before`: (2, N, E) of h, y (N, E).",
+    reference=_residual_norm,
+    limits=lambda types, _: _require_rows(types[0], 2, _LANES),
+    kernel=lambda types, _, attrs: _per_row("residual_norm", types, attrs),
+    samples=lambda rng: [_stream(rng, 1, 32, weights=2), _stream(rng, 3, 48, weights=2)],
+)
+
+add_norm: Fused = Fused(
+    name="add_norm",
+    doc="h + y, and the rms_norm of that by `before`: (2, N, E) of h, y (N, E).",
+    reference=_add_norm,
+    limits=lambda types, _: _require_rows(types[0], 2, _LANES),
+    kernel=lambda types, _, attrs: _per_row("add_norm", types, attrs),
+    samples=lambda rng: [_stream(rng, 1, 32, weights=1), _stream(rng, 3, 48, weights=1)],
+)
+
+# --- heads
+
+
+def _rotated_norm(
+    x: Tensor, weight: Tensor, cosine: Tensor, sine: Tensor, *, heads: tuple[int, int], eps: float
+) -> Tensor:
+    return f.rope(f.rms_norm(f.narrow(x, 1, *heads), weight, eps=eps), cosine, sine)
+
+
+def _rotated(x: Tensor, cosine: Tensor, sine: Tensor, *, heads: tuple[int, int]) -> Tensor:
+    return f.rope(f.narrow(x, 1, *heads), cosine, sine)
+
+
+def _heads_kernel(function: str, types: Types, attrs: Attrs) -> Kernel:
+    rows, count, width = types[0].shape
+    return Kernel(
+        function=function,
+        sizes=(count, *attrs["heads"], width),
+        scalars=(attrs["eps"],) if "eps" in attrs else (),
+        workgroups=rows,
+    )
+
+
+def _heads(rng: np.random.Generator, rows: int, count: int) -> tuple[Array, Array, Array]:
+    """Heads of width 32, and a table of cosines and sines."""
+    angles = rng.uniform(0, 7, size=(rows, 16)).astype(np.float32)
+    return normal(rng, rows, count, 32), np.cos(angles), np.sin(angles)
+
+
+def _rotated_sample(
+    rng: np.random.Generator, rows: int, count: int, heads: tuple[int, int]
+) -> Sample:
+    return Sample(_heads(rng, rows, count), {"heads": heads})
+
+
+def _rotated_norm_sample(
+    rng: np.random.Generator, rows: int, count: int, heads: tuple[int, int]
+) -> Sample:
+    x, *table = _heads(rng, rows, count)
+    return Sample((x, positive(rng, 32), *table), {"heads": heads, "eps": 1e-3})
+
+
+rotated_norm: Fused = Fused(
+    name="rotated_norm",
+    doc=(
+        "rope(rms_norm(x, weight)) of the heads from `heads[0]` up to `heads[1]` of x (N, H, D), "
+        "by a table of cosines and sines (N, D / 2)."
+    ),
+    reference=_rotated_norm,
+    limits=lambda types, _: _require_rows(types[0], 3, 2 * _LANES),
+    kernel=lambda types, _, attrs: _heads_kernel("rotated_norm", types, attrs),
+    samples=lambda rng: [
+        _rotated_norm_sample(rng, 1, 1, (0, 1)),
+        _rotated_norm_sample(rng, 3, 4, (1, 3)),
+    ],
+)
+
+rotated: Fused = Fused(
+    name="rotated",
+    doc=(
+        "rope(x) of the heads from `heads[0]` up to `heads[1]` of x (N, H, D), by a table of "
+        "cosines and sines (N, D / 2)."
+    ),
+    reference=_rotated,
+    limits=lambda types, _: _require_rows(types[0], 3, 2 * _LANES),
+    kernel=lambda types, _, attrs: _heads_kernel("rotated", types, attrs),
+    samples=lambda rng: [_rotated_sample(rng, 1, 1, (0, 1)), _rotated_sample(rng, 3, 4, (1, 3))],
+)

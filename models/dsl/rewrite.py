@@ -1,0 +1,205 @@
+"""Rules that replace parts of a traced graph: patterns, and what takes the place of a match.
+
+Knows no op. The rules are in models/dsl/fuse.py and models/dsl/storage.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from models.dsl.graph import Apply, Graph, Tensor, rebuilt
+from models.dsl.types import DslError, TypeRuleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from models.dsl.ops.record import Op
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """Any tensor. It is given to the replacement under its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An op applied to what the patterns `inputs` match.
+
+    `attrs` names attributes that are given to the replacement; two of one name must be equal.
+    """
+
+    op: Op
+    inputs: tuple[Pattern, ...]
+    attrs: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Any tensor, or a range of its axis 1: bound to `name`, with (start, stop) as `range_name`."""
+
+    slice_: Op
+    name: str
+    range_name: str
+
+
+Pattern: TypeAlias = "Variable | Node | Part"
+
+
+def variables(names: str) -> Iterator[Variable]:
+    """A pattern for each name, that matches any tensor."""
+    return map(Variable, names.split())
+
+
+def node(op: Op, *inputs: Pattern, **attrs: str) -> Node:
+    """The pattern of an op; `attrs` says under which name an attribute is given on."""
+    return Node(op, inputs, attrs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A pattern, and what takes its place.
+
+    name         as the bake counts it
+    pattern      the nodes that are replaced: the last is computed from all the others, and only
+                 these may be read from outside
+    replacement  (tensors and attributes by the pattern's names) -> a tensor for each of `pattern`;
+                 raises TypeRuleError for shapes that it does not take: those stay as they are
+    """
+
+    name: str
+    pattern: tuple[Node, ...]
+    replacement: Callable[..., tuple[Tensor, ...]]
+
+
+@dataclass(eq=False)
+class _Match:
+    """What a pattern's names and nodes stand for."""
+
+    rule: Rule
+    bound: dict[str, Any] = field(default_factory=dict)
+    nodes: dict[int, Tensor] = field(default_factory=dict)
+    made: tuple[Tensor, ...] | None = None
+
+    def matches(self, pattern: Pattern, tensor: Tensor) -> bool:
+        match pattern:
+            case Variable(name):
+                return self._bind(name, tensor)
+            case Part(slice_, name, range_name):
+                source, bounds = _range(slice_, tensor)
+                return self._bind(name, source) and self._bind(range_name, bounds)
+            case Node():
+                return self._matches_node(pattern, tensor)
+
+    def _matches_node(self, pattern: Node, tensor: Tensor) -> bool:
+        if id(pattern) in self.nodes:
+            return self.nodes[id(pattern)] is tensor
+        origin = tensor.origin
+        if not (
+            isinstance(origin, Apply)
+            and origin.op is pattern.op
+            and len(origin.inputs) == len(pattern.inputs)
+        ):
+            return False
+        self.nodes[id(pattern)] = tensor
+        return all(
+            self._bind(name, origin.attrs[key]) for key, name in pattern.attrs.items()
+        ) and all(map(self.matches, pattern.inputs, origin.inputs))
+
+    def _bind(self, name: str, value: Any) -> bool:
+        known = self.bound.setdefault(name, value)
+        return known is value if isinstance(value, Tensor) else bool(known == value)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(self.nodes[id(pattern)] for pattern in self.rule.pattern)
+
+    def replace(self, mapped: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        """The replacement, on other tensors in the place of the bound ones."""
+        values = {
+            name: mapped(value) if isinstance(value, Tensor) else value
+            for name, value in self.bound.items()
+        }
+        return self.rule.replacement(**values)
+
+
+def _range(slice_: Op, tensor: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    """The tensor that this one is a range of along axis 1, and the range."""
+    origin = tensor.origin
+    if isinstance(origin, Apply) and origin.op is slice_ and tensor.type.rank > 1:
+        (source,), bounds = origin.inputs, origin.attrs["bounds"]
+        whole = [(0, extent, 1) for extent in source.shape]
+        whole[1] = (*bounds[1][:2], 1)
+        if list(bounds) == whole:
+            return source, bounds[1][:2]
+    return tensor, (0, tensor.shape[1] if tensor.type.rank > 1 else 0)
+
+
+def rewritten(
+    graph: Graph, rules: Sequence[Rule], parameters: Mapping[str, Tensor] | None = None
+) -> tuple[Graph, Counter[str]]:
+    """The graph after the rules, and how often each was applied, by its name.
+
+    A node belongs to one match at most; an earlier rule goes first. `parameters` are all weights
+    that replacements may read, by name.
+    """
+    places = {id(node): i for i, node in enumerate(graph.nodes)}
+    readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
+    readers.update(id(output) for output in graph.outputs)
+    owners: dict[int, _Match] = {}
+    counts: Counter[str] = Counter()
+    for rule in rules:
+        for tensor in graph.nodes:
+            found = _find(rule, tensor, owners)
+            if found is not None and _is_safe(found, places, readers):
+                counts[rule.name] += 1
+                owners |= {id(part): found for part in found.nodes.values()}
+    if not counts:
+        return graph, counts
+
+    def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
+        return None if id(node) not in owners else _replaced(owners[id(node)], node, mapped)
+
+    return rebuilt(graph, replace, parameters), counts
+
+
+def _find(rule: Rule, tensor: Tensor, owners: Mapping[int, _Match]) -> _Match | None:
+    if id(tensor) in owners:
+        return None
+    match = _Match(rule)
+    if not match.matches(rule.pattern[-1], tensor):
+        return None
+    if any(id(part) in owners for part in match.nodes.values()):
+        return None
+    try:
+        made = match.replace(lambda x: x)
+    except TypeRuleError:
+        return None
+    if [one.type for one in made] != [one.type for one in match.outputs]:
+        raise DslError(f"{rule.name}: the replacement of {tensor} has other types: got {made}")
+    return match
+
+
+def _is_safe(match: _Match, places: Mapping[int, int], readers: Counter[int]) -> bool:
+    """Whether nothing else reads what vanishes, and all that the replacement reads comes first."""
+    parts = {id(part) for part in match.nodes.values()}
+    inside = Counter(id(x) for part in match.nodes.values() for x in part.inputs if id(x) in parts)
+    outputs = {id(output) for output in match.outputs}
+    first = min(places[output] for output in outputs)
+    read = [value for value in match.bound.values() if isinstance(value, Tensor)]
+    return all(readers[part] == inside[part] for part in parts - outputs) and all(
+        places.get(id(value), -1) < first for value in read
+    )
+
+
+def _replaced(match: _Match, node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
+    """What takes the place of a node of a match; None for one that vanishes."""
+    places = [i for i, output in enumerate(match.outputs) if output is node]
+    if not places:
+        return None
+    if match.made is None:
+        match.made = match.replace(mapped)
+    return match.made[places[0]]

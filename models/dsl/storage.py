@@ -1,0 +1,282 @@
+"""How matrices are stored, and the rules that have a graph read them so.
+
+A model is traced with f32 weights. `stored_graphs` replaces the products with a matrix, and the
+lookups of its rows, by those of its stored form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from models.dsl import functions as f
+from models.dsl import ops, packing
+from models.dsl.fused.grouped_products import linear_grouped
+from models.dsl.fused.halved_products import embedding_halved, two_part_head
+from models.dsl.graph import Apply, Graph, Parameter, Tensor
+from models.dsl.rewrite import Rule, node, rewritten, variables
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+_WEIGHT = "weight"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Storage:
+    """A way to store a matrix W (N, K) as one or more arrays.
+
+    name     of the way
+    arrays   (N, K) -> the arrays' types, by the last part of their names; raises TypeRuleError
+    product  (x, *arrays) -> x W^T
+    rows     (ids, *arrays) -> rows of W
+    logits   (x, exact, *arrays) -> x W^T, see `f.approximate_logits`
+    partial  arrays of which `logits` reads some blocks only
+    """
+
+    name: str
+    arrays: Callable[[int, int], Mapping[str, TensorType]]
+    product: Callable[..., Tensor]
+    rows: Callable[..., Tensor]
+    logits: Callable[..., Tensor]
+    partial: frozenset[str] = frozenset()
+
+
+def _plain(name: str, dtype: DType) -> Storage:
+    """One array of a dtype."""
+    return Storage(
+        name=name,
+        arrays=lambda rows, columns: {_WEIGHT: TensorType((rows, columns), dtype)},
+        product=f.times_weight,
+        rows=f.embedding,
+        logits=lambda x, _, weight: f.times_weight(x, weight),
+    )
+
+
+def _halves(rows: int, columns: int) -> Mapping[str, TensorType]:
+    half = TensorType(packing.half_shape(rows, columns), DType.I8)
+    return {"upper": half, "lower": half, "scale": _scale(half)}
+
+
+def _scale(integers: TensorType) -> TensorType:
+    return TensorType((*integers.shape[:2], packing.ROWS), DType.F16)
+
+
+def _groups(rows: int, columns: int) -> Mapping[str, TensorType]:
+    integers = TensorType(packing.weight_shape(rows, columns), DType.I8)
+    return {_WEIGHT: integers, "scale": _scale(integers)}
+
+
+def _grouped_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    product = linear_grouped(f.flatten_rows(x), weight, scale)
+    return ops.reshape(product, shape=(*x.shape[:-1], product.shape[1]))
+
+
+def _exact_logits(x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
+    exact = ops.full(shape=(x.shape[0],), dtype=DType.I32, value=1)
+    return two_part_head(x, exact, upper, lower, scale)
+
+
+def _halved_rows(ids: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
+    rows = embedding_halved(ops.reshape(ids, shape=(ids.type.size,)), upper, lower, scale)
+    return ops.reshape(rows, shape=(*ids.shape, rows.shape[1]))
+
+
+def _only_products(*_: Tensor) -> Tensor:
+    raise NotImplementedError("int8-g32: rows of a table are stored in halves")
+
+
+F32 = _plain("f32", DType.F32)
+BF16 = _plain("bf16", DType.BF16)
+INT8_G32 = Storage(
+    name="int8-g32",
+    arrays=_groups,
+    product=_grouped_product,
+    rows=_only_products,
+    logits=_only_products,
+)
+INT8_G32_HALVES = Storage(
+    name="int8-g32 in halves",
+    arrays=_halves,
+    product=_exact_logits,
+    rows=_halved_rows,
+    logits=two_part_head,
+    partial=frozenset({"lower"}),
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Weight:
+    """Weights of a model that a bundle stores together.
+
+    sources     the model's parameters by name, with their shapes: the rows of several matrices
+                follow each other
+    storage     how they are stored
+    parameters  the stored arrays by name, in the order of `storage.arrays`
+    """
+
+    sources: Mapping[str, tuple[int, ...]]
+    storage: Storage
+    parameters: Mapping[str, Tensor]
+
+    def rows(self) -> dict[str, range]:
+        """The rows of each source, by its name."""
+        ranges, start = {}, 0
+        for name, shape in self.sources.items():
+            ranges[name] = range(start, start + shape[0])
+            start += shape[0]
+        return ranges
+
+    @property
+    def partial_bytes(self) -> int:
+        """The bytes of arrays of which logits read some blocks only."""
+        return sum(
+            array.type.nbytes
+            for name, array in self.parameters.items()
+            if name.rpartition(".")[2] in self.storage.partial
+        )
+
+
+def plain_weights(parameters: Mapping[str, Tensor]) -> tuple[Weight, ...]:
+    """A model's parameters, each stored as it is."""
+    return tuple(
+        Weight(sources={name: tensor.shape}, storage=F32, parameters={name: tensor})
+        for name, tensor in parameters.items()
+    )
+
+
+@dataclass(eq=False)
+class Weights:
+    """The weights of a model, and how each of them is stored. Tensors are told by identity."""
+
+    named: Mapping[str, Tensor]
+    _stored: dict[int, Weight] = field(default_factory=dict)
+    _stacks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for tensor, weight in zip(self.named.values(), plain_weights(self.named), strict=True):
+            self._stored[id(tensor)] = weight
+
+    def position(self, tensor: Tensor) -> int:
+        """The place of one of the model's parameters among all of them."""
+        return next(i for i, one in enumerate(self.named.values()) if one is tensor)
+
+    def stacked(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The matrix that has the rows of several ones, one after the other."""
+        key = tuple(map(id, tensors))
+        if key not in self._stacks:
+            rows = sum(tensor.shape[0] for tensor in tensors)
+            stack = Tensor(tensors[0].type.with_shape(rows, tensors[0].shape[1]), Parameter())
+            sources: dict[str, tuple[int, ...]] = {}
+            for tensor in tensors:
+                sources |= self._stored[id(tensor)].sources
+            name = _stacked_name(list(sources))
+            self._stored[id(stack)] = Weight(sources=sources, storage=F32, parameters={name: stack})
+            self._stacks[key] = stack
+        return self._stacks[key]
+
+    def store(self, tensor: Tensor, storage: Storage) -> None:
+        """Store a matrix in another way; raises TypeRuleError if its shape does not allow it."""
+        before = self._stored[id(tensor)]
+        if storage is before.storage:
+            return
+        (name,) = before.parameters
+        stem = name.removesuffix(_WEIGHT)
+        arrays = storage.arrays(*tensor.shape)
+        parameters = {stem + part: Tensor(type_, Parameter()) for part, type_ in arrays.items()}
+        self._stored[id(tensor)] = Weight(
+            sources=before.sources, storage=storage, parameters=parameters
+        )
+
+    def stored(self, tensor: Tensor) -> Weight:
+        """How one of the weights is stored."""
+        return self._stored[id(tensor)]
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Every stored array by its name."""
+        return {
+            name: tensor for one in self._stored.values() for name, tensor in one.parameters.items()
+        }
+
+    def read_by(self, graphs: Iterable[Graph]) -> tuple[Weight, ...]:
+        """The weights that graphs read, in the order of the model's parameters."""
+        used = {name for graph in graphs for name in graph.parameters}
+        order = {name: i for i, name in enumerate(self.named)}
+        weights = [one for one in self._stored.values() if used & one.parameters.keys()]
+        return tuple(sorted(weights, key=lambda one: order[next(iter(one.sources))]))
+
+
+def _stacked_name(names: list[str]) -> str:
+    """`a.q_proj.weight` and `a.k_proj.weight` become `a.q_proj+k_proj.weight`."""
+    stem = names[0].removesuffix(f".{_WEIGHT}").rpartition(".")[0]
+    modules = [name.removesuffix(f".{_WEIGHT}").rpartition(".")[2] for name in names]
+    return f"{stem}.{'+'.join(modules)}.{_WEIGHT}".removeprefix(".")
+
+
+# --- rules
+
+_x, _weight, _ids, _exact = variables("x weight ids exact")
+_product = node(f.times_weight.op, _x, _weight)
+_logits = node(f.approximate_logits.op, _product, _exact)
+_embedding = node(f.embedding.op, _ids, _weight)
+
+
+def store_matrices(
+    graphs: Sequence[Graph], weights: Weights, matrices: Storage, tables: Storage
+) -> None:
+    """Choose how weights are stored: as `tables` where rows are looked up or logits computed.
+
+    Raises TypeRuleError for a matrix whose shape does not allow it.
+    """
+    read: dict[int, Tensor] = {}
+    looked_up: set[int] = set()
+    for graph in graphs:
+        for tensor in graph.nodes:
+            origin = tensor.origin
+            assert isinstance(origin, Apply)
+            if origin.op is f.approximate_logits.op:
+                origin = origin.inputs[0].origin
+                is_table = isinstance(origin, Apply) and origin.op is f.times_weight.op
+            else:
+                is_table = origin.op is f.embedding.op
+            if isinstance(origin, Apply) and origin.op in (f.times_weight.op, f.embedding.op):
+                weight = origin.inputs[1]
+                if isinstance(weight.origin, Parameter):
+                    read[id(weight)] = weight
+                    looked_up |= {id(weight)} if is_table else set()
+    for key, weight in read.items():
+        weights.store(weight, tables if key in looked_up else matrices)
+
+
+def stored_graph(graph: Graph, weights: Weights) -> tuple[Graph, Counter[str]]:
+    """The graph on stored matrices, and how often a rule was applied."""
+
+    def arrays(weight: Tensor) -> tuple[Tensor, ...]:
+        return tuple(weights.stored(weight).parameters.values())
+
+    rules = (
+        Rule(
+            name="two_part_head",
+            pattern=(_logits,),
+            replacement=lambda x, weight, exact: (
+                weights.stored(weight).storage.logits(x, exact, *arrays(weight)),
+            ),
+        ),
+        Rule(
+            name="matrix",
+            pattern=(_product,),
+            replacement=lambda x, weight: (
+                weights.stored(weight).storage.product(x, *arrays(weight)),
+            ),
+        ),
+        Rule(
+            name="embedding",
+            pattern=(_embedding,),
+            replacement=lambda ids, weight: (
+                weights.stored(weight).storage.rows(ids, *arrays(weight)),
+            ),
+        ),
+    )
+    return rewritten(graph, rules, weights.parameters())

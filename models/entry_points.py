@@ -1,0 +1,181 @@
+"""The entry points of a language model: what a bundle offers, traced and optimized.
+
+The ABI is described in models/bundle. An architecture brings a `Decoder`; every entry point of
+every architecture goes through the same rewrite (models/dsl/fuse.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from models.bundle import CacheSpec
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.fuse import optimized
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from models.kv_cache import LayerCache, cache_rows
+from models.precision import PRECISIONS
+from models.program import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from models.bundle import EntryPoint
+    from models.config import ModelConfig
+    from models.dsl.graph import Graph, Tensor
+    from models.program import ProgramOptions
+
+
+class Decoder(Protocol):
+    """A decoder-only transformer.
+
+    `N` is sequences x tokens, `E` the hidden width, `V` the vocabulary.
+    """
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's shape."""
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Every weight by its name."""
+
+    def window(self, layer: int) -> int | None:
+        """Keys that a token sees in a layer, itself included; None for all of them."""
+
+    def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
+        """Tokens i32 (N,) at positions i32 (N,) -> their normalised hidden states (N, E).
+
+        Keys and values of the tokens go into the layers' caches.
+        """
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Normalised hidden states (N, E) -> logits (N, V)."""
+
+
+def program(model: Decoder, options: ProgramOptions) -> Program:
+    """Trace and optimize every entry point. Allocates no weights and needs none.
+
+    Raises TypeRuleError if the precision cannot store a matrix of the model.
+    """
+    config = model.config
+    caches = tuple(
+        CacheSpec(
+            name=f"layers.{layer}.{part}",
+            rows=cache_rows(model.window(layer), context=options.context, chunk=options.chunk),
+            width=config.kv_heads * config.head_dim,
+            dtype="f32",
+        )
+        for layer in range(config.layers)
+        for part in ("key", "value")
+    )
+    points = options.entry_points()
+    precision = PRECISIONS[options.precision]
+    result = optimized(
+        [_trace(model, point, caches) for point in points],
+        model.parameters(),
+        matrices=precision.matrices,
+        tables=precision.tables,
+        kernels=precision.kernels,
+    )
+    return Program(
+        vocab_size=config.vocab_size,
+        hidden=config.hidden,
+        caches=caches,
+        entry_points=tuple(zip(points, result.graphs, strict=True)),
+        weights=result.weights,
+        fusions={point.name: counts for point, counts in zip(points, result.counts, strict=True)},
+    )
+
+
+def read(
+    model: Decoder,
+    tokens: Tensor,
+    starts: list[Tensor],
+    buffers: Sequence[Sequence[tuple[Tensor, Tensor]]],
+    keys: int,
+) -> tuple[Tensor, list[LayerCache]]:
+    """Have a model read new tokens: i32 (N,), the same number of each span, span after span.
+
+    starts   the position of each span's first token, i32 (1,)
+    buffers  by layer, then by sequence: its keys and values, see LayerCache
+    keys     all positions are below it
+
+    Returns the normalised hidden states (N, E), and the layers' caches with the tokens in them.
+    """
+    count = tokens.shape[0] // len(starts)
+    positions = ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)
+    caches = [
+        LayerCache(buffers=list(pairs), starts=starts, keys=keys, window=model.window(layer))
+        for layer, pairs in enumerate(buffers)
+    ]
+    return model(tokens, positions, caches), caches
+
+
+def _trace(model: Decoder, point: EntryPoint, caches: tuple[CacheSpec, ...]) -> Graph:
+    def run(
+        tokens: Tensor, starts: list[Tensor], slots: tuple[Tensor, ...]
+    ) -> tuple[Tensor, list[Tensor]]:
+        x, updated = read(model, tokens, starts, _by_layer(slots, point.batch), point.keys)
+        return x, _by_slot(updated, point.batch)
+
+    def prefill(tokens: Tensor, start: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
+        return tuple(run(tokens, [start], slots)[1])
+
+    def embed(tokens: Tensor, start: Tensor, count: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
+        x, updated = run(tokens, [start], slots)
+        return (_sum_of_first(x, count), *updated)
+
+    def decode(
+        tokens: Tensor, positions: Tensor, exact: Tensor, *slots: Tensor
+    ) -> tuple[Tensor, ...]:
+        starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
+        x, updated = run(tokens, starts, slots)
+        return (f.approximate_logits(model.logits(x), exact), *updated)
+
+    def verify(tokens: Tensor, start: Tensor, exact: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
+        # A span for each token: it is computed as a decode computes it, and has the same bits.
+        starts = [start + ahead for ahead in range(point.tokens)]
+        x, updated = run(tokens, starts, slots)
+        flags = f.trailing(exact, (point.tokens,))
+        return (f.approximate_logits(model.logits(x), flags), *updated)
+
+    # The function, the names of its i32 arguments after the tokens, its results before the caches.
+    forms: dict[str, tuple[Callable[..., tuple[Tensor, ...]], tuple[str, ...], int]] = {
+        "prefill": (prefill, ("start",), 0),
+        "embed": (embed, ("start", "count"), 1),
+        "decode": (decode, ("positions", "exact"), 1),
+        "verify": (verify, ("start", "exact"), 1),
+    }
+    step, numbers, results = forms[point.kind]
+    inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
+    inputs |= {name: TensorType((point.batch,), DType.I32) for name in numbers}
+    first = len(inputs)
+    inputs |= {
+        f"slot{slot}.{spec.name}": TensorType((spec.rows, spec.width), DType.named(spec.dtype))
+        for slot in range(point.batch)
+        for spec in caches
+    }
+    in_place = {results + i: first + i for i in range(point.batch * len(caches))}
+    return trace(point.name, step, inputs, parameters=model.parameters(), in_place=in_place)
+
+
+def _sum_of_first(x: Tensor, count: Tensor) -> Tensor:
+    """The sum of the first `count`, i32 (1,), rows of (T, E): (E,)."""
+    row = ops.iota(shape=x.shape, axis=0, dtype=DType.I32)
+    counted = ops.compare(row, f.trailing(count, x.shape), direction="LT")
+    return ops.reduce_sum(ops.select(counted, x, ops.full_like(x, 0.0)), axes=(0,))
+
+
+def _by_layer(slots: tuple[Tensor, ...], count: int) -> list[list[tuple[Tensor, Tensor]]]:
+    """Arguments in the order slot, layer, (key, value) -> (key, value) by layer, then slot."""
+    size = len(slots) // count
+    return [
+        [(slots[slot * size + at], slots[slot * size + at + 1]) for slot in range(count)]
+        for at in range(0, size, 2)
+    ]
+
+
+def _by_slot(caches: list[LayerCache], count: int) -> list[Tensor]:
+    """The inverse of `_by_layer`."""
+    return [x for slot in range(count) for layer in caches for x in layer.buffers[slot]]

@@ -1,0 +1,85 @@
+"""KV caches while a model is traced: rings of rows, and attention over them.
+
+`N` is sequences x tokens, `H` query heads, `G` key/value heads, `D` the width of a head, `R` the
+rows of a cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from models.dsl import functions as f
+from models.dsl import ops
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+
+
+def cache_rows(window: int | None, *, context: int, chunk: int) -> int:
+    """R of a layer whose tokens see `window` keys, or all keys of the context.
+
+    One chunk more than are seen, so that the padding of a chunk never lands on a row that a token
+    can still see.
+    """
+    return (context if window is None else min(window, context)) + chunk
+
+
+@dataclass(kw_only=True)
+class LayerCache:
+    """Keys and values of one layer, and the new tokens that are read in this call.
+
+    buffers  keys and values of each sequence, each f32 (R, G * D): position p lies in row p mod R
+    starts   the position of each span's first token, i32 (1,): a sequence has one span of new
+             tokens, or all sequences have the same number of them
+    keys     all positions are below it
+    window   keys that a token sees, itself included; None for all of them
+    """
+
+    buffers: list[tuple[Tensor, Tensor]]
+    starts: list[Tensor]
+    keys: int
+    window: int | None
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
+        """Attention of the new tokens over each sequence's cache, into which they go first.
+
+        query (N, H, D), key and value (N, G, D), span after span -> (N, H * D). Replaces `buffers`
+        by the updated ones, which take the same storage once compiled.
+        """
+        rows, heads, width = query.shape
+        tokens = rows // len(self.starts)
+        spans = len(self.starts) // len(self.buffers)
+        new = [ops.reshape(x, shape=(rows, x.shape[1] * width)) for x in (key, value)]
+        mixed: list[Tensor] = []
+        for i, buffers in enumerate(self.buffers):
+            starts = self.starts[i * spans : (i + 1) * spans]
+            first, end = i * spans * tokens, (i + 1) * spans * tokens
+            places = _ring_rows(starts, tokens, buffers[0].shape[0])
+            keys, values = (
+                ops.scatter(buffer, places, f.narrow(x, 0, first, end), combine="replace")
+                for buffer, x in zip(buffers, new, strict=True)
+            )
+            self.buffers[i] = (keys, values)
+            for start in starts:
+                at = len(mixed) * tokens
+                attended = f.cached_attention(
+                    f.narrow(query, 0, at, at + tokens),
+                    keys,
+                    values,
+                    start,
+                    keys=self.keys,
+                    window=self.window,
+                    scale=scale,
+                )
+                mixed.append(ops.reshape(attended, shape=(tokens, heads * width)))
+        return ops.concatenate(*mixed, axis=0)
+
+
+def _ring_rows(starts: list[Tensor], tokens: int, rows: int) -> Tensor:
+    """The rows of a ring where the new tokens of one sequence go: i32 (spans * tokens,)."""
+    places = []
+    for start in starts:
+        positions = f.consecutive(start, tokens)
+        places.append(ops.remainder(positions, ops.full_like(positions, rows)))
+    return ops.concatenate(*places, axis=0)

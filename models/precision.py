@@ -1,0 +1,76 @@
+"""Precisions: how the weights of matrices are stored, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from models.dsl import storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from models.dsl.storage import Storage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """One way to store a model's weights; norms are f32 in all of them.
+
+    name           as `--precision` has it
+    matrices       how the matrices of products are stored
+    tables         how embedding tables and output heads are stored
+    kernels        whether norms, RoPE and attention also use C kernels
+    tolerance      the largest difference of a logit between NumPy and a compiled program that
+                   rounding explains
+    speed          its rank among all precisions, 1 for the fastest; expected, not measured
+    speed_without  its rank where the CPU has no instructions for products of int8: kernels then
+                   wait for arithmetic, and not for memory
+    help           what a user should know of it
+    """
+
+    name: str
+    matrices: Storage
+    tables: Storage
+    kernels: bool
+    tolerance: float
+    speed: int
+    speed_without: int
+    help: str
+
+
+PRECISIONS: Mapping[str, Precision] = {
+    precision.name: precision
+    for precision in (
+        Precision(
+            name="f32",
+            matrices=storage.F32,
+            tables=storage.F32,
+            kernels=False,
+            tolerance=2e-3,
+            speed=3,
+            speed_without=3,
+            help="exact",
+        ),
+        Precision(
+            name="bf16",
+            matrices=storage.BF16,
+            tables=storage.BF16,
+            kernels=False,
+            tolerance=0.25,
+            speed=2,
+            speed_without=1,
+            help="close to f32 in half the memory",
+        ),
+        Precision(
+            name="int8-g32",
+            matrices=storage.INT8_G32,
+            tables=storage.INT8_G32_HALVES,
+            kernels=True,
+            tolerance=2e-2,
+            speed=1,
+            speed_without=2,
+            help="close to f32 in a quarter of the memory, and usually the fastest",
+        ),
+    )
+}

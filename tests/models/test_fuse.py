@@ -1,0 +1,274 @@
+"""What the rules of models/dsl/fuse.py do to the graphs of every registered architecture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from models.architecture import ARCHITECTURES
+from models.dsl import functions as f
+from models.dsl import fuse, ops
+from models.dsl.composite import inlined
+from models.dsl.evaluate import evaluate
+from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
+from models.dsl.rewrite import Node, Part, Rule, Variable, rewritten
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from models.program import ProgramOptions
+from tests.models.device import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from models.config import ModelConfig
+    from models.dsl.rewrite import Pattern
+    from models.program import Program
+
+    Array = NDArray[Any]
+
+OPTIONS = ProgramOptions(
+    context=64,
+    precision="int8-g32",
+    prefill_tokens=(8,),
+    decode_batches=(1, 2),
+    verify_tokens=(4,),
+)
+LAYERS = 3
+# Sizes that every kernel takes.
+SHAPE = {
+    "layers": LAYERS, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "head_dim": 64,
+    "max_context": 64, "vocab_size": 64,
+}  # fmt: skip
+
+
+def tiny(architecture: str, **changes: Any) -> ModelConfig:
+    preset = next(iter(ARCHITECTURES[architecture].presets.values()))
+    config: ModelConfig = replace(preset, **SHAPE | changes)
+    return config
+
+
+def program_of(architecture: str, options: ProgramOptions = OPTIONS, **changes: Any) -> Program:
+    return ARCHITECTURES[architecture].program(tiny(architecture, **changes), options)
+
+
+def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
+    """How often each rule applies: a fact of the architecture, and of what the entry point needs.
+
+    A prefill needs of its last layer the keys and values alone.
+    """
+    sequences, tokens = {"decode_2": (2, 1), "verify_4": (1, 4)}.get(point, (1, 1))
+    whole = layers - 1 if point.startswith("prefill") else layers
+    norms, rotations = {
+        "gemma3": ("residual_norm", "rotated_norm"),
+        "llama": ("add_norm", "rotated"),
+    }[architecture]
+    counts = {
+        "stacked_heads": layers,
+        "matrix": 5 * whole + (layers - whole),
+        "embedding": 1,
+        norms: 2 * whole,
+        rotations: 2 * whole + (layers - whole),
+        "attention_cached": whole * sequences * tokens,
+    }
+    return counts if "prefill" in point or "embed" in point else counts | {"two_part_head": 1}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("layers", [2, 3])
+def test_every_fusion_matches_in_every_architecture(architecture: str, layers: int) -> None:
+    program = program_of(architecture, layers=layers)
+    assert len(program.fusions) == len(program.entry_points) == 6
+    for point, counts in program.fusions.items():
+        assert dict(counts) == expected(architecture, point, layers), point
+
+
+def op_names(graph: Graph) -> list[str]:
+    return [node.origin.op.name for node in graph.nodes if isinstance(node.origin, Apply)]
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in fuse.KERNEL_RULES])
+def test_a_rule_that_stops_matching_is_seen(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = tuple(one for one in fuse.KERNEL_RULES if one.name != rule)
+    monkeypatch.setattr(fuse, "KERNEL_RULES", others)
+    differing = [
+        architecture
+        for architecture in ARCHITECTURES
+        if dict(program_of(architecture).fusions["decode_1"])
+        != expected(architecture, "decode_1", LAYERS)
+    ]
+    assert differing
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_graphs_hold_no_composites(architecture: str) -> None:
+    for graph in program_of(architecture).graphs:
+        assert inlined(graph) is graph
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_plain_precisions_stack_heads_and_use_no_kernels(architecture: str, precision: str) -> None:
+    program = program_of(architecture, replace(OPTIONS, precision=precision))
+    for point, counts in program.fusions.items():
+        assert counts["stacked_heads"] == LAYERS, point
+        assert not {rule.name for rule in fuse.KERNEL_RULES} & counts.keys()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_shapes_that_a_kernel_cannot_take_stay_plain(architecture: str) -> None:
+    """Attention takes heads of a multiple of 64; norms and RoPE go on."""
+    program = program_of(architecture, head_dim=32)
+    counts = program.fusions["decode_1"]
+    wanted = expected(architecture, "decode_1", LAYERS)
+    del wanted["attention_cached"]
+    assert dict(counts) == wanted
+    device = Device(program)
+    assert np.isfinite(device.logits_after([1, 2, 3])).all()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_fused_programs_compute_what_plain_ones_do(
+    architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In NumPy, on the same integers: rounding of another order is all that may differ."""
+    fused = Device(program_of(architecture))
+    monkeypatch.setattr(fuse, "KERNEL_RULES", ())
+    plain = Device(program_of(architecture))
+    tokens = [5, 9, 33, 2, 60, 17, 41, 8, 8, 1, 30]
+    assert plain.weights.keys() == fused.weights.keys()
+    difference = np.abs(fused.logits_after(tokens) - plain.logits_after(tokens))
+    assert difference.max() < 1e-4
+
+
+# --- queries, keys and values
+
+
+def test_stacked_matrices_say_what_they_are_made_of() -> None:
+    program = program_of("gemma3")
+    name = "layers.1.self_attn.q_proj+k_proj+v_proj"
+    (weight,) = [one for one in program.weights if f"{name}.weight" in one.parameters]
+    assert list(weight.parameters) == [f"{name}.weight", f"{name}.scale"]
+    assert weight.sources == {
+        f"layers.1.self_attn.{part}_proj.weight": (rows, 64)
+        for part, rows in {"q": 256, "k": 128, "v": 128}.items()
+    }
+    rows = [(one.start, one.stop) for one in weight.rows().values()]
+    assert rows == [(0, 256), (256, 384), (384, 512)]
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16", "int8-g32"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_parameter_of_a_model_is_stored_once(architecture: str, precision: str) -> None:
+    config = tiny(architecture)
+    program = program_of(architecture, replace(OPTIONS, precision=precision))
+    model = ARCHITECTURES[architecture].model(config)
+    stored = [name for one in program.weights for name in one.sources]
+    assert sorted(stored) == sorted(model.parameters())
+    for graph in program.graphs:
+        assert graph.parameters.keys() <= program.parameters.keys()
+
+
+# --- the rules themselves
+
+
+def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
+    """The rule's pattern as a graph of its own, and that graph rewritten by the rule."""
+    rows, heads, width = 3, 4, 64
+    shapes: Mapping[str, tuple[int, ...]] = {
+        "h": (rows, width), "y": (rows, width), "after": (width,), "before": (width,),
+        "x": (rows, heads, width), "weight": (width,),
+        "cosine": (rows, width // 2), "sine": (rows, width // 2),
+        "query": (rows, heads, width), "key": (16, 2 * width), "value": (16, 2 * width),
+    }  # fmt: skip
+    attrs = {"eps": 1e-3, "keys": 12, "window": 5, "scale": 0.2}
+    inputs: dict[str, Tensor] = {}
+    made: dict[int, Tensor] = {}
+
+    def void(name: str) -> Tensor:
+        kind = TensorType((1,), DType.I32)
+        if name != "start":
+            kind = TensorType(shapes[name], DType.F32)
+        return inputs.setdefault(name, Tensor(kind, Input(name)))
+
+    def build(pattern: Pattern) -> Tensor:
+        match pattern:
+            case Variable(name):
+                return void(name)
+            case Part():
+                return f.narrow(void(pattern.name), 1, 1, 3)
+            case Node():
+                if id(pattern) not in made:
+                    given = {key: attrs[name] for key, name in pattern.attrs.items()}
+                    made[id(pattern)] = pattern.op(*map(build, pattern.inputs), **given)
+                return made[id(pattern)]
+
+    outputs = tuple(map(build, rule.pattern))
+    graph = make_graph(rule.name, tuple(inputs.values()), outputs, {}, {})
+    result, counts = rewritten(graph, (rule,))
+    assert counts == {rule.name: 1}
+    return graph, result
+
+
+@pytest.mark.parametrize("rule", fuse.KERNEL_RULES, ids=lambda rule: rule.name)
+def test_a_rule_computes_what_it_replaces(rule: Rule) -> None:
+    graph, result = rule_graphs(rule)
+    assert rule.name in op_names(result)
+    rng = np.random.default_rng(0)
+    arrays = [
+        np.array([6], np.int32)
+        if tensor.dtype is DType.I32
+        else rng.normal(size=tensor.shape).astype(np.float32)
+        for tensor in graph.inputs
+    ]
+    for new, old in zip(evaluate(result, arrays, {}), evaluate(graph, arrays, {}), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
+
+
+def chain(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A norm after an add, both of which are read from outside."""
+    total = x + y
+    return f.rms_norm(total, weight, eps=1e-3), total
+
+
+def rewritten_chain(function: Callable[..., tuple[Tensor, ...]]) -> list[str]:
+    row, vector = TensorType((2, 32), DType.F32), TensorType((32,), DType.F32)
+    graph = trace("g", function, {"x": row, "y": row, "weight": vector})
+    return op_names(rewritten(graph, fuse.KERNEL_RULES)[0])
+
+
+def test_a_sum_that_others_read_comes_out_of_the_kernel_too() -> None:
+    assert rewritten_chain(chain).count("add_norm") == 1
+    assert "add" not in rewritten_chain(chain)
+
+
+def test_an_inner_node_that_others_read_is_not_fused_away() -> None:
+    def normed_is_read(h: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        normed = f.rms_norm(y, weight, eps=1e-3)
+        return f.rms_norm(h + normed, weight, eps=1e-3), normed
+
+    names = rewritten_chain(normed_is_read)
+    assert "residual_norm" not in names
+    assert names.count("rms_norm") == 1  # the other one is in add_norm
+    assert names.count("add_norm") == 1
+
+
+def test_norms_of_different_eps_are_not_fused() -> None:
+    def different(h: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        return (f.rms_norm(h + f.rms_norm(y, weight, eps=1e-3), weight, eps=1e-6),)
+
+    assert "residual_norm" not in rewritten_chain(different)
+
+
+def test_a_slice_of_other_axes_is_read_as_a_tensor_of_its_own() -> None:
+    def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
+        return (f.rope(ops.slice_(x, bounds=((1, 3, 1), (0, 2, 1), (0, 64, 1))), cosine, sine),)
+
+    table = TensorType((2, 32), DType.F32)
+    x = TensorType((4, 3, 64), DType.F32)
+    graph = trace("g", rotated, {"x": x, "cosine": table, "sine": table})
+    assert op_names(rewritten(graph, fuse.KERNEL_RULES)[0]) == ["slice", "rotated"]
