@@ -374,6 +374,17 @@ def test_a_row_of_a_residual_has_the_same_bits_alone(kernels: Kernels) -> None:
         assert np.array_equal(alone[:, 0], together[:, i])
 
 
+def test_a_sum_is_normalised(kernels: Kernels) -> None:
+    h, y, _, before = stream(5)
+    out = np.full((2, *h.shape), np.nan, np.float32)
+    found = kernels("add_norm", (h, y, before), out, eps=EPS)
+    np.testing.assert_allclose(found, [h + y, normalised(h + y, before)], atol=2e-6)
+    for i in range(5):
+        alone = np.full((2, 1, h.shape[1]), np.nan, np.float32)
+        kernels("add_norm", (h[i : i + 1], y[i : i + 1], before), alone, eps=EPS)
+        assert np.array_equal(alone[:, 0], found[:, i])
+
+
 def heads(rows: int) -> tuple[Array, ...]:
     """Heads, the weight of their norm, cosines and sines."""
     rng = np.random.default_rng(6)
@@ -394,6 +405,22 @@ def test_heads_are_normalised_and_then_rotated_as_complex_numbers(kernels: Kerne
     turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
     wanted = np.concatenate([turned.real, turned.imag], axis=2)
     np.testing.assert_allclose(rotated(kernels, inputs), wanted, atol=2e-6)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 3), (1, 2)])
+def test_heads_are_rotated_without_a_norm(kernels: Kernels, start: int, stop: int) -> None:
+    x, _, cosine, sine = heads(5)
+    out = np.full((5, stop - start, 96), np.nan, np.float32)
+    found = kernels("rotated", (x, cosine, sine), out, heads=(start, stop))
+    pairs = x[:, start:stop].astype(np.float64)
+    turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
+    wanted = np.concatenate([turned.real, turned.imag], axis=2)
+    np.testing.assert_allclose(found, wanted, atol=2e-6)
+    for i in range(5):
+        alone = np.full((1, stop - start, 96), np.nan, np.float32)
+        own = slice(i, i + 1)
+        kernels("rotated", (x[own], cosine[own], sine[own]), alone, heads=(start, stop))
+        assert np.array_equal(alone[0], found[i])
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1), (1, 3), (2, 3)])
