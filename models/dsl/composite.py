@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
 import numpy as np
 
@@ -165,18 +165,13 @@ class Fused(Op):
         raise DslError(f"{self.name}: a composite is not lowered; replace it with its function")
 
 
-class Composite(Generic[P]):
-    """A function over tensors that a trace keeps as one node. See `composite`."""
+class Composite(Protocol[P]):
+    """A function that a trace keeps as one node, of the op `op`. See `composite`."""
 
-    def __init__(self, function: Callable[P, Tensor], blocks: tuple[int, ...]) -> None:
-        doc = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
-        self.op = Fused(name=function.__name__, doc=doc, reference=function, blocks=blocks)
-        functools.update_wrapper(self, function)
+    op: Fused
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         """Apply the function; raises TypeRuleError as an op does."""
-        inputs: Any = tuple(tensor for tensor in args if tensor is not None)
-        return self.op(*inputs, **kwargs)
 
 
 def composite(*, blocks: tuple[int, ...] = ()) -> Callable[[Callable[P, Tensor]], Composite[P]]:
@@ -185,7 +180,21 @@ def composite(*, blocks: tuple[int, ...] = ()) -> Callable[[Callable[P, Tensor]]
     Positional arguments are tensors, of which the last may be None; keyword-only arguments are
     attributes. For `blocks` see `Fused`.
     """
-    return lambda function: Composite(function, blocks)
+
+    def decorate(function: Callable[P, Tensor]) -> Composite[P]:
+        doc = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
+        op = Fused(name=function.__name__, doc=doc, reference=function, blocks=blocks)
+
+        @functools.wraps(function)
+        def apply(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+            inputs: Any = (tensor for tensor in args if tensor is not None)
+            return op(*inputs, **kwargs)
+
+        made = cast("Composite[P]", apply)
+        made.op = op
+        return made
+
+    return decorate
 
 
 def inlined(graph: Graph) -> Graph:

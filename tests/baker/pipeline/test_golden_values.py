@@ -12,6 +12,7 @@ from baker.reference.numpy_runtime import NumpyRuntime
 from examples.train_tiny_gemma import tokenizer
 from models import entry_points
 from models.gemma3 import Gemma3
+from models.program import model_weights
 from tests.models.device import random_weights
 from tests.models.reference import forward
 from tests.models.test_gemma3 import OPTIONS, TINY
@@ -26,6 +27,7 @@ def test_golden_values_are_those_of_a_plain_forward_pass(batches: tuple[int, ...
     options = replace(OPTIONS, context=room, decode_batches=batches)
     program = entry_points.program(Gemma3(CONFIG), options)
     weights = random_weights(program)
+    named = model_weights(program.weights, weights)
     runtime = NumpyRuntime(program, weights, context=room, slots=len(ids))
     golden = golden_values(runtime, ids)
     assert [one.prompt for one in golden] == list(PROMPTS)
@@ -33,7 +35,7 @@ def test_golden_values_are_those_of_a_plain_forward_pass(batches: tuple[int, ...
         assert one.prompt_ids == tokens
         assert len(one.steps) == STEPS
         continued = [*tokens, *(step.token_ids[0] for step in one.steps[:-1])]
-        rows = forward(CONFIG, weights, continued)[len(tokens) - 1 :]
+        rows = forward(CONFIG, named, continued)[len(tokens) - 1 :]
         for step, row in zip(one.steps, rows, strict=True):
             assert list(step.token_ids) == list(np.argsort(-row)[:LARGEST])
             np.testing.assert_allclose(step.logits, np.sort(row)[: -LARGEST - 1 : -1], atol=1e-4)
