@@ -119,6 +119,6 @@ linear_grouped: Fused = Fused(
     kernel=lambda types, result, _: product_kernel("linear_grouped", types[0], result.shape[1]),
     samples=lambda rng: [
         Sample((normal(rng, 1, 32), *sample_matrix(rng, 16, 32))),
-        Sample((normal(rng, 11, 64), *sample_matrix(rng, 32, 64))),
+        Sample((normal(rng, 11, 32), *sample_matrix(rng, 16, 32))),
     ],
 )
