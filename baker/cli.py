@@ -71,7 +71,9 @@ _MaxMemory = Annotated[
 _Out = Annotated[
     Path | None,
     typer.Option(
-        metavar="FOLDER", help="Folder to write the bundle to. An existing bundle is replaced."
+        metavar="FOLDER",
+        help="Folder to write the bundle to; an existing bundle is replaced. Default: a folder in "
+        "the current one, named after the model and its options.",
     ),
 ]
 _Weights = Annotated[
@@ -187,12 +189,30 @@ def _run(work: Callable[[Progress], Path]) -> None:
     print(f"next: hearth serve {path}")  # noqa: T201
 
 
+def _model_help(model: str) -> str:
+    """The help of a model's command, with the sizes and the defaults of each."""
+    rows = (
+        f"  {recipe.size:8} --precision {recipe.defaults.precision} "
+        f"--context {recipe.defaults.context} --slots {recipe.defaults.slots}"
+        for recipe in recipes()[model]
+    )
+    sizes = ", ".join(recipe.size for recipe in recipes()[model])
+    return "\n".join((f"Bake {model} ({sizes}).\n\nDefaults of each size:\n\n\b", *rows))
+
+
 for _model in recipes():
-    _help = f"Bake {_model}. Defaults not shown here come from configs/{_model}-SIZE.toml."
-    app.command(_model, help=_help)(bake_model)
+    _epilog = (
+        f"Examples:\n\n\b\n    hearth bake {_model} --out {_model}\n"
+        f"    hearth bake {_model} --weights model.gguf --context 4096\n"
+        f"    hearth bake {_model} --target aarch64 --max-memory 1GiB --precision {AUTO}"
+    )
+    app.command(_model, help=_model_help(_model), epilog=_epilog)(bake_model)
 
 
-@app.command("gru")
+@app.command(
+    "gru",
+    epilog="Example:\n\n\b\n    hearth bake gru --weights gru.safetensors --steps 16 --out gru",
+)
 def bake_gru_model(
     *,
     weights: Annotated[
@@ -220,10 +240,11 @@ def bake_gru_model(
     target: _Target = "host",
     out: _Out = None,
 ) -> None:
-    """Bake a GRU: `run` computes a whole sequence, `step` a single step.
+    """Bake a GRU from PyTorch weights.
 
-    Layers, directions and biases are those of the weights. A bidirectional GRU has no `step`.
-    Defaults not shown here come from configs/arrays/gru.toml.
+    The bundle has the function `run` for a whole sequence, and `step` for a single step. Layers,
+    directions and biases are those of the weights. A bidirectional GRU has no `step`. Defaults not
+    shown here come from configs/arrays/gru.toml.
     """
     request = GruBakeRequest(
         weights=weights,

@@ -30,7 +30,8 @@ ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, ServerEr
 
 Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder that `hearth bake` wrote.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads. Default: one per physical core.")
+    int | None,
+    typer.Option(metavar="N", min=1, help="CPU threads. Default: one per physical core."),
 ]
 
 
@@ -48,7 +49,9 @@ def _generate(
     bundle: Bundle,
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")],
     *,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of new tokens.")] = 256,
+    max_tokens: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of new tokens.")
+    ] = 256,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object when the answer is complete.")
     ] = False,
@@ -80,7 +83,10 @@ def _chat(
     bundle: Bundle,
     *,
     system: Annotated[
-        str | None, typer.Option(help="System message: instructions for the whole conversation.")
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="System message: instructions for the whole conversation."
+        ),
     ] = None,
     threads: Threads = None,
     **options: Any,
