@@ -84,6 +84,7 @@ def create_app(
         version=version(),
         summary=openapi.SUMMARY,
         openapi_tags=openapi.TAGS,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
     app.state.deployment = deployment

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def unless_disconnected(request: Request, work: Coroutine[None, None, T]) -> T:
-    """Return the result of `work`; cancel it and raise ClientDisconnected if the client leaves."""
+    """Return the result of `work`; on a disconnect cancel it and raise ClientDisconnected."""
     answer = asyncio.ensure_future(work)
     disconnect = asyncio.ensure_future(_disconnected(request))
     try:

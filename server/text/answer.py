@@ -65,7 +65,9 @@ class Timings:
     ]
     tokens_per_second: Annotated[
         float | None,
-        Field(description="Rate of the tokens after the first. null if there are none."),
+        Field(
+            description="Tokens per second after the first token. null with fewer than two tokens."
+        ),
     ]
     draft_n: Annotated[
         int, Field(description="Number of tokens that were drafted and verified by the model.")

@@ -82,7 +82,7 @@ def usage(summaries: list[Summary], *, choices: int) -> OpenAIUsage:
 
 
 def finish_reason(reason: FinishReason) -> FinishWord:
-    """OpenAI's word for the reason, which knows no timeout."""
+    """OpenAI's word for the reason. Its API has no word for a timeout."""
     return "length" if reason == "timeout" else reason
 
 
