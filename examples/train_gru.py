@@ -1,7 +1,7 @@
-"""Train a GRU to foretell a signal that this script makes, then bake it.
+"""Train a GRU to predict a signal that this script generates.
 
-The signal is a sum of two sines of random frequencies with some noise; the next sample is foretold
-by the first number of the GRU's state, so that torch.nn.GRU's tensors are the whole model.
+The signal is a sum of two sines of random frequencies with noise. The first element of the state of
+the GRU predicts the next sample, so that the model has only the tensors of torch.nn.GRU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOISE = 0.02
 
 
 def signals(rng: np.random.Generator, samples: int, count: int) -> Array:
-    """Signals beside each other, within -1 and 1: f32 (samples, count)."""
+    """A batch of signals between -1 and 1: f32 (samples, count)."""
     time = np.arange(samples)[:, None]
     waves = (
         0.4 * np.sin(rng.uniform(low, high, count) * time + rng.uniform(0, 2 * np.pi, count))
@@ -40,7 +40,7 @@ def signals(rng: np.random.Generator, samples: int, count: int) -> Array:
 
 
 def batches(seed: int) -> Callable[[int], tuple[Array, Array]]:
-    """The samples of a step, (STEPS, BATCH, 1), and those that follow them, (STEPS, BATCH)."""
+    """The samples of a step, (STEPS, BATCH, 1), and their next samples, (STEPS, BATCH)."""
 
     def batch_of(step: int) -> tuple[Array, Array]:
         made = signals(np.random.default_rng([seed, step]), STEPS + 1, BATCH)
@@ -50,18 +50,18 @@ def batches(seed: int) -> Callable[[int], tuple[Array, Array]]:
 
 
 def loss_of(gru: GRU) -> Callable[[Tensor, Tensor], Tensor]:
-    """The mean squared error of what the GRU foretells."""
+    """The mean squared error of the predictions of the GRU."""
 
     def loss(x: Tensor, following: Tensor) -> Tensor:
         y, _ = gru(x)  # (STEPS, BATCH, HIDDEN)
-        foretold = ops.reshape(f.narrow(y, 2, 0, 1), shape=following.shape)
-        return f.mean_squared_error(foretold, following)
+        predicted = ops.reshape(f.narrow(y, 2, 0, 1), shape=following.shape)
+        return f.mean_squared_error(predicted, following)
 
     return loss
 
 
 def initial(parameters: Mapping[str, Tensor], seed: int) -> dict[str, Array]:
-    """Uniform up to 1 / sqrt(HIDDEN), as PyTorch begins."""
+    """Uniform between -1 / sqrt(HIDDEN) and 1 / sqrt(HIDDEN), as in PyTorch."""
     rng = np.random.default_rng(seed)
     bound = HIDDEN**-0.5
     return {
@@ -71,7 +71,7 @@ def initial(parameters: Mapping[str, Tensor], seed: int) -> dict[str, Array]:
 
 
 def fit(steps: int, seed: int, say: Callable[[str], None]) -> Trained:
-    """Train so many steps, and say how it goes."""
+    """Train for `steps` steps; `say` prints the progress."""
     gru = GRU(
         1, HIDDEN, layers=1, bidirectional=False, bias=True, batch_first=False,
         form="loop", dtype=DType.F32,
@@ -90,21 +90,23 @@ def fit(steps: int, seed: int, say: Callable[[str], None]) -> Trained:
 
 def main(
     steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 500,
-    out: Annotated[Path, typer.Option(help="Where the weights and loss.svg go.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the weights and loss.svg.")] = Path(
         "signal-gru"
     ),
-    seed: Annotated[int, typer.Option(help="Of the weights at first and of the signals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and the signals.")] = 0,
 ) -> None:
-    """Train a GRU to foretell the next sample of a noisy sum of sines, in about a minute.
+    """Train a GRU to predict the next sample of a noisy sum of sines, in about a minute.
 
-    Leaves gru.safetensors, with torch.nn.GRU's names, and a picture of the loss. Then:
-    bake gru --weights signal-gru/gru.safetensors --out gru-bundle && serve gru-bundle
+    Writes gru.safetensors, with the names of torch.nn.GRU, and a plot of the loss. Then:
+    hearth bake gru --weights signal-gru/gru.safetensors --out gru-bundle && hearth serve gru-bundle
     """
     trained = fit(steps, seed, typer.echo)
     out.mkdir(parents=True, exist_ok=True)
     save_file(trained.weights, out / "gru.safetensors")
-    draw_losses(trained, out / "loss.svg", "A GRU learns to foretell a signal")
-    typer.echo(f"{out}: next, bake gru --weights {out / 'gru.safetensors'} --out {out}-bundle")
+    draw_losses(trained, out / "loss.svg", "A GRU learns to predict a signal")
+    typer.echo(
+        f"{out}: next: hearth bake gru --weights {out / 'gru.safetensors'} --out {out}-bundle"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Train a tiny Gemma 3 on text that this script makes, then bake it.
+"""Train a tiny Gemma 3 on text that this script generates.
 
-The model is the Gemma 3 that is baked, with sliding and global layers, only smaller; its tokens
-are bytes. It learns which day comes after which.
+The model is Gemma 3 with sliding and global layers, but smaller; its tokens are bytes. It learns
+the order of the days of the week.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
 SEQUENCES, LENGTH = 4, 64
-END = 256  # behind the bytes: ends an answer, and no text has it
+END = 256  # the token after the bytes, which ends an answer and is in no text
 CONFIG = Config(
     layers=2, hidden=64, ffn=128, heads=4, kv_heads=2, head_dim=16, window=24, max_context=2048,
     vocab_size=END + 1, query_scale=16**-0.5, global_every=2,
@@ -39,7 +39,7 @@ DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 
 
 def text(rng: np.random.Generator, bytes_: int) -> Array:
-    """So many bytes of sentences such as "after monday comes tuesday." as i32."""
+    """Sentences such as "after monday comes tuesday.", i32 (bytes_,)."""
     made = b""
     while len(made) < bytes_:
         day = int(rng.integers(len(DAYS)))
@@ -48,7 +48,7 @@ def text(rng: np.random.Generator, bytes_: int) -> Array:
 
 
 def batches(seed: int) -> Callable[[int], tuple[Array, Array]]:
-    """The tokens of a step, (SEQUENCES * LENGTH,), and the token that follows each."""
+    """The tokens of a step, (SEQUENCES * LENGTH,), and the next token of each."""
 
     def batch_of(step: int) -> tuple[Array, Array]:
         rng = np.random.default_rng([seed, step])
@@ -59,7 +59,7 @@ def batches(seed: int) -> Callable[[int], tuple[Array, Array]]:
 
 
 def loss_of(model: Gemma3) -> Callable[[Tensor, Tensor], Tensor]:
-    """How badly the model tells the next byte, where each sequence begins at position 0."""
+    """The cross-entropy of the next byte; every sequence starts at position 0."""
 
     def loss(tokens: Tensor, targets: Tensor) -> Tensor:
         start = ops.full(shape=(1,), dtype=DType.I32, value=0)
@@ -73,7 +73,7 @@ def loss_of(model: Gemma3) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def initial(parameters: Mapping[str, Tensor], seed: int) -> dict[str, Array]:
-    """Norms of 1, and rows of matrices that keep the size of what they multiply."""
+    """Norms of 1, and random matrices with rows of length 1, approximately."""
     rng = np.random.default_rng(seed)
     return {
         name: np.ones(weight.shape, np.float32)
@@ -83,11 +83,11 @@ def initial(parameters: Mapping[str, Tensor], seed: int) -> dict[str, Array]:
     }
 
 
-# --- a folder as Hugging Face has them
+# --- a Hugging Face folder
 
 
 def save(weights: dict[str, Array], folder: Path) -> None:
-    """config.json, model.safetensors and tokenizer.json."""
+    """Write config.json, model.safetensors and tokenizer.json."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     for name, array in weights.items():
@@ -99,7 +99,7 @@ def save(weights: dict[str, Array], folder: Path) -> None:
 
 
 def hugging_face_config() -> dict[str, Any]:
-    """CONFIG by Hugging Face's names."""
+    """CONFIG with the names of Hugging Face."""
     return {
         "model_type": "gemma3_text",
         "num_hidden_layers": CONFIG.layers,
@@ -127,12 +127,12 @@ def tokenizer() -> Tokenizer:
 
 
 def fit(steps: int, seed: int, say: Callable[[str], None]) -> Trained:
-    """Train so many steps, and say how it goes."""
+    """Train for `steps` steps; `say` prints the progress."""
     model = Gemma3(CONFIG)
-    kind = TensorType((SEQUENCES * LENGTH,), DType.I32)
+    tokens = TensorType((SEQUENCES * LENGTH,), DType.I32)
     task = Task(
         weights=model.parameters(),
-        batch={"tokens": kind, "targets": kind},
+        batch={"tokens": tokens, "targets": tokens},
         loss=loss_of(model),
         optimizer=Adam(rate=3e-3),
     )
@@ -141,21 +141,23 @@ def fit(steps: int, seed: int, say: Callable[[str], None]) -> Trained:
 
 def main(
     steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 200,
-    out: Annotated[Path, typer.Option(help="Where the weights and loss.svg go.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the weights and loss.svg.")] = Path(
         "tiny-gemma"
     ),
-    seed: Annotated[int, typer.Option(help="Of the weights at first and of the text.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and the text.")] = 0,
 ) -> None:
     """Train a tiny Gemma 3 on bytes of "after monday comes tuesday. ...", in about a minute.
 
-    Leaves a Hugging Face folder and a picture of the loss. Then: bake gemma3 --weights tiny-gemma
-    --precision f32 --out tiny-bundle && generate tiny-bundle "after friday comes " --temperature 0
-    --max-tokens 9
+    Writes a Hugging Face folder and a plot of the loss. Then:
+    hearth bake gemma3 --weights tiny-gemma --precision f32 --out tiny-bundle &&
+    hearth generate tiny-bundle "after friday comes " --temperature 0 --max-tokens 9
     """
     trained = fit(steps, seed, typer.echo)
     save(trained.weights, out)
     draw_losses(trained, out / "loss.svg", "A tiny Gemma 3 learns the days of the week")
-    typer.echo(f"{out}: next, bake gemma3 --weights {out} --precision f32 --out {out}-bundle")
+    typer.echo(
+        f"{out}: next: hearth bake gemma3 --weights {out} --precision f32 --out {out}-bundle"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Training: forward, gradient and update as one compiled function, `train_step`.
+"""Train with one compiled function, `train_step`: loss, gradients and update.
 
-It knows graphs, optimisers and losses over steps. It does not know models, where batches come from,
-nor what becomes of the trained weights: those are the scripts beside it.
+The scripts beside this module provide models and batches, and save the trained weights.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[Any]
 
-# The first losses are computed by NumPy as well. Relatively they may differ by so much: f32 rounds
-# to 6e-8, sums are added in another order, and each update carries that on to the next step.
+# NumPy also computes the first losses. The relative difference is at most TOLERANCE: f32 rounds to
+# 6e-8, the order of sums differs, and every update carries the difference to the next step.
 COMPARED = 30
 TOLERANCE = 1e-5
 
 
 class WrongLoss(Exception):
-    """The compiled program and NumPy disagree about a loss by more than TOLERANCE, relatively."""
+    """A loss of the compiled program differs from NumPy's by more than TOLERANCE, relatively."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is trained.
+    """A model to train.
 
-    weights    the model's parameters, by name
-    batch      the types of what a step reads
-    loss       tensors of those types -> a scalar, which reads the weights
-    optimizer  how the weights follow the gradients
+    weights    the parameters of the model, by name
+    batch      the types of the inputs of a step
+    loss       a function from tensors of these types to a scalar, which reads the weights
+    optimizer  the rule that updates the weights
     """
 
     weights: Mapping[str, Tensor]
@@ -62,7 +61,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What a training leaves: the loss before each step, NumPy's of the first, the weights."""
+    """The result of a training: the loss before each step, NumPy's first losses, the weights."""
 
     losses: list[float]
     numpy_losses: list[float]
@@ -72,13 +71,13 @@ class Trained:
 def train_step(task: Task) -> Graph:
     """The graph (weights, state, batch) -> (next weights, next state, loss)."""
     weights = dict(task.weights)
-    kinds = {name: weight.type for name, weight in weights.items()}
+    types = {name: weight.type for name, weight in weights.items()}
     state, batch = (
-        {name: Tensor(kind, Input(name)) for name, kind in group.items()}
-        for group in (task.optimizer.state(kinds), task.batch)
+        {name: Tensor(type_, Input(name)) for name, type_ in group.items()}
+        for group in (task.optimizer.state(types), task.batch)
     )
-    loss, found = value_and_grad(task.loss, *batch.values(), by=list(weights.values()))
-    gradients = dict(zip(weights, found, strict=True))
+    loss, gradient_list = value_and_grad(task.loss, *batch.values(), by=list(weights.values()))
+    gradients = dict(zip(weights, gradient_list, strict=True))
     new, after = task.optimizer.update(weights, gradients, state)
     inputs = (*weights.values(), *state.values(), *batch.values())
     return make_graph("train_step", inputs, (*new.values(), *after.values(), loss), {}, {})
@@ -92,16 +91,16 @@ def train(
     steps: int,
     say: Callable[[str], None],
 ) -> Trained:
-    """Train from these weights, on the batch of each step; `say` is told how it goes.
+    """Train from these weights, on the batch of each step; `say` prints the progress.
 
-    Raises WrongLoss, and CompileError where the compiler refuses the step.
+    Raises WrongLoss, and CompileError if the step cannot be compiled.
     """
     graph = train_step(task)
     count = sum(array.size for array in weights.values())
-    say(f"train_step: {len(graph.nodes)} ops on {count} weights; compiling")
+    say(f"compiling train_step: {len(graph.nodes)} ops, {count} weights")
     begin = [
-        weights[name] if name in weights else np.zeros(kind.shape, kind.dtype.numpy)
-        for name, kind in _kept(task).items()
+        weights[name] if name in weights else np.zeros(type_.shape, type_.dtype.numpy)
+        for name, type_ in _kept(task).items()
     ]
     in_numpy = _numpy_losses(graph, begin, [batch_of(step) for step in range(min(COMPARED, steps))])
     with tempfile.TemporaryDirectory() as folder:
@@ -109,25 +108,27 @@ def train(
     losses: list[float] = []
     for step in range(steps):
         losses.append(compiled(batch_of(step)))
-        # Written so that a NaN, which is neither more nor less, is an error too.
+        # `not <=` instead of `>`: a NaN is an error, too.
         if step < len(in_numpy) and not abs(losses[step] / in_numpy[step] - 1) <= TOLERANCE:
-            raise WrongLoss(f"step {step}: the loss is {losses[step]}, NumPy's {in_numpy[step]}")
+            raise WrongLoss(
+                f"step {step}: the loss is {losses[step]}, NumPy computes {in_numpy[step]}"
+            )
         if step % max(1, steps // 10) == 0 or step == steps - 1:
             say(f"step {step:5}  loss {losses[step]:.4f}")
     largest = max(abs(a / b - 1) for a, b in zip(losses, in_numpy, strict=False))
-    say(f"the first {len(in_numpy)} losses are NumPy's within {largest:.1e}")
+    say(f"the first {len(in_numpy)} losses equal those of NumPy within {largest:.1e}")
     trained = dict(zip(task.weights, compiled.kept(), strict=False))
     return Trained(losses=losses, numpy_losses=in_numpy, weights=trained)
 
 
 def _kept(task: Task) -> dict[str, TensorType]:
-    """The types of what a step hands to the next: weights, then the optimiser's state."""
-    kinds = {name: weight.type for name, weight in task.weights.items()}
-    return {**kinds, **task.optimizer.state(kinds)}
+    """The types of the values kept between steps: weights, then the state of the optimizer."""
+    types = {name: weight.type for name, weight in task.weights.items()}
+    return {**types, **task.optimizer.state(types)}
 
 
 def _numpy_losses(graph: Graph, kept: list[Array], batches: list[Sequence[Array]]) -> list[float]:
-    """The losses of the first steps, by the interpreter that runs the same graph in NumPy."""
+    """The losses of the first steps, computed by NumPy from the same graph."""
     losses = []
     for batch in batches:
         *kept, loss = evaluate(graph, [*kept, *batch], {})
@@ -136,23 +137,23 @@ def _numpy_losses(graph: Graph, kept: list[Array], batches: list[Sequence[Array]
 
 
 class CompiledStep:
-    """`train_step` on this machine's device, where weights and state stay between the steps."""
+    """`train_step` on this machine; weights and state stay on the device between steps."""
 
     def __init__(self, graph: Graph, begin: Sequence[Array], folder: Path) -> None:
-        """Compile in a folder, which may then be deleted; raises CompileError."""
+        """Compile in a folder, which may be deleted afterwards; raises CompileError."""
         text = folder / "step.mlir"
         text.write_text(module_text("training", [graph], PARAMETER_SCOPE), encoding="utf-8")
         with Compilation(text, folder / VMFB, find_target("host")) as compiler:
             compiler.wait()
         with ArchiveWriter(folder / PARAMETERS, {}):
-            pass  # all weights are passed in
+            pass  # weights are arguments, not parameters
         self._device = Device(folder, threads=None)
         self._function = self._device.function(graph.name)
         self._graph = graph
         self._kept = [self._upload(array) for array in begin]
 
     def __call__(self, batch: Sequence[Array]) -> float:
-        """One step; the loss before it."""
+        """Run one step; returns the loss before it."""
         arguments = [*self._kept, *map(self._upload, batch)]
         count = len(self._kept)
         results = self._device.call(self._function, arguments, results=count + 1)
@@ -160,7 +161,7 @@ class CompiledStep:
         return float(result(results, count, ()))
 
     def kept(self) -> list[Array]:
-        """Weights and state as they are now."""
+        """The current weights and state."""
         return [
             np.array(view.map().asarray(view.shape, tensor.dtype.numpy))
             for view, tensor in zip(self._kept, self._graph.inputs, strict=False)

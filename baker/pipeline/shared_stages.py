@@ -84,7 +84,7 @@ def compile_in_background(
             kernels=compilation.kernels,
             graph=hashlib.sha256(program).hexdigest(),
         )
-        with workspace.progress.stage("compile"):
+        with workspace.progress.stage("wait for the compiler"):
             compilation.wait()
     text.unlink()
     check_program(vmfb.read_bytes(), workspace.target)

@@ -325,7 +325,7 @@ def test_an_unused_form_is_reported_with_the_reason(file: Path, tmp_path: Path) 
         bake_gru(request, Interrupted(stage))
 
 
-@pytest.mark.parametrize("at", ["lower to StableHLO", "write the weights", "compile"])
+@pytest.mark.parametrize("at", ["lower to StableHLO", "write the weights", "wait for the compiler"])
 def test_an_interrupted_bake_leaves_nothing(file: Path, tmp_path: Path, at: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         bake_gru(gru_request(file, tmp_path / "gru"), Interrupted(at))

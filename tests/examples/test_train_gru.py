@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-def test_a_trained_gru_is_baked_and_foretells(
+def test_a_trained_gru_is_baked_and_predicts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(steps=150, out=tmp_path, seed=0)
     said = capsys.readouterr().out
-    assert f"the first {training.COMPARED} losses are NumPy's within" in said
+    assert f"the first {training.COMPARED} losses equal those of NumPy within" in said
     losses = [float(line.split()[-1]) for line in said.splitlines() if line.startswith("step")]
     assert losses[-1] < losses[0] / 8
     assert ET.parse(tmp_path / "loss.svg").getroot().get("role") == "img"
@@ -38,7 +38,7 @@ def test_a_trained_gru_is_baked_and_foretells(
     manifest = read_manifest_of(bundle, ArraysManifest)
     runtime = ArraysRuntime(bundle, manifest, threads=None)
     made = signals(np.random.default_rng(99), STEPS + 1, 16)
-    foretold = runtime.run("run", {"x": made[:-1, :, None]})["y"][:, :, 0]
+    predicted = runtime.run("run", {"x": made[:-1, :, None]})["y"][:, :, 0]
     late = slice(STEPS // 2, None)  # by then it has seen the frequencies
-    error = ((foretold - made[1:])[late] ** 2).mean()
+    error = ((predicted - made[1:])[late] ** 2).mean()
     assert error < 0.5 * ((made[:-1] - made[1:])[late] ** 2).mean()

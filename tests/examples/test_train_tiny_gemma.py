@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_configuration_is_read_back() -> None:
+def test_the_written_configuration_is_read_back() -> None:
     assert from_hugging_face(hugging_face_config()) == CONFIG
     assert {CONFIG.is_global(layer) for layer in range(CONFIG.layers)} == {False, True}
     assert CONFIG.window < LENGTH
 
 
-def test_a_target_is_the_byte_that_follows() -> None:
+def test_a_target_is_the_next_byte() -> None:
     tokens, targets = batches(0)(7)
     assert tokens.shape == targets.shape == (SEQUENCES * LENGTH,)
     rows = tokens.reshape(SEQUENCES, LENGTH), targets.reshape(SEQUENCES, LENGTH)
@@ -57,7 +57,7 @@ def test_a_trained_gemma_is_baked_and_continues_the_text(
     folder = tmp_path / "tiny"
     main(steps=80, out=folder, seed=0)
     said = capsys.readouterr().out
-    assert f"the first {training.COMPARED} losses are NumPy's within" in said
+    assert f"the first {training.COMPARED} losses equal those of NumPy within" in said
     losses = [float(line.split()[-1]) for line in said.splitlines() if line.startswith("step")]
     assert losses[-1] < losses[0] / 30
     assert ET.parse(folder / "loss.svg").getroot().get("role") == "img"

@@ -1,4 +1,4 @@
-"""What the training scripts share, on a task of one weight."""
+"""The training code that the scripts share, on a task with one matrix."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def trained(steps: int) -> Trained:
     return train(task(), begin, lambda _: batch, steps=steps, say=lambda _: None)
 
 
-def test_a_step_takes_weights_state_and_batch_and_gives_weights_state_and_loss() -> None:
+def test_a_step_maps_weights_state_and_batch_to_weights_state_and_loss() -> None:
     graph = train_step(task())
     assert [tensor.shape for tensor in graph.inputs] == [(1, 2), (1, 2), (3, 2), (3, 1)]
     assert [tensor.shape for tensor in graph.outputs] == [(1, 2), (1, 2), ()]
     assert not graph.parameters
 
 
-def test_the_weights_are_found_and_the_losses_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_finds_the_weights_and_losses_equal_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "COMPARED", 5)  # soon there is no loss left but rounding
     found = trained(60)
     np.testing.assert_allclose(found.weights["weight"], RIGHT, atol=1e-4)
@@ -61,7 +61,7 @@ def test_the_weights_are_found_and_the_losses_are_numpys(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("wrong", [1.0001, np.nan])
-def test_a_loss_that_is_not_numpys_is_an_error(
+def test_a_loss_that_differs_from_numpy_is_an_error(
     monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
     right = training._numpy_losses
