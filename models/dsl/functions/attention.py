@@ -108,15 +108,8 @@ def scaled_dot_product_attention(
     if heads % groups:
         raise TypeRuleError(f"attention: {heads} query heads do not share {groups} key heads")
     each = heads // groups
-    # The heads of a group are more rows of one product, so keys are never repeated. With tokens
-    # outermost among the rows, a model with one group moves no data at all.
-    grouped = ops.reshape(query, shape=(batch, queries, groups, each, width))
-    rows = ops.reshape(
-        ops.transpose(grouped, order=(0, 2, 1, 3, 4)),
-        shape=(batch, groups, queries * each, width),
-    )
     scores = ops.dot_general(
-        rows * (width**-0.5 if scale is None else scale),
+        _rows_by_group(query, groups) * (width**-0.5 if scale is None else scale),
         key,
         batch=((0, 1), (0, 2)),
         contract=((3,), (3,)),
@@ -185,6 +178,20 @@ def consecutive(start: Tensor, count: int) -> Tensor:
 def split_heads(x: Tensor, width: int) -> Tensor:
     """(N, heads * width) -> (N, heads, width)."""
     return ops.reshape(x, shape=(x.shape[0], x.shape[1] // width, width))
+
+
+def _rows_by_group(query: Tensor, groups: int) -> Tensor:
+    """(B, T, H, D) as (B, G, T * H / G, D).
+
+    The heads of a group are more rows of one product, so keys are never repeated. With tokens
+    outermost among the rows, a model with one group moves no data at all.
+    """
+    batch, queries, heads, width = query.shape
+    grouped = ops.reshape(query, shape=(batch, queries, groups, heads // groups, width))
+    return ops.reshape(
+        ops.transpose(grouped, order=(0, 2, 1, 3, 4)),
+        shape=(batch, groups, queries * heads // groups, width),
+    )
 
 
 def _per_score(x: Tensor, shape: tuple[int, ...], by_token: tuple[int, ...]) -> Tensor:
