@@ -1,7 +1,4 @@
-"""What the parts of a long run have given, in a file: a run that was stopped goes on where it was.
-
-It knows names and JSON; not what a part does.
-"""
+"""Keep the results of the parts of a long run in a file, so that an interrupted run can resume."""
 
 from __future__ import annotations
 

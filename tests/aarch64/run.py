@@ -1,7 +1,4 @@
-"""`scripts/run_aarch64`: what ARM bundles of the real model do on emulated ARM CPUs.
-
-Knows which target belongs on which CPU, and what must hold. See `--help`.
-"""
+"""`scripts/run_aarch64`: test ARM bundles of the real model on emulated ARM CPUs; see `--help`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A `serve` as a process, here or on an emulated board: what it answers, or why it refuses.
-
-It knows HTTP and processes; not where the command runs.
-"""
+"""Run `hearth serve` here or on an emulated board, and read its answers or its error."""
 
 from __future__ import annotations
 

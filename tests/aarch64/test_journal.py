@@ -1,4 +1,4 @@
-"""What `scripts/run_aarch64` goes on with after an interruption."""
+"""The journal with which `scripts/run_aarch64` resumes after an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: kill bakes at every stage, and crowd a server with connections."""
+"""`python -m tests.faults`: kill bakes at every stage; overload a server with connections."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ command = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 
 @command.command("kill")
 def _kill(
-    rounds: Annotated[int, typer.Option(help="Bakes killed at a moment drawn at random.")] = 10,
-    seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
+    rounds: Annotated[int, typer.Option(help="Number of bakes to kill at random moments.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of the random moments.")] = 0,
 ) -> None:
-    """Kill `bake gru` (SIGKILL) after each stage, then at random moments.
+    """Kill `hearth bake gru` with SIGKILL after each stage, then at random moments.
 
-    After each: the bundle is the one before or the new one, whole; no compiler runs; and the next
-    bake removes what was left.
+    Checks that the destination has the complete old or new bundle, that no compiler keeps running,
+    and that the next bake removes temporary folders.
     """
     with tempfile.TemporaryDirectory(prefix="hearth-kill-") as folder:
         kill_bakes(Path(folder), rounds=rounds, seed=seed)
@@ -30,13 +30,15 @@ def _kill(
 
 @command.command("connections")
 def _connections(
-    idle: Annotated[int, typer.Option(help="Connections that send nothing.")] = 10_000,
-    slow: Annotated[int, typer.Option(help="Clients that send a byte a second, each kind.")] = 200,
-    requests: Annotated[int, typer.Option(help="Ordinary requests that are timed.")] = 100,
+    idle: Annotated[int, typer.Option(help="Number of idle connections.")] = 10_000,
+    slow: Annotated[
+        int, typer.Option(help="Number of clients of each type that send one byte per second.")
+    ] = 200,
+    requests: Annotated[int, typer.Option(help="Number of normal requests to time.")] = 100,
 ) -> None:
-    """Crowd a server with a fake model, and time ordinary requests before and meanwhile.
+    """Overload a server with a fake model, and time normal requests before and meanwhile.
 
-    Needs twice as many open files as connections, in two processes: see `ulimit -n`.
+    Needs as many open files as connections in each of two processes: see `ulimit -n`.
     """
     crowd(idle=idle, slow=slow, requests=requests)
 

@@ -1,4 +1,4 @@
-"""Many connections that want nothing, and clients that take for ever, around ordinary requests."""
+"""Many idle connections and slow clients beside normal requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bakes that are killed, at each stage and at any moment, and what is there afterwards."""
+"""Kill bakes at every stage and at random moments, and check the files afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BAKE = (sys.executable, "-u", "-m", "hearth", "bake", "gru", "--steps", "2")
 
 
 def kill_bakes(folder: Path, *, rounds: int, seed: int) -> None:
-    """Kill bakes in a folder; prints a line for each, and raises AssertionError for a bad end."""
+    """Kill bakes in a folder; prints a line per bake, raises AssertionError if a check fails."""
     bake = _Bakes(folder)
     began = time.monotonic()
     stages = bake.whole()
@@ -29,7 +29,7 @@ def kill_bakes(folder: Path, *, rounds: int, seed: int) -> None:
     for _ in range(rounds):
         after = rng.uniform(0, 1.1 * seconds)
         bake.killed(f"after {after:.2f} s", seconds=after)
-    print(f"{len(stages) + rounds} bakes killed, {bake.left} left something")  # noqa: T201
+    print(f"{len(stages) + rounds} bakes killed, {bake.left} left a temporary folder")  # noqa: T201
 
 
 class _Bakes:
@@ -41,16 +41,16 @@ class _Bakes:
         self.left = 0
 
     def whole(self) -> list[str]:
-        """Bake to the end; the stages by their names."""
+        """Bake without interruption; returns the names of the stages."""
         with self._start() as process:
             _, said = process.communicate()
         assert process.returncode == 0, said
-        assert [path.name for path in self._folder.glob(".*")] == [], "something was left"
+        assert [path.name for path in self._folder.glob(".*")] == [], "a temporary folder remains"
         self._digest = self._look()
         return [line.partition(" s  ")[2] for line in said.splitlines()]
 
     def killed(self, when: str, *, stage: str = "", seconds: float = 0) -> None:
-        """Kill a bake at a moment, look at what is there, and bake again."""
+        """Kill a bake, check the files, and bake again."""
         with self._start() as process:
             if stage:
                 assert process.stderr is not None

@@ -1,12 +1,11 @@
-"""`python -m tests.fuzz`: every reader, on damaged files, for as long as one likes.
+"""`python -m tests.fuzz`: run every reader on damaged files.
 
     python -m tests.fuzz --minutes 10
     python -m tests.fuzz --reader gguf --seed 4711 --runs 1
 
-Each reader runs in a process of its own, which may take --memory MiB more than it has when it
-begins, and --seconds for a file: a hang or a crash in C ends the process, with its stack, and is a
-defect too. The seed of a run does the same damage again. The slowest is by the processor's time.
-Exit code 1: a defect was found.
+Each reader runs in a process of its own, which may allocate --memory MiB and take --seconds per
+file. A hang or a crash in C ends the process, prints its stack, and is a defect, too. The seed of a
+run reproduces the damage. The slowest run is measured in CPU time. Exit code 1: a defect was found.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 READERS = {reader.name: reader for reader in (*WEIGHTS, *BUNDLES)}
-# Defects of one reader after which it is left: they are mostly the same one.
-_ENOUGH = 5
+# Stop a reader after this many defects: they are mostly the same one.
+_MAX_DEFECTS = 5
 
 
 def _arguments() -> argparse.Namespace:
@@ -104,7 +103,7 @@ def _child(reader: Reader, arguments: argparse.Namespace) -> int:
         faulthandler.cancel_dump_traceback_later()
         if (elapsed := time.process_time() - start) > slowest:
             slowest, slowest_seed = elapsed, seed
-        if defects == _ENOUGH:
+        if defects == _MAX_DEFECTS:
             break
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     _say(

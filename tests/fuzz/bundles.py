@@ -1,4 +1,4 @@
-"""The readers of what is served, and of what serves it: bundles, caches, recordings, settings."""
+"""The readers of bundles, caches, recordings and settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Damage, done by a random generator: to bytes, to JSON values, to the text of a template.
-
-It knows forms and no readers. The same generator always does the same damage.
-"""
+"""Damage bytes, JSON values and template text, reproducibly from a random generator."""
 
 from __future__ import annotations
 

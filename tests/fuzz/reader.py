@@ -1,7 +1,7 @@
-"""What a reader of files is to the fuzzer: valid files, how they are damaged, what may be raised.
+"""A reader to fuzz: its valid files, how to damage them, and the errors that it may raise.
 
-A reader is called as its callers call it, to the last value. Whatever else it raises is a defect,
-and so is a long wait or a heap of memory for a file of a few thousand bytes.
+Every other exception is a defect, and so are a long run time or much memory for a file of a few
+thousand bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The readers of weights: GGUF, safetensors, configurations, and the tokenizers beside them."""
+"""The readers of weights: GGUF, safetensors, configurations and tokenizers."""
 
 from __future__ import annotations
 
