@@ -74,7 +74,7 @@ def _read_manifest(folder: Path) -> None:
 
 
 def _bundle(manifest: Manifest) -> Files:
-    """A manifest of a file that is there, with what `bake inspect` prints."""
+    """A manifest of a file that is there, with what `hearth inspect` prints."""
     program = b"program"
     record = FileRecord(
         name="model.vmfb", bytes=len(program), sha256=hashlib.sha256(program).hexdigest()
