@@ -168,10 +168,16 @@ _guard = Guard()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark quick tests, and put slow tests last, when the bundles that they share are baked."""
+    """Mark quick tests, and put slow tests last, when the bundles that they share are baked.
+
+    With `--dist loadgroup` the slow tests of a file run in one worker, and so do the others: they
+    share fixtures.
+    """
     for item in items:
         if not _is_slow(item) and is_quick(item.path):
             item.add_marker("quick")
+        speed = "slow" if _is_slow(item) else "fast"
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{speed}"))
     items.sort(key=_is_slow)
 
 
