@@ -232,7 +232,7 @@ def test_a_bad_tokenizer_is_an_error_in_one_line(copy: Path) -> None:
     code, errors = failure(copy, "--port", "0")
     assert code == 1
     last = errors.splitlines()[-1]
-    assert re.fullmatch(r"hearth serve: .*tokenizer\.json is no tokenizer: .*", last)
+    assert re.fullmatch(r"hearth serve: .*tokenizer\.json is not a valid tokenizer: .*", last)
 
 
 def test_a_port_in_use_is_found_before_the_bundle_is_loaded(tmp_path: Path) -> None:
