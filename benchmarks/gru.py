@@ -34,7 +34,7 @@ from benchmarks.report.figures import Figure, Rounds, figures_table, print_figur
 from benchmarks.report.machine import describe_machine, physical_cores, write_json
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from models.dsl.evaluate import evaluate
-from models.dsl.stablehlo import module_text
+from models.dsl.mlir.stablehlo import module_text
 from models.gru import FORMS, GruConfig, program
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from models.dsl.evaluate import evaluate
 from models.dsl.gradient import value_and_grad
 from models.dsl.graph import Graph, Input, Tensor, make_graph
-from models.dsl.stablehlo import module_text
+from models.dsl.mlir.stablehlo import module_text
 from runtime.device import Device, result
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ class Compilation:
         kernels: Iterable[str] = (),
         until: str = "vmfb",
     ) -> None:
-        """Start compiling MLIR text that calls `kernels` (models/dsl/stablehlo.py).
+        """Start compiling MLIR text that calls `kernels` (models/dsl/mlir/stablehlo.py).
 
         `until` is `vmfb`, or a phase such as `stream`, whose output is text. Raises KernelError.
         """

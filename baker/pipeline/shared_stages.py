@@ -19,7 +19,7 @@ from models.bundle import (
     Provenance,
     record_file,
 )
-from models.dsl.stablehlo import kernels, module_text
+from models.dsl.mlir.stablehlo import kernels, module_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,11 +4,17 @@ types      dtypes and tensor types
 graph      Tensor (a void value), Graph (what a trace leaves)
 ops        every op, declared once: shape rule, NumPy value, lowering, gradient, samples
 functions  softmax, rms_norm, rope, attention, ...: plain functions over ops
+composite  functions that a trace keeps as one node
 nn         modules; a module's attribute path is its parameter's name
 trace      Python function -> Graph
 evaluate   Graph -> NumPy arrays
 gradient   Graph -> its gradients in reverse mode, in ops
 optimizers Adam, SGD: from weights and gradients to the next weights, in ops
-stablehlo  Graphs -> the text of one StableHLO module
+fused      ops that have a C kernel, whose value, shape rule and gradient are a function's
+rewrite    patterns, and rules that replace parts of a graph
+fuse       the table of rules: what is computed together
+storage    how matrices are stored, and the rules that read them so
+packing    the order in which kernels read a matrix of int8 in groups
+mlir       Graphs -> the text of one StableHLO module
 registry   ops and functions -> operators.json, docs/operators.md
 """

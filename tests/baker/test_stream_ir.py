@@ -14,7 +14,7 @@ from baker.compiler.compilation import Compilation
 from baker.compiler.targets import find_target
 from baker.pipeline.memory_plan import footprint
 from models import entry_points
-from models.dsl.stablehlo import module_text
+from models.dsl.mlir.stablehlo import module_text
 from models.gemma3 import Gemma3
 from models.gemma3_config import PRESETS
 from models.program import ProgramOptions

@@ -10,7 +10,7 @@ import numpy as np
 
 from baker.compiler.compilation import Compilation
 from baker.compiler.targets import find_target
-from models.dsl.stablehlo import kernels, module_text
+from models.dsl.mlir.stablehlo import kernels, module_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 _ELEMENT_TYPES = {
-    np.dtype(np.bool_): rt.HalElementType.SINT_8,  # as models/dsl/stablehlo.py passes them
+    np.dtype(np.bool_): rt.HalElementType.SINT_8,  # as models/dsl/mlir/stablehlo.py passes them
     np.dtype(np.int8): rt.HalElementType.SINT_8,
     np.dtype(np.int32): rt.HalElementType.SINT_32,
     np.dtype(np.float16): rt.HalElementType.FLOAT_16,

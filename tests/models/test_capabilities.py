@@ -17,7 +17,7 @@ from models.dsl import ops
 from models.dsl.evaluate import evaluate
 from models.dsl.gradient import gradients
 from models.dsl.graph import Graph, Input, Tensor
-from models.dsl.stablehlo import module_text
+from models.dsl.mlir.stablehlo import module_text
 from models.dsl.trace import trace
 from models.dsl.types import DType, NoGradientError, TypeRuleError
 from tests.models.compiled import Compiled

@@ -18,7 +18,7 @@ from models.dsl.rewrite import Node, Part, Rule, Variable, rewritten
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
 from models.program import ProgramOptions
-from tests.models.device import Device
+from tests.models.numpy_device import Device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,8 +19,8 @@ from models.dsl.types import DslError, DType
 from models.gemma3 import Gemma3
 from models.gemma3_config import PRESETS, Config
 from models.program import ProgramOptions, StoredTensor
-from tests.models.device import Device
-from tests.models.reference import RIGHT, Mistakes, forward, hidden
+from tests.models.gemma3_reference import RIGHT, Mistakes, forward, hidden
+from tests.models.numpy_device import Device
 from tests.models.unpacked import real_weights, whole
 
 if TYPE_CHECKING:

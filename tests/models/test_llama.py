@@ -14,8 +14,8 @@ from models.dsl.types import DType
 from models.llama import Llama
 from models.llama_config import PRESETS, Config
 from models.program import ProgramOptions, StoredTensor
-from tests.models.device import Device
 from tests.models.llama_reference import RIGHT, Mistakes, file_order, forward, hidden
+from tests.models.numpy_device import Device
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

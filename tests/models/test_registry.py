@@ -17,10 +17,10 @@ import pytest
 from models.dsl.evaluate import evaluate
 from models.dsl.ops import REGISTRY, NoGradient, Op, Sample, elementwise
 from models.dsl.registry.__main__ import main
+from models.dsl.registry.definitions import read
 from models.dsl.registry.documents import documents
 from models.dsl.registry.facts import all_facts
 from models.dsl.registry.signature import slots, variants
-from models.dsl.registry.source import read
 from models.dsl.types import DslError, DType, NoGradientError
 from tests.models.graphs import gradient_graph, traced, type_of
 from tests.models.op_checks import samples_of

@@ -11,7 +11,7 @@ from models.dsl import ops
 from models.dsl.evaluate import evaluate
 from models.dsl.gradient import gradients
 from models.dsl.graph import Input, Parameter, Tensor, make_graph
-from models.dsl.stablehlo import module_text
+from models.dsl.mlir.stablehlo import module_text
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 from tests.models.compiled import Compiled

@@ -15,9 +15,9 @@ from models import entry_points
 from models.dsl import nn, ops
 from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Tensor
+from models.dsl.mlir.stablehlo import module_text
 from models.dsl.ops import REGISTRY, Lowering
 from models.dsl.ops.creation import LARGEST_CONSTANT, literal
-from models.dsl.stablehlo import module_text
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 from models.gemma3 import Gemma3

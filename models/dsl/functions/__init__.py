@@ -6,12 +6,12 @@ The names that a file has in its `__all__` are the names of this package.
 
 from models.dsl.functions.activations import *
 from models.dsl.functions.attention import *
-from models.dsl.functions.convolution import *
-from models.dsl.functions.indexing import *
-from models.dsl.functions.layers import *
+from models.dsl.functions.conv import *
 from models.dsl.functions.losses import *
-from models.dsl.functions.normalization import *
+from models.dsl.functions.norms import *
 from models.dsl.functions.pooling import *
+from models.dsl.functions.products import *
 from models.dsl.functions.recurrent import *
-from models.dsl.functions.reductions import *
+from models.dsl.functions.selection import *
 from models.dsl.functions.shapes import *
+from models.dsl.functions.statistics import *

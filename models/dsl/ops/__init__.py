@@ -10,7 +10,7 @@ from models.dsl.ops.convolution import *
 from models.dsl.ops.creation import *
 from models.dsl.ops.elementwise import *
 from models.dsl.ops.indexing import *
-from models.dsl.ops.linear import *
+from models.dsl.ops.matmul import *
 from models.dsl.ops.record import *
 from models.dsl.ops.reduction import *
 from models.dsl.ops.shape import *

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.dsl.ops import NoGradient
+from models.dsl.registry.definitions import File, read
 from models.dsl.registry.facts import all_facts
-from models.dsl.registry.source import File, read
 from models.dsl.types import COMPILED, FLOATS, NUMBERS, DType
 
 if TYPE_CHECKING:

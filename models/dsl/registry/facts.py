@@ -16,9 +16,9 @@ import numpy as np
 from models.dsl import fused, ops
 from models.dsl.gradient import gradients
 from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
+from models.dsl.mlir.stablehlo import module_text
 from models.dsl.ops import REGISTRY, NoGradient, Op, Sample
 from models.dsl.registry.signature import Signature, signature
-from models.dsl.stablehlo import module_text
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, TensorType
 

@@ -16,7 +16,7 @@ from models import gemma3
 from models.architecture import ARCHITECTURES
 from models.gemma3 import Gemma3
 from models.precision import PRECISIONS
-from tests.models.reference import forward
+from tests.models.gemma3_reference import forward
 from tests.models.test_gemma3 import GROUPED, TOKENS
 
 if TYPE_CHECKING:

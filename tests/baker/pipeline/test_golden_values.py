@@ -13,8 +13,8 @@ from examples.train_tiny_gemma import tokenizer
 from models import entry_points
 from models.gemma3 import Gemma3
 from models.program import model_weights
-from tests.models.device import random_weights
-from tests.models.reference import forward
+from tests.models.gemma3_reference import forward
+from tests.models.numpy_device import random_weights
 from tests.models.test_gemma3 import OPTIONS, TINY
 
 CONFIG = replace(TINY, vocab_size=tokenizer().get_vocab_size())

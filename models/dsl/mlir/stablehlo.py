@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from models.dsl.composite import inlined
-from models.dsl.executables import Executable, flat
 from models.dsl.graph import Apply, Graph, Tensor
+from models.dsl.mlir.executables import Executable, flat
 from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal
 from models.dsl.ops.elementwise import COMPUTE_BARRIER

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from models.dsl import ops
 from models.dsl.composite import composite
-from models.dsl.functions.layers import DECODE_ROWS
-from models.dsl.functions.reductions import mean, variance
+from models.dsl.functions.products import DECODE_ROWS
 from models.dsl.functions.shapes import along_axes, along_channels, along_last
+from models.dsl.functions.statistics import mean, variance
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
