@@ -1,4 +1,4 @@
-"""Every architecture behind one interface, by its name. What is not here asks for no name."""
+"""Every architecture behind one interface. Other modules do not name architectures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _FindTensor(Protocol[C_contra]):
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture(Generic[C]):
-    """What the baker must know of an architecture; C is its configuration.
+    """An architecture, as the baker uses it; C is its configuration.
 
     name               as manifests and GGUF files have it
     config             the class of its configurations

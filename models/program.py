@@ -49,7 +49,7 @@ class ProgramOptions:
         if self.decode_batches[0] != 1:
             raise DslError(f"decode_batches: expected 1 among them, got {self.decode_batches}")
         sizes = self.verify_tokens
-        most = min(DECODE_ROWS, self.chunk)  # so many rows round alike; so many a ring has room for
+        most = min(DECODE_ROWS, self.chunk)  # rows that round alike; rows that a ring has room for
         if sizes != tuple(sorted(set(sizes))) or any(not 2 <= size <= most for size in sizes):
             raise DslError(f"verify_tokens: expected rising sizes from 2 to {most}, got {sizes}")
         if self.context < 1:
@@ -178,8 +178,8 @@ class StoredTensor:
     """Where the values of a parameter, or of one of its parts, are in a file of weights.
 
     offset       added to each value
-    interleaved  unless 0, the rows are heads of so many, and a file has a head's row i of the first
-                 half and row i of the second half side by side; a parameter has half after half
+    interleaved  the rows of a head, or 0: a file then has row i of a head's first half and row i of
+                 its second half side by side; a parameter has half after half
     """
 
     name: str

@@ -38,7 +38,7 @@ def value_and_grad(
     """function(*arguments), a float scalar, and its gradients: one for each tensor of `by`.
 
     `by` are any tensors of the trace that the function reads, such as a module's parameters; if it
-    is not given, they are the arguments. Raises DslError for a value that is no float scalar, and
+    is not given, they are the arguments. Raises DslError unless the value is a float scalar, and
     NoGradientError as `gradients` does.
     """
     value = function(*arguments)

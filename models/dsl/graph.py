@@ -1,4 +1,4 @@
-"""Tensors without data, and the graphs that they form. Knows no op by name and no NumPy array.
+"""Tensors without data, and the graphs that they form.
 
 A Tensor remembers where it came from: an input, a parameter, or an op applied to other tensors.
 That is the whole graph; `Graph` only adds which tensors go in and come out, and an order.

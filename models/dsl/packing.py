@@ -1,4 +1,4 @@
-"""Matrices of int8 in groups of 32 columns, as the kernels read them. Knows no files and no graphs.
+"""Matrices of int8 in groups of 32 columns, as the kernels read them.
 
 A matrix (N, K) is stored in the order in which a product reads it, so nothing is laid out again
 when a bundle is loaded: sixteen rows at a time, a group of columns at a time, and in a group its
@@ -7,9 +7,9 @@ eight quads of columns, each of all sixteen rows.
     weight  i8  (N / 16, K / 32, 8, 64)
     scale   f16 (N / 16, K / 32, 16): the real weight is weight * scale
 
-A matrix may also be kept in halves: the upper and the lower four bits of its integers apart, those
-of quad i and quad i + 4 in one byte. With the upper ones alone, each integer taken for the middle
-of what it may be, a product is coarse and reads half as much.
+A matrix can also be stored in halves: the upper and the lower four bits of its integers apart,
+those of quad i and quad i + 4 in one byte. A product with the upper halves alone reads half as much
+and is approximate: each integer counts as the middle of those that have its upper half.
 
     upper   i8  (N / 16, K / 32, 4, 64)
     lower   i8  (N / 16, K / 32, 4, 64)

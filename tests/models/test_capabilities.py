@@ -1,7 +1,7 @@
-"""What a model may be written in and trained through, by the names that PyTorch has for it.
+"""Functions that models are written in and trained through, by PyTorch's names.
 
-Each is a function over small arrays, of one or several ops: its void type is the type of its value,
-its gradient equals finite differences, and both come out of the compiler as they do out of NumPy.
+The type of each is the type of its value, its gradient equals finite differences, and the compiled
+value and gradient equal NumPy's. Single ops are tested in test_ops.py.
 """
 
 from __future__ import annotations
@@ -50,13 +50,9 @@ IMAGE = normal(1, 2, 4, 6)
 TWICE = np.array([0, 2, 2, 1], np.int32)
 
 DIFFERENTIABLE: dict[str, Case] = {
-    "add": (lambda x, y: x + y, X, Y),
     "add_scalar": (lambda x: 2.0 + (x + 3.0), X),
-    "subtract": (lambda x, y: x - y, X, Y),
     "subtract_scalar": (lambda x: 2.0 - (x - 3.0), X),
-    "multiply": (lambda x, y: x * y, X, Y),
     "multiply_scalar": (lambda x: 2.0 * (x * 3.0), X),
-    "divide": (lambda x, y: x / y, X, POSITIVE),
     "divide_scalar": (lambda x: 2.0 / (x / 3.0), POSITIVE),
     "matmul": (f.matmul, normal(3, 4), normal(4, 2)),
     "matmul_3d_by_2d": (f.matmul, normal(2, 3, 4), normal(4, 5)),
@@ -66,30 +62,23 @@ DIFFERENTIABLE: dict[str, Case] = {
     "relu": (f.relu, X),
     "leaky_relu": (f.leaky_relu, X),
     "elu": (f.elu, X),
-    "sum": (lambda x: ops.reduce_sum(x, axes=(0, 2)), normal(2, 3, 4)),
     "mean": (lambda x: f.mean(x, -1), X),
     "softmax": (lambda x: f.softmax(x, axis=0), X),
     "log_softmax": (lambda x: f.log_softmax(x, axis=1), X),
-    "reshape": (lambda x: ops.reshape(x, shape=(2, 6)), X),
     "flatten": (lambda x: f.flatten(x, first=1), normal(2, 3, 4)),
     "squeeze": (lambda x: f.squeeze(x, axis=-2), normal(3, 1, 4)),
     "unsqueeze": (lambda x: f.unsqueeze(x, axis=1), X),
     "sigmoid": (f.sigmoid, X),
-    "tanh": (ops.tanh, X),
     "silu": (f.silu, X),
     "gelu": (f.gelu, X),
     "gelu_tanh": (f.gelu_tanh, X),
     "variance": (lambda x: f.variance(x, 0, correction=0), X),
     "variance_corrected": (lambda x: f.variance(x, 1, correction=1), X),
-    "sqrt": (ops.sqrt, POSITIVE),
     "pow": (lambda x, y: x**y, POSITIVE, Y),
     "pow_scalar": (lambda x: 2.0 ** (x**3.0), X),
-    "log": (ops.log, POSITIVE),
     "log2": (f.log2, POSITIVE),
     "log10": (f.log10, POSITIVE),
-    "abs": (ops.absolute, X),
     "clamp": (lambda x: f.clamp(x, -0.5, 0.5), X),
-    "minimum": (ops.minimum, X, Y),
     "narrow": (lambda x: f.narrow(x, -1, 1, 3), X),
     "pad2d": (lambda x: f.pad2d(x, (1, 2, 0, 3), value=0.5), IMAGE),
     "conv1d": (
@@ -111,14 +100,9 @@ DIFFERENTIABLE: dict[str, Case] = {
     "avg_pool2d": (lambda x: f.avg_pool2d(x, 3, stride=2, padding=1), IMAGE),
     "upsample2d_nearest": (lambda x: f.upsample2d_nearest(x, 2), IMAGE),
     "upsample2d_bilinear": (lambda x: f.upsample2d_bilinear(x, 3), normal(1, 2, 2, 3)),
-    "concat": (lambda x, y: ops.concatenate(x, y, axis=1), X, normal(3, 2)),
     "split": (lambda x: f.split(x, [1, 3], axis=-1)[1], X),
     "chunk": (lambda x: f.chunk(x, 2, axis=0)[1], X),
     "stack": (lambda x, y: f.stack([x, y], axis=1), X, Y),
-    "exp": (ops.exponential, X),
-    "expm1": (ops.exponential_minus_one, X),
-    "sin": (ops.sine, X),
-    "cos": (ops.cosine, X),
     "tril": (lambda x: f.tril(x, diagonal=1), normal(2, 3, 4)),
     "gather": (
         lambda x, i: f.gather(x, i, axis=0), normal(5, 3), np.array([[0, 4], [4, 4]], np.int32)

@@ -23,7 +23,7 @@ def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
 
 
 def tril(x: Tensor, *, diagonal: int = 0) -> Tensor:
-    """x (..., M, N) with zeros above the diagonal, or so many places to the right of it."""
+    """x (..., M, N) with zeros above the diagonal, or the one `diagonal` places to its right."""
     rank = x.type.rank
     row = ops.iota(shape=x.shape, axis=rank - 2, dtype=DType.I32) + diagonal
     column = ops.iota(shape=x.shape, axis=rank - 1, dtype=DType.I32)

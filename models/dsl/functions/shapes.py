@@ -107,7 +107,7 @@ def split(x: Tensor, sizes: Sequence[int], *, axis: int) -> tuple[Tensor, ...]:
 
 
 def chunk(x: Tensor, parts: int, *, axis: int) -> tuple[Tensor, ...]:
-    """At most so many parts along one axis, all of one size but for a shorter last one."""
+    """At most `parts` parts along one axis, of equal size except for a shorter last one."""
     extent = x.shape[axis]
     size = -(-extent // parts)
     return split(x, [min(size, extent - start) for start in range(0, extent, size)], axis=axis)

@@ -23,7 +23,7 @@ def parameter(*shape: int, dtype: DType) -> Tensor:
 
 
 class Module:
-    """Base of all modules. Knows how to find its parameters, and nothing else."""
+    """Base of all modules: finds the parameters in and below it."""
 
     def parameters(self) -> dict[str, Tensor]:
         """Every parameter in and below this module, by its path of attributes."""

@@ -77,15 +77,15 @@ class Loop:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A C function of ours (models/dsl/kernels/), called by every workgroup of one dispatch.
+    """A C function of models/dsl/kernels, called by every workgroup of one dispatch.
 
-    It is given each input and the result as a pointer and an offset in elements, then the number
-    of the workgroup, then `sizes` and `scalars`; every workgroup writes its own part of the result.
+    Its arguments are a pointer and an offset in elements for each input and the result, the number
+    of the workgroup, `sizes` and `scalars`. Every workgroup writes its own part of the result.
 
     function    its file's name; in C it has `hearth_` in front
-    sizes       numbers that it is told
-    workgroups  how often it is called
-    scalars     more of them, as f32
+    sizes       integer arguments
+    workgroups  the number of calls
+    scalars     f32 arguments
     """
 
     function: str

@@ -1,7 +1,4 @@
-"""All that a document says of an op, found out from its declaration: nothing is written twice.
-
-Knows no op by name.
-"""
+"""All that a document says of an op, found out from its declaration: nothing is written twice."""
 
 from __future__ import annotations
 
