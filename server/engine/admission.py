@@ -34,6 +34,11 @@ class Admission:
         self._lock = threading.Lock()
 
     @property
+    def capacity(self) -> int:
+        """How many requests may be accepted at a time."""
+        return self._slots + self.queue_limit
+
+    @property
     def accepted(self) -> int:
         """How many requests were accepted and have not left."""
         return self._accepted
@@ -66,7 +71,7 @@ class Admission:
         with self._lock:
             if problem := self.unavailable():
                 raise problem
-            if self._accepted >= self._slots + self.queue_limit:
+            if self._accepted >= self.capacity:
                 wait = retry_after(self._seconds, queued=self.queued, slots=self._slots)
                 raise QueueFull(queued=self.queued, limit=self.queue_limit, retry_after=wait)
             yield

@@ -70,6 +70,11 @@ class Engine:
         """Whether the clients of all accepted requests have left."""
         return not self._open
 
+    @property
+    def capacity(self) -> int:
+        """How many requests may run or wait at a time."""
+        return self._admission.capacity
+
     def unavailable(self) -> Draining | EngineStopped | None:
         """Why `submit` would reject every request now, or None."""
         return self._admission.unavailable()

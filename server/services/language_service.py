@@ -148,7 +148,17 @@ class LanguageService(Service):
         return await self._completer.embed(text, field)
 
     async def complete_all(self, requests: Sequence[CompletionRequest]) -> Choices:
-        """Accept all requests or none; raises what `complete` raises."""
+        """Accept all requests or none; raises what `complete` raises.
+
+        InvalidRequest if they can never be accepted together: a client must not retry.
+        """
+        if len(requests) > (capacity := self._engine.capacity):
+            one_prompt = len({request.prompt for request in requests}) == 1
+            raise InvalidRequest(
+                field="n" if one_prompt else requests[0].field,
+                got=f"{len(requests)} answers",
+                expected=f"at most {capacity}, the slots and --queue-limit together",
+            )
         with contextlib.ExitStack() as accepted:
             choices = Choices(
                 [accepted.enter_context(await self.complete(request)) for request in requests]

@@ -51,6 +51,27 @@ def test_a_full_queue_is_a_429_with_counts() -> None:
         answer(client, max_tokens=1)
 
 
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"prompt": ["a", "b", "c", "d"]}, "prompt"),
+        ({"prompt": ["a", "b"], "n": 2}, "prompt"),
+        ({"prompt": "a", "n": 4}, "n"),
+    ],
+)
+def test_a_batch_that_can_never_fit_is_a_400(body: dict[str, Any], field: str) -> None:
+    with fakes.running(service_of(EngineOptions(queue_limit=2))) as client:
+        refused = client.post("/v1/completions", json=body)
+        assert refused.status_code == 400
+        assert "retry-after" not in refused.headers
+        error = refused.json()["error"]
+        assert (error["param"], error["got"]) == (field, "4 answers")
+        assert "at most 3" in error["wanted"]
+        assert "--queue-limit" in error["wanted"]
+        most = client.post("/v1/completions", json={"prompt": ["a", "b", "c"], "max_tokens": 1})
+        assert most.status_code == 200
+
+
 def test_a_timeout_ends_an_answer_with_its_tokens_so_far() -> None:
     with fakes.running(fakes.fake_service(LIBRARY, delay=0.02)) as client:
         whole = answer(client, max_tokens=50, seed=3)
