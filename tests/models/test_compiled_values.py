@@ -14,6 +14,7 @@ from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
 from tests.models.compiled import Compiled
 from tests.models.graphs import gradient_graph, run, traced
+from tests.models.test_functions import exact_rope_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +126,22 @@ POWERS: dict[str, Case] = {
     },
 }
 
-CASES = PRODUCTS | MASKS | POWERS
+# --- rotary tables
+
+POSITIONS = np.array([0, 1, 100, 128, 2047, 2048, 32_767, 32_768, 131_071, 2**18 - 1], np.int32)
+
+
+def rotary(part: int, base: float) -> Callable[[Tensor], Tensor]:
+    return lambda positions: f.rope_table(positions, 64, base=base)[part]
+
+
+ROTARY: dict[str, Case] = {
+    f"{name}_{base:.0f}": (rotary(part, base), (POSITIONS,))
+    for part, name in enumerate(("cosine", "sine"))
+    for base in (10_000.0, 500_000.0)
+}
+
+CASES = PRODUCTS | MASKS | POWERS | ROTARY
 NEGATIVE = np.array([-3, -2, -0.5, 0.5, 2], np.float32)
 GRADIENTS = (-3.0, -2.0, 2.0, 4.0)
 
@@ -148,6 +164,14 @@ def test_compiled_equals_numpy(name: str, compiled: Compiled) -> None:
     np.testing.assert_allclose(
         found.astype(np.float64), expected.astype(np.float64), rtol=step, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("base", [10_000.0, 500_000.0])
+def test_rotary_tables_are_exact_at_any_position(base: float, compiled: Compiled) -> None:
+    exact = exact_rope_table(POSITIONS, 64, base, 1.0)
+    for name, expected in zip(("cosine", "sine"), exact, strict=True):
+        (found,) = compiled(f"{name}_{base:.0f}", POSITIONS)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-7)
 
 
 @pytest.mark.parametrize("number", range(len(GRADIENTS)))

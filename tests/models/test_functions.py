@@ -102,15 +102,19 @@ def test_rope_turns_split_halves(tokens: int, heads: int, half: int, seed: int) 
     np.testing.assert_allclose(found, np.concatenate([turned.real, turned.imag], -1), atol=2e-6)
 
 
-@pytest.mark.parametrize(("base", "factor"), [(10_000.0, 1.0), (1_000_000.0, 8.0)])
-def test_rope_table(base: float, factor: float) -> None:
-    positions = np.array([0, 1, 7, 511, 2047, 32767], np.int32)
-    frequencies = 1 / (base ** (np.arange(128) / 128) * factor)
-    angles = np.outer(positions.astype(np.float64), frequencies)
-    for which, exact in ((0, np.cos(angles)), (1, np.sin(angles))):
+@pytest.mark.parametrize(("base", "factor"), [(10_000.0, 1.0), (1_000_000.0, 8.0), (0.5, 0.1)])
+def test_rope_table_is_exact_at_any_position(base: float, factor: float) -> None:
+    """Also of angles that grow by more than a turn from one position to the next."""
+    positions = np.array([0, 1, 7, 511, 2047, 32767, 131_071, 2**18 - 1], np.int32)
+    for which, exact in enumerate(exact_rope_table(positions, 256, base, factor)):
         found = run(lambda p, w=which: f.rope_table(p, 256, base=base, factor=factor)[w], positions)
-        # The frequency and the angle are each rounded once to f32, by 2^-24 of the angle.
-        assert np.all(np.abs(found - exact) <= 2**-23 * angles + 1e-7)
+        np.testing.assert_allclose(found, exact, rtol=0, atol=2e-7)
+
+
+def exact_rope_table(positions: Array, width: int, base: float, factor: float) -> tuple[Any, Any]:
+    """In f64: an angle of 2^18 has an error of 3e-11 there."""
+    angles = np.outer(positions.astype(np.float64), base ** -(np.arange(0, width, 2) / width))
+    return np.cos(angles / factor), np.sin(angles / factor)
 
 
 # --- products
