@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from models.dsl.graph import Apply, Tensor
 from models.dsl.types import DslError, DType, TensorType
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
     from models.dsl.graph import Graph
     from models.dsl.ops.record import Array
+
+_LEAST_NORMAL = 2.0**-126
 
 
 def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Array]) -> list[Array]:
@@ -26,7 +30,8 @@ def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Arr
         raise DslError(f"{graph.name}: expected {len(graph.inputs)} inputs, got {len(inputs)}")
     values: dict[int, Array] = {}
     for tensor, array in zip(graph.inputs, inputs, strict=True):
-        values[id(tensor)] = _checked(array, tensor, graph.name)
+        checked = _checked(array, tensor, graph.name)
+        values[id(tensor)] = _without_subnormals(checked, tensor.dtype)
     names = {id(tensor): name for name, tensor in graph.parameters.items()}
     uses = Counter(id(source) for node in graph.nodes for source in node.inputs)
     uses.update(id(output) for output in graph.outputs)
@@ -45,8 +50,24 @@ def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Arr
         assert isinstance(node.origin, Apply)
         op, attrs = node.origin.op, node.origin.attrs
         arrays = tuple(value(source) for source in node.inputs)
-        values[id(node)] = _checked(op.evaluate(arrays, attrs), node, f"{graph.name}: {op.name}")
+        result = _checked(op.evaluate(arrays, attrs), node, f"{graph.name}: {op.name}")
+        values[id(node)] = _without_subnormals(result, node.dtype)
     return [value(output) for output in graph.outputs]
+
+
+def _without_subnormals(array: Array, dtype: DType) -> Array:
+    """Zeros in the place of subnormal f32 and bf16, as a program's threads count them.
+
+    A program that only moves such numbers keeps them.
+    """
+    if dtype not in (DType.F32, DType.BF16):
+        return array
+    subnormal = (np.abs(array) < _LEAST_NORMAL) & (array != 0)
+    return (
+        np.where(subnormal, np.copysign(array.dtype.type(0), array), array)
+        if subnormal.any()
+        else array
+    )
 
 
 def _checked(array: Array, tensor: Tensor, where: str) -> Array:

@@ -80,6 +80,8 @@ class DType(enum.Enum):
 
 
 FLOATS = frozenset(dtype for dtype in DType if dtype.is_float)
+# Sums of these are kept in f32.
+NARROW = frozenset({DType.F16, DType.BF16})
 NUMBERS = frozenset(DType) - {DType.BOOL}
 # f64 is for NumPy alone (finite differences): of a program's f64 the compiler makes f32, silently,
 # and has no f64 tanh, sine or cosine when it is told not to.

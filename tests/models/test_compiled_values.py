@@ -11,9 +11,10 @@ import pytest
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.evaluate import evaluate
+from models.dsl.trace import trace
 from models.dsl.types import DType
 from tests.models.compiled import Compiled
-from tests.models.graphs import gradient_graph, run, traced
+from tests.models.graphs import gradient_graph, run, traced, type_of
 from tests.models.test_functions import exact_rope_table
 
 if TYPE_CHECKING:
@@ -172,6 +173,40 @@ def test_rotary_tables_are_exact_at_any_position(base: float, compiled: Compiled
     for name, expected in zip(("cosine", "sine"), exact, strict=True):
         (found,) = compiled(f"{name}_{base:.0f}", POSITIONS)
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-7)
+
+
+ROWS = np.array([0], np.int32)
+KEPT: dict[str, Callable[[Tensor], Tensor]] = {
+    "itself": lambda x: x,
+    "reshaped": lambda x: ops.reshape(x, shape=(x.type.size,)),
+    "transposed": lambda x: ops.transpose(x, order=(1, 0)),
+    "sliced": lambda x: ops.slice_(x, bounds=((0, 1, 1), (0, x.shape[1], 1))),
+    "gathered": lambda x: ops.gather(x, ops.constant(value=ROWS), axis=0),
+}
+
+
+@pytest.mark.parametrize("combine", ["add", "replace"])
+def test_an_update_leaves_its_operand_as_it_was(
+    combine: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As another result of the function, too, in any shape."""
+    arrays = [(normal(rows, 7), ROWS, normal(1, 7, seed=1)) for rows in (1, 5)]
+
+    def both(kept: Callable[[Tensor], Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+        return lambda *xs: (kept(xs[0]), ops.scatter(*xs, combine=combine), kept(xs[0]))
+
+    graphs = {
+        (name, i): trace(
+            f"{name}_{i}", both(kept), {f"x{j}": type_of(one) for j, one in enumerate(given)}
+        )
+        for name, kept in KEPT.items()
+        for i, given in enumerate(arrays)
+    }
+    compiled = Compiled(list(graphs.values()), tmp_path_factory.mktemp("updates"))
+    for (name, i), graph in graphs.items():
+        found = compiled(graph.name, *arrays[i])
+        for one, expected in zip(found, evaluate(graph, arrays[i], {}), strict=True):
+            np.testing.assert_array_equal(one, expected, err_msg=name)
 
 
 @pytest.mark.parametrize("number", range(len(GRADIENTS)))

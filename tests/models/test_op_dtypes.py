@@ -24,15 +24,20 @@ NARROW = {DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 
 
 def narrowed(dtype: DType) -> dict[str, tuple[Graph, Sample]]:
-    """For each op that takes or gives that dtype, and no wider float beside it, a sample of it."""
+    """For each op that takes or gives that dtype, a sample of it; with no other float if it can."""
     found = {}
     for op in REGISTRY.values():
         samples = samples_of(op)
         every = [one for own in samples for one in variants(op, own, slots(samples))]
         if len({variant.dtypes for variant in every}) == 1:
             continue  # there is no choice
-        for variant in every:
-            if {one for one in variant.dtypes if one and one.is_float} == {dtype}:
+        chosen = [
+            i
+            for i, of in enumerate(zip(*(v.dtypes for v in every), strict=False))
+            if len({*of}) > 1
+        ]
+        for variant in sorted(every, key=lambda one: len({*one.dtypes})):
+            if dtype in (variant.dtypes[i] for i in chosen):
                 sample = variant.sample
                 name = f"{op.name}_{dtype.label}"
                 graph = traced(

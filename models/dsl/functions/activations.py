@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from models.dsl import ops
 from models.dsl.functions.shapes import along_axes, axis_of
-from models.dsl.types import DType
+from models.dsl.functions.wide import in_f32
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
@@ -31,6 +31,7 @@ __all__ = [
 # --- softmax
 
 
+@in_f32
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     """exp(x - max) / sum, over one axis.
 
@@ -46,6 +47,7 @@ def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return exponentials / along_axes(some, x, axes)
 
 
+@in_f32
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     """x - max - log(sum(exp(x - max))), over one axis: the logarithm of `softmax`."""
     axes = (axis_of(x, axis),)
@@ -102,11 +104,12 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return x * 0.5 * (ops.tanh(inner) + 1.0)
 
 
+@in_f32
 def silu(x: Tensor) -> Tensor:
     """x / (1 + exp(-x)) (Elfwing et al., 2017)."""
-    # exp(80) is finite (in f16 exp(11) is), and below -80 the result is as good as zero.
-    bounded = ops.maximum(x, ops.full_like(x, -11.0 if x.dtype is DType.F16 else -80.0))
-    return x / (ops.exponential(-bounded) + 1.0)
+    # exp(80) is finite, and at -80 and below the result is as good as zero.
+    bounded = ops.maximum(x, ops.full_like(x, -80.0))
+    return bounded / (ops.exponential(-bounded) + 1.0)
 
 
 def sigmoid(x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from models.dsl import ops
 from models.dsl.composite import composite
 from models.dsl.functions.activations import softmax
 from models.dsl.functions.shapes import narrow, trailing
+from models.dsl.functions.wide import in_f32
 from models.dsl.types import DType, TypeRuleError
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def causal(queries: int, keys: int, *, offset: int = 0, window: int | None = Non
     return visible(query_positions, ops.iota(shape=(keys,), axis=0, dtype=DType.I32), window)
 
 
+@in_f32
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from models.dsl import ops
 from models.dsl.functions.shapes import along_axes
+from models.dsl.functions.wide import in_f32
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["cross_entropy", "mean_squared_error"]
 
 
+@in_f32
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """-log softmax(logits)[target], the mean over the rows: float (N, V) and i32 (N,) -> ().
 
@@ -28,6 +30,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return ops.reduce_sum(total - of_target, axes=(0,)) * (1.0 / logits.shape[0])
 
 
+@in_f32
 def mean_squared_error(x: Tensor, target: Tensor) -> Tensor:
     """(x - target)^2, the mean over all elements of two tensors of one type: ()."""
     difference = x - target

@@ -1,4 +1,4 @@
-"""Tensors scaled by their own statistics, which are taken in the tensor's own dtype."""
+"""Tensors scaled by their own statistics. Those of f16 and bf16 are taken in f32."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from models.dsl.composite import composite
 from models.dsl.functions.products import DECODE_ROWS
 from models.dsl.functions.shapes import along_axes, along_channels, along_last
 from models.dsl.functions.statistics import mean, variance
+from models.dsl.functions.wide import in_f32
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
@@ -17,6 +18,7 @@ __all__ = ["batch_norm", "batch_norm_training", "group_norm", "layer_norm", "rms
 
 
 @composite()
+@in_f32
 def rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight, over the last axis (Zhang and Sennrich, 2019).
 
@@ -32,6 +34,7 @@ def _apart(x: Tensor) -> Tensor:
     return ops.barrier(x) if x.shape[0] <= DECODE_ROWS else x
 
 
+@in_f32
 def layer_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float
 ) -> Tensor:
@@ -41,6 +44,7 @@ def layer_norm(
     return y if bias is None else y + along_last(bias, y)
 
 
+@in_f32
 def group_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, groups: int, eps: float
 ) -> Tensor:
@@ -52,6 +56,7 @@ def group_norm(
     return _per_channel(ops.reshape(_standard(grouped, (-1,), eps), shape=x.shape), weight, bias)
 
 
+@in_f32
 def batch_norm(
     x: Tensor,
     running_mean: Tensor,
@@ -67,6 +72,7 @@ def batch_norm(
     return _per_channel(apart / along_channels(root, x), weight, bias)
 
 
+@in_f32
 def batch_norm_training(
     x: Tensor,
     running_mean: Tensor,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from models.dsl import ops
 from models.dsl.functions.shapes import every, flatten, narrow, pad2d, stack
+from models.dsl.functions.wide import in_f32
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,7 @@ def max_pool2d(
     return x
 
 
+@in_f32
 def avg_pool2d(x: Tensor, size: int, *, stride: int | None = None, padding: int = 0) -> Tensor:
     """The mean of each window, `stride` (or `size`) apart; zeros of the padding count."""
     x = pad2d(x, (padding,) * 4)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from models.dsl import ops
 from models.dsl.composite import composite
 from models.dsl.functions.shapes import along_last, flatten_rows, narrow
-from models.dsl.types import DType, TensorType
+from models.dsl.types import NARROW, DType, TensorType
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
@@ -54,7 +54,7 @@ def times_weight(x: Tensor, weight: Tensor) -> Tensor:
     rows = flatten_rows(x)
     if x.dtype is DType.F32 and weight.dtype is DType.BF16:
         product = linear_bf16(rows, weight)
-    elif x.dtype in (DType.F16, DType.BF16):
+    elif x.dtype in NARROW:
         product = ops.convert(matmul_transposed(rows, weight, dtype=DType.F32), dtype=x.dtype)
     else:
         product = matmul_transposed(rows, weight, dtype=x.dtype)
@@ -65,7 +65,7 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     """(..., M, K) times (..., K, N), for each index of the leading axes: (..., M, N).
 
     Leading axes are aligned at the end. Those that both have are equal; those that one has alone
-    stay in front: (B, M, K) times (K, N) is (B, M, N).
+    stay in front: (B, M, K) times (K, N) is (B, M, N). Products of f16 and bf16 are summed in f32.
     """
     shared = min(x.type.rank, y.type.rank) - 2
     own_x, own_y = x.type.rank - 2 - shared, y.type.rank - 2 - shared
@@ -74,8 +74,9 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
         y,
         batch=(tuple(range(own_x, own_x + shared)), tuple(range(own_y, own_y + shared))),
         contract=((x.type.rank - 1,), (y.type.rank - 2,)),
-        dtype=x.dtype,
+        dtype=DType.F32 if x.dtype in NARROW else x.dtype,
     )
+    product = product if product.dtype is x.dtype else ops.convert(product, dtype=x.dtype)
     # Its axes: shared, those of x alone, M, those of y alone, N. One of the two has none.
     rows = shared + own_x
     alone = (*range(shared, rows), *range(rows + 1, rows + 1 + own_y))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from models.dsl import ops
 from models.dsl.functions.shapes import along_axes, axis_of
-from models.dsl.types import DType
+from models.dsl.functions.wide import in_f32
+from models.dsl.types import DType, TypeRuleError
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
@@ -15,30 +16,37 @@ if TYPE_CHECKING:
 __all__ = ["argmax", "mean", "variance"]
 
 
+@in_f32
 def mean(x: Tensor, *axes: int) -> Tensor:
     """The mean over some axes, or over all when none is named."""
     folded = _folded(x, axes)
     return ops.reduce_sum(x, axes=folded) * (1.0 / _count(x, folded))
 
 
+@in_f32
 def variance(x: Tensor, *axes: int, correction: int) -> Tensor:
     """The mean square distance from the mean; the sum is divided by the count - correction."""
     folded = _folded(x, axes)
+    count = _count(x, folded)
+    if count <= correction:
+        raise TypeRuleError(f"variance: got {count} elements, expected more than {correction}")
     apart = x - along_axes(mean(x, *folded), x, folded)
-    return ops.reduce_sum(apart * apart, axes=folded) * (1.0 / (_count(x, folded) - correction))
+    return ops.reduce_sum(apart * apart, axes=folded) * (1.0 / (count - correction))
 
 
 def argmax(x: Tensor, *, axis: int) -> Tensor:
     """The index of the largest element along one axis, of equal ones the first: i32.
 
-    It has no gradient. The extent is at most 2^24, up to which f32 counts.
+    NaN counts as larger than any number. It has no gradient. The extent is at most 2^24, up to
+    which f32 counts.
     """
     axis = axis_of(x, axis)
     largest = along_axes(ops.reduce_max(x, axes=(axis,)), x, (axis,))
     index = ops.iota(shape=x.shape, axis=axis, dtype=DType.F32)
-    candidates = ops.select(
-        ops.compare(x, largest, direction="EQ"), -index, ops.full_like(index, -math.inf)
-    )
+    nothing = ops.full_like(index, -math.inf)
+    candidates = ops.select(ops.compare(x, largest, direction="EQ"), -index, nothing)
+    # Beside a NaN the largest element is NaN, which equals none.
+    candidates = ops.select(ops.compare(x, x, direction="NE"), -index, candidates)
     return ops.convert(-ops.reduce_max(candidates, axes=(axis,)), dtype=DType.I32)
 
 

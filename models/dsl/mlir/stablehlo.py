@@ -11,19 +11,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from models.dsl.composite import inlined
-from models.dsl.graph import Apply, Graph, Tensor
+from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor
 from models.dsl.mlir.executables import Executable, flat
 from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal
-from models.dsl.ops.elementwise import COMPUTE_BARRIER
-from models.dsl.ops.indexing import scatter
+from models.dsl.ops.elementwise import COMPUTE_BARRIER, barrier
+from models.dsl.ops.indexing import gather, scatter
 from models.dsl.ops.record import Kernel, Loop, Lowering, Op, integers
+from models.dsl.ops.shape import broadcast, concatenate, pad, reshape, reverse, slice_, transpose
 from models.dsl.types import COMPILED, DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _INDEX = TensorType((), DType.I32)
+# Ops that the compiler may leave out where extents are 1.
+_MOVES = (reshape, transpose, slice_, reverse, broadcast, concatenate, pad, gather, barrier)
 
 # A value's name and its type.
 _Typed: TypeAlias = tuple[str, TensorType]
@@ -122,9 +125,27 @@ def _function(graph: Graph) -> Iterator[str]:
         ids[id(tensor)] = f"%w{i}"
         yield f'    %w{i} = util.global.load @"{key}" : {tensor.type.mlir}'
     yield from _nodes(graph, "%v", ids)
-    returned = ", ".join(_known(tensor, ids, graph.name) for tensor in graph.outputs)
-    yield f"    return {returned} : {results}"
+    returned = [_known(tensor, ids, graph.name) for tensor in graph.outputs]
+    for i, tensor in enumerate(graph.outputs):
+        if i not in graph.in_place and _may_be_overwritten(tensor, graph):
+            copied = (f"%kept{i}", tensor.type)
+            yield _operation(copied, "stablehlo.optimization_barrier", [(returned[i], tensor.type)])
+            returned[i] = copied[0]
+    yield f"    return {', '.join(returned)} : {results}"
     yield "  }"
+
+
+def _may_be_overwritten(output: Tensor, graph: Graph) -> bool:
+    """Whether an output may share the storage of an input that a scatter updates.
+
+    IREE 3.13.0 updates an input in place that is a result too, as it is or in another shape.
+    """
+    while _op(output) in _MOVES:
+        output = output.inputs[0]
+    updated = (node.inputs[0] for node in graph.nodes if _op(node) is scatter)
+    return isinstance(output.origin, Input | Parameter) and any(
+        _op(operand) is not full for operand in updated
+    )
 
 
 def _passed(kind: TensorType) -> TensorType:
@@ -186,6 +207,12 @@ def _node(
     for i, value in enumerate(lowering.scalars):
         operands.append((f"{own}c{i}", scalar))
         yield _constant(f"{own}c{i}", value, scalar)
+    computed = (own, result)
+    if lowering.in_f32:
+        computed = (f"{own}r", result.with_dtype(DType.F32))
+        for i, before in enumerate(list(operands)):
+            operands[i] = (f"{own}w{i}", before[1].with_dtype(DType.F32))
+            yield _operation(operands[i], "stablehlo.convert", [before])
     if lowering.into is not None:
         # Filled and not a constant: the compiler would evaluate a constant of any size.
         operands.append((f"{own}f", result))
@@ -200,7 +227,9 @@ def _node(
     region = f" ({{ {lowering.region} }})" if lowering.region else ""
     hints = f" {{{lowering.hints}}}" if lowering.hints else ""
     inside = f"{attributes}{region}{hints}"
-    yield _operation((own, result), lowering.operation, operands, inside)
+    yield _operation(computed, lowering.operation, operands, inside)
+    if lowering.in_f32:
+        yield _operation((own, result), "stablehlo.convert", [computed])
 
 
 def _kernel(own: str, kernel: Kernel, operands: list[_Typed], result: TensorType) -> Iterator[str]:

@@ -28,6 +28,7 @@ from models.dsl.ops.record import (
 )
 from models.dsl.ops.samples import normal
 from models.dsl.ops.shape import pad, reshape, reverse, transpose
+from models.dsl.types import NARROW
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
@@ -100,6 +101,7 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
         f"window_strides = {integers(attrs['strides'])}, "
         f"rhs_dilation = {integers(attrs['dilation'])}, "
         f"feature_group_count = {attrs['groups']} : i64, batch_group_count = 1 : i64",
+        in_f32=types[0].dtype in NARROW,
     )
 
 

@@ -23,7 +23,7 @@ from models.dsl.ops.record import (
     require,
 )
 from models.dsl.ops.samples import distinct, integers, normal, positive
-from models.dsl.types import FLOATS, NUMBERS, DType, TensorType
+from models.dsl.types import FLOATS, NUMBERS, DType, NoGradientError, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -172,6 +172,12 @@ def _power_gradient(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor,
     return g * (y * power(x, exponent)), g * (z * logarithm)
 
 
+def _remainder(x: Array, y: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        result = np.fmod(x, y)
+    return result if DType.of(x.dtype).is_float else np.where(y == 0, x, result)
+
+
 def _erf(x: Array) -> Array:
     return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype))
 
@@ -230,8 +236,8 @@ power: Op = binary("power", "x to the power of y; NaN if x is negative and y is 
                    np.power, _power_gradient, sample=positive, dtypes=FLOATS, lower=lower_power)
 maximum: Op = binary("maximum", "Larger of x and y.", np.maximum, _chosen, sample=distinct)
 minimum: Op = binary("minimum", "Smaller of x and y.", np.minimum, _chosen, sample=distinct)
-remainder: Op = binary("remainder", "Remainder of x / y, with the sign of x.", np.fmod, _BITS,
-                       sample=integers)
+remainder: Op = binary("remainder", "Remainder of x / y, with the sign of x. Of integers, x where "
+                       "y is 0.", _remainder, _BITS, sample=integers)
 logical_and: Op = binary("logical_and", "Whether both x and y are true.", np.logical_and,
                          "its inputs are booleans", sample=_booleans, dtypes={DType.BOOL},
                          mlir="stablehlo.and")
@@ -321,16 +327,28 @@ select: Op = Op(
     is_stored=False,
 )
 
+
+def _convert_gradient(
+    upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
+) -> tuple[Tensor | None, ...]:
+    """The upstream in the input's dtype."""
+    if not output.dtype.is_float:
+        raise NoGradientError("convert has no gradient: its result is an integer")
+    (x,) = inputs
+    return (convert(upstream, dtype=x.dtype) if x.dtype.is_float else None,)
+
+
 convert: Op = Op(
     name="convert",
     doc="x in another dtype; a float becomes an integer by dropping its fraction.",
     infer=lambda types, attrs: operands(types, 1)[0].with_dtype(attrs["dtype"]),
     evaluate=lambda arrays, attrs: arrays[0].astype(attrs["dtype"].numpy),
     lower=lambda *_: Lowering("stablehlo.convert"),
-    vjp=NoGradient("it leaves the dtype in which the gradient is taken"),
+    vjp=_convert_gradient,
     samples=lambda rng: [
         Sample((normal(rng, 3, 4),), {"dtype": DType.BF16}),
         Sample((integers(rng, 5),), {"dtype": DType.F32}),
+        Sample((normal(rng, 2, 3),), {"dtype": DType.F32}),
         Sample((np.rint(9 * normal(rng, 3, 1, 4)),), {"dtype": DType.I8}),
     ],
     reads=Reads.IN_PLACE,

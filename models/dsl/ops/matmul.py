@@ -38,15 +38,15 @@ def _free(rank: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple
 
 
 def _accumulated(types: Types, into: DType) -> None:
-    """The inputs have one dtype; sums are kept in it, or in a wider one of its kind."""
+    """The inputs have one dtype; sums are kept in 4 bytes at least, of the same kind."""
     left, right = operands(types, 2)
     given = left.dtype
     require(given is right.dtype and given in NUMBERS, "two inputs of one dtype, of numbers")
     require(
         into in NUMBERS
         and into.is_float == given.is_float
-        and (into is given or into.numpy.itemsize > given.numpy.itemsize),
-        f"to sum in {given.label}, or in a wider dtype of its kind",
+        and into.numpy.itemsize >= max(4, given.numpy.itemsize),
+        "to sum in a dtype of its kind that is as wide, and has 4 bytes at least",
     )
 
 

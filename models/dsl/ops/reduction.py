@@ -23,7 +23,7 @@ from models.dsl.ops.record import (
 )
 from models.dsl.ops.samples import distinct
 from models.dsl.ops.shape import broadcast
-from models.dsl.types import TensorType
+from models.dsl.types import NARROW, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,14 +73,20 @@ def _reduction(
         lower=lambda _, result, attrs: Lowering(
             "stablehlo.reduce",
             f"dimensions = {integers(attrs['axes'])}",
-            region=combiner(body, result.dtype),
+            region=combiner(body, DType.F32 if result.dtype in NARROW else result.dtype),
             scalars=(initial,),
+            in_f32=result.dtype in NARROW,
         ),
         vjp=vjp,
         samples=samples,
         reads=Reads.IN_PLACE,
         is_stored=True,
     )
+
+
+def _sum(x: Array, axis: tuple[int, ...]) -> Array:
+    wide = np.result_type(x.dtype, np.float32)  # narrow floats are summed in f32
+    return np.asarray(np.sum(x, axis=axis, dtype=wide)).astype(x.dtype)
 
 
 def _vjp_max(
@@ -95,10 +101,10 @@ def _vjp_max(
 
 reduce_sum: Op = _reduction(
     "reduce_sum",
-    "The sum over `axes`.",
+    "The sum over `axes`, of f16 and bf16 in f32.",
     "stablehlo.add",
     0.0,
-    np.sum,
+    _sum,
     lambda g, xs, y, attrs: (_restore(g, xs[0], attrs["axes"]),),
 )
 reduce_max: Op = _reduction(

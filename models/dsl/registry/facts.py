@@ -96,7 +96,7 @@ def _written_in(graphs: Sequence[Graph]) -> tuple[str, ...]:
         (output,) = graph.outputs
         upstream = Tensor(output.type, Input("upstream"))
         floats = tuple(tensor for tensor in graph.inputs if tensor.dtype.is_float)
-        if not floats:
+        if not floats or not output.dtype.is_float:
             continue
         results = gradients(graph, (upstream,), floats)
         for node in make_graph(graph.name, (*graph.inputs, upstream), results, {}, {}).nodes:

@@ -1,0 +1,51 @@
+"""Functions whose intermediate values need more digits, or a wider range, than narrow floats."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from models.dsl import ops
+from models.dsl.graph import Tensor
+from models.dsl.types import NARROW, DType, TypeRuleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["in_f32"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_f32(function: Callable[P, R]) -> Callable[P, R]:
+    """Compute a function of f16 or bf16 tensors in f32, and round each result once.
+
+    Raises TypeRuleError, when the function is called, for floats of different dtypes.
+    """
+
+    @functools.wraps(function)
+    def wide(*args: P.args, **kwargs: P.kwargs) -> R:
+        every: tuple[object, ...] = (*args, *kwargs.values())
+        given = [one for one in every if isinstance(one, Tensor) and one.dtype.is_float]
+        dtypes = {tensor.dtype for tensor in given}
+        if len(dtypes) > 1:
+            types = ", ".join(str(tensor.type) for tensor in given)
+            raise TypeRuleError(f"{function.__name__}({types}): expected floats of one dtype")
+        if not dtypes & NARROW:
+            return function(*args, **kwargs)
+        (dtype,) = dtypes
+        converted: Any = [_convert(one, DType.F32) for one in args]
+        named: Any = {key: _convert(one, DType.F32) for key, one in kwargs.items()}
+        result: Any = function(*converted, **named)
+        if isinstance(result, tuple):
+            return tuple(_convert(one, dtype) for one in result)  # type: ignore[return-value]
+        return _convert(result, dtype)  # type: ignore[return-value]
+
+    return wide
+
+
+def _convert(value: object, dtype: DType) -> object:
+    if not isinstance(value, Tensor) or not value.dtype.is_float:
+        return value
+    return ops.convert(value, dtype=dtype)
