@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any, NoReturn
 
 _MOST_BITS = 64
@@ -33,6 +34,11 @@ def parse(text: str) -> Any:
     return value
 
 
+def repeated_key(pairs: list[tuple[str, Any]]) -> tuple[str, int]:
+    """The most frequent key of an object's members, and how often it occurs."""
+    return Counter(key for key, _ in pairs).most_common(1)[0]
+
+
 def _refuse(number: str) -> NoReturn:
     raise ValueError(f"{number:.40} is no number")
 
@@ -48,8 +54,7 @@ def _integer(text: str) -> int:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(k for k in keys if keys.count(k) > 1)!r:.80} is twice")
-    return found
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError(f"the key {repeated_key(pairs)[0]!r:.80} is twice")
+    return members

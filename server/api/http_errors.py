@@ -143,6 +143,8 @@ async def _error(_request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, ServerError):  # FastAPI wraps errors of parsing a body
+        return respond(describe(error.__cause__))
     headers = dict(error.headers or {})
     messages = {
         404: f"{request.url.path}: no such route or model",

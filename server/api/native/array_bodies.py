@@ -24,6 +24,7 @@ from starlette.exceptions import HTTPException
 
 from runtime.array_bytes import from_bytes, to_bytes
 from server.api.http_errors import shown
+from server.api.json_body import parse_json
 from server.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def write_raw(function: FunctionSpec, outputs: Arrays) -> tuple[bytes, dict[str,
 def _validated(body: bytes) -> RunRequest:
     """Validate the body; raise the same errors as FastAPI does."""
     try:
-        data = json.loads(body)
+        data = parse_json(body)
     except json.JSONDecodeError as error:
         problem = {"type": "json_invalid", "loc": ("body", error.pos), "ctx": {"error": error.msg}}
         raise RequestValidationError([problem], body=error.doc) from error

@@ -11,13 +11,14 @@ from server.api.disconnect import unless_disconnected
 from server.api.fields import Logprobs, Text
 from server.api.generation_fields import GenerationFields
 from server.api.http_errors import ERRORS
+from server.api.json_body import JsonRoute
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
 from server.api.usage import Usage
 from server.text.answer import Candidate, FinishReason, Piece, Summary, Timings
 from server.text.completion import Completion
 
-router = APIRouter(responses=ERRORS, tags=["Generate"])
+router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Generate"])
 
 
 class GenerateRequest(GenerationFields):

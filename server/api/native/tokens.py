@@ -6,11 +6,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from server.api.current_service import CurrentLanguageService
 from server.api.fields import Fields, JsonObject, Text
 from server.api.http_errors import ERRORS
+from server.api.json_body import JsonRoute
 from server.api.openai.messages import ChatMessage, conversation
 from server.errors import InvalidRequest
 from server.text.tokenizer import Tokenizer
 
-router = APIRouter(responses=ERRORS, tags=["Tokens"])
+router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Tokens"])
 
 
 class TokenizeRequest(Fields):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.http_errors import ERRORS
+from server.api.json_body import JsonRoute
 from server.api.openai.messages import ChatMessage, FunctionTool
 from server.api.openai.shared_fields import (
     FINISH_REASONS,
@@ -32,7 +33,7 @@ from server.errors import InvalidRequest
 from server.text.answer import Piece, Summary
 from server.text.choices import Choices
 
-router = APIRouter(responses=ERRORS, tags=["OpenAI"])
+router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
 
 class ChatRequest(OpenAIFields):

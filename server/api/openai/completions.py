@@ -12,6 +12,7 @@ from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.fields import Text, prompts
 from server.api.http_errors import ERRORS
+from server.api.json_body import JsonRoute
 from server.api.openai.shared_fields import (
     FINISH_REASONS,
     FinishWord,
@@ -30,7 +31,7 @@ from server.services.language_service import LanguageService
 from server.text.answer import Candidate, Summary, TokenLogprobs
 from server.text.choices import Choices
 
-router = APIRouter(responses=ERRORS, tags=["OpenAI"])
+router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
 Prompt = Text | list[int]
 

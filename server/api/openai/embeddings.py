@@ -15,11 +15,12 @@ from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.fields import Fields, Text, prompts
 from server.api.http_errors import ERRORS
+from server.api.json_body import JsonRoute
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
 from server.text.answer import Embedding
 
-router = APIRouter(responses=ERRORS, tags=["OpenAI"])
+router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
 
 class EmbeddingsRequest(Fields):

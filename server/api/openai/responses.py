@@ -11,6 +11,7 @@ from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.fields import Fields, JsonObject, Text
 from server.api.http_errors import ERRORS
+from server.api.json_body import JsonRoute
 from server.api.openai import response_items
 from server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
 from server.api.openai.response_items import FlatTool, Item, MessageItem
@@ -23,7 +24,7 @@ from server.services.language_service import LanguageService
 from server.text.choices import Choices
 from server.text.grammar import Grammar
 
-router = APIRouter(responses=ERRORS, tags=["OpenAI"])
+router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
 
 class TextFormat(Fields):

@@ -66,6 +66,39 @@ REFUSED_BY_SCHEMA = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("body", "key", "count"),
+    [
+        ('{"prompt": "x", "max_tokens": 1, "max_tokens": 2}', "max_tokens", 2),
+        ('{"prompt": "x", "logit_bias": {"5": 1, "5": 1, "5": 2}}', "5", 3),
+        ('{"prompt": "x", "seed": 1, "\\u0073eed": 1}', "seed", 2),
+    ],
+)
+def test_a_duplicate_key_is_rejected_by_name(
+    client: httpx.Client, body: str, key: str, count: int
+) -> None:
+    refused = client.post("/generate", content=body, headers={"Content-Type": "application/json"})
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert (error["param"], error["got"]) == (key, f"{count} values")
+    assert error["message"] == f'{key}: got "{count} values", expected one value'
+
+
+def test_every_route_with_a_body_rejects_duplicate_keys(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    paths = [
+        path
+        for path, methods in document["paths"].items()
+        if "requestBody" in methods.get("post", {})
+    ]
+    assert len(paths) >= 7
+    for path in paths:
+        refused = client.post(
+            path, content='{"a": 1, "a": 2}', headers={"Content-Type": "application/json"}
+        )
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "a"), path
+
+
 @pytest.mark.parametrize(("body", "field", "got"), REFUSED_BY_SCHEMA)
 def test_an_invalid_field_is_rejected_by_name(
     client: httpx.Client, body: Any, field: str, got: object

@@ -54,6 +54,12 @@ def post_raw(client: httpx.Client, name: str, **inputs: Array) -> httpx.Response
     return client.post("/run", content=body, headers=headers)
 
 
+def test_a_duplicate_key_is_rejected_by_name(client: httpx.Client) -> None:
+    body = '{"function": "run", "inputs": {"x": [], "x": []}}'
+    refused = client.post("/run", content=body, headers={"Content-Type": "application/json"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "x")
+
+
 def from_raw(response: httpx.Response) -> dict[str, Array]:
     """The arrays of an answer, by its headers alone."""
     assert response.status_code == 200, response.text

@@ -1,0 +1,52 @@
+"""Request bodies as JSON, in which no object has a key twice.
+
+Python's parser keeps the last value of a repeated key, and other parsers keep the first. So a proxy
+that checks requests could see other values than the server uses.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+
+from models.strict_json import repeated_key
+from server.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from fastapi import Response
+
+
+def parse_json(body: bytes) -> Any:
+    """The value; raises InvalidRequest for a repeated key, and what json.loads raises."""
+    return json.loads(body, object_pairs_hook=_object)
+
+
+class JsonRoute(APIRoute):
+    """A route that reads its JSON body with `parse_json`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Called by FastAPI."""
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            return await handle(_JsonRequest(request.scope, request.receive))
+
+        return handle_json
+
+
+class _JsonRequest(Request):
+    async def json(self) -> Any:
+        return parse_json(await self.body())
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        key, count = repeated_key(pairs)
+        raise InvalidRequest(field=key, got=f"{count} values", expected="one value")
+    return members
