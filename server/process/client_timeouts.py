@@ -16,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import h11
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MIN_BYTES_PER_SECOND = 1000  # of a request body
+_LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
 class TimedConnection(H11Protocol):
@@ -63,6 +65,18 @@ class TimedConnection(H11Protocol):
         super().data_received(data)
         if self.conn.their_state is not before:
             self._restart()
+
+    def handle_events(self) -> None:
+        """Called by uvicorn for the requests received. Closes after one with two lengths.
+
+        RFC 9112, section 6.1: a request with Transfer-Encoding and Content-Length could be an
+        attempt to smuggle in a second one.
+        """
+        super().handle_events()
+        names = {name for name, _ in self.headers or ()}
+        if names >= _LENGTHS and CLOSE_HEADER not in self.headers:
+            # The application's task, which has not yet begun, answers with the same header.
+            self.headers.append(CLOSE_HEADER)
 
     def on_response_complete(self) -> None:
         """Called when the end of a response is written."""

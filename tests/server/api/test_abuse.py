@@ -87,6 +87,19 @@ def test_a_slow_reader_does_not_slow_other_clients(client: httpx.Client) -> None
             received += slow.recv(4096)
 
 
+def test_a_body_with_two_lengths_closes_the_connection(client: httpx.Client) -> None:
+    body = b'{"prompt": "the dog", "max_tokens": 1}'
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    ambiguous = request(chunked).replace(b"Host:", b"Transfer-Encoding: chunked\r\nHost:")
+    with connect(client) as connection:
+        connection.sendall(ambiguous + request(body))
+        received = b""
+        while part := connection.recv(4096):
+            received += part
+    assert received.count(b"HTTP/1.1 200 ") == 1
+    assert b"connection: close\r\n" in received.lower()
+
+
 def test_a_slow_sender_holds_only_its_connection(client: httpx.Client) -> None:
     body = b'{"prompt": "the dog", "max_tokens": 2}'
     slow = [connect(client) for _ in range(50)]
