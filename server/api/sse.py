@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
+from sse_starlette.sse import AppStatus
 
 from server.api.http_errors import describe, encode
 from server.errors import ServerError
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from server.text.completion import Completion
 
 log = logging.getLogger(__name__)
+
+# Otherwise sse-starlette cuts the streams half a second after the shutdown timeout, before those of
+# a slow step get their error. process/draining_server.py ends them.
+AppStatus.disable_automatic_graceful_drain()
 
 
 class NamedEvent(BaseModel):

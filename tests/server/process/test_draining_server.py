@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import socket
 import threading
 import time
@@ -90,6 +91,41 @@ def test_a_cancelled_request_gets_its_error_after_a_slow_step(
         answer = asked.result()
     assert answer.status_code == 503
     assert "before the answer was complete" in answer.json()["error"]["message"]
+
+
+def test_running_and_waiting_streams_get_an_error_at_the_shutdown_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = fakes.fake_service(LIBRARY, context=5000, slots=2, batch=2)
+    body = {"prompt": "the dog", "max_tokens": 4000, "stream": True}
+    with (
+        shutting_down(service, after=0) as (server, address),
+        ThreadPoolExecutor(6) as pool,
+        handled_by(server),
+    ):
+        monkeypatch.setattr(service._runtime, "delay", 1.2)
+        sent = [
+            pool.submit(httpx.post, f"{address}/generate", json=body, timeout=9) for _ in range(6)
+        ]
+        until = time.monotonic() + 5
+        while service.state().queued < 4:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        server.handle_exit(15, None)
+        for response in sent:
+            *_, name, data = [line for line in response.result().text.splitlines() if line]
+            assert name == "event: error"
+            assert json.loads(data.removeprefix("data: "))["error"]["code"] == 503
+
+
+@contextlib.contextmanager
+def handled_by(server: DrainingServer) -> Iterator[None]:
+    """The server handles SIGTERM, by which sse-starlette finds it."""
+    before = signal.signal(signal.SIGTERM, server.handle_exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_client_that_never_reads_does_not_delay_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
