@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 # Otherwise sse-starlette cuts the streams half a second after the shutdown timeout, before those of
 # a slow step get their error. process/draining_server.py ends them.
-AppStatus.disable_automatic_graceful_drain()
+AppStatus.enable_automatic_graceful_drain = False
 
 
 class NamedEvent(BaseModel):
