@@ -47,7 +47,8 @@ def folder_beside(out: Path, *, size: int) -> Iterator[Path]:
     `out` is not a bundle or the disk is too small, and if the disk becomes full in the block.
     """
     out = Path(os.path.realpath(out))  # replace the target of a symbolic link
-    out.parent.mkdir(parents=True, exist_ok=True)
+    with _naming(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     if out.exists() and not _is_bundle(out):
         raise BakeError(f"--out: {out} exists and is not a bundle; choose another folder")
     with _staging(out) as folder:
@@ -76,6 +77,15 @@ def _too_small(out: Path, size: int) -> str:
 
 
 @contextmanager
+def _naming(out: Path) -> Iterator[None]:
+    """Report an error with another path, such as a temporary one, as an error with `out`."""
+    try:
+        yield
+    except OSError as error:
+        raise BakeError(f"--out: {out} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
 def _staging(out: Path) -> Iterator[Path]:
     """A locked folder beside `out`; removes the folders that killed bakes left there."""
     prefix = f".{out.name}.bake-"
@@ -86,7 +96,8 @@ def _staging(out: Path) -> Iterator[Path]:
         )  # else another bake could remove the new folder before it is locked
         for left in out.parent.glob(glob.escape(prefix) + "*"):
             _remove_unlocked(left)
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+        with _naming(out):
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
         held = os.open(folder, os.O_RDONLY)
         _lock(held, wait=False)
     finally:

@@ -55,10 +55,7 @@ class ProgramOptions:
         if self.context < 1:
             raise DslError(f"context: expected at least 1 token, got {self.context}")
         if self.precision not in PRECISIONS:
-            renamed = "; int8 was renamed to int8-g32" if self.precision == "int8" else ""
-            raise DslError(
-                f"precision: got {self.precision!r}, expected {', '.join(PRECISIONS)}{renamed}"
-            )
+            raise DslError(f"precision: got {self.precision!r}, expected {', '.join(PRECISIONS)}")
 
     @property
     def chunk(self) -> int:

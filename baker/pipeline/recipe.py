@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from baker.precision.auto_precision import AUTO
 from baker.weights.open_weights import PackagedWeights
 from models.architecture import ARCHITECTURES
 from models.dsl.functions import DECODE_ROWS
+from models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -101,6 +103,15 @@ def recipes() -> Mapping[str, tuple[Recipe, ...]]:
     }
 
 
+def check_precision(name: str | None) -> None:
+    """Raise RecipeError if there is no such precision. None is the recipe's."""
+    if name not in (None, AUTO, *PRECISIONS):
+        renamed = "; int8 was renamed to int8-g32" if name == "int8" else ""
+        raise RecipeError(
+            f"--precision: got {name!r}, expected {', '.join(PRECISIONS)}, {AUTO}{renamed}"
+        )
+
+
 def architecture_of(request: BakeRequest) -> Architecture[Any]:
     """The architecture of the model that a request names."""
     return recipes()[request.model][0].architecture
@@ -136,7 +147,9 @@ def defaults_for(request: BakeRequest, config: ModelConfig) -> Defaults:
         )
     smallest, *larger = recipes()[request.model]
     recipe = next((recipe for recipe in larger if recipe.size == size), smallest)
-    chosen = dataclasses.replace(recipe.defaults, **dict(_requested(request)))
+    usual = recipe.defaults
+    usual = dataclasses.replace(usual, context=min(usual.context, config.max_context))
+    chosen = dataclasses.replace(usual, **dict(_requested(request)))
     if not MIN_CONTEXT <= chosen.context <= config.max_context:
         raise RecipeError(
             f"--context {chosen.context} is out of range: expected {MIN_CONTEXT} to "

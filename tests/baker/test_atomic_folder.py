@@ -8,16 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from baker import atomic_folder as staging
 from baker.atomic_folder import BakeError, folder_beside
 from models.bundle import MANIFEST, NotABundle, WrongFormat, read_manifest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # A manifest of a version that is not read: enough to be a bundle that may be replaced.
 _OLD, _NEW = '{"format": 1}', '{"format": 2}'
@@ -133,6 +130,15 @@ def test_a_disk_that_becomes_full_leaves_nothing(full_disk: Path) -> None:
     ):
         (folder / MANIFEST).write_text(" " * (1 << 20))
     assert [path.name for path in full_disk.iterdir()] == ["rest"]
+
+
+@pytest.mark.parametrize("out", ["/proc/bundle", "/proc/folder/bundle"])
+def test_a_folder_that_cannot_be_written_is_named(out: str) -> None:
+    with (
+        pytest.raises(BakeError, match=f"^--out: {out} cannot be written: No such file"),
+        folder_beside(Path(out), size=1),
+    ):
+        raise AssertionError("the folder was made")
 
 
 def test_other_errors_are_not_reported_as_a_full_disk(tmp_path: Path) -> None:

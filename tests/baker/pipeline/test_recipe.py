@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from baker.pipeline import recipe
+from baker.pipeline.bake_language_model import bake
 from baker.pipeline.recipe import RecipeError
 from baker.weights.open_weights import PackagedWeights
 from models.architecture import ARCHITECTURES
-from tests.conftest import bake_request
+from tests.conftest import Silent, bake_request
 
 
 def request_for(model: str, **changes: Any) -> recipe.BakeRequest:
@@ -60,6 +61,23 @@ def test_weights_decide_the_size_and_a_request_overrides_values() -> None:
     assert changed == replace(usual, slots=3, precision="bf16")
     unknown = recipe.defaults_for(request_for("gemma3"), replace(config, layers=33))
     assert unknown == recipe.recipes()["gemma3"][0].defaults
+
+
+def test_the_default_context_is_at_most_that_of_the_model() -> None:
+    config = replace(ARCHITECTURES["gemma3"].presets["gemma3-4b"], max_context=512)
+    assert recipe.defaults_for(request_for("gemma3"), config).context == 512
+    with pytest.raises(RecipeError, match="--context 1024 is out of range: expected 64 to 512"):
+        recipe.defaults_for(request_for("gemma3", context=1024), config)
+
+
+@pytest.mark.parametrize(("name", "hint"), [("fp4", "$"), ("int8", "; int8 was renamed to")])
+def test_an_unknown_precision_is_rejected_before_the_weights_are_read(
+    tmp_path: Path, name: str, hint: str
+) -> None:
+    request = request_for("gemma3", precision=name, weights=tmp_path / "no such file")
+    message = f"--precision: got '{name}', expected .*int8-g32.*, auto{hint}"
+    with pytest.raises(RecipeError, match=message):
+        bake(request, Silent())
 
 
 def test_a_size_of_another_model_is_rejected() -> None:
