@@ -33,6 +33,7 @@ from pydantic_settings import (
 from models.bundle import DEFAULT_PREFIX_CACHE
 from runtime.self_test import Level
 from server.logs import LogFormat
+from server.validation import SIZE, expected
 
 PREFIX = "HEARTH_"
 MIN_KEY_LENGTH = 8  # characters; shorter keys can be guessed
@@ -59,13 +60,13 @@ def _split(value: object) -> object:
 
 def _check_length(key: SecretStr) -> SecretStr:
     if len(key.get_secret_value()) < MIN_KEY_LENGTH:
-        raise ValueError(f"an API key must have at least {MIN_KEY_LENGTH} characters")
+        raise ValueError(f"at least {MIN_KEY_LENGTH} characters")
     return key
 
 
 def _reject_booleans(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("a size is a number of bytes, or a number with a unit, such as 256MiB")
+        raise ValueError(SIZE)
     return value
 
 
@@ -315,8 +316,8 @@ def _problem(error: ValidationError, origins: Mapping[str, str]) -> str:
         return f"{name.upper()} is missing; give the folder that `hearth bake` wrote"
     origin = origins[name]
     source = _source(name, origin)
-    got = "" if _is_secret(name) else f", got {problem['input']!r}"
-    return f"{name}: {problem['msg'].removeprefix('Value error, ')}{got} (from {source})"
+    got = "" if _is_secret(name) else f"got {problem['input']!r}, "
+    return f"{name}: {got}expected {expected(problem)} (from {source})"
 
 
 def _source(name: str, origin: str) -> str:

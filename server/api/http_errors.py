@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
@@ -33,10 +32,9 @@ from server.errors import (
     Unavailable,
 )
 from server.logs import request_id
+from server.validation import expected
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fastapi import FastAPI, Request
 
 # The first row with a matching class applies.
@@ -57,7 +55,6 @@ _TYPES = {
     500: "server_error",
     503: "unavailable_error",
 }
-_PYTHON_WORDS = re.compile(r"\b(True|False)\b")  # in pydantic's messages
 _MAX_SHOWN = 200  # characters of a rejected value
 
 
@@ -164,16 +161,16 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
     # Every member of a union reports a problem: report the deepest ones of the first field.
     of_field = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
     deepest = max(of_field, key=lambda problem: len(problem["loc"]))
-    field = _path(deepest["loc"], error.body)
+    field = _path(deepest, error.body)
     same_path = [
         problem
         for problem in of_field
-        if len(problem["loc"]) == len(deepest["loc"]) and _path(problem["loc"], error.body) == field
+        if len(problem["loc"]) == len(deepest["loc"]) and _path(problem, error.body) == field
     ]
     invalid = InvalidRequest(
         field=field,
         got=None if deepest["type"] == "missing" else shown(deepest["input"]),
-        expected=" or ".join(dict.fromkeys(_expected(problem) for problem in same_path)),
+        expected=" or ".join(dict.fromkeys(expected(problem) for problem in same_path)),
     )
     return respond(describe(invalid))
 
@@ -192,33 +189,15 @@ def _at_discriminator(problem: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _expected(problem: dict[str, Any]) -> str:
-    """Pydantic's message as a phrase that follows "expected"."""
-    match problem["type"]:
-        case "extra_forbidden":
-            return "no field of this name"
-        case "missing":
-            return "a value"
-        case "union_tag_invalid":
-            return f"one of {problem['ctx']['expected_tags']}"
-        case "literal_error":
-            return _PYTHON_WORDS.sub(lambda word: word[0].lower(), problem["ctx"]["expected"])
-        case "tuple_type":
-            return "a valid list"
-        case "model_attributes_type" | "model_type":
-            return "a JSON object, sent as application/json"
-    return re.sub(r"^(\w+ should (be|have)|Value error,) ", "", problem["msg"])
-
-
-def _path(location: Sequence[str | int], body: object) -> str:
+def _path(problem: dict[str, Any], body: object) -> str:
     """`prompt[3]` for ("body", "prompt", "list[...]", 3): without the names of union members."""
-    path = ""
-    last = len(location) - 1
+    path, location = "", problem["loc"]
+    absent = len(location) - 1 if problem["type"] == "missing" else None
     for place, key in enumerate(location[1:], 1):
         if isinstance(key, int):
             path += f"[{key}]"
             body = body[key] if isinstance(body, list) else None
-        elif isinstance(body, dict) and (key in body or place == last):
+        elif isinstance(body, dict) and (key in body or place == absent):
             path += f".{key}" if path else key
             body = body.get(key)
     return path or "body"

@@ -19,6 +19,7 @@ from server.errors import ServerError
 from server.services.language_service import open_language_service
 from server.terminal.conversation import converse
 from server.terminal.session import Session, usage_line
+from server.validation import expected
 
 # Fields of an API request that have no use in a terminal.
 NOT_HERE = frozenset(
@@ -88,6 +89,14 @@ def _chat(
             metavar="TEXT", help="System message: instructions for the whole conversation."
         ),
     ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Maximum number of tokens of an answer. Default: what the context has room for.",
+        ),
+    ] = None,
     threads: Threads = None,
     **options: Any,
 ) -> None:
@@ -101,7 +110,7 @@ def _chat(
     """
     fields = _fields(options)
     with Session(open_language_service(bundle, threads=threads)) as session:
-        converse(session, fields, system=system, show=_show, note=_note)
+        converse(session, fields, system=system, max_tokens=max_tokens, show=_show, note=_note)
 
 
 def _fields(options: dict[str, Any]) -> GenerationFields:
@@ -114,7 +123,9 @@ def _fields(options: dict[str, Any]) -> GenerationFields:
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"][:1]))
-        raise flags.BadFlag(f"{field}: {problem['msg']}, got {problem['input']!r}") from error
+        raise flags.BadFlag(
+            f"{field}: got {problem['input']!r}, expected {expected(problem)}"
+        ) from error
 
 
 def _show(text: str) -> None:

@@ -5,6 +5,7 @@ An interrupted answer stays in the conversation. A message that got an error doe
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from server.errors import InvalidRequest, ServerError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from server.api.generation_fields import GenerationFields
     from server.terminal.session import Session
     from server.text.chat_template import Message
+    from server.text.completion_request import CompletionRequest
 
 PROMPT = "> "
 _COMMANDS = "/clear starts a new conversation, /exit exits, Ctrl-C stops an answer"
@@ -26,17 +28,19 @@ def converse(
     fields: GenerationFields,
     *,
     system: str | None,
+    max_tokens: int | None,
     show: Callable[[str], None],
     note: Callable[[str], None],
 ) -> None:
     """Run until /exit or the end of the input; raises InvalidRequest without a chat template.
 
-    `show` prints text of answers, `note` prints other lines.
+    `max_tokens` limits each answer. `show` prints text of answers, `note` prints other lines.
     """
     opening: list[Message] = [{"role": "system", "content": system}] if system else []
     session.service.template.prompt([*opening, {"role": "user", "content": "x"}])
     note(_COMMANDS)
     messages = list(opening)
+    complete = partial(fields.completion, max_tokens=max_tokens, logprobs=None)
     while (line := _read_line(show)) is not None:
         match line.split():
             case []:
@@ -49,7 +53,7 @@ def converse(
             case [word, *_] if word.startswith("/"):
                 note(f"{word} is not a command: {_COMMANDS}")
             case _:
-                messages = _turn(session, fields, messages, line, show, note)
+                messages = _turn(session, complete, messages, line, show, note)
 
 
 def _read_line(show: Callable[[str], None]) -> str | None:
@@ -66,7 +70,7 @@ def _read_line(show: Callable[[str], None]) -> str | None:
 
 def _turn(
     session: Session,
-    fields: GenerationFields,
+    complete: Callable[[tuple[int, ...]], CompletionRequest],
     history: list[Message],
     message: str,
     show: Callable[[str], None],
@@ -82,8 +86,7 @@ def _turn(
 
     try:
         prompt = session.service.template.prompt(messages)
-        request = fields.completion(prompt.ids, max_tokens=None, logprobs=None)
-        status = usage_line(session.answer(request, write))
+        status = usage_line(session.answer(complete(prompt.ids), write))
     except KeyboardInterrupt:
         status = "interrupted"
     except ServerError as error:

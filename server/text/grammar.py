@@ -29,6 +29,7 @@ GrammarType = Literal["json_object", "json_schema", "regex", "lark", "choice"]
 
 _MAX_BYTES = 2**16  # of a grammar's text
 _CACHED_GRAMMARS = 32
+_NO_TOKEN = "it allows no next token"
 _MAX_SHOWN = 200  # characters of a grammar or message in an error
 # As in llama.cpp (common/json-schema-to-grammar.cpp): without a limit, small models write white
 # space without end.
@@ -70,12 +71,12 @@ class Rules:
     def _next(self) -> NDArray[np.bool_]:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():
-            raise ConstraintFailed(f"grammar: failed: {_reason(self._matcher.get_error())}")
+            raise ConstraintFailed(f"grammar: {_reason(self._matcher.get_error())}")
         allowed = np.unpackbits(bits, count=self._size, bitorder="little").view(np.bool_)
         more = np.count_nonzero(allowed) > np.count_nonzero(allowed[self._ends])
         self.finished = not more and self._matcher.is_accepting()
         if not more and not self.finished:
-            raise ConstraintFailed("grammar: it allows no next token")
+            raise ConstraintFailed(f"grammar: {_NO_TOKEN}")
         return allowed
 
 
@@ -192,4 +193,8 @@ def _invalid(grammar: Grammar, expected: str, *, got: str | None = None) -> Inva
 def _reason(message: str) -> str:
     """A message of the library on one line, shortened."""
     line = " ".join(message.split())
+    if "NoExtensionBias" in line:
+        return _NO_TOKEN
+    if "panic" in line:
+        return "it cannot be compiled"
     return line if len(line) <= _MAX_SHOWN else line[:_MAX_SHOWN] + "..."

@@ -119,9 +119,11 @@ def test_printed_settings_can_be_read_back_as_a_file(tmp_path: Path) -> None:
         ("port = ", "config: {file} is not valid TOML: Invalid value"),
         (
             "port = 'many'",
-            "port: Input should be a valid integer, .*, got 'many' \\(from {file}\\)",
+            "port: got 'many', expected a valid integer \\(from {file}\\)$",
         ),
-        ("cache_ram = true", "cache_ram: a size is a number of bytes, .*, got True"),
+        ("port = 70000", "port: got 70000, expected less than or equal to 65535 "),
+        ("cache_ram = 'many'", "cache_ram: got 'many', expected a number of bytes, "),
+        ("cache_ram = true", "cache_ram: got True, expected a number of bytes, "),
         ("tls_cert = 'c.pem'", "tls_cert and tls_key must be set together"),
     ],
 )
@@ -149,10 +151,10 @@ def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
 
 
 def test_the_source_of_a_bad_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BadSettings, match=r"got '-1' \(from --queue-limit\)"):
+    with pytest.raises(BadSettings, match=r"got '-1', .* 0 \(from --queue-limit\)"):
         load({"bundle": "b", "queue_limit": "-1"})
     monkeypatch.setenv("HEARTH_QUEUE_LIMIT", "x")
-    with pytest.raises(BadSettings, match=r"got 'x' \(from HEARTH_QUEUE_LIMIT\)"):
+    with pytest.raises(BadSettings, match=r"got 'x', .* \(from HEARTH_QUEUE_LIMIT\)"):
         load({"bundle": "b"})
 
 

@@ -61,6 +61,9 @@ REFUSED_BY_SCHEMA = [
     ({"prompt": "x", "typical_p": 2}, "typical_p", 2),
     ({"prompt": "x", "dry_base": 0.5}, "dry_base", 0.5),
     ({"prompt": "x", "a" * 300: "b" * 300}, "a" * 300, "b" * 200 + "..."),
+    ({"prompt": {"a": 1}}, "prompt", "{'a': 1}"),
+    ({"prompt": "x", "stop": {"a": 1}}, "stop", "{'a': 1}"),
+    ({"prompt": "x", "logit_bias": {"a": {}}}, "logit_bias.a", "{}"),
     ([], "body", "[]"),
     ("x", "body", "x"),
 ]
@@ -97,6 +100,30 @@ def test_every_route_with_a_body_rejects_duplicate_keys(client: httpx.Client) ->
             path, content='{"a": 1, "a": 2}', headers={"Content-Type": "application/json"}
         )
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "a"), path
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("/v1/responses", {"input": {"a": 1}}, "input: got \"{'a': 1}\", expected a valid string"),
+        (
+            "/v1/responses",
+            {"input": "x", "previous_response_id": "y"},
+            'previous_response_id: got "y", expected null',
+        ),
+        (
+            "/generate",
+            {"prompt": "x", "json_schema": 1},
+            "json_schema: got 1, expected a JSON object",
+        ),
+    ],
+)
+def test_a_message_says_nothing_of_python(
+    client: httpx.Client, path: str, body: Any, message: str
+) -> None:
+    refused = client.post(path, json=body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"].startswith(message)
 
 
 @pytest.mark.parametrize(("body", "field", "got"), REFUSED_BY_SCHEMA)

@@ -78,6 +78,20 @@ def test_generate_rejects_bad_values_in_one_line(
     assert result.stderr.count("\n") == 1
 
 
+def test_max_tokens_limits_each_answer_of_a_chat() -> None:
+    result = subprocess.run(
+        [*COMMAND, "chat", "b", "--max-tokens", "3"],
+        input="the dog\n/clear\nthe fox\n",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert len(re.findall(" 3 tokens in .*, length, ", result.stderr)) == 2
+
+
 def test_every_sampling_field_is_a_flag() -> None:
     shown = run("generate", "--help").stdout
     for name in set(GenerationFields.model_fields) - NOT_HERE:

@@ -253,6 +253,19 @@ def test_an_invalid_grammar_is_rejected(kind: GrammarType, value: str, reason: s
     assert reason in refusal(kind, value).expected
 
 
+def test_a_grammar_that_matches_nothing_is_rejected() -> None:
+    expected = refusal("regex", r"[^\s\S]").expected
+    assert expected == "a valid grammar (grammar: it allows no next token)"
+
+
+def test_a_panic_of_the_library_is_not_shown() -> None:
+    # The library gives the tokenizer a text that is longer than this context.
+    tokenizer = Tokenizer(gemma_like(), bos=BOS, context=64)
+    grammars = Grammars(tokenizer, vocab_size=gemma_like().get_vocab_size(), ends=(EOS,))
+    with pytest.raises(InvalidRequest, match=r"\(grammar: it cannot be compiled\)"):
+        grammars.rules(Grammar("lark", 'start: x\nx: "a" x'))
+
+
 def test_a_model_without_end_tokens_rejects_grammars() -> None:
     tokenizer = WORLDS["gemma"].tokenizer
     with pytest.raises(InvalidRequest, match="ends an answer"):
