@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
-from rich.console import Console
 
 from baker.checks import inspection
 from baker.compiler.targets import TARGET_NAMES
@@ -21,6 +20,7 @@ from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.recipe import BakeRequest, recipes
 from baker.precision.auto_precision import AUTO, MAX_KL
+from baker.presentation.console import open_console
 from baker.progress import TerminalProgress
 from models.bundle import LanguageManifest, read_manifest
 from models.gru import FORMS
@@ -170,7 +170,7 @@ def bake_model(
 
 def _run(work: Callable[[Progress], Path]) -> None:
     """Bake, and print the result."""
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     start = time.perf_counter()
     try:
         path = work(TerminalProgress(console))

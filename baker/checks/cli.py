@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from baker.checks import verification
 from baker.checks.reproduction import changes, reproduce
 from baker.pipeline.bake_errors import BAKE_ERRORS
+from baker.presentation.console import open_console
 from baker.progress import TerminalProgress
 from models.bundle import read_manifest
 
@@ -32,7 +32,7 @@ def _verify(bundle: _Bundle) -> None:
     package is installed and, if this machine can run the program, all golden values. Also prints
     what changed since the bake, such as the version of the compiler. Exit code 1 if a check fails.
     """
-    if not verification.verify(bundle, Console()):
+    if not verification.verify(bundle, open_console()):
         raise typer.Exit(1)
 
 
@@ -57,7 +57,7 @@ def _reproduce(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     for change in changes(read_manifest(bundle)):
         print(f"changed: {change}")  # noqa: T201
-    differences = reproduce(bundle, weights, TerminalProgress(Console(stderr=True)))
+    differences = reproduce(bundle, weights, TerminalProgress(open_console(stderr=True)))
     for difference in differences:
         print(difference.message)  # noqa: T201
     if differences:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from baker.checks.inspection import show
+from baker.presentation.console import open_console
 from models.bundle import BundleError
 
 # Exceptions that end the command, and its exit code: see hearth/cli.py.
@@ -28,4 +28,4 @@ def _inspect(
     That is: the model, the memory that serving takes, files, entry points, statistics, and the
     versions and options of the bake. Only the manifest is read; `hearth verify` reads the rest.
     """
-    show(bundle, Console())
+    show(bundle, open_console())

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from baker.compare.comparison import CompareOptions, compare_sides, record_side
 from baker.compare.measurement.passages import STEPS, UnreadableText
@@ -21,6 +20,7 @@ from baker.compare.sides.llama_cpp import LlamaError
 from baker.compare.sides.recording import RecordingError, write_recording
 from baker.compare.sides.side import SideError
 from baker.parameters.irpa import BadArchive
+from baker.presentation.console import open_console
 from baker.presentation.table import terminal_table
 from baker.progress import TerminalProgress
 from models.bundle import BundleError
@@ -177,7 +177,7 @@ def _compare(
         top=top,
         threads=threads,
     )
-    progress = TerminalProgress(Console(stderr=True))
+    progress = TerminalProgress(open_console(stderr=True))
     if record is not None:
         if b is not None:
             raise typer.BadParameter("--record takes no B.")
@@ -197,7 +197,7 @@ def _compare(
 
 
 def _show(report: Report, files: Sequence[Path]) -> None:
-    console = Console()
+    console = open_console()
     for table in (summary_table(report), passages_table(report)):
         console.print(terminal_table(table), "")
     plain = (report.computed, *report.notes, *map(str, files))

@@ -7,9 +7,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
+
+from baker.presentation.console import open_console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ def terminal_table(table: Table) -> TerminalTable:
 
 def print_table(table: Table) -> None:
     """Print the table on the standard output, 120 characters wide unless that is a terminal."""
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console = open_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     if table.title:
         console.print(table.title, markup=False, soft_wrap=True)
     shown = terminal_table(table)
