@@ -47,10 +47,8 @@ def norm(x: Tensor, weight: Tensor) -> Tensor:
 
 
 # By name: the function, its inputs, and what it gives.
-SUMS: dict[str, Case] = {
-    f"{what}_{name}": case
-    for name, dtype in NARROW.items()
-    for what, case in {
+def sums(dtype: np.dtype[Any]) -> dict[str, Case]:
+    return {
         "sum": (lambda x: ops.reduce_sum(x, axes=(1,)), (ones(dtype),), [MANY] * 2),
         "mean": (lambda x: f.mean(x, 1), (ones(dtype),), [1, 1]),
         "mean_of_300": (lambda x: f.mean(x, 1), (300 * ones(dtype),), [300, 300]),
@@ -83,8 +81,10 @@ SUMS: dict[str, Case] = {
              np.ones((1, MANY, 1, 2), dtype)),
             np.ones((1, 1, 1, 2)),
         ),
-    }.items()
-}  # fmt: skip
+    }  # fmt: skip
+
+
+SUMS = {f"{what}_{name}": case for name, of in NARROW.items() for what, case in sums(of).items()}
 
 EDGES: dict[str, Case] = {
     "silu_f16": (f.silu, (np.array([-60_000, -17, -0.5, 60_000], F16),), [0, -7e-7, -0.1887, 6e4]),

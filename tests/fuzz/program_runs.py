@@ -1,0 +1,300 @@
+"""Compile many random programs as one module, run them, and compare each with its exact value.
+
+A batch runs in a process of its own, since a fault of the compiler or of compiled code may end it.
+What is found is made smaller: steps are dropped for as long as the same thing is found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from baker.compiler.compilation import CompileError
+from models.dsl.evaluate import evaluate
+from models.dsl.mlir.stablehlo import module_text
+from models.dsl.types import DslError
+from tests.fuzz.program_bounds import exact, tiny, unit
+from tests.fuzz.program_rules import make
+from tests.fuzz.programs import Case, Program, Step, gradient_case, value_case
+from tests.models.compiled import Compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from models.dsl.graph import Graph, Tensor
+    from tests.fuzz.program_bounds import Bounded
+
+    Array = NDArray[Any]
+
+# Programs of a batch: the compiler's start is spread over them, and a fault costs few of them.
+BATCH = 100
+# Findings of a kind that are made smaller, which compiles each program several times.
+MAX_SHRUNK = 5
+# For a batch, on a machine that does other things too.
+SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a program.
+
+    what    "compiled" or "numpy", which differ from the exact value; "refused" by the compiler;
+            "crash" of the process
+    form    "value" or "gradient"
+    detail  one line
+    """
+
+    what: str
+    form: str
+    detail: str
+    program: Program
+
+
+def cases_of(program: Program, name: str) -> Iterator[tuple[str, Case]]:
+    """Its value and, if it has one, its gradient."""
+    yield "value", value_case(program, f"{name}_value")
+    try:
+        gradient = gradient_case(program, f"{name}_gradient")
+    except DslError:
+        return
+    if gradient is not None:
+        yield "gradient", gradient
+
+
+def check(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
+    """How many functions were compared, and what was found, in this process."""
+    named = {
+        case.graph.name: (program, form, case)
+        for i, program in enumerate(programs)
+        for form, case in cases_of(program, f"p{i}")
+    }
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        compiled, refused = _compiled({name: one[2] for name, one in named.items()}, Path(folder))
+        for name, (program, form, case) in named.items():
+            if name in refused:
+                found.append(Finding("refused", form, refused[name], program))
+                continue
+            expected = exact(case.graph, case.arrays)
+            with np.errstate(all="ignore"):
+                by_numpy = evaluate(case.graph, list(case.arrays), {})
+            assert compiled is not None
+            for what, values in (
+                ("numpy", by_numpy),
+                ("compiled", compiled(name, *case.arrays)),
+            ):
+                wrong = difference(case.graph.outputs, values, expected)
+                if wrong:
+                    found.append(Finding(what, form, wrong, program))
+    return len(named), found
+
+
+def _compiled(cases: dict[str, Case], folder: Path) -> tuple[Compiled | None, dict[str, str]]:
+    """The functions that the compiler takes, and by name what it says of the others."""
+    refused: dict[str, str] = {}
+    while len(refused) < len(cases):
+        graphs = [case.graph for name, case in cases.items() if name not in refused]
+        try:
+            return Compiled(graphs, folder), refused
+        except CompileError as error:
+            refused |= _refused(graphs, str(error), folder)
+    return None, refused
+
+
+def _refused(graphs: Sequence[Graph], message: str, folder: Path) -> dict[str, str]:
+    """By name what the compiler says of the graphs that it does not take."""
+    place = re.search(r"module\.mlir:(\d+):", message)
+    if place is not None:
+        text = module_text("module", graphs, "model").splitlines()
+        headers = re.findall(r"func\.func public @(\w+)\(", "\n".join(text[: int(place[1])]))
+        reason = re.search(r"error: (.*)", message)
+        return {headers[-1]: reason[1][:120] if reason else message[:120]}
+    if len(graphs) == 1:
+        frame = re.search(r"#4 \S+ (.{1,100})", message)
+        return {graphs[0].name: f"crash in {frame[1]}" if frame else message[:120]}
+    # It crashed, and does not say where.
+    refused: dict[str, str] = {}
+    middle = len(graphs) // 2
+    for half in (graphs[:middle], graphs[middle:]):
+        try:
+            Compiled(half, folder)
+        except CompileError as error:
+            refused |= _refused(half, str(error), folder)
+    return refused
+
+
+def difference(
+    outputs: Sequence[Tensor], values: Sequence[Array], expected: Sequence[Bounded]
+) -> str:
+    """The first element that is out of bounds; nothing if there is none."""
+    for i, (output, value, one) in enumerate(zip(outputs, values, expected, strict=True)):
+        assert value.shape == one.value.shape
+        given = np.asarray(value, np.float64 if output.dtype.is_float else value.dtype)
+        with np.errstate(all="ignore"):
+            size = np.abs(np.asarray(one.value, np.float64))
+            limit = one.error + unit(output.dtype) * size + tiny(output.dtype)
+            apart = np.abs(given.astype(np.float64) - one.value)
+            right = (apart <= limit) | (given == one.value) | np.isinf(one.error)
+            right |= np.isnan(given.astype(np.float64)) & np.isnan(one.value.astype(np.float64))
+        if not right.all():
+            at = tuple(int(j) for j in np.argwhere(~right)[0])
+            return (
+                f"result {i} {output.type} at {at}: {given[at]!r}, exactly {one.value[at]!r} "
+                f"+- {one.error[at]:.2g}; {int((~right).sum())} of {right.size} elements"
+            )
+    return ""
+
+
+# --- in a process of its own
+
+
+def check_apart(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
+    """As `check`, in another process; one that ends or hangs is a finding too."""
+    request = json.dumps([[program.to_json(), program.seed] for program in programs])
+    command = [sys.executable, "-m", "tests.fuzz.program_runs"]
+    try:
+        done = subprocess.run(
+            command, input=request, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return _halves(programs, f"took more than {SECONDS:g} s")
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [""])[-1][:200]
+        return _halves(programs, f"ended with {done.returncode}: {last}")
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return answer["compared"], [
+        Finding(what, form, detail, programs[i]) for what, form, detail, i in answer["found"]
+    ]
+
+
+def _halves(programs: Sequence[Program], reason: str) -> tuple[int, list[Finding]]:
+    if len(programs) == 1:
+        return 0, [Finding("crash", "value", reason, programs[0])]
+    middle = len(programs) // 2
+    left, right = check_apart(programs[:middle]), check_apart(programs[middle:])
+    return left[0] + right[0], left[1] + right[1]
+
+
+def _answer() -> None:
+    """The other process: programs come in as JSON, findings go out."""
+    programs = []
+    for steps, seed in json.load(sys.stdin):
+        programs.append(Program(Program.from_json(steps).steps, seed))
+    compared, found = check(programs)
+    places = {id(program): i for i, program in enumerate(programs)}
+    rows = [[one.what, one.form, one.detail, places[id(one.program)]] for one in found]
+    sys.stdout.write("\n" + json.dumps({"compared": compared, "found": rows}) + "\n")
+
+
+# --- smaller
+
+
+def shrink(finding: Finding, *, rounds: int = 12) -> Finding:
+    """The smallest program in which the same thing is found, with steps dropped or cut off."""
+    best = finding
+    for _ in range(rounds):
+        smaller = list(_smaller(best.program))
+        if not smaller:
+            break
+        _, found = check_apart(smaller)
+        alike = [
+            one
+            for one in found
+            if (one.what, one.form) == (best.what, best.form) and _alike(one, best)
+        ]
+        if not alike:
+            break
+        best = min(alike, key=lambda one: _size(one.program))
+    return best
+
+
+def _alike(one: Finding, other: Finding) -> bool:
+    return one.what != "refused" or one.detail[:40] == other.detail[:40]
+
+
+def _size(program: Program) -> tuple[int, int]:
+    elements = sum(int(np.prod(step.attrs["shape"])) for step in program.steps
+                   if step.name == "input")  # fmt: skip
+    return len(program.steps), elements
+
+
+def _smaller(program: Program) -> Iterator[Program]:
+    """Without what follows a step, or with an input in the place of a step."""
+    steps = program.steps
+    for i, step in enumerate(steps):
+        if step.name == "input":
+            if step.attrs["fill"] not in ("normal", "indices", "distinct"):
+                yield _kept(program, i, Step("input", (), {**step.attrs, "fill": "normal"}))
+            continue
+        yield _pruned(Program(steps[: i + 1], program.seed), [i])
+        case = value_case(_pruned(Program(steps[: i + 1], program.seed), [i]), "f")
+        kind = case.graph.outputs[-1].type
+        attrs = {"shape": list(kind.shape), "dtype": kind.dtype.label, "fill": "normal", "seed": i}
+        yield _kept(program, i, Step("input", (), attrs))
+
+
+def _kept(program: Program, place: int, step: Step) -> Program:
+    """The program with one step replaced, and without what nothing reads then."""
+    read = {i for one in program.steps for i in one.reads}
+    results = [i for i in range(len(program.steps)) if i not in read]
+    steps = (*program.steps[:place], step, *program.steps[place + 1 :])
+    return _pruned(Program(steps, program.seed), results)
+
+
+def _pruned(program: Program, results: Iterable[int]) -> Program:
+    needed = set(results)
+    for i in reversed(range(len(program.steps))):
+        if i in needed:
+            needed.update(program.steps[i].reads)
+    places = {old: new for new, old in enumerate(sorted(needed))}
+    kept = [program.steps[old] for old in sorted(needed)]
+    return Program(
+        tuple(Step(one.name, tuple(places[i] for i in one.reads), one.attrs) for one in kept),
+        program.seed,
+    )
+
+
+# --- for as long as one likes
+
+
+def run(seed: int, minutes: float, keep: Path, say: Callable[[str], None]) -> int:
+    """Batches of programs from a seed on, each finding in a file of `keep`; the exit code."""
+    ends, start = time.monotonic() + 60 * minutes, time.monotonic()
+    programs = compared = 0
+    counts: Counter[str] = Counter()
+    alike: Counter[str] = Counter()
+    while time.monotonic() < ends:
+        batch = [make(seed + programs + i) for i in range(BATCH)]
+        done, found = check_apart(batch)
+        programs, compared = programs + len(batch), compared + done
+        for one in found:
+            counts[one.what] += 1
+            kind = f"{one.what} {one.detail[:30] if one.what == 'refused' else one.form}"
+            alike[kind] += 1
+            if alike[kind] <= MAX_SHRUNK:
+                one = shrink(one)
+                keep.mkdir(parents=True, exist_ok=True)
+                text = json.dumps({"detail": one.detail, "steps": one.program.to_json()}, indent=1)
+                path = keep / f"{one.what}_{one.form}_{one.program.seed}.json"
+                path.write_text(text + "\n", encoding="utf-8")
+            steps = " ".join(step.name for step in one.program.steps)
+            say(f"{one.what}, {one.form}, seed {one.program.seed}: {one.detail}\n    {steps}")
+        rate = compared / (time.monotonic() - start)
+        say(f"{programs} programs, {compared} functions, {rate:.1f} a second, {dict(counts)}")
+    return int(bool(counts))
+
+
+if __name__ == "__main__":
+    _answer()

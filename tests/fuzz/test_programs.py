@@ -1,0 +1,88 @@
+"""The fuzzer of programs in small: what it found once, and that it sees what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.dsl.evaluate import evaluate
+from tests.fuzz import program_runs
+from tests.fuzz.program_bounds import exact
+from tests.fuzz.program_rules import make
+from tests.fuzz.program_runs import Finding, cases_of, check, shrink
+from tests.fuzz.programs import Program, value_case
+from tests.models.compiled import Compiled
+
+CORPUS: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "programs.json").read_text(encoding="utf-8")
+)
+# The compiler takes these.
+SEEDS = (0, 1, 2, 3, 4, 6)
+
+
+def test_what_was_found_once_is_right_and_random_programs_are() -> None:
+    programs = [Program.from_json(steps) for steps in CORPUS.values()]
+    compared, found = check([*programs, *map(make, SEEDS)])
+    assert found == []
+    assert compared > len(programs) + len(SEEDS)  # with gradients
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+@np.errstate(all="ignore")
+def test_numpy_is_within_the_bounds(first: int) -> None:
+    informative = 0
+    for seed in range(first, first + 50):
+        for _, case in cases_of(make(seed), "f"):
+            values = evaluate(case.graph, list(case.arrays), {})
+            expected = exact(case.graph, case.arrays)
+            assert not program_runs.difference(case.graph.outputs, values, expected), seed
+            informative += sum(int(np.isfinite(one.error).sum()) for one in expected)
+    assert informative > 1000
+
+
+@pytest.mark.parametrize("name", ["softmax of 2 x 3 rows: an operand packed across matrices"])
+def test_bounds_are_narrow(name: str) -> None:
+    case = value_case(Program.from_json(CORPUS[name]), "f")
+    (one,) = exact(case.graph, case.arrays)
+    assert one.error.max() < 1e-5
+
+
+def test_a_wrong_value_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program.from_json(CORPUS["a power of negative numbers"])
+    called = Compiled.__call__
+    monkeypatch.setattr(
+        Compiled, "__call__", lambda self, name, *xs: [y * 1.001 for y in called(self, name, *xs)]
+    )
+    _, found = check([program])
+    assert {(one.what, one.form) for one in found} == {
+        ("compiled", "value"),
+        ("compiled", "gradient"),
+    }
+
+
+def test_a_program_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the op that is wrong, and an input."""
+    wrong = next(
+        program
+        for program in map(make, range(1000))
+        if any(step.name == "erf" for step in program.steps) and len(program.steps) > 6
+    )
+
+    def fake(programs: Any) -> tuple[int, list[Finding]]:
+        names = [{step.name for step in program.steps} for program in programs]
+        found = [p for p, used in zip(programs, names, strict=True) if "erf" in used]
+        return 0, [Finding("compiled", "value", "", program) for program in found]
+
+    monkeypatch.setattr(program_runs, "check_apart", fake)
+    smallest = shrink(Finding("compiled", "value", "", wrong)).program
+    assert [step.name for step in smallest.steps] == ["input", "erf"]
+
+
+def test_a_seed_makes_the_same_program_and_json_keeps_it() -> None:
+    program = make(17)
+    assert program == make(17)
+    assert Program.from_json(json.loads(json.dumps(program.to_json()))).steps == program.steps
