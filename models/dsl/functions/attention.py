@@ -49,6 +49,7 @@ def rope_table(
     A position's angle is a large number of which only the fraction of a turn counts, and f32 has no
     digits left for that. So angles are i32, in units of 2^-32 turns, where whole turns wrap around.
     """
+    ops.require(head_dim % 2 == 0, f"an even width, got {head_dim}")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
     units = np.remainder(base**-exponents / factor / (2 * math.pi), 1.0) * 2.0**32
     whole, part = np.floor(units), np.floor(np.remainder(units, 1.0) * 2.0**_PART_BITS)
@@ -87,6 +88,7 @@ def _has_bit(x: Tensor, bit: int) -> Tensor:
 @composite()
 def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Rotate x (N, H, D) by the table (N, D/2): pairs are (x_i, x_{i + D/2}), "split half"."""
+    ops.require(x.type.rank == 3 and x.shape[2] % 2 == 0, f"(N, H, D) with an even D, got {x.type}")
     half = x.shape[-1] // 2
     first, second = narrow(x, 2, 0, half), narrow(x, 2, half, 2 * half)
     cos = ops.broadcast(cosine, shape=first.shape, axes=(0, 2))
@@ -140,6 +142,9 @@ def scaled_dot_product_attention(
 
     Returns (B, T, H, E). A query that sees no key gets zeros.
     """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.type.rank != 4:
+            raise TypeRuleError(f"attention: expected {name} of rank 4, got {tensor.type}")
     batch, queries, heads, width = query.shape
     keys, groups = key.shape[1], key.shape[2]
     if heads % groups:

@@ -36,6 +36,7 @@ def convolution(
     """
     spatial = x.type.rank - 2
     strides, dilations = _each(stride, spatial), _each(dilation, spatial)
+    ops.require(min((1, *strides, *dilations)) >= 1, "positive strides and dilations")
     padded = _padded(x, _each(padding, spatial))
     for axis in range(spatial):
         reach = (weight.shape[2 + axis] - 1) * dilations[axis] + 1

@@ -52,6 +52,10 @@ def group_norm(
 
     weight and bias are (C,).
     """
+    ops.require(
+        groups >= 1 and x.shape[1] % groups == 0,
+        f"{x.shape[1]} channels in equal groups, got {groups}",
+    )
     grouped = ops.reshape(x, shape=(x.shape[0], groups, x.type.size // x.shape[0] // groups))
     return _per_channel(ops.reshape(_standard(grouped, (-1,), eps), shape=x.shape), weight, bias)
 

@@ -28,6 +28,7 @@ def max_pool2d(
 
     Of equal elements the first, row by row, takes the gradient.
     """
+    _check_windows(x, size, stride or size, padding, dilation)
     if padding:
         x = pad2d(x, (padding,) * 4, value=-math.inf)
     for axis in (-1, -2):
@@ -38,10 +39,17 @@ def max_pool2d(
 @in_f32
 def avg_pool2d(x: Tensor, size: int, *, stride: int | None = None, padding: int = 0) -> Tensor:
     """The mean of each window, `stride` (or `size`) apart; zeros of the padding count."""
+    _check_windows(x, size, stride or size, padding)
     x = pad2d(x, (padding,) * 4)
     for axis in (-1, -2):
         x = _windows(x, axis, size, stride or size, 1, ops.add)
     return x * (1.0 / size**2)
+
+
+def _check_windows(x: Tensor, size: int, stride: int, padding: int, dilation: int = 1) -> None:
+    ops.require(x.type.rank >= 2, f"an image (..., H, W), got {x.type}")
+    ops.require(min(size, stride, dilation) >= 1, "a positive size, stride and dilation")
+    ops.require(0 <= padding <= size // 2, f"padding of at most half of {size}, got {padding}")
 
 
 def _windows(
@@ -56,6 +64,7 @@ def _windows(
 
 def upsample2d_nearest(x: Tensor, scale: int) -> Tensor:
     """Each element `scale` times along both axes."""
+    ops.require(scale >= 1, f"a scale of at least 1, got {scale}")
     for axis in (-2, -1):
         x = _interleaved([x] * scale, axis)
     return x
@@ -67,6 +76,7 @@ def upsample2d_bilinear(x: Tensor, scale: int) -> Tensor:
     An element stands for the middle of its pixel (PyTorch's align_corners=False); outside of the
     first and the last middle is the border's value.
     """
+    ops.require(scale >= 1, f"a scale of at least 1, got {scale}")
     for axis in (-2, -1):
         extent = x.shape[axis]
         first, final = narrow(x, axis, 0, 1), narrow(x, axis, extent - 1, extent)

@@ -98,6 +98,7 @@ def at(x: Tensor, index: int) -> Tensor:
 
 def split(x: Tensor, sizes: Sequence[int], *, axis: int) -> tuple[Tensor, ...]:
     """Parts of x that are `sizes` long, one after the other along one axis."""
+    axis = axis_of(x, axis)
     if sum(sizes) != x.shape[axis]:
         raise TypeRuleError(f"split: sizes {list(sizes)} do not add up to axis {axis} of {x}")
     stops = list(itertools.accumulate(sizes))
@@ -108,7 +109,9 @@ def split(x: Tensor, sizes: Sequence[int], *, axis: int) -> tuple[Tensor, ...]:
 
 def chunk(x: Tensor, parts: int, *, axis: int) -> tuple[Tensor, ...]:
     """At most `parts` parts along one axis, of equal size except for a shorter last one."""
-    extent = x.shape[axis]
+    extent = x.shape[axis_of(x, axis)]
+    if parts < 1:
+        raise TypeRuleError(f"chunk: expected at least 1 part, got {parts}")
     size = -(-extent // parts)
     return split(x, [min(size, extent - start) for start in range(0, extent, size)], axis=axis)
 
@@ -120,6 +123,8 @@ def unfold(x: Tensor, *, axis: int, size: int, step: int) -> Tensor:
     whole window is left out.
     """
     axis = axis_of(x, axis)
+    if min(size, step) < 1:
+        raise TypeRuleError(f"unfold: expected a size and a step of at least 1, got {size}, {step}")
     windows = (x.shape[axis] - size) // step + 1
     if windows < 1:
         raise TypeRuleError(f"unfold: no window of {size} fits into axis {axis} of {x}")

@@ -36,8 +36,18 @@ _NOTHING_TO_DIFFERENTIATE = NoGradient("it has no inputs")
 def _infer_full(types: Types, attrs: Attrs) -> TensorType:
     operands(types, 0)
     dtype: DType = attrs["dtype"]
-    require(dtype.is_float or math.isfinite(attrs["value"]), f"a value that {dtype.label} has")
+    require(dtype.is_float or _is_in(dtype, attrs["value"]), f"a value that {dtype.label} has")
     return TensorType(tuple(attrs["shape"]), dtype)
+
+
+def _is_in(dtype: DType, value: float) -> bool:
+    """Whether a dtype other than a float has this value."""
+    if not math.isfinite(value) or int(value) != value:
+        return False
+    if dtype is DType.BOOL:
+        return value in (0, 1)
+    ends = np.iinfo(dtype.numpy)
+    return bool(ends.min <= value <= ends.max)
 
 
 def _infer_iota(types: Types, attrs: Attrs) -> TensorType:
@@ -85,6 +95,7 @@ full: Op = Op(
         Sample((), {"shape": (2, 3), "dtype": DType.F32, "value": 1.5}),
         Sample((), {"shape": (4,), "dtype": DType.I32, "value": -7}),
         Sample((), {"shape": (), "dtype": DType.F32, "value": -np.inf}),
+        Sample((), {"shape": (2,), "dtype": DType.BOOL, "value": 1}),
     ],
     reads=Reads.IN_PLACE,
     is_stored=False,
