@@ -105,10 +105,10 @@ def run_rounds(
     measured: dict[str, Rounds] = {name: [] for name in (*forms, *(["torch"] if torch else []))}
     for number in range(rounds):
         for side in list(sides) if number % 2 == 0 else reversed(sides):
-            found = measure_in_process(side, sides[side], top, threads)
+            times = measure_in_process(side, sides[side], top, threads)
             for column in forms if side == "hearth" else ("torch",):
                 models = columns.get(column, columns[forms[0]])
-                measured[column].append({str(one.hidden): found[one.name] for one in models})
+                measured[column].append({str(one.hidden): times[one.name] for one in models})
     return measured
 
 

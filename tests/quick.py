@@ -41,7 +41,7 @@ def is_quick(module: Path) -> bool:
 
 def slow_imports(module: Path) -> set[str]:
     """The members of SLOW_IMPORTS that a test module and its conftest.py files reach."""
-    found: set[str] = set()
+    reached: set[str] = set()
     done = {_CONFTEST}  # it bakes the shared bundles: tests that ask for one are marked slow
     todo = [module, *_conftests(module)]
     while todo:
@@ -50,9 +50,9 @@ def slow_imports(module: Path) -> set[str]:
             continue
         done.add(path)
         for name in _imports(path):
-            found |= {slow for slow in SLOW_IMPORTS if f"{name}.".startswith(f"{slow}.")}
+            reached |= {slow for slow in SLOW_IMPORTS if f"{name}.".startswith(f"{slow}.")}
             todo += _files(name)
-    return found
+    return reached
 
 
 def _imports(path: Path) -> Iterator[str]:

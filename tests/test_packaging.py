@@ -81,12 +81,12 @@ def exec_form(words: list[str]) -> list[str]:
 
 def reached(stage: str) -> set[str]:
     """The stage and all others that it takes anything from."""
-    found = {stage}
+    stages = {stage}
     sources = [words[0] for words in steps(stage, "FROM")]
     sources += [words[0].removeprefix("--from=") for words in steps(stage, "COPY")]
-    for source in set(sources) & {*STAGES} - found:
-        found |= reached(source)
-    return found
+    for source in set(sources) & {*STAGES} - stages:
+        stages |= reached(source)
+    return stages
 
 
 def environment(stage: str) -> dict[str, str]:
@@ -149,9 +149,9 @@ def test_copied_files_exist_and_are_in_the_build_context() -> None:
 
 
 def test_the_image_sets_valid_settings() -> None:
-    given = environment("serve")
-    assert_settings(given)
-    assert steps("serve", "EXPOSE") == [[given["HEARTH_PORT"]]]
+    variables = environment("serve")
+    assert_settings(variables)
+    assert steps("serve", "EXPOSE") == [[variables["HEARTH_PORT"]]]
 
 
 def test_the_image_has_the_health_check() -> None:

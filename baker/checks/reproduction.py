@@ -145,7 +145,9 @@ def _language_request(
     if weights is None and not all(source.package for source in origin.sources):
         raise BakeError(f"the bundle was baked from {_names(origin)}; specify --weights PATH")
     present = {
-        name: kind for name, kind in _OPTIONAL_LANGUAGE_OPTIONS.items() if name in origin.options
+        name: option_type
+        for name, option_type in _OPTIONAL_LANGUAGE_OPTIONS.items()
+        if name in origin.options
     }
     options = _checked(origin, _LANGUAGE_OPTIONS | present)
     return BakeRequest(

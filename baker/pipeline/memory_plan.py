@@ -72,7 +72,7 @@ def _fits(trace: Callable[[Defaults], Program], choice: Defaults, limit: int) ->
 
 
 def program_memory(program: Program, context: int) -> Memory:
-    """What serving a program of so many positions takes."""
+    """The memory that serving the program takes with a context of `context` positions."""
     return language_memory(
         footprint(program.graphs, program.parameters),
         program.vocab_size,
@@ -141,7 +141,7 @@ def call_bytes(graph: Graph) -> int:
 
 def _last_readers(graph: Graph) -> dict[int, int]:
     """The values that are stored, but in place, with the index of the last node that reads each."""
-    given = {id(out) for out in graph.outputs}
+    output_ids = {id(out) for out in graph.outputs}
     readers = Counter(id(source) for node in graph.nodes for source in set(node.inputs))
     needs: dict[int, frozenset[int]] = {}  # by value: the stored ones that it is computed from
     last: dict[int, int] = {}
@@ -150,7 +150,7 @@ def _last_readers(graph: Graph) -> dict[int, int]:
         below = frozenset().union(*(needs.get(id(source), ()) for source in node.inputs))
         last |= dict.fromkeys(below, at)
         shared = len(below) > 1 and readers[id(node)] > 1
-        if shared or id(node) in given or node.origin.op.is_stored:
+        if shared or id(node) in output_ids or node.origin.op.is_stored:
             below = frozenset((id(node),))
             last[id(node)] = at
         needs[id(node)] = below

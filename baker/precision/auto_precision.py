@@ -48,7 +48,7 @@ def choose(
         tried.append(_try(precision, max_kl, obstacle, divergence))
         if tried[-1].refused is None:
             return tuple(tried)
-    reasons = "; ".join(each.text for each in tried)
+    reasons = "; ".join(attempt.text for attempt in tried)
     raise BakeError(f"--precision {AUTO}: none will do: {reasons}")
 
 
@@ -61,11 +61,11 @@ def _try(
     refused = obstacle(precision)
     if refused is not None:
         return TriedPrecision(precision=precision, kl=None, positions=0, refused=refused)
-    found = divergence(precision)
-    within = found.mean <= max_kl  # also false for what is no number
+    measured = divergence(precision)
+    within = measured.mean <= max_kl  # false for NaN
     return TriedPrecision(
         precision=precision,
-        kl=found.mean,
-        positions=found.positions,
+        kl=measured.mean,
+        positions=measured.positions,
         refused=None if within else f"more than --max-kl {max_kl:g}",
     )

@@ -42,7 +42,7 @@ _EXACT = "f32"
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """KL(F32 || precision) in nats: its mean over so many positions."""
+    """KL(F32 || precision) in nats: the mean over `positions` positions."""
 
     mean: float
     positions: int
@@ -75,11 +75,11 @@ class Meter:
         """
         if precision == _EXACT:
             return Divergence(mean=0.0, positions=0)
-        found = [
+        divergences = [
             kl_divergence(exact.probabilities, exact.logprobs, FullPrediction(logits).logprobs)
             for exact, logits in zip(self._exact, self._logits(precision), strict=True)
         ]
-        return Divergence(mean=float(f"{np.mean(found):.2g}"), positions=len(found))
+        return Divergence(mean=float(f"{np.mean(divergences):.2g}"), positions=len(divergences))
 
     @cached_property
     def _exact(self) -> list[FullPrediction]:

@@ -93,7 +93,7 @@ class NumpyRuntime:
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> NDArray[np.float32]:
-        """Read tokens as so many decodes do; the logits after each, f32 (len(tokens), V)."""
+        """Read tokens as repeated `decode` does; the logits after each, f32 (len(tokens), V)."""
         ((point, graph),) = self._points("verify")
         numbers = (_padded(tokens, point), [start], [exact])
         logits: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
@@ -108,17 +108,19 @@ class NumpyRuntime:
     ) -> NDArray[np.float32]:
         """Read one token in each slot; the logits after each, f32 (len(slots), vocab_size)."""
         graphs = {point.batch: graph for point, graph in self._points("decode")}
-        each = len(slots) if len(slots) in graphs else 1
-        wanted = exact or [False] * len(slots)
-        parts = [slice(i, i + each) for i in range(0, len(slots), each)]
+        batch = len(slots) if len(slots) in graphs else 1
+        exact_flags = exact or [False] * len(slots)
+        parts = [slice(i, i + batch) for i in range(0, len(slots), batch)]
         rows = [
-            self._run(graphs[each], (tokens[part], positions[part], wanted[part]), *slots[part])[0]
+            self._run(
+                graphs[batch], (tokens[part], positions[part], exact_flags[part]), *slots[part]
+            )[0]
             for part in parts
         ]
         return np.concatenate(rows)
 
-    def _points(self, kind: str) -> list[tuple[EntryPoint, Graph]]:
-        return [pair for pair in self._program.entry_points if pair[0].kind == kind]
+    def _points(self, entry_kind: str) -> list[tuple[EntryPoint, Graph]]:
+        return [pair for pair in self._program.entry_points if pair[0].kind == entry_kind]
 
     def _run(
         self, graph: Graph, numbers: Sequence[Sequence[int]], *slots: int
@@ -127,9 +129,9 @@ class NumpyRuntime:
         arguments = [np.array(values, np.int32) for values in numbers]
         caches = [cache for slot in slots for cache in self._slot_caches(slot)]
         results = evaluate(graph, [*arguments, *caches], self._parameters)
-        first, each = len(results) - len(caches), len(caches) // len(slots)
+        first, per_slot = len(results) - len(caches), len(caches) // len(slots)
         for i, slot in enumerate(slots):
-            self._caches[slot] = results[first + i * each : first + (i + 1) * each]
+            self._caches[slot] = results[first + i * per_slot : first + (i + 1) * per_slot]
         return results[:first]
 
     def _slot_caches(self, slot: int) -> list[NDArray[Any]]:
@@ -153,12 +155,14 @@ def stored_parameters(
     Raises BadArchive when they are not all there.
     """
     entries = open_archive(archive)
-    for name, kind in parameters.items():
-        if name not in entries or entries[name].nbytes != kind.nbytes:
-            raise BadArchive(f"{archive} has no {name} of {kind.nbytes} bytes: bake it again")
+    for name, tensor_type in parameters.items():
+        if name not in entries or entries[name].nbytes != tensor_type.nbytes:
+            raise BadArchive(
+                f"{archive} has no {name} of {tensor_type.nbytes} bytes: bake it again"
+            )
     return {
-        name: entries[name].view(kind.dtype.numpy).reshape(kind.shape)
-        for name, kind in parameters.items()
+        name: entries[name].view(tensor_type.dtype.numpy).reshape(tensor_type.shape)
+        for name, tensor_type in parameters.items()
     }
 
 

@@ -30,5 +30,5 @@ class Journal:
     def _done(self) -> dict[str, Any]:
         if not self.file.exists():
             return {}
-        found: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
-        return found
+        state: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
+        return state

@@ -35,9 +35,9 @@ _SUDO = "sudo() { :; }\n"
 def block(marker: str) -> str:
     """The commands below `<!-- marker -->` on the page."""
     text = (CHECKOUT / PAGE).read_text(encoding="utf-8")
-    found = re.search(rf"<!-- {marker} -->\n```bash\n(.*?)```", text, re.DOTALL)
-    assert found, f"{PAGE} has no commands {marker!r}"
-    return found[1]
+    match = re.search(rf"<!-- {marker} -->\n```bash\n(.*?)```", text, re.DOTALL)
+    assert match, f"{PAGE} has no commands {marker!r}"
+    return match[1]
 
 
 def packages() -> list[str]:
@@ -87,9 +87,9 @@ def follow_on_the_board(root: Root, cpu: str) -> Answer:
 
 def objects(text: str) -> list[Any]:
     """The JSON objects in what commands printed, whatever stands between them."""
-    found, at = [], text.find("{")
+    values, at = [], text.find("{")
     while at >= 0:
-        value, at = json.JSONDecoder().raw_decode(text, at)
-        found.append(value)
+        entry, at = json.JSONDecoder().raw_decode(text, at)
+        values.append(entry)
         at = text.find("{", at)
-    return found
+    return values

@@ -145,8 +145,8 @@ class _Apt:
         )
         archives = self.folder / "var/cache/apt/archives"
         return [
-            archives / f"{name}_{version.replace(':', '%3a')}_{kind}.deb"
-            for name, version, kind in planned
+            archives / f"{name}_{version.replace(':', '%3a')}_{package_architecture}.deb"
+            for name, version, package_architecture in planned
         ]
 
 

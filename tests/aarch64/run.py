@@ -125,12 +125,12 @@ class Run:
             lambda: readme.follow_on_the_board(self.root, CPUS[_FOLLOWED[0]]),
         )
         for precision in precisions:
-            wanted = self._served(precision, "host", here=True)
+            expected = self._served(precision, "host", here=True)
             for target, cpu in CPUS.items():
                 got = followed
                 if (target, precision) != _FOLLOWED:
                     got = self._served(precision, target)
-                if got.token_ids != wanted.token_ids:
+                if got.token_ids != expected.token_ids:
                     raise ServeError(f"{precision} for {target}: other tokens than this machine's")
                 _say(f"{precision} for {target} on {cpu}: this machine's tokens")
         self._wrong_cpus(self.root.home / f"host-{precisions[0]}")

@@ -19,7 +19,7 @@ def test_the_commands_leave_what_the_rest_goes_on_with() -> None:
     assert f"--out {BUNDLE}" in block("pi-bake")
     assert f"{HEARTH} serve {BUNDLE} " in block("pi")
     assert packages() == ["python3-venv"]
-    (asked,) = (found for found in objects(block("pi")) if "prompt" in found)
+    (asked,) = (value for value in objects(block("pi")) if "prompt" in value)
     assert asked == REQUEST
 
 

@@ -368,9 +368,9 @@ def client(bundle: Path) -> Iterator[httpx.Client]:
         try:
             assert process.stdout is not None
             said = process.stdout.readline()
-            found = re.search(r"serves gru \(f32\) at (http://127\.0\.0\.1:\d+)", said)
-            assert found, said
-            with httpx.Client(base_url=found[1], timeout=10) as client:
+            match = re.search(r"serves gru \(f32\) at (http://127\.0\.0\.1:\d+)", said)
+            assert match, said
+            with httpx.Client(base_url=match[1], timeout=10) as client:
                 yield client
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 0
@@ -398,14 +398,14 @@ def run_raw(client: httpx.Client, function: str, **inputs: Array) -> dict[str, A
         },
     )
     assert response.status_code == 200, response.text
-    values, found = np.frombuffer(response.content, "<f4"), {}
+    values, outputs = np.frombuffer(response.content, "<f4"), {}
     for part in response.headers["X-Hearth-Outputs"].split(", "):
         name, sizes = part.split("=")
         shape = tuple(map(int, sizes.split("x")))
-        found[name] = values[: np.prod(shape)].reshape(shape)
+        outputs[name] = values[: np.prod(shape)].reshape(shape)
         values = values[np.prod(shape) :]
     assert not values.size
-    return found
+    return outputs
 
 
 @pytest.mark.parametrize("ask", [run_json, run_raw])
@@ -415,11 +415,11 @@ def test_results_equal_the_formula(
     ask: Callable[..., dict[str, Array]],
 ) -> None:
     x, h0 = sequence
-    for given in ({"x": x, "h0": h0}, {"x": x}):
-        y, h_n = expected(x, given.get("h0", np.zeros_like(h0)))
-        found = ask(client, "run", **given)
-        np.testing.assert_allclose(found["y"], y, rtol=0, atol=2e-6)
-        np.testing.assert_allclose(found["h_n"], h_n, rtol=0, atol=2e-6)
+    for case in ({"x": x, "h0": h0}, {"x": x}):
+        y, h_n = expected(x, case.get("h0", np.zeros_like(h0)))
+        outputs = ask(client, "run", **case)
+        np.testing.assert_allclose(outputs["y"], y, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(outputs["h_n"], h_n, rtol=0, atol=2e-6)
 
 
 def test_json_and_binary_results_have_the_same_bits(
@@ -435,17 +435,19 @@ def test_calling_step_repeatedly_equals_run(
 ) -> None:
     x, h = sequence
     whole = run_raw(client, "run", x=x, h0=h)
-    for row, wanted, ask in zip(x, whole["y"], itertools.cycle((run_raw, run_json)), strict=False):
-        found = ask(client, "step", x=row, h=h)
-        np.testing.assert_allclose(found["y"], wanted, rtol=0, atol=1e-6)
-        h = found["h"]
+    for row, expected_row, ask in zip(
+        x, whole["y"], itertools.cycle((run_raw, run_json)), strict=False
+    ):
+        outputs = ask(client, "step", x=row, h=h)
+        np.testing.assert_allclose(outputs["y"], expected_row, rtol=0, atol=1e-6)
+        h = outputs["h"]
     np.testing.assert_allclose(h, whole["h_n"], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("arguments", "env", "message"),
     [
-        (("--cache-ram", "0"), {}, "cache_ram: only for a language model.*(from --cache-ram)"),
+        (("--cache-ram", "0"), {}, "cache_ram: only valid for language models.*(from --cache-ram)"),
         ((), {"HEARTH_CACHE_DIR": "c"}, "cache_dir: only for a .*(from HEARTH_CACHE_DIR)"),
     ],
     ids=["flag", "environment"],

@@ -44,9 +44,9 @@ def of_this_machine() -> str:
 @pytest.mark.parametrize("target", TARGET_NAMES)
 def test_kernels_use_the_instructions_of_their_target(target: str, tmp_path: Path) -> None:
     built = build([DOT], find_target(target), tmp_path)
-    wanted = {"host": of_this_machine(), **INSTRUCTIONS}[target]
-    assert built == Kernels(names=(DOT,), instructions=wanted)
-    assert ("portable" in built.text) == (wanted == "portable")
+    expected = {"host": of_this_machine(), **INSTRUCTIONS}[target]
+    assert built == Kernels(names=(DOT,), instructions=expected)
+    assert ("portable" in built.text) == (expected == "portable")
 
 
 def test_a_program_without_kernels_says_so(tmp_path: Path) -> None:

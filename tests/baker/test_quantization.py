@@ -47,13 +47,13 @@ def restored_groups(block: NDArray[np.float32]) -> NDArray[np.float32]:
     return real_weights(*int8_groups(block))
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0"])
-def test_groups_keep_what_a_gguf_file_stored_in_them(kind: str) -> None:
+@pytest.mark.parametrize("quantization", ["Q8_0", "Q5_0"])
+def test_groups_keep_what_a_gguf_file_stored_in_them(quantization: str) -> None:
     """Bit by bit, of blocks that llama.cpp's own format quantised."""
     block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
     block[3, 32:64] = 0
-    stored = gguf.quants.quantize(block, gguf.GGMLQuantizationType[kind])
-    values = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[kind])
+    stored = gguf.quants.quantize(block, gguf.GGMLQuantizationType[quantization])
+    values = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[quantization])
     assert len(np.unique(values)) > 500
     np.testing.assert_array_equal(restored_groups(values), values)
 
@@ -68,12 +68,12 @@ def test_groups_round_to_half_a_step(magnitude: float, seed: int) -> None:
     assert (error <= largest * (0.5 / 127 + 2.0**-11)).all()
 
 
-@pytest.mark.parametrize(("kind", "left"), [("Q4_1", 0.3), ("Q4_0", 0.3)])
-def test_groups_come_near_to_what_had_four_bits(kind: str, left: float) -> None:
+@pytest.mark.parametrize(("quantization", "left"), [("Q4_1", 0.3), ("Q4_0", 0.3)])
+def test_groups_come_near_to_what_had_four_bits(quantization: str, left: float) -> None:
     """The squared error, against that of max |w| / 127."""
     block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
-    stored = gguf.quants.quantize(block, gguf.GGMLQuantizationType[kind])
-    values = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[kind])
+    stored = gguf.quants.quantize(block, gguf.GGMLQuantizationType[quantization])
+    values = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[quantization])
     groups = values.reshape(32, 3, 32)
     scale = (np.abs(groups).max(axis=2, keepdims=True) / 127).astype(np.float16)
     plain = np.rint(groups / scale) * scale - groups

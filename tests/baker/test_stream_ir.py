@@ -80,10 +80,10 @@ def test_no_dispatch_moves_a_cache(program: Program, decode_ir: str) -> None:
 
 def test_every_cache_is_consumed_and_written_in_place(program: Program, decode_ir: str) -> None:
     caches = len(program.caches)
-    each = sum(point.batch for point, _ in program.entry_points if point.kind in KINDS)
-    assert len(re.findall(r"stream\.tensor\.import [^\n]*\bconsume\b", decode_ir)) == each * caches
+    slots = sum(point.batch for point, _ in program.entry_points if point.kind in KINDS)
+    assert len(re.findall(r"stream\.tensor\.import [^\n]*\bconsume\b", decode_ir)) == slots * caches
     calls = re.findall(r"stream\.cmd\.dispatch @(\w+)::@\w*scatter\w*", decode_ir)
-    assert len(calls) == each * caches
+    assert len(calls) == slots * caches
 
 
 def test_no_dispatch_packs_a_cache(program: Program, decode_ir: str) -> None:
@@ -95,16 +95,18 @@ def test_no_dispatch_packs_a_cache(program: Program, decode_ir: str) -> None:
 def test_a_token_takes_few_dispatches(program: Program, decode_ir: str) -> None:
     """After each of them the workers wait for each other."""
     body = decode_ir[decode_ir.index("util.func public @decode_1(") :].partition("util.func")[2]
-    found = len(re.findall(r"stream\.cmd\.dispatch", body.partition("util.func")[0]))
+    dispatches = len(re.findall(r"stream\.cmd\.dispatch", body.partition("util.func")[0]))
     layers = len(program.caches) // 2
-    each = 13 if "@linear_grouped" in decode_ir else 27
-    assert 4 * layers < found <= each * layers + 15  # the table, the positions and the head
+    per_layer = 13 if "@linear_grouped" in decode_ir else 27
+    assert (
+        4 * layers < dispatches <= per_layer * layers + 15
+    )  # the table, the positions and the head
 
 
 def allocations(ir: str) -> dict[str, int]:
     """Bytes that each function allocates while it runs, and, under "", those of weights."""
     sizes = constants(ir)
-    found = Counter[str]()
+    allocated = Counter[str]()
     function = ""
     pattern = (
         r"util\.func public @(\w+)|"
@@ -113,8 +115,8 @@ def allocations(ir: str) -> dict[str, int]:
     for name, lifetime, size in re.findall(pattern, ir):
         function = name or function
         if size:
-            found["" if lifetime == "constant" else function] += sizes[size]
-    return found
+            allocated["" if lifetime == "constant" else function] += sizes[size]
+    return allocated
 
 
 def test_allocations_stay_within_the_memory_plan(program: Program, decode_ir: str) -> None:

@@ -64,13 +64,13 @@ def test_a_batch_counts_the_tokens_of_every_sequence(monkeypatch: pytest.MonkeyP
 
 
 def test_the_bandwidth_limit_reads_all_weights_per_token() -> None:
-    found = bandwidth_limit(weights_bytes=500_000_000, decode=30, bandwidth=20)
-    assert found == {"bandwidth": 20, "weights_mb": 500, "limit_percent": pytest.approx(75)}
+    limit = bandwidth_limit(weights_bytes=500_000_000, decode=30, bandwidth=20)
+    assert limit == {"bandwidth": 20, "weights_mb": 500, "limit_percent": pytest.approx(75)}
 
 
 def test_the_read_bandwidth_is_plausible() -> None:
-    found = read_bandwidth(threads=1, size=1 << 26)
-    assert 0.01 < found < 2000
+    bandwidth = read_bandwidth(threads=1, size=1 << 26)
+    assert 0.01 < bandwidth < 2000
 
 
 def report(path: Path, a: str, b: str, kl: float | None) -> Path:
@@ -143,21 +143,21 @@ def test_a_pair_has_the_goals_of_its_quality(tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
     ours, theirs = Model(path=tmp_path / "ours"), Model(path=tmp_path / "q8.gguf")
     kinds = {"ours": "int8-g32", "q8.gguf": "Q8_0"}
-    found = Measurements(
+    measurements = Measurements(
         about={
             n: EngineDescription(quantisation=k, weights_bytes=1, versions={})
             for n, k in kinds.items()
         },
         rounds={"ours": [{"decode_128": 90.0}], "q8.gguf": [{"decode_128": 50.0}]},
     )
-    pair = section((ours, theirs), found, {"ours": 0.0031})
+    pair = section((ours, theirs), measurements, {"ours": 0.0031})
     assert list(pair.measured) == ["Hearth int8-g32", "llama.cpp Q8_0"]
     assert "0.0031" in pair.title
     assert pair.goals == TARGETS["Q8_0"].ratios
     assert [row.met for row in rows(FIGURES, pair.measured, pair.goals)] == [True]
-    assert section((ours, theirs), found, {"ours": 0.04}).goals == {}  # another quality
-    assert "unknown" in section((ours, theirs), found, {}).title
-    assert section((ours,), found, {}).goals == {}
+    assert section((ours, theirs), measurements, {"ours": 0.04}).goals == {}  # another quality
+    assert "unknown" in section((ours, theirs), measurements, {}).title
+    assert section((ours,), measurements, {}).goals == {}
 
 
 def test_every_goal_belongs_to_a_figure() -> None:

@@ -20,8 +20,8 @@ def test_a_model_is_compiled_and_measured_against_numpy(tmp_path: Path) -> None:
     compiled = compile_model(TINY, tmp_path, limit=60)
     assert compiled.failure is None
     assert compiled.size > 1000
-    found = measure_in_process("hearth", [TINY], tmp_path, 1)
-    assert 0 < found[TINY.name] < 1000
+    times = measure_in_process("hearth", [TINY], tmp_path, 1)
+    assert 0 < times[TINY.name] < 1000
     np.save(tmp_path / TINY.name / EXPECTED, np.ones((3, 1, 4), np.float32))
     with pytest.raises(AssertionError, match=r"hearth, fused_4_3: the error is"):
         measure_in_process("hearth", [TINY], tmp_path, 1)

@@ -143,11 +143,11 @@ def test_resources_include_child_processes() -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        found = resources(process.pid)
+        usage = resources(process.pid)
         process.stdin.close()
-    assert found.threads == 2
-    assert found.files >= 6
-    assert found.resident_mb > 10
+    assert usage.threads == 2
+    assert usage.files >= 6
+    assert usage.resident_mb > 10
     with pytest.raises(ServerFailed):
         resources(process.pid)
 

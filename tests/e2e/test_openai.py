@@ -51,8 +51,8 @@ def test_greedy_text_equals_llama_cpps(client: openai.OpenAI) -> None:
 
 def test_similar_texts_have_similar_vectors(client: openai.OpenAI) -> None:
     texts = ["The cat sat on the mat.", "A cat is sitting on a rug.", "def f(x): return x + 1"]
-    found = client.embeddings.create(model="gemma", input=texts).data
-    cat, other_cat, code = (np.asarray(item.embedding) for item in found)
+    embeddings = client.embeddings.create(model="gemma", input=texts).data
+    cat, other_cat, code = (np.asarray(item.embedding) for item in embeddings)
     assert cat @ other_cat > 0.8 > 0.3 > cat @ code
 
 

@@ -60,11 +60,11 @@ def serve(
         return await asyncio.gather(*(events_of(engine.submit(r)) for r in requests))
 
     try:
-        found = asyncio.run(together())
+        event_lists = asyncio.run(together())
     finally:
         engine.close()
     answers = []
-    for started, *events in found:
+    for started, *events in event_lists:
         assert isinstance(started, Started)
         assert events[-1] == Finished("length")
         tokens = [(e.id, e.logprobs) for e in events if isinstance(e, Token)]

@@ -76,9 +76,9 @@ def test_reload_serves_bf16_after_f32_and_rejects_a_broken_bundle(
     )
     try:
         assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found
-        with httpx.Client(base_url=found.group(), timeout=120) as client:
+        address = re.search(r"http://\S+", process.stdout.readline())
+        assert address
+        with httpx.Client(base_url=address.group(), timeout=120) as client:
             _swap(process, client, link, bundles["bf16"], broken(bundles["bf16"], tmp_path / "bad"))
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

@@ -57,9 +57,9 @@ def test_an_embedding_is_numpys_in_any_chunks(bundle: Path, runtime: IreeRuntime
     ids = next(case.prompt_ids for case in RECORDING.cases if case.name == "artistic_520")
     reference = open_reference(bundle, read_manifest_of(bundle, LanguageManifest))
     whole = runtime.embed(0, ids[:128], 0)
-    wanted = reference.embed(0, ids[:128], 0)
-    scale = np.abs(wanted).max()
-    np.testing.assert_allclose(whole, wanted, atol=1e-4 * scale)
+    expected = reference.embed(0, ids[:128], 0)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(whole, expected, atol=1e-4 * scale)
     parts = runtime.embed(0, ids[:77], 0) + runtime.embed(0, ids[77:128], 77)
     np.testing.assert_allclose(parts, whole, atol=1e-4 * scale)
     # Two texts of one length differ far more than that.

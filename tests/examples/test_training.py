@@ -29,8 +29,8 @@ def task() -> Task:
     """Find the matrix that makes X @ RIGHT.T of X."""
     layer = Linear(2, 1)
 
-    def loss(x: Tensor, wanted: Tensor) -> Tensor:
-        return f.mean_squared_error(layer(x), wanted)
+    def loss(x: Tensor, target: Tensor) -> Tensor:
+        return f.mean_squared_error(layer(x), target)
 
     batch = {"x": TensorType((3, 2), DType.F32), "wanted": TensorType((3, 1), DType.F32)}
     return Task(
@@ -53,11 +53,11 @@ def test_a_step_maps_weights_state_and_batch_to_weights_state_and_loss() -> None
 
 def test_training_finds_the_weights_and_losses_equal_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "COMPARED", 5)  # soon there is no loss left but rounding
-    found = trained(60)
-    np.testing.assert_allclose(found.weights["weight"], RIGHT, atol=1e-4)
-    assert found.losses[0] == pytest.approx(float(((X @ RIGHT.T) ** 2).mean()), rel=1e-6)
-    assert found.losses[-1] < 1e-8
-    assert found.losses[: training.COMPARED] == pytest.approx(found.numpy_losses, rel=1e-5)
+    result = trained(60)
+    np.testing.assert_allclose(result.weights["weight"], RIGHT, atol=1e-4)
+    assert result.losses[0] == pytest.approx(float(((X @ RIGHT.T) ** 2).mean()), rel=1e-6)
+    assert result.losses[-1] < 1e-8
+    assert result.losses[: training.COMPARED] == pytest.approx(result.numpy_losses, rel=1e-5)
 
 
 @pytest.mark.parametrize("wrong", [1.0001, np.nan])
@@ -66,7 +66,7 @@ def test_a_loss_that_differs_from_numpy_is_an_error(
 ) -> None:
     right = training._numpy_losses
     monkeypatch.setattr(
-        training, "_numpy_losses", lambda *given: [loss * wrong for loss in right(*given)]
+        training, "_numpy_losses", lambda *arguments: [loss * wrong for loss in right(*arguments)]
     )
     with pytest.raises(WrongLoss, match="step 0: the loss is"):
         trained(1)

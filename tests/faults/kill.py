@@ -59,14 +59,14 @@ class _Bakes:
             time.sleep(seconds)
             process.kill()
             process.communicate()
-        found = self._look()
+        current = self._look()
         left = list(self._folder.glob(".bundle.bake-*"))
         self.left += bool(left)
         deadline = time.monotonic() + 5
         while running := _with_folder(self._folder):
             assert time.monotonic() < deadline, f"{running} still run"
             time.sleep(0.01)
-        which = "the old bundle" if found == self._digest else "the new bundle"
+        which = "the old bundle" if current == self._digest else "the new bundle"
         print(f"killed {when}: {which}, {len(left)} folders left")  # noqa: T201
         self.whole()
 
@@ -92,12 +92,12 @@ class _Bakes:
 
 def _with_folder(folder: Path) -> list[int]:
     """The processes that were given a path in a folder."""
-    found = []
+    process_ids = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             line = (process / "cmdline").read_bytes()
         except OSError:
             continue
         if str(folder).encode() in line:
-            found.append(int(process.name))
-    return found
+            process_ids.append(int(process.name))
+    return process_ids

@@ -119,9 +119,9 @@ def _stored() -> Files:
         store = PrefixStore(path, bundle=BUNDLE, limit_bytes=2**20)
         store.save(KEY, _ROWS)
         store.close()
-        (found,) = path.rglob("*.kv")
+        (block,) = path.rglob("*.kv")
         path.rename(path.with_name("store"))
-        path.write_bytes((path.with_name("store") / found.relative_to(path)).read_bytes())
+        path.write_bytes((path.with_name("store") / block.relative_to(path)).read_bytes())
 
     return {f"{BUNDLE.hex()}/{KEY.hex()}.kv": written(write)}
 

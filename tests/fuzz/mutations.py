@@ -41,34 +41,34 @@ _TOML = (
 
 def damaged_bytes(data: bytes, random: Random) -> bytes:
     """Data with one to four changes: bits, numbers, lengths."""
-    found = bytearray(data)
+    damaged = bytearray(data)
     for _ in range(random.randint(1, 4)):
-        at = random.randint(0, len(found))
+        at = random.randint(0, len(damaged))
         match random.randrange(7):
-            case 0 if at < len(found):
-                found[at] ^= 1 << random.randrange(8)
+            case 0 if at < len(damaged):
+                damaged[at] ^= 1 << random.randrange(8)
             case 1:
-                found[at : at + 1] = bytes([random.choice((0, 1, 9, 0x22, 0x5C, 0x80, 0xFF))])
+                damaged[at : at + 1] = bytes([random.choice((0, 1, 9, 0x22, 0x5C, 0x80, 0xFF))])
             case 2 | 3:
                 form = random.choice("BHIQ")
                 size = struct.calcsize("<" + form)
-                number = random.choice((*_INTEGERS, len(found), len(found) - at))
-                found[at : at + size] = struct.pack("<" + form, number % (1 << 8 * size))
+                number = random.choice((*_INTEGERS, len(damaged), len(damaged) - at))
+                damaged[at : at + size] = struct.pack("<" + form, number % (1 << 8 * size))
             case 4:
-                del found[at:]
+                del damaged[at:]
             case 5:
-                del found[at : at + random.randint(1, 16)]
+                del damaged[at : at + random.randint(1, 16)]
             case _:
-                start = random.randint(0, len(found))
-                found[at:at] = found[start : start + random.randint(1, 64)]
-    return bytes(found)
+                start = random.randint(0, len(damaged))
+                damaged[at:at] = damaged[start : start + random.randint(1, 64)]
+    return bytes(damaged)
 
 
 def damaged_value(value: Any, random: Random) -> Any:
     """A JSON value, some of whose parts are others, gone, or in other places."""
-    found = copy.deepcopy(value)
+    damaged = copy.deepcopy(value)
     for _ in range(random.randint(1, 3)):
-        places = list(_places(found))
+        places = list(_places(damaged))
         if not places:
             return random.choice(_VALUES)
         holder, key = random.choice(places)
@@ -82,7 +82,7 @@ def damaged_value(value: Any, random: Random) -> Any:
                 holder[key] = copy.deepcopy(other[place])
             case _:
                 holder[key] = copy.deepcopy(random.choice(_VALUES))
-    return found
+    return damaged
 
 
 def damaged_json(data: bytes, random: Random) -> bytes:
@@ -143,8 +143,8 @@ def _statements(random: Random, depth: int) -> str:
 
 def _statement(random: Random, depth: int) -> str:
     value = random.choice(_EXPRESSIONS)
-    kind = random.randrange(6 if depth < 4 else 2)
-    inner = _statements(random, depth + 1) if kind >= 2 else ""
+    choice = random.randrange(6 if depth < 4 else 2)
+    inner = _statements(random, depth + 1) if choice >= 2 else ""
     forms = (
         f"{{% set n.x = {value} %}}",
         f"{{{{ {value} }}}}",
@@ -153,4 +153,4 @@ def _statement(random: Random, depth: int) -> str:
         f"{{% set x %}}{inner}{{% endset %}}",
         f"{{% if {value} %}}{inner}{{% endif %}}",
     )
-    return forms[kind]
+    return forms[choice]

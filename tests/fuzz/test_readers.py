@@ -281,13 +281,13 @@ def test_a_link_out_of_the_bundle(tmp_path: Path) -> None:
         verify_files(bundle, dataclasses.replace(EXAMPLE, files=(record,)))
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link", "sparse"])
-def test_a_block_that_is_no_plain_file(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("file_type", ["pipe", "link", "sparse"])
+def test_a_block_that_is_no_plain_file(tmp_path: Path, file_type: str) -> None:
     store = PrefixStore(tmp_path, bundle=BUNDLE, limit_bytes=2**20)
     path = stored_block(tmp_path)
-    if kind == "pipe":
+    if file_type == "pipe":
         os.mkfifo(path)
-    elif kind == "link":
+    elif file_type == "link":
         path.symlink_to("/dev/zero")
     else:
         with path.open("wb") as file:

@@ -45,8 +45,8 @@ def _gguf() -> Files:
                 writer.add_key_value(key, value, *_gguf_type(value))
         values = np.linspace(-1, 1, 256, dtype=np.float32).reshape(4, 64)
         kinds = gguf.GGMLQuantizationType
-        for name, kind in (("token_embd.weight", kinds.Q8_0), ("norm", kinds.F16)):
-            writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+        for name, quantization in (("token_embd.weight", kinds.Q8_0), ("norm", kinds.F16)):
+            writer.add_tensor(name, gguf.quantize(values, quantization), raw_dtype=quantization)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -56,8 +56,8 @@ def _gguf() -> Files:
 
 
 def _gguf_type(value: object) -> tuple[gguf.GGUFValueType, gguf.GGUFValueType | None]:
-    kind = gguf.GGUFValueType.get_type(value)
-    return kind, gguf.GGUFValueType.get_type(value[0]) if isinstance(value, list) else None
+    value_type = gguf.GGUFValueType.get_type(value)
+    return value_type, gguf.GGUFValueType.get_type(value[0]) if isinstance(value, list) else None
 
 
 def _llama_metadata() -> dict[str, object]:
@@ -168,8 +168,8 @@ def _read_folder(folder: Path) -> None:
 
 def _read_config(folder: Path) -> None:
     config = read_json(folder / "config.json")
-    kind = "llama" if "is_llama_config" in config else "gemma3"
-    ARCHITECTURES[kind].from_hugging_face(config)
+    architecture = "llama" if "is_llama_config" in config else "gemma3"
+    ARCHITECTURES[architecture].from_hugging_face(config)
 
 
 def _read_tokenizer(folder: Path) -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from baker.compare.measurement.position_metrics import PositionResult
 from baker.compare.measurement.side_by_side import ComparisonResult, NotablePosition, PassageResult
-from baker.compare.sides.side import Kind, Side, SideDescription
+from baker.compare.sides.side import Side, SideDescription, SideType
 from baker.compare.sides.vocabulary import Vocabulary, tokens_text
 
 _DIGITS = 6  # significant digits of every number
@@ -26,7 +26,7 @@ class _Model(BaseModel):
 class SideInfo(_Model):
     """One side of the comparison."""
 
-    kind: Kind
+    kind: SideType
     name: str = Field(description="As given on the command line.")
     gives: str = Field(description="The probabilities that it provides at a position.")
     details: dict[str, str] = Field(description="Versions, precision and digests.")
@@ -190,11 +190,11 @@ def _computed(positions: Sequence[PositionResult]) -> str:
     )
 
 
-def _summary_of(result: ComparisonResult, kind: str) -> Summary | None:
+def _summary_of(result: ComparisonResult, passage_type: str) -> Summary | None:
     positions = [
         position
         for passage in result.passages
-        if passage.passage.kind == kind
+        if passage.passage.kind == passage_type
         for position in passage.positions
     ]
     return summarize(positions) if positions else None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def verdict(report: Report) -> str:
     """The result as one line."""
-    parts = [_line(kind, summary) for kind, summary in _groups(report)]
+    parts = [_line(group, summary) for group, summary in _groups(report)]
     return "; ".join(parts) + ("" if not report.failures else "; outside the limits")
 
 
@@ -28,7 +28,7 @@ def summary_table(report: Report) -> Table:
     columns = [_cells(summary) for _, summary in groups]
     return Table(
         title="Summary",
-        headings=("", *(kind for kind, _ in groups)),
+        headings=("", *(group for group, _ in groups)),
         rows=tuple(zip(names, *columns, strict=True)),
     )
 
@@ -83,12 +83,12 @@ def visible(text: str) -> str:
 
 def _groups(report: Report) -> list[tuple[str, Summary]]:
     groups = (("texts", report.texts), ("answers", report.answers))
-    return [(kind, summary) for kind, summary in groups if summary is not None]
+    return [(group, summary) for group, summary in groups if summary is not None]
 
 
-def _line(kind: str, summary: Summary) -> str:
+def _line(group: str, summary: Summary) -> str:
     return (
-        f"{kind}: mean KL divergence {number(summary.kl_mean)} nats over {summary.positions} "
+        f"{group}: mean KL divergence {number(summary.kl_mean)} nats over {summary.positions} "
         f"positions, same top token at {summary.agreement:.2%}"
     )
 

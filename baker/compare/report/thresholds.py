@@ -26,7 +26,7 @@ class Limits:
 def failures(report: Report, limits: Limits) -> list[str]:
     """A sentence for each limit that the report exceeds."""
     sentences = []
-    for kind, summary in (("texts", report.texts), ("answers", report.answers)):
+    for group, summary in (("texts", report.texts), ("answers", report.answers)):
         if summary is None:
             continue
         for name, value, limit in (
@@ -38,11 +38,11 @@ def failures(report: Report, limits: Limits) -> list[str]:
             ),
         ):
             if limit is not None and value > limit:
-                sentences.append(f"{kind}: the {name} is {value:.6g}, the limit is {limit:g}")
+                sentences.append(f"{group}: the {name} is {value:.6g}, the limit is {limit:g}")
         min_agreement = limits.min_agreement
         if min_agreement is not None and summary.agreement < min_agreement:
             sentences.append(
-                f"{kind}: the top token is the same at {summary.agree} of {summary.positions} "
+                f"{group}: the top token is the same at {summary.agree} of {summary.positions} "
                 f"positions, the limit is {min_agreement:.2%}"
             )
     return sentences

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from baker.compare.sides.vocabulary import Vocabulary
     from runtime.interface import Reader
 
-Kind: TypeAlias = Literal["bundle", "numpy", "llama.cpp", "recording", "endpoint"]
+SideType: TypeAlias = Literal["bundle", "numpy", "llama.cpp", "recording", "endpoint"]
 _SLOT = 0
 
 
@@ -38,7 +38,7 @@ class SideDescription:
     details    versions, precision and digests
     """
 
-    kind: Kind
+    kind: SideType
     name: str
     gives: str
     details: Mapping[str, str]

@@ -60,10 +60,10 @@ def test_a_hearth_server_sends_the_top_tokens_of_its_model() -> None:
         with client_of(url, None) as client:
             side = Endpoint(url, client, VOCABULARY, top=20)
             assert side.about.details == {"model": service.name}
-            found = list(side.read(ids, 1))
+            predictions = list(side.read(ids, 1))
     twin = FakeRuntime(vocab_size=size, context=256)
     compared = 0
-    for place, top in enumerate(found, start=1):
+    for place, top in enumerate(predictions, start=1):
         whole = FullPrediction(read_prompt(twin, ids[:place]))
         best = whole.best(20)
         for token, logprob in zip(top.token_ids, top.logprobs, strict=True):
@@ -168,12 +168,12 @@ def test_token_texts_without_a_vocabulary_are_an_error() -> None:
 
 
 def test_each_text_maps_to_the_token_that_the_tokenizer_uses() -> None:
-    found = ids_by_text(VOCABULARY)
-    assert found["the"] == LIBRARY.token_to_id("the")
-    assert "" not in found
-    assert not [text for text in found if "\ufffd" in text]
-    for text, token in found.items():
+    ids = ids_by_text(VOCABULARY)
+    assert ids["the"] == LIBRARY.token_to_id("the")
+    assert "" not in ids
+    assert not [text for text in ids if "\ufffd" in text]
+    for text, token in ids.items():
         assert VOCABULARY.detokenize([token]) == text
     # "!" is in no word that the tokenizer learnt: its one token is that of the byte.
-    assert found["!"] == LIBRARY.token_to_id("<0x21>")
-    assert found["q"] == LIBRARY.token_to_id("q")
+    assert ids["!"] == LIBRARY.token_to_id("<0x21>")
+    assert ids["q"] == LIBRARY.token_to_id("q")

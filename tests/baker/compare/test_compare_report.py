@@ -65,11 +65,13 @@ class Silent:
         raise NotImplementedError
 
 
-def reading(name: str, kind: str, places: int, *, truncated: bool, seed: int) -> PassageResult:
+def reading(
+    name: str, passage_type: str, places: int, *, truncated: bool, seed: int
+) -> PassageResult:
     random = np.random.default_rng(seed)
     passage = Passage(
         name=name,
-        kind=kind,  # type: ignore[arg-type]
+        kind=passage_type,  # type: ignore[arg-type]
         token_ids=tuple(int(token) for token in random.integers(0, VOCAB, places + 2)),
         start=2,
     )
@@ -94,7 +96,7 @@ def report(
         *(reading(f"text {n}", "text", places, truncated=truncated, seed=n) for n in range(texts)),
         *(reading(f"a {n}", "answer", 9, truncated=truncated, seed=9 + n) for n in range(answers)),
     ]
-    worst = tuple(found.first_difference for found in readings if found.first_difference)
+    worst = tuple(result.first_difference for result in readings if result.first_difference)
     return build_report(
         Silent("model <a>"),  # type: ignore[arg-type]
         Silent("model_b"),  # type: ignore[arg-type]
@@ -134,9 +136,9 @@ class Seen(html.parser.HTMLParser):
 
 
 def seen(text: str) -> Seen:
-    found = Seen()
-    found.feed(text)
-    return found
+    parser = Seen()
+    parser.feed(text)
+    return parser
 
 
 def cells_of_markdown(text: str) -> list[list[str]]:
@@ -161,7 +163,7 @@ def test_html_markdown_and_json_have_the_same_figures(tmp_path: Path, truncated:
     for table in (summary_table(again), passages_table(again)):
         for row in (table.headings, *table.rows):
             cells = [cell.strip() for cell in row]
-            assert cells in [[cell.strip() for cell in found] for found in in_page]
+            assert cells in [[cell.strip() for cell in page_row] for page_row in in_page]
             assert cells in in_markdown
     assert [len(row) for row in in_page] == [len(row) for row in in_markdown]
 
@@ -192,11 +194,13 @@ def test_a_report_of_top_tokens_states_the_missing_probability() -> None:
 
 def test_text_of_a_model_never_becomes_markup() -> None:
     text = page(report())
-    found = seen(text)
-    assert "script" not in found.tags
-    assert "img" not in found.tags
-    assert "link" not in found.tags
-    assert not [name for name, _ in found.attributes if name in ("src", "href") or name[:2] == "on"]
+    parsed = seen(text)
+    assert "script" not in parsed.tags
+    assert "img" not in parsed.tags
+    assert "link" not in parsed.tags
+    assert not [
+        name for name, _ in parsed.attributes if name in ("src", "href") or name[:2] == "on"
+    ]
     assert "default-src 'none'" in text
     assert "&lt;script&gt;" in text
     in_markdown = markdown(report())

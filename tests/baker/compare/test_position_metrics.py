@@ -45,8 +45,8 @@ def test_log_probabilities_are_those_of_exact_arithmetic(values: NDArray[np.floa
     with localcontext(prec=60):
         exact = [Decimal(float(value)) for value in values]
         total = sum((value.exp() for value in exact), Decimal(0)).ln()
-        wanted = [float(value - total) for value in exact]
-    np.testing.assert_allclose(FullPrediction(values).logprobs, wanted, rtol=1e-12, atol=1e-12)
+        expected = [float(value - total) for value in exact]
+    np.testing.assert_allclose(FullPrediction(values).logprobs, expected, rtol=1e-12, atol=1e-12)
 
 
 @given(logits, logits)
@@ -54,21 +54,21 @@ def test_the_kl_divergence_is_the_textbook_formula(
     ours: NDArray[np.float32], theirs: NDArray[np.float32]
 ) -> None:
     p, q = softmax(ours), softmax(theirs)
-    found = measure(FullPrediction(ours), FullPrediction(theirs), 3)
-    assert found.exact
-    assert found.kl >= 0
-    assert found.kl == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-9, abs=1e-13)
-    assert found.logprob_a == pytest.approx(float(np.log(p[3])))
-    assert found.logprob_b == pytest.approx(float(np.log(q[3])))
-    assert found.agree == (np.argmax(ours) == np.argmax(theirs))
+    result = measure(FullPrediction(ours), FullPrediction(theirs), 3)
+    assert result.exact
+    assert result.kl >= 0
+    assert result.kl == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-9, abs=1e-13)
+    assert result.logprob_a == pytest.approx(float(np.log(p[3])))
+    assert result.logprob_b == pytest.approx(float(np.log(q[3])))
+    assert result.agree == (np.argmax(ours) == np.argmax(theirs))
 
 
 @given(logits, st.floats(-5, 5, width=32))
 def test_equal_distributions_have_no_divergence(values: NDArray[np.float32], shift: float) -> None:
-    found = measure(FullPrediction(values), FullPrediction(values.copy()), 0)
-    assert found.kl == 0
-    assert found.agree
-    assert set(found.differences) == {0.0}
+    result = measure(FullPrediction(values), FullPrediction(values.copy()), 0)
+    assert result.kl == 0
+    assert result.agree
+    assert set(result.differences) == {0.0}
     moved = measure(FullPrediction(values), FullPrediction(values + np.float32(shift)), 0)
     assert moved.kl < 1e-10  # logits that differ by a constant say the same, but for rounding
 
@@ -84,11 +84,11 @@ def test_top_tokens_alone_give_a_lower_bound(
         (best_of(ours, mine), FullPrediction(theirs)),
         (best_of(ours, mine), best_of(theirs, yours)),
     ):
-        found = measure(a, b, 0)
-        assert not found.exact
-        assert 0 <= found.kl <= whole + rounding
-        assert 0 <= found.mass_a < 1
-        assert 0 <= found.mass_b < 1
+        result = measure(a, b, 0)
+        assert not result.exact
+        assert 0 <= result.kl <= whole + rounding
+        assert 0 <= result.mass_a < 1
+        assert 0 <= result.mass_b < 1
 
 
 @given(coarse, st.integers(1, 8))
@@ -103,24 +103,24 @@ def test_the_lower_bound_of_equal_distributions_is_0(
 def test_a_lower_bound_computed_by_hand() -> None:
     a = TopPrediction((4, 7), (math.log(0.5), math.log(0.25)))
     b = TopPrediction((7, 4, 5), (math.log(0.5), math.log(0.125), math.log(0.125)))
-    found = measure(a, b, 5)
+    result = measure(a, b, 5)
     # Of 4, of 7, and of all others: 1/2 against 1/8, 1/4 against 1/2, 1/4 against 3/8.
-    wanted = 0.5 * math.log(4) + 0.25 * math.log(0.5) + 0.25 * math.log(2 / 3)
-    assert found.kl == pytest.approx(wanted)
-    assert (found.mass_a, found.mass_b) == pytest.approx((0.75, 0.625))
-    assert not found.agree
-    assert found.differences == pytest.approx((math.log(4), math.log(2)))
-    assert found.logprob_a is None
-    assert found.logprob_b == pytest.approx(math.log(0.125))
+    expected = 0.5 * math.log(4) + 0.25 * math.log(0.5) + 0.25 * math.log(2 / 3)
+    assert result.kl == pytest.approx(expected)
+    assert (result.mass_a, result.mass_b) == pytest.approx((0.75, 0.625))
+    assert not result.agree
+    assert result.differences == pytest.approx((math.log(4), math.log(2)))
+    assert result.logprob_a is None
+    assert result.logprob_b == pytest.approx(math.log(0.125))
 
 
 def test_an_unknown_token_counts_as_one_of_the_others() -> None:
     values = np.zeros(4, np.float32)
-    found = measure(
+    result = measure(
         FullPrediction(values), TopPrediction((-1, 2), (math.log(0.5), math.log(0.25))), 2
     )
-    assert found.mass_b == pytest.approx(0.25)
-    assert not found.agree
+    assert result.mass_b == pytest.approx(0.25)
+    assert not result.agree
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

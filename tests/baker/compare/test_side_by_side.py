@@ -76,19 +76,19 @@ def trial(
 
 @given(tokens, st.integers(1, 8))
 def test_a_side_equals_itself_everywhere(token_ids: tuple[int, ...], chunk: int) -> None:
-    found = trial(fake(), fake(chunk=chunk), text(token_ids))
-    (reading,) = found.passages
-    assert found.worst == ()
-    assert [found.kl for found in reading.positions] == [0] * (len(token_ids) - 1)
+    result = trial(fake(), fake(chunk=chunk), text(token_ids))
+    (reading,) = result.passages
+    assert result.worst == ()
+    assert [position.kl for position in reading.positions] == [0] * (len(token_ids) - 1)
     assert reading.first_difference is None
 
 
 @given(tokens, st.data())
 def test_a_text_is_read_as_it_is(token_ids: tuple[int, ...], data: st.DataObject) -> None:
     start = data.draw(st.integers(1, len(token_ids) - 1))
-    found = list(fake().read(token_ids, start))
-    assert len(found) == len(token_ids) - start
-    for place, prediction in enumerate(found, start=start):
+    predictions = list(fake().read(token_ids, start))
+    assert len(predictions) == len(token_ids) - start
+    for place, prediction in enumerate(predictions, start=start):
         np.testing.assert_array_equal(prediction.logits, logits(token_ids[:place]))
 
 
@@ -138,13 +138,13 @@ def test_an_answer_outside_the_vocabulary_is_an_error() -> None:
 
 @given(st.integers(0, 5), st.integers(0, VOCAB - 1))
 def test_the_first_difference_is_where_the_answers_diverge(step: int, token: int) -> None:
-    own = recorded((2, 7), 6)
-    (passage,) = recorded_passages(own.recording)
-    best = list(own.recording.cases[0].best)
+    recorded_side = recorded((2, 7), 6)
+    (passage,) = recorded_passages(recorded_side.recording)
+    best = list(recorded_side.recording.cases[0].best)
     row = best[step]
     best[step] = Best(token_ids=(token, *row.token_ids[1:]), logprobs=row.logprobs)
-    case = Case(**{**vars(own.recording.cases[0]), "best": tuple(best)})
-    changed = RecordedSide(Recording(meta={}, cases=(case,)), own.about)
+    case = Case(**{**vars(recorded_side.recording.cases[0]), "best": tuple(best)})
+    changed = RecordedSide(Recording(meta={}, cases=(case,)), recorded_side.about)
     (reading,) = trial(changed, fake(), passage).passages
     if token == row.token_ids[0]:
         assert reading.first_difference is None
@@ -154,13 +154,13 @@ def test_the_first_difference_is_where_the_answers_diverge(step: int, token: int
 
 
 def test_a_recording_agrees_with_its_own_engine() -> None:
-    own = recorded((2, 7), 6)
-    (passage,) = recorded_passages(own.recording)
-    for a, b in ((own, fake()), (fake(), own), (own, own)):
+    recorded_side = recorded((2, 7), 6)
+    (passage,) = recorded_passages(recorded_side.recording)
+    for a, b in ((recorded_side, fake()), (fake(), recorded_side), (recorded_side, recorded_side)):
         (reading,) = trial(a, b, passage).passages
-        assert all(found.agree for found in reading.positions)
-        assert max(found.kl for found in reading.positions) < 1e-9
-        assert max(max(found.differences) for found in reading.positions) < 1e-9
+        assert all(position.agree for position in reading.positions)
+        assert max(position.kl for position in reading.positions) < 1e-9
+        assert max(max(position.differences) for position in reading.positions) < 1e-9
 
 
 def test_a_recording_predicts_nothing_else() -> None:
@@ -173,10 +173,10 @@ def test_a_recording_predicts_nothing_else() -> None:
 def test_the_worst_positions_keep_the_candidates_of_both_sides() -> None:
     ids = tuple(int(token) for token in np.random.default_rng(5).integers(0, VOCAB, 30))
     other = fake(spread=1.0)
-    found = trial(fake(), other, text(ids), answer_passage("p", ids[:3], ids[3:9]))
-    every = sorted((m.kl for reading in found.passages for m in reading.positions), reverse=True)
-    assert [place.kl for place in found.worst] == every[:WORST]
-    worst = found.worst[0]
+    result = trial(fake(), other, text(ids), answer_passage("p", ids[:3], ids[3:9]))
+    every = sorted((m.kl for reading in result.passages for m in reading.positions), reverse=True)
+    assert [place.kl for place in result.worst] == every[:WORST]
+    worst = result.worst[0]
     a = FullPrediction(logits(worst.passage.token_ids[: worst.position])).logprobs
     for token, ours, _ in worst.rows:
         assert ours == pytest.approx(float(a[token]))
@@ -190,7 +190,9 @@ def test_the_first_of_many_differences_is_kept() -> None:
 
     other = Other(FakeRuntime(vocab_size=VOCAB, context=64), ABOUT, None)
     (reading,) = trial(fake(), other, text(tuple(range(20)))).passages
-    differs = [place for place, found in enumerate(reading.positions, start=1) if not found.agree]
+    differs = [
+        place for place, position in enumerate(reading.positions, start=1) if not position.agree
+    ]
     assert len(differs) > 10
     assert reading.first_difference is not None
     assert reading.first_difference.position == differs[0]

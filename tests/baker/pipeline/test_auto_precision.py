@@ -47,8 +47,8 @@ def tried(
 
     order = by_speed(instructions)
     assert sorted(order) == sorted(PRECISIONS)
-    found = choose(order, max_kl=max_kl, obstacle=obstacles.get, divergence=divergence)
-    return found, measured
+    attempts = choose(order, max_kl=max_kl, obstacle=obstacles.get, divergence=divergence)
+    return attempts, measured
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,15 @@ def test_the_fastest_that_keeps_the_limits_is_taken(
     names: list[str],
     measured: list[str],
 ) -> None:
-    found, looked_at = tried(instructions, max_kl, obstacles)
-    assert [each.precision for each in found] == names
-    assert [each.refused is None for each in found] == [*[False] * (len(found) - 1), True]
+    attempts, looked_at = tried(instructions, max_kl, obstacles)
+    assert [attempt.precision for attempt in attempts] == names
+    assert [attempt.refused is None for attempt in attempts] == [
+        *[False] * (len(attempts) - 1),
+        True,
+    ]
     assert looked_at == measured
-    for each in found:
-        assert each.kl == (None if each.precision in obstacles else KL[each.precision])
+    for attempt in attempts:
+        assert attempt.kl == (None if attempt.precision in obstacles else KL[attempt.precision])
 
 
 def test_where_none_will_do_every_reason_is_said() -> None:
@@ -96,8 +99,8 @@ def test_where_none_will_do_every_reason_is_said() -> None:
 
 
 def test_a_divergence_that_is_no_number_is_not_close() -> None:
-    found, _ = tried("avx2", 1.0, {}, {**KL, "int8-g32": float("nan")})
-    assert found[-1].precision == "bf16"
+    attempts, _ = tried("avx2", 1.0, {}, {**KL, "int8-g32": float("nan")})
+    assert attempts[-1].precision == "bf16"
 
 
 # --- measured
@@ -112,8 +115,10 @@ class RandomWeights:
     def parameters(self) -> dict[str, Array]:
         rng = np.random.default_rng(0)
         return {
-            name: (rng.normal(size=kind.shape) / np.sqrt(kind.shape[-1])).astype(np.float32)
-            for name, kind in Gemma3(GROUPED).parameters().items()
+            name: (rng.normal(size=tensor_type.shape) / np.sqrt(tensor_type.shape[-1])).astype(
+                np.float32
+            )
+            for name, tensor_type in Gemma3(GROUPED).parameters().items()
         }
 
     @cached_property
@@ -164,9 +169,9 @@ def test_what_is_measured_is_the_mean_divergence_from_a_plain_forward_pass() -> 
         for name, values in source.parameters.items()
     }
     p, q = log_probabilities(source.parameters), log_probabilities(rounded)
-    each = (np.exp(p) * (p - q)).sum(axis=1)
-    found = meter.measure("bf16")
-    assert found.positions == 45
-    assert found.mean == pytest.approx((each.sum() + each[:13].sum()) / 45, rel=0.1)
+    divergences = (np.exp(p) * (p - q)).sum(axis=1)
+    result = meter.measure("bf16")
+    assert result.positions == 45
+    assert result.mean == pytest.approx((divergences.sum() + divergences[:13].sum()) / 45, rel=0.1)
     assert meter.measure("f32") == Divergence(mean=0.0, positions=0)
-    assert found.mean < meter.measure("int8-g32").mean
+    assert result.mean < meter.measure("int8-g32").mean

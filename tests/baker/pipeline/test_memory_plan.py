@@ -45,22 +45,22 @@ def made(choice: Defaults, config: Config = TINY) -> Program:
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_every_weight_counts_where_it_is_used(precision: str) -> None:
     program = made(Defaults(context=64, slots=2, precision=precision, prefill_tokens=(8,)))
-    sizes = {name: kind.nbytes for name, kind in program.parameters.items()}
-    matrices = {name for name, kind in program.parameters.items() if kind.rank == 2}
-    found = footprint(program.graphs, program.parameters)
-    assert found.laid_out == sum(sizes[name] for name in matrices)
-    assert found.read == sum(sizes[name] for name in sizes.keys() - matrices)
+    sizes = {name: tensor_type.nbytes for name, tensor_type in program.parameters.items()}
+    matrices = {name for name, tensor_type in program.parameters.items() if tensor_type.rank == 2}
+    plan = footprint(program.graphs, program.parameters)
+    assert plan.laid_out == sum(sizes[name] for name in matrices)
+    assert plan.read == sum(sizes[name] for name in sizes.keys() - matrices)
     # The table is looked up where it lies, and laid out as the head.
-    assert found.looked_up == program.vocab_size * TINY.hidden * {"bf16": 2, "f32": 4}[precision]
-    assert found.calls.keys() == {graph.name for graph in program.graphs}
+    assert plan.looked_up == program.vocab_size * TINY.hidden * {"bf16": 2, "f32": 4}[precision]
+    assert plan.calls.keys() == {graph.name for graph in program.graphs}
 
 
 def test_weights_of_our_own_kernels_are_read_where_they_lie() -> None:
     choice = Defaults(context=64, slots=1, precision="int8-g32", prefill_tokens=(8,))
     program = made(choice, replace(PRESETS["gemma3-270m"], layers=1))
-    found = footprint(program.graphs, program.parameters)
-    assert (found.laid_out, found.looked_up) == (0, 0)
-    assert found.read == sum(kind.nbytes for kind in program.parameters.values())
+    plan = footprint(program.graphs, program.parameters)
+    assert (plan.laid_out, plan.looked_up) == (0, 0)
+    assert plan.read == sum(tensor_type.nbytes for tensor_type in program.parameters.values())
 
 
 def test_a_slot_is_its_caches_and_a_step_holds_the_logits() -> None:
@@ -72,7 +72,7 @@ def test_a_slot_is_its_caches_and_a_step_holds_the_logits() -> None:
 
 
 def test_a_call_holds_what_is_read_later() -> None:
-    kind = TensorType((10, 10), DType.F32)
+    tensor_type = TensorType((10, 10), DType.F32)
 
     def chain(x: Tensor) -> tuple[Tensor, ...]:
         for _ in range(5):
@@ -84,8 +84,8 @@ def test_a_call_holds_what_is_read_later() -> None:
         return (ops.concatenate(*parts, axis=0),)
 
     # A product and the one that it is made of; the result comes on top. All five, and the result.
-    assert call_bytes(trace("chain", chain, {"x": kind})) == 400 + 2 * 400 * 3 // 2
-    assert call_bytes(trace("wide", wide, {"x": kind})) == 5 * 400 + 5 * 400 * 3 // 2
+    assert call_bytes(trace("chain", chain, {"x": tensor_type})) == 400 + 2 * 400 * 3 // 2
+    assert call_bytes(trace("wide", wide, {"x": tensor_type})) == 5 * 400 + 5 * 400 * 3 // 2
 
 
 def test_what_is_updated_in_place_takes_nothing() -> None:

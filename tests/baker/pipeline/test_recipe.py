@@ -21,8 +21,10 @@ def request_for(model: str, **changes: Any) -> recipe.BakeRequest:
 
 
 def test_recipes_list_models_by_size() -> None:
-    found = {model: [one.size for one in sizes] for model, sizes in recipe.recipes().items()}
-    assert found == {"gemma3": ["270m", "1b", "4b", "12b", "27b"], "smollm2": ["135m"]}
+    sizes_by_model = {
+        model: [one.size for one in sizes] for model, sizes in recipe.recipes().items()
+    }
+    assert sizes_by_model == {"gemma3": ["270m", "1b", "4b", "12b", "27b"], "smollm2": ["135m"]}
 
 
 def test_every_preset_has_a_recipe_of_its_architecture() -> None:
@@ -31,7 +33,11 @@ def test_every_preset_has_a_recipe_of_its_architecture() -> None:
         for sizes in recipe.recipes().values()
         for one in sizes
     }
-    presets = {(name, kind.name) for kind in ARCHITECTURES.values() for name in kind.presets}
+    presets = {
+        (name, architecture.name)
+        for architecture in ARCHITECTURES.values()
+        for name in architecture.presets
+    }
     assert named == presets
 
 

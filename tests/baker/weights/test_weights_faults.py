@@ -209,27 +209,27 @@ def device(path: Path) -> None:
 NO_FILES = {"a named pipe": os.mkfifo, "a folder": folder, "a device": device}
 
 
-@pytest.mark.parametrize("kind", NO_FILES)
-def test_a_path_that_is_not_a_file_is_named_by_its_type(tmp_path: Path, kind: str) -> None:
-    NO_FILES[kind](tmp_path / "x")
-    with pytest.raises(BadFile, match=rf"x is {kind}, expected a file"):
+@pytest.mark.parametrize("file_type", NO_FILES)
+def test_a_path_that_is_not_a_file_is_named_by_its_type(tmp_path: Path, file_type: str) -> None:
+    NO_FILES[file_type](tmp_path / "x")
+    with pytest.raises(BadFile, match=rf"x is {file_type}, expected a file"):
         SafetensorsFile(tmp_path / "x")
-    if kind != "a folder":
-        with pytest.raises(BadFile, match=rf"x is {kind}, expected a file"):
+    if file_type != "a folder":
+        with pytest.raises(BadFile, match=rf"x is {file_type}, expected a file"):
             open_weights(tmp_path / "x")
 
 
-@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("file_type", NO_FILES)
 @pytest.mark.parametrize(
     "name", ["config.json", "model.safetensors", "model.safetensors.index.json"]
 )
 def test_an_entry_of_a_folder_that_is_not_a_file_is_named_by_its_type(
-    tmp_path: Path, kind: str, name: str
+    tmp_path: Path, file_type: str, name: str
 ) -> None:
     write_folder(tmp_path)
     (tmp_path / name).unlink(missing_ok=True)
-    NO_FILES[kind](tmp_path / name)
-    with pytest.raises(BadFile, match=rf"{name} is {kind}, expected a file"):
+    NO_FILES[file_type](tmp_path / name)
+    with pytest.raises(BadFile, match=rf"{name} is {file_type}, expected a file"):
         open_weights(tmp_path)
 
 
