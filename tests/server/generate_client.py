@@ -32,12 +32,12 @@ def stream(client: httpx.Client, **body: Any) -> list[tuple[str, dict[str, Any]]
     ) as response:
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
-        found = []
+        events = []
         for block in response.read().decode().split("\n\n"):
             fields = dict(line.split(": ", 1) for line in block.splitlines())
             if fields:
-                found.append((fields.get("event", "message"), json.loads(fields["data"])))
-        return found
+                events.append((fields.get("event", "message"), json.loads(fields["data"])))
+        return events
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

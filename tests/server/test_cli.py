@@ -91,9 +91,9 @@ def failure(*arguments: object, env: dict[str, str] | None = None) -> tuple[int,
 
 
 def address_in(line: str) -> str:
-    found = re.search(r"http://127\.0\.0\.1:\d+", line)
-    assert found, line
-    return found.group()
+    match = re.search(r"http://127\.0\.0\.1:\d+", line)
+    assert match, line
+    return match.group()
 
 
 def test_serve_answers_and_ends_on_sigterm(bundle: Path) -> None:
@@ -198,8 +198,12 @@ def test_a_failed_self_test_is_reported(copy: Path) -> None:
         assert process.stdout is not None
         with httpx.Client(base_url=address_in(process.stdout.readline())) as client:
             assert client.get("/health/ready").status_code == 200
-            found = client.get("/v1/bundle").json()["self_test"]
-            assert (found["level"], found["passed"], found["files"]) == ("off", None, [MANIFEST])
+            self_test = client.get("/v1/bundle").json()["self_test"]
+            assert (self_test["level"], self_test["passed"], self_test["files"]) == (
+                "off",
+                None,
+                [MANIFEST],
+            )
             assert "hearth_self_test_passed" not in client.get("/metrics").text
     finally:
         process.kill()
@@ -290,10 +294,10 @@ def test_https_uses_the_certificate(bundle: Path, tmp_path: Path) -> None:
     process = serve(bundle, "--port", "0", "--tls-cert", cert, "--tls-key", key)
     try:
         assert process.stdout is not None
-        found = re.search(r"https://127\.0\.0\.1:\d+", process.stdout.readline())
-        assert found
+        match = re.search(r"https://127\.0\.0\.1:\d+", process.stdout.readline())
+        assert match
         trust = ssl.create_default_context(cafile=str(cert))
-        with httpx.Client(base_url=found.group(), verify=trust) as client:
+        with httpx.Client(base_url=match.group(), verify=trust) as client:
             assert client.get("/health").json()["status"] == "ok"
     finally:
         process.kill()

@@ -103,8 +103,8 @@ def test_flags_override_the_environment_which_overrides_the_file(
 
 
 def test_printed_settings_can_be_read_back_as_a_file(tmp_path: Path) -> None:
-    given = {name: typed for name, (typed, _) in GIVEN.items()}
-    loaded = load({"bundle": 'odd "name" # \u00fc', **given})
+    values = {name: typed for name, (typed, _) in GIVEN.items()}
+    loaded = load({"bundle": 'odd "name" # \u00fc', **values})
     file = tmp_path / "again.toml"
     file.write_text(as_toml(loaded), encoding="utf-8")
     again = load({"config": file}).settings
@@ -136,13 +136,13 @@ def test_an_invalid_file_is_rejected(tmp_path: Path, text: str, message: str) ->
 
 def test_the_documented_file_is_accepted(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs/operate.md"
-    found = re.search(r"<!-- config -->\n```toml\n(.*?)```", page.read_text(), re.DOTALL)
-    assert found
+    match = re.search(r"<!-- config -->\n```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    assert match
     file = tmp_path / "serve.toml"
-    file.write_text(found[1])
+    file.write_text(match[1])
     loaded = load({"config": file})
     assert loaded.settings.max_body_bytes == 2**20
-    assert set(loaded.origins) - {"config"} == set(tomllib.loads(found[1]))
+    assert set(loaded.origins) - {"config"} == set(tomllib.loads(match[1]))
 
 
 def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
@@ -203,8 +203,8 @@ def test_left_out_fields_are_not_flags() -> None:
 
     @app.command()
     @flags.takes(Settings, leave_out=frozenset(Settings.model_fields) - {"port"})
-    def show(**given: Any) -> None:
-        typer.echo(repr(flags.typed_values(Settings, given)))
+    def show(**options: Any) -> None:
+        typer.echo(repr(flags.typed_values(Settings, options)))
 
     assert CliRunner().invoke(app, ["--port", "7"]).output == "{'port': '7'}\n"
     assert CliRunner().invoke(app, []).output == "{}\n"

@@ -173,7 +173,7 @@ def _decode(batch: int) -> str:
 
 def _verify(length: int) -> str:
     types = f"tensor<{length}x{VOCAB}xf32>, {_CACHE}, {_CACHE}"
-    each = "".join(
+    logits_rows = "".join(
         f"""
     %ahead{i} = stablehlo.constant dense<{i + 1}> : tensor<1xi32>
     %end{i} = stablehlo.add %start, %ahead{i} : tensor<1xi32>
@@ -186,7 +186,7 @@ def _verify(length: int) -> str:
   func.func public @verify_{length}(%tokens: tensor<{length}xi32>, %start: tensor<1xi32>,
       %exact: tensor<1xi32>, {_cache_arguments(1, 1)}) -> ({types}) {{
     {_write("", "%tokens", "%start", 0, length)}
-    {each}
+    {logits_rows}
     %all = stablehlo.concatenate {rows}, dim = 0 : ({row_types}) -> tensor<{length}x{VOCAB}xf32>
     return %all, %c0_0, %c1_0 : {types}
   }}

@@ -59,10 +59,10 @@ def test_the_server_answers_after_200_disconnects(client: httpx.Client) -> None:
     assert time.monotonic() - began < 5
     assert set(statuses) <= {None, 200, 429}
     assert None in statuses
-    found = wait_until_free(client)
-    ended = [value for (name, _), value in found.items() if name == "hearth_completions_total"]
-    accepted = figure(found, "http_requests_total", "/generate", "200")
-    accepted += figure(found, "http_requests_total", "/generate", "499")
+    metrics = wait_until_free(client)
+    ended = [value for (name, _), value in metrics.items() if name == "hearth_completions_total"]
+    accepted = figure(metrics, "http_requests_total", "/generate", "200")
+    accepted += figure(metrics, "http_requests_total", "/generate", "499")
     assert sum(ended) <= accepted
 
 
@@ -107,8 +107,8 @@ def test_a_slow_sender_holds_only_its_connection(client: httpx.Client) -> None:
         for connection in slow:
             connection.sendall(request(body)[:-1])
         assert answer(client, max_tokens=2)["usage"]["completion_tokens"] == 2
-        found = figures(client)
-        assert figure(found, "slots_busy") == figure(found, "queued") == 0
+        metrics = figures(client)
+        assert figure(metrics, "slots_busy") == figure(metrics, "queued") == 0
         slow[0].sendall(body[-1:])
         assert slow[0].recv(4096).startswith(b"HTTP/1.1 200 ")
     finally:
@@ -170,5 +170,5 @@ def test_a_client_that_stops_in_its_body_is_dropped(client: httpx.Client) -> Non
         with connect(client) as connection:
             connection.sendall(request(b'{"prompt": "x"', length=5000))
     answer(client, max_tokens=1)
-    found = wait_until_free(client)
-    assert figure(found, "completions_total", "length") == 1
+    metrics = wait_until_free(client)
+    assert figure(metrics, "completions_total", "length") == 1

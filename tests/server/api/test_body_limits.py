@@ -151,6 +151,6 @@ MANY = 10_000
 )
 def test_few_errors_of_a_body_are_collected(body: type[BaseModel], data: dict[str, Any]) -> None:
     """An error takes more than a thousand bytes, for a wrong value of two bytes."""
-    with pytest.raises(ValidationError) as found:
+    with pytest.raises(ValidationError) as error:
         body.model_validate(data)
-    assert found.value.error_count() < 20
+    assert error.value.error_count() < 20

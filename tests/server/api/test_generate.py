@@ -70,8 +70,8 @@ def test_a_stream_joins_to_the_answer(
         assert last[field] == whole[field]
     assert set(last["timings"]) == set(whole["timings"])
     if "logprobs" in fields:
-        found = [entry for piece in pieces for entry in piece["logprobs"]]
-        assert found == whole["logprobs"]
+        entries = [entry for piece in pieces for entry in piece["logprobs"]]
+        assert entries == whole["logprobs"]
     else:
         assert all("logprobs" not in data for data in (whole, last, *pieces))
 

@@ -144,7 +144,7 @@ def test_an_invalid_field_is_rejected_by_name(
 
 
 @pytest.mark.parametrize(
-    ("body", "field", "got", "wanted"),
+    ("body", "field", "got", "expected"),
     [
         ({"prompt": ""}, "prompt", "", "at least one token"),
         ({"prompt": []}, "prompt", "[]", "at least one token"),
@@ -166,12 +166,17 @@ def test_an_invalid_field_is_rejected_by_name(
 )
 @pytest.mark.parametrize("streamed", [False, True])
 def test_an_invalid_prompt_is_rejected(
-    client: httpx.Client, body: dict[str, Any], field: str, got: object, wanted: str, streamed: bool
+    client: httpx.Client,
+    body: dict[str, Any],
+    field: str,
+    got: object,
+    expected: str,
+    streamed: bool,
 ) -> None:
     response = client.post("/generate", json={**body, "stream": streamed})
     assert response.status_code == 400
     error = response.json()["error"]
-    assert (error["param"], error["got"], error["wanted"]) == (field, got, wanted)
+    assert (error["param"], error["got"], error["wanted"]) == (field, got, expected)
     assert error["type"] == "invalid_request_error"
 
 

@@ -106,21 +106,21 @@ def test_every_route_except_probes_and_page_requires_a_key(client: httpx.Client)
 # Ids.
 
 
-@pytest.mark.parametrize("given", ["a", "7f3e-1.b:c_D", "x" * 64])
-def test_a_plain_request_id_is_kept(open_client: httpx.Client, given: str) -> None:
-    response = open_client.get("/nope", headers={"X-Request-Id": given})
-    assert response.headers["X-Request-Id"] == given
-    assert response.json()["error"]["request_id"] == given
+@pytest.mark.parametrize("request_id", ["a", "7f3e-1.b:c_D", "x" * 64])
+def test_a_plain_request_id_is_kept(open_client: httpx.Client, request_id: str) -> None:
+    response = open_client.get("/nope", headers={"X-Request-Id": request_id})
+    assert response.headers["X-Request-Id"] == request_id
+    assert response.json()["error"]["request_id"] == request_id
 
 
-@pytest.mark.parametrize("given", [None, "", "x" * 65, "a b", "a=1", b"\xc3\xbc"])
+@pytest.mark.parametrize("request_id", [None, "", "x" * 65, "a b", "a=1", b"\xc3\xbc"])
 def test_any_other_request_id_is_replaced(
-    open_client: httpx.Client, given: str | bytes | None
+    open_client: httpx.Client, request_id: str | bytes | None
 ) -> None:
-    headers: Any = {} if given is None else {"X-Request-Id": given}
+    headers: Any = {} if request_id is None else {"X-Request-Id": request_id}
     ids = {open_client.get("/health", headers=headers).headers["X-Request-Id"] for _ in range(2)}
     assert len(ids) == 2
-    assert given not in ids
+    assert request_id not in ids
 
 
 def test_an_error_in_a_stream_has_the_id(open_client: httpx.Client) -> None:
@@ -227,18 +227,18 @@ def test_a_body_with_too_many_values_is_rejected(open_client: httpx.Client) -> N
 
 
 def test_an_allowed_origin_passes_cors(client: httpx.Client) -> None:
-    wanted = {
+    headers = {
         "Origin": ORIGIN,
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization",
     }
-    response = client.options("/generate", headers=wanted)
+    response = client.options("/generate", headers=headers)
     assert response.status_code == 200
     assert response.headers["Access-Control-Allow-Origin"] == ORIGIN
     refused = client.post("/generate", headers={"Origin": ORIGIN})
     assert refused.status_code == 401
     assert refused.headers["Access-Control-Allow-Origin"] == ORIGIN
-    other = client.options("/generate", headers={**wanted, "Origin": "https://other.example"})
+    other = client.options("/generate", headers={**headers, "Origin": "https://other.example"})
     assert other.status_code == 400
     assert "Access-Control-Allow-Origin" not in other.headers
 
@@ -267,8 +267,8 @@ class Kept(logging.Handler):
         while not self._kept.keys() >= set(ids):
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        found = [self._kept[id_] for id_ in ids]
-        return [(record.getMessage(), vars(record)["fields"]) for record in found]
+        records = [self._kept[id_] for id_ in ids]
+        return [(record.getMessage(), vars(record)["fields"]) for record in records]
 
 
 @pytest.fixture

@@ -33,10 +33,10 @@ def client() -> Iterator[openai.OpenAI]:
 
 
 def ask(client: openai.OpenAI, **fields: Any) -> ChatCompletion:
-    found: ChatCompletion = client.chat.completions.create(
+    completion: ChatCompletion = client.chat.completions.create(
         **{"model": "any", "messages": TALK, "max_tokens": 12, **fields}
     )
-    return found
+    return completion
 
 
 def chunks(client: openai.OpenAI, **fields: Any) -> list[ChatCompletionChunk]:
@@ -47,10 +47,10 @@ def chunks(client: openai.OpenAI, **fields: Any) -> list[ChatCompletionChunk]:
     )
 
 
-def joined(found: list[ChatCompletionChunk], index: int = 0) -> str:
+def joined(streamed: list[ChatCompletionChunk], index: int = 0) -> str:
     return "".join(
         choice.delta.content or ""
-        for chunk in found
+        for chunk in streamed
         for choice in chunk.choices
         if choice.index == index
     )
@@ -81,21 +81,21 @@ def test_a_stream_joins_to_the_answer(
     client: openai.OpenAI, seed: int, fields: dict[str, Any]
 ) -> None:
     whole = ask(client, seed=seed, **fields)
-    found = chunks(client, seed=seed, stream_options={"include_usage": True}, **fields)
-    *pieces, last = found
-    assert len({chunk.id for chunk in found}) == 1
+    streamed = chunks(client, seed=seed, stream_options={"include_usage": True}, **fields)
+    *pieces, last = streamed
+    assert len({chunk.id for chunk in streamed}) == 1
     assert last.choices == []
     assert last.usage == whole.usage
     assert all(chunk.usage is None for chunk in pieces)
     for index, choice in enumerate(whole.choices):
-        own = [c.choices[0] for c in pieces if c.choices[0].index == index]
-        assert own[0].delta.role == "assistant"
-        assert own[0].delta.content is None
-        assert all(piece.delta.role is None for piece in own[1:])
-        assert joined(found, index) == choice.message.content
-        assert [piece.finish_reason for piece in own][:-1] == [None] * (len(own) - 1)
-        assert own[-1].finish_reason == choice.finish_reason
-        assert own[-1].delta.content is None
+        choices = [c.choices[0] for c in pieces if c.choices[0].index == index]
+        assert choices[0].delta.role == "assistant"
+        assert choices[0].delta.content is None
+        assert all(piece.delta.role is None for piece in choices[1:])
+        assert joined(streamed, index) == choice.message.content
+        assert [piece.finish_reason for piece in choices][:-1] == [None] * (len(choices) - 1)
+        assert choices[-1].finish_reason == choice.finish_reason
+        assert choices[-1].delta.content is None
 
 
 def test_a_stream_ends_with_done(client: openai.OpenAI) -> None:
@@ -202,14 +202,14 @@ def test_tool_calls_are_parsed() -> None:
             ("f", {"a": 1})
         ] * 2
         assert len({call.id for call in calls}) == 2
-        found = chunks(client, tools=TOOLS, max_tokens=None)
-        assert joined(found) == "I look."
-        deltas = [d for c in found for d in c.choices[0].delta.tool_calls or []]
+        streamed = chunks(client, tools=TOOLS, max_tokens=None)
+        assert joined(streamed) == "I look."
+        deltas = [d for c in streamed for d in c.choices[0].delta.tool_calls or []]
         assert [(d.index, d.function and d.function.arguments) for d in deltas] == [
             (0, '{"a": 1}'),
             (1, '{"a": 1}'),
         ]
-        assert found[-1].choices[0].finish_reason == "tool_calls"
+        assert streamed[-1].choices[0].finish_reason == "tool_calls"
         one = ask(client, tools=TOOLS, parallel_tool_calls=False, max_tokens=None).choices[0]
         assert len(one.message.tool_calls or []) == 1
         assert one.finish_reason == "tool_calls"
@@ -229,18 +229,18 @@ def test_function_gemma_calls_with_special_tokens_are_parsed() -> None:
     )
     with client_of(service) as client:
         answer = ask(client, tools=TOOLS, max_tokens=None).choices[0]
-        found = chunks(client, tools=TOOLS, max_tokens=None)
+        streamed = chunks(client, tools=TOOLS, max_tokens=None)
         untold = ask(client, max_tokens=None).choices[0]
     assert answer.message.content is None
-    assert answer.finish_reason == found[-1].choices[0].finish_reason == "tool_calls"
+    assert answer.finish_reason == streamed[-1].choices[0].finish_reason == "tool_calls"
     (call,) = answer.message.tool_calls or []
-    (delta,) = [d for c in found for d in c.choices[0].delta.tool_calls or []]
+    (delta,) = [d for c in streamed for d in c.choices[0].delta.tool_calls or []]
     assert call.type == "function"
     assert (call.function.name, delta.function and delta.function.name) == ("f", "f")
     assert json.loads(call.function.arguments) == {"a": "the é, {dog}", "b": [1, True]}
     assert delta.function is not None
     assert delta.function.arguments == call.function.arguments
-    assert joined(found) == ""
+    assert joined(streamed) == ""
     # Without tools there is nothing to parse, and special tokens have no text.
     assert "call:f{a:the é" in (untold.message.content or "")
 

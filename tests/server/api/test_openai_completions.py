@@ -26,10 +26,10 @@ def client() -> Iterator[openai.OpenAI]:
 
 
 def ask(client: openai.OpenAI, **fields: Any) -> Completion:
-    found: Completion = client.completions.create(
+    completion: Completion = client.completions.create(
         **{"model": "any", "prompt": "the dog", "max_tokens": 12, **fields}
     )
-    return found
+    return completion
 
 
 def chunks(client: openai.OpenAI, **fields: Any) -> list[Completion]:
@@ -80,14 +80,16 @@ def test_a_stream_joins_to_the_answer(client: openai.OpenAI, fields: dict[str, A
     *pieces, last = chunks(client, seed=1, stream_options={"include_usage": True}, **fields)
     assert last.usage == whole.usage
     for choice in whole.choices:
-        own = [c.choices[0] for c in pieces if c.choices[0].index == choice.index]
-        assert "".join(piece.text for piece in own) == choice.text
-        assert own[-1].finish_reason == choice.finish_reason
-        assert all(piece.finish_reason is None for piece in own[:-1])
+        choice_pieces = [c.choices[0] for c in pieces if c.choices[0].index == choice.index]
+        assert "".join(piece.text for piece in choice_pieces) == choice.text
+        assert choice_pieces[-1].finish_reason == choice.finish_reason
+        assert all(piece.finish_reason is None for piece in choice_pieces[:-1])
         if choice.logprobs:
             for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
-                found = [e for p in own if p.logprobs for e in getattr(p.logprobs, name)]
-                assert found == getattr(choice.logprobs, name)
+                logprobs = [
+                    e for p in choice_pieces if p.logprobs for e in getattr(p.logprobs, name)
+                ]
+                assert logprobs == getattr(choice.logprobs, name)
 
 
 def test_a_prompt_has_the_same_answer_alone_and_in_a_list(client: openai.OpenAI) -> None:
@@ -110,8 +112,8 @@ def test_other_requests_do_not_change_an_answer(client: openai.OpenAI, slots: in
     expected = texts(ask(client, seed=42))
     with client_of(chatty(slots=slots)) as other, ThreadPoolExecutor(8) as pool:
         noise = [pool.submit(ask, other, prompt="a fox", seed=k) for k in range(4)]
-        found = [pool.submit(ask, other, seed=42) for _ in range(4)]
-        assert [texts(one.result()) for one in found] == [expected] * 4
+        pending = [pool.submit(ask, other, seed=42) for _ in range(4)]
+        assert [texts(one.result()) for one in pending] == [expected] * 4
         assert all(texts(one.result()) for one in noise)
 
 
@@ -126,9 +128,9 @@ def test_log_probabilities_join_to_the_text() -> None:
     text = "the quick dog jumps over."
     with client_of(scripted(text)) as client:
         prompt = "<|im_start|>assistant\n"
-        found = ask(client, prompt=prompt, logprobs=2, max_tokens=99).choices[0]
-    assert found.text == text
-    logprobs = found.logprobs
+        choice = ask(client, prompt=prompt, logprobs=2, max_tokens=99).choices[0]
+    assert choice.text == text
+    logprobs = choice.logprobs
     assert logprobs is not None
     assert "".join(logprobs.tokens or []) == text
     offsets = logprobs.text_offset or []
@@ -147,10 +149,10 @@ def test_log_probabilities_join_to_the_text() -> None:
 def test_bytes_that_are_not_text_are_escaped() -> None:
     with client_of(scripted("é")) as client:
         prompt = "<|im_start|>assistant\n"
-        found = ask(client, prompt=prompt, logprobs=0).choices[0]
-    assert found.text == "é"
-    assert found.logprobs is not None
-    assert found.logprobs.tokens == ["bytes:\\xc3", "bytes:\\xa9"]
+        choice = ask(client, prompt=prompt, logprobs=0).choices[0]
+    assert choice.text == "é"
+    assert choice.logprobs is not None
+    assert choice.logprobs.tokens == ["bytes:\\xc3", "bytes:\\xa9"]
 
 
 def test_models_lists_the_one_model(client: openai.OpenAI) -> None:

@@ -37,9 +37,9 @@ def test_an_embedding_is_the_mean_hidden_state_with_length_1(
     ids = TOKENIZER.encode(text)
     whole = FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=64, chunk=64, hidden=6)
     mean = whole.embed(0, ids, 0) / len(ids)
-    (found,) = embed(client, text)
-    assert np.allclose(found, mean / np.linalg.norm(mean), atol=1e-6)
-    assert np.linalg.norm(found) == pytest.approx(1)
+    (embedding,) = embed(client, text)
+    assert np.allclose(embedding, mean / np.linalg.norm(mean), atol=1e-6)
+    assert np.linalg.norm(embedding) == pytest.approx(1)
 
 
 def test_an_input_has_the_same_vector_alone_and_in_a_list(client: openai.OpenAI) -> None:
@@ -89,8 +89,8 @@ def test_an_invalid_request_is_rejected_by_field(
 
 
 def test_the_context_and_the_width_are_the_limits(client: openai.OpenAI) -> None:
-    (found,) = embed(client, [[5] * 63], dimensions=6)
-    assert len(found) == 6
+    (embedding,) = embed(client, [[5] * 63], dimensions=6)
+    assert len(embedding) == 6
 
 
 def test_a_failed_step_is_a_500() -> None:

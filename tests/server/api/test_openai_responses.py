@@ -30,10 +30,10 @@ def client() -> Iterator[openai.OpenAI]:
 
 
 def ask(client: openai.OpenAI, **fields: Any) -> Response:
-    found: Response = client.responses.create(
+    answer: Response = client.responses.create(
         **{"model": "any", "input": TALK, "max_output_tokens": 12, **fields}
     )
-    return found
+    return answer
 
 
 def events(client: openai.OpenAI, **fields: Any) -> list[ResponseStreamEvent]:
@@ -90,20 +90,20 @@ LOGPROBS = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
 @pytest.mark.parametrize("fields", [{}, LOGPROBS])
 def test_a_stream_joins_to_the_answer(client: openai.OpenAI, fields: dict[str, Any]) -> None:
     whole = ask(client, **SEED, **fields)
-    found = events(client, **SEED, **fields)
-    assert [event.sequence_number for event in found] == list(range(len(found)))
-    kinds = [event.type.removeprefix("response.") for event in found]
+    streamed = events(client, **SEED, **fields)
+    assert [event.sequence_number for event in streamed] == list(range(len(streamed)))
+    kinds = [event.type.removeprefix("response.") for event in streamed]
     assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
     assert set(kinds[4:-4]) == {"output_text.delta"}
     assert kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", "incomplete"]
-    deltas = [event for event in found if event.type == "response.output_text.delta"]
+    deltas = [event for event in streamed if event.type == "response.output_text.delta"]
     assert "".join(event.delta for event in deltas) == whole.output_text
-    last = found[-1]
+    last = streamed[-1]
     assert last.type == "response.incomplete"
     assert outline(last.response) == outline(whole)
     assert last.response.usage == whole.usage
     assert len({event.item_id for event in deltas}) == 1
-    first = found[0]
+    first = streamed[0]
     assert first.type == "response.created"
     assert first.response.id == last.response.id
     assert (first.response.status, first.response.output) == ("in_progress", [])
@@ -123,10 +123,10 @@ def test_tool_calls_and_their_results_round_trip() -> None:
         assert answer.output_text == "I look."
         assert call.type == "function_call"
         assert (call.name, json.loads(call.arguments)) == ("f", {"a": 1})
-        found = events(client, tools=TOOLS, max_output_tokens=None)
-        assert found[-1].type == "response.completed"
-        assert outline(found[-1].response) == outline(answer)
-        (done,) = [e for e in found if e.type == "response.function_call_arguments.done"]
+        streamed = events(client, tools=TOOLS, max_output_tokens=None)
+        assert streamed[-1].type == "response.completed"
+        assert outline(streamed[-1].response) == outline(answer)
+        (done,) = [e for e in streamed if e.type == "response.function_call_arguments.done"]
         assert done.arguments == '{"a": 1}'
         told = [item.model_dump(exclude_none=True) for item in answer.output]
         result = {"type": "function_call_output", "call_id": call.call_id, "output": "42"}

@@ -63,9 +63,9 @@ def test_props_have_defaults_and_properties(client: httpx.Client) -> None:
 
 def test_the_bundle_route_returns_the_manifest(client: httpx.Client) -> None:
     service = fakes.fake_service(LIBRARY)
-    found = client.get("/v1/bundle").json()
-    assert found.pop("self_test") == client.get("/health").json()["self_test"]
-    assert found == json.loads(service.manifest.to_json())
+    manifest = client.get("/v1/bundle").json()
+    assert manifest.pop("self_test") == client.get("/health").json()["self_test"]
+    assert manifest == json.loads(service.manifest.to_json())
     assert client.get("/props").json()["bundle"] == service.fingerprint
 
 
@@ -102,9 +102,9 @@ def wait_until_free(client: httpx.Client, seconds: float = 5) -> Figures:
     """The figures once no slot is busy and nothing waits."""
     deadline = time.monotonic() + seconds
     while True:
-        found = figures(client)
-        if not figure(found, "slots_busy") and not figure(found, "queued"):
-            return found
+        metrics = figures(client)
+        if not figure(metrics, "slots_busy") and not figure(metrics, "queued"):
+            return metrics
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -119,26 +119,26 @@ def test_counters_are_exact() -> None:
         client.post("/generate", json={})
         client.get("/nope/1")
         client.get("/nope/2")
-        found = wait_until_free(client)
+        metrics = wait_until_free(client)
     usages: list[dict[str, Any]] = [data["usage"] for data in [*answers, events[-1][1]]]
     written = sum(usage["completion_tokens"] for usage in usages)
     read = sum(usage["prompt_tokens"] for usage in usages)
-    assert figure(found, "completions_total", "length") == 8
-    assert figure(found, "completions_total", "failed") == 1
-    assert figure(found, "generated_tokens_total") == written == 33
-    taken = figure(found, "prompt_tokens_total", "cache")
+    assert figure(metrics, "completions_total", "length") == 8
+    assert figure(metrics, "completions_total", "failed") == 1
+    assert figure(metrics, "generated_tokens_total") == written == 33
+    taken = figure(metrics, "prompt_tokens_total", "cache")
     read += 1  # the failed one's
-    assert figure(found, "prompt_tokens_total", "model") + taken == read
-    assert figure(found, "http_requests_total", "/generate", "200") == 8
-    assert figure(found, "http_requests_total", "/generate", "500") == 1
-    assert figure(found, "http_requests_total", "/generate", "400") == 1
-    assert figure(found, "http_requests_total", "none", "404") == 2
-    assert figure(found, "time_to_first_token_seconds_count") == 8
-    assert figure(found, "inter_token_seconds_count") == written - 8
-    assert figure(found, "queue_seconds_count") == 9
-    assert figure(found, "self_test_passed") == 1
-    assert found["process_resident_memory_bytes", ()] > 1e6
-    (info,) = [labels for name, labels in found if name == "hearth_info"]
+    assert figure(metrics, "prompt_tokens_total", "model") + taken == read
+    assert figure(metrics, "http_requests_total", "/generate", "200") == 8
+    assert figure(metrics, "http_requests_total", "/generate", "500") == 1
+    assert figure(metrics, "http_requests_total", "/generate", "400") == 1
+    assert figure(metrics, "http_requests_total", "none", "404") == 2
+    assert figure(metrics, "time_to_first_token_seconds_count") == 8
+    assert figure(metrics, "inter_token_seconds_count") == written - 8
+    assert figure(metrics, "queue_seconds_count") == 9
+    assert figure(metrics, "self_test_passed") == 1
+    assert metrics["process_resident_memory_bytes", ()] > 1e6
+    (info,) = [labels for name, labels in metrics if name == "hearth_info"]
     assert set(info) >= {version(), "fake", "f32"}
 
 
@@ -157,13 +157,13 @@ def test_gauges_return_to_zero_after_disconnects() -> None:
             seen.append(figures(client))
         for job in jobs:
             job.result()
-        assert max(figure(found, "slots_busy") for found in seen) == 2
-        assert max(figure(found, "queued") for found in seen) >= 1
-        found = wait_until_free(client)
-        assert figure(found, "slots") == 2
-        assert figure(found, "completions_total", "cancelled") == 6
-        assert figure(found, "http_requests_total", "/generate", "499") == 6
-        assert figure(found, "queue_seconds_count") >= 2
+        assert max(figure(metrics, "slots_busy") for metrics in seen) == 2
+        assert max(figure(metrics, "queued") for metrics in seen) >= 1
+        metrics = wait_until_free(client)
+        assert figure(metrics, "slots") == 2
+        assert figure(metrics, "completions_total", "cancelled") == 6
+        assert figure(metrics, "http_requests_total", "/generate", "499") == 6
+        assert figure(metrics, "queue_seconds_count") >= 2
 
 
 def test_two_servers_have_separate_counters(client: httpx.Client) -> None:

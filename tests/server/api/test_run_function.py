@@ -64,16 +64,16 @@ def from_raw(response: httpx.Response) -> dict[str, Array]:
     """The arrays of an answer, by its headers alone."""
     assert response.status_code == 200, response.text
     assert response.headers["Content-Type"] == RAW
-    found, start = {}, 0
+    outputs, start = {}, 0
     for part in response.headers[OUTPUTS].split(", "):
         name, _, sizes = part.partition("=")
         shape = tuple(int(size) for size in sizes.split("x") if size)
         count = int(np.prod(shape))
         values = np.frombuffer(response.content, "<f4", count, start)
-        found[name] = values.reshape(shape)
+        outputs[name] = values.reshape(shape)
         start += 4 * count
     assert start == len(response.content)
-    return found
+    return outputs
 
 
 def from_json(response: httpx.Response) -> dict[str, Array]:
@@ -81,11 +81,11 @@ def from_json(response: httpx.Response) -> dict[str, Array]:
     return {k: np.array(v, np.float32) for k, v in response.json()["outputs"].items()}
 
 
-def refused(response: httpx.Response, field: str, wanted: str) -> None:
+def refused(response: httpx.Response, field: str, expected: str) -> None:
     assert response.status_code == 400, response.text
     error = response.json()["error"]
     assert error["param"] == field
-    assert wanted in error["wanted"]
+    assert expected in error["wanted"]
 
 
 # What is computed.
@@ -95,9 +95,9 @@ def test_json_arrays_go_in_and_come_out(client: httpx.Client) -> None:
     response = post_json(client, "step", x=X, h=H)
     assert response.json()["function"] == "step"
     assert list(response.json()["outputs"]) == ["y", "h"]
-    found = from_json(response)
-    np.testing.assert_array_equal(found["y"], 2 * X + H)
-    np.testing.assert_array_equal(found["h"], H + X)
+    outputs = from_json(response)
+    np.testing.assert_array_equal(outputs["y"], 2 * X + H)
+    np.testing.assert_array_equal(outputs["h"], H + X)
 
 
 def test_an_absent_state_is_zeros(client: httpx.Client) -> None:
@@ -138,10 +138,10 @@ def test_the_accept_header_selects_the_format(client: httpx.Client, raw: bool) -
     body = {"function": "step", "inputs": {"x": X.tolist()}}
     if raw:
         headers = {"Content-Type": RAW, FUNCTION: "step", INPUTS: "x=2x3"}
-        found = from_json(client.post("/run", content=X.tobytes(), headers=headers))
+        outputs = from_json(client.post("/run", content=X.tobytes(), headers=headers))
     else:
-        found = from_raw(client.post("/run", json=body, headers={"Accept": f"text/plain, {RAW}"}))
-    np.testing.assert_array_equal(found["y"], 2 * X)
+        outputs = from_raw(client.post("/run", json=body, headers={"Accept": f"text/plain, {RAW}"}))
+    np.testing.assert_array_equal(outputs["y"], 2 * X)
 
 
 def test_infinity_and_nan_are_null_in_json_and_kept_in_raw(client: httpx.Client) -> None:
@@ -161,7 +161,7 @@ def test_an_integer_is_a_number(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "field", "wanted"),
+    ("x", "field", "expected"),
     [
         ([1, 2, 3, 4, 5, 6], "inputs.x", "a list of 2: an array of shape 2x3"),
         ([[1, 2, 3]], "inputs.x", "a list of 2"),
@@ -180,9 +180,9 @@ def test_an_integer_is_a_number(client: httpx.Client) -> None:
     ids=repr,
 )
 def test_json_of_another_shape_is_rejected(
-    client: httpx.Client, x: object, field: str, wanted: str
+    client: httpx.Client, x: object, field: str, expected: str
 ) -> None:
-    refused(post_json(client, "step", x=x), field, wanted)
+    refused(post_json(client, "step", x=x), field, expected)
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -195,7 +195,7 @@ def test_json_with_infinity_or_nan_is_rejected(client: httpx.Client, word: str) 
 
 
 @pytest.mark.parametrize(
-    ("body", "field", "wanted"),
+    ("body", "field", "expected"),
     [
         ({"function": "stop", "inputs": {}}, "function", "one of step, root"),
         ({"function": 3, "inputs": {}}, "function", "string"),
@@ -210,9 +210,9 @@ def test_json_with_infinity_or_nan_is_rejected(client: httpx.Client, word: str) 
     ids=repr,
 )
 def test_json_with_wrong_names_is_rejected(
-    client: httpx.Client, body: object, field: str, wanted: str
+    client: httpx.Client, body: object, field: str, expected: str
 ) -> None:
-    refused(client.post("/run", json=body), field, wanted)
+    refused(client.post("/run", json=body), field, expected)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_deeply_nested_json_is_rejected(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "size", "field", "wanted"),
+    ("headers", "size", "field", "expected"),
     [
         ({FUNCTION: "stop"}, 24, FUNCTION, "one of step, root"),
         ({FUNCTION: None}, 24, FUNCTION, "one of step, root"),
@@ -260,11 +260,11 @@ def test_deeply_nested_json_is_rejected(client: httpx.Client) -> None:
     ids=str,
 )
 def test_raw_bytes_with_wrong_headers_are_rejected(
-    client: httpx.Client, headers: dict[str, str | None], size: int, field: str, wanted: str
+    client: httpx.Client, headers: dict[str, str | None], size: int, field: str, expected: str
 ) -> None:
     whole = {"Content-Type": RAW, FUNCTION: "step", INPUTS: "x=2x3", **headers}
     sent = {name: value for name, value in whole.items() if value is not None}
-    refused(client.post("/run", content=bytes(size), headers=sent), field, wanted)
+    refused(client.post("/run", content=bytes(size), headers=sent), field, expected)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

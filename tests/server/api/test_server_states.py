@@ -78,9 +78,9 @@ def test_requests_are_rejected_after_a_failed_self_test(spread: float) -> None:
         status, message = refused(client)
         assert status == "self_test_failed"
         assert "the self-test failed: a value differs by" in message
-        found = client.get("/health").json()["self_test"]
-        assert found["passed"] is False
-        assert (found["largest_difference"] is None) == math.isnan(spread)
+        self_test = client.get("/health").json()["self_test"]
+        assert self_test["passed"] is False
+        assert (self_test["largest_difference"] is None) == math.isnan(spread)
 
 
 def test_while_draining_accepted_requests_are_answered() -> None:

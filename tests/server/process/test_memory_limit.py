@@ -45,15 +45,15 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def say(system: Path, own: str, files: dict[str, str]) -> None:
-    (system / "own").write_text(own)
+def say(system: Path, groups: str, files: dict[str, str]) -> None:
+    (system / "own").write_text(groups)
     for name, text in files.items():
         (system / name).parent.mkdir(parents=True, exist_ok=True)
         (system / name).write_text(text + "\n")
 
 
 @pytest.mark.parametrize(
-    ("own", "files", "lowest"),
+    ("groups", "files", "lowest"),
     [
         ("0::/\n", {"memory.max": "max"}, None),
         ("0::/\n", {"memory.max": "500"}, "memory.max"),
@@ -75,14 +75,14 @@ def say(system: Path, own: str, files: dict[str, str]) -> None:
     ],
 )
 def test_the_lowest_limit_of_a_control_group_and_its_parents_counts(
-    system: Path, own: str, files: dict[str, str], lowest: str | None
+    system: Path, groups: str, files: dict[str, str], lowest: str | None
 ) -> None:
-    say(system, own, files)
-    found = memory_limit(None, None)
+    say(system, groups, files)
+    limit = memory_limit(None, None)
     if lowest is None:
-        assert found is None
+        assert limit is None
     else:
-        assert found == Limit(bytes=int(files[lowest]), source=str(system / lowest))
+        assert limit == Limit(bytes=int(files[lowest]), source=str(system / lowest))
 
 
 @pytest.mark.usefixtures("system")

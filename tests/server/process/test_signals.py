@@ -99,9 +99,9 @@ def test_under_load_every_accepted_request_is_answered(
         accepted, running = 0.0, 0.0
         while accepted < 8:
             assert time.monotonic() < deadline
-            found = figures(client)
-            running = figure(found, "slots_busy") + figure(found, "queued")
-            accepted = running + figure(found, "completions_total", "length")
+            metrics = figures(client)
+            running = figure(metrics, "slots_busy") + figure(metrics, "queued")
+            accepted = running + figure(metrics, "completions_total", "length")
         assert running >= 1
         process.send_signal(signal.SIGTERM)
         for number, job in enumerate(jobs):

@@ -42,8 +42,8 @@ def complete(client: httpx.Client, tokens: int = 10) -> dict[str, Any]:
     body = {"prompt": "the dog", "max_tokens": tokens, "temperature": 0, "logprobs": 0}
     response = client.post("/v1/completions", json=body, headers=KEYS)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    metrics: dict[str, Any] = response.json()
+    return metrics
 
 
 def reload(client: httpx.Client) -> httpx.Response:
@@ -82,9 +82,9 @@ def test_no_request_is_lost_and_each_answer_comes_from_one_bundle() -> None:
         assert {answer["system_fingerprint"] for answer in answers} == set(expected)
         for answer in answers:
             assert words(answer) == expected[answer["system_fingerprint"]]
-        found = figures_with_key(client)
-        assert figure(found, "completions_total", "length") == len(answers) + 2
-        (info,) = [labels for name, labels in found if name == "hearth_info"]
+        metrics = figures_with_key(client)
+        assert figure(metrics, "completions_total", "length") == len(answers) + 2
+        (info,) = [labels for name, labels in metrics if name == "hearth_info"]
         assert other.fingerprint in info
 
 
@@ -112,9 +112,9 @@ def test_a_long_answer_finishes_on_its_first_bundle() -> None:
 
 
 def wrong() -> LanguageService:
-    found = service(2.0)
-    found._runtime.spread = 1.0  # type: ignore[attr-defined]
-    return found
+    wrong_service = service(2.0)
+    wrong_service._runtime.spread = 1.0  # type: ignore[attr-defined]
+    return wrong_service
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ def test_an_object_is_typed_as_json(typed: str, read: object) -> None:
 
     @app.command()
     @flags.takes(Biased)
-    def show(**given: Any) -> None:
-        typer.echo(repr(flags.typed_values(Biased, given)))
+    def show(**options: Any) -> None:
+        typer.echo(repr(flags.typed_values(Biased, options)))
 
     assert CliRunner().invoke(app, ["--bias", typed]).output == f"{ {'bias': read} }\n"
 
@@ -167,9 +167,9 @@ def terminal() -> Iterator[Terminal]:
 
 
 def prompt_tokens(shown: str) -> int:
-    found = re.search(r"(\d+) prompt tokens", shown)
-    assert found, shown
-    return int(found[1])
+    match = re.search(r"(\d+) prompt tokens", shown)
+    assert match, shown
+    return int(match[1])
 
 
 def test_a_conversation_continues_until_clear_or_exit(terminal: Terminal) -> None:

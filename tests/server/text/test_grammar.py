@@ -40,12 +40,14 @@ class World:
         self.ends = (EOS, tokenizer.get_vocab_size() - 1)
         self.grammars = Grammars(self.tokenizer, vocab_size=self.size, ends=self.ends)
 
-    def answer(self, kind: GrammarType, value: str, seed: int, *, nudge: str = '"}],0') -> str:
+    def answer(
+        self, grammar_type: GrammarType, value: str, seed: int, *, nudge: str = '"}],0'
+    ) -> str:
         """An answer of random tokens that the rules let end by itself.
 
         The tokens of `nudge` are likelier, as the ends are, or numbers and texts would go on long.
         """
-        rules = self.grammars.rules(Grammar(kind, value))
+        rules = self.grammars.rules(Grammar(grammar_type, value))
         sampler = Sampler(UNCHOSEN, seed=seed, tokens=array("q"), ends=self.ends, constraint=rules)
         random, tokens = np.random.default_rng(seed), []
         for _ in range(3000):
@@ -196,9 +198,9 @@ def test_every_choice_is_possible() -> None:
     assert answers == set(choices)
 
 
-def refusal(kind: GrammarType, value: str) -> InvalidRequest:
+def refusal(grammar_type: GrammarType, value: str) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
-        WORLDS["gemma"].grammars.rules(Grammar(kind, value, "where.it.was"))
+        WORLDS["gemma"].grammars.rules(Grammar(grammar_type, value, "where.it.was"))
     assert caught.value.field == "where.it.was"
     return caught.value
 
@@ -235,7 +237,7 @@ def test_an_unsupported_schema_keyword_is_rejected_by_name(schema: object, keywo
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "reason"),
+    ("grammar_type", "value", "reason"),
     [
         ("regex", "[a", "unclosed"),
         ("regex", r"(a)\1", "backreferences"),
@@ -249,8 +251,8 @@ def test_an_unsupported_schema_keyword_is_rejected_by_name(schema: object, keywo
         ("json_schema", "{", "EOF"),
     ],
 )
-def test_an_invalid_grammar_is_rejected(kind: GrammarType, value: str, reason: str) -> None:
-    assert reason in refusal(kind, value).expected
+def test_an_invalid_grammar_is_rejected(grammar_type: GrammarType, value: str, reason: str) -> None:
+    assert reason in refusal(grammar_type, value).expected
 
 
 def test_a_grammar_that_matches_nothing_is_rejected() -> None:
@@ -306,11 +308,11 @@ HOSTILE: list[tuple[GrammarType, Callable[[], str]]] = [
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
 def test_hostile_grammars_take_bounded_time(number: int) -> None:
-    kind, value = HOSTILE[number][0], HOSTILE[number][1]()
+    grammar_type, value = HOSTILE[number][0], HOSTILE[number][1]()
     world = WORLDS["gemma"]
     began = time.process_time()
     try:
-        rules = world.grammars.rules(Grammar(kind, value))
+        rules = world.grammars.rules(Grammar(grammar_type, value))
         random = np.random.default_rng(0)
         for _ in range(50):
             if rules.finished:

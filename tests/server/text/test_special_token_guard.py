@@ -19,7 +19,7 @@ TOKENIZERS = {name: Tokenizer(library, bos=fakes.BOS) for name, library in LIBRA
 SPECIAL_IDS = {name: {lib.token_to_id(n) for n in NAMES} for name, lib in LIBRARIES.items()}
 MARK = "\ue000"
 
-each_tokenizer = pytest.mark.parametrize("kind", sorted(TOKENIZERS))
+each_tokenizer = pytest.mark.parametrize("library", sorted(TOKENIZERS))
 ordinary = st.text(st.sampled_from("the dog <>|_\nof é媽"), max_size=30)
 pieces = st.lists(
     st.one_of(
@@ -30,30 +30,32 @@ pieces = st.lists(
 ).map("".join)
 
 
-def plain(kind: str, text: str) -> tuple[int, ...]:
-    return TOKENIZERS[kind].read(text, special=False)
+def plain(library: str, text: str) -> tuple[int, ...]:
+    return TOKENIZERS[library].read(text, special=False)
 
 
 @each_tokenizer
 @given(contents=st.lists(pieces, min_size=1, max_size=3))
-def test_only_the_templates_special_tokens_are_read(kind: str, contents: list[str]) -> None:
-    tokenizer = TOKENIZERS[kind]
+def test_only_the_templates_special_tokens_are_read(library: str, contents: list[str]) -> None:
+    tokenizer = TOKENIZERS[library]
     marked = guard.protect(contents, tokenizer, MARK)
     # Trimmed and next to each other, as a template may put them.
     text = "<start_of_turn>" + "".join(part.strip() for part in marked) + "<end_of_turn>\n"
     ids = guard.encode(text, tokenizer, MARK)
-    start, end = (LIBRARIES[kind].token_to_id(name) for name in templates.GEMMA_SPECIAL)
-    found = [id_ for id_ in ids if id_ in SPECIAL_IDS[kind]]
-    assert found == [fakes.BOS, start, end] or LIBRARIES[kind].token_to_id("<unk>") in found
+    start, end = (LIBRARIES[library].token_to_id(name) for name in templates.GEMMA_SPECIAL)
+    special = [id_ for id_ in ids if id_ in SPECIAL_IDS[library]]
+    assert special == [fakes.BOS, start, end] or LIBRARIES[library].token_to_id("<unk>") in special
     middle = "".join(part.strip() for part in contents)
     if MARK not in middle:
-        assert ids == (fakes.BOS, start, *plain(kind, middle), end, *plain(kind, "\n"))
+        assert ids == (fakes.BOS, start, *plain(library, middle), end, *plain(library, "\n"))
 
 
 @each_tokenizer
 @given(text=ordinary, after=st.sampled_from(["<eos>", "\n", " dog"]))
-def test_ordinary_text_has_the_same_ids_as_in_the_library(kind: str, text: str, after: str) -> None:
-    tokenizer = TOKENIZERS[kind]
+def test_ordinary_text_has_the_same_ids_as_in_the_library(
+    library: str, text: str, after: str
+) -> None:
+    tokenizer = TOKENIZERS[library]
     marked = guard.protect(text, tokenizer, MARK)
     assert marked.replace(MARK, "") == text
     assert guard.encode(marked + after, tokenizer, MARK) == tokenizer.encode(text + after)

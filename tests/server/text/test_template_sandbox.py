@@ -131,10 +131,10 @@ def test_memory_is_limited(
 def test_a_step_with_a_large_result_is_rejected(
     environment: LimitedEnvironment, source: str, message: str
 ) -> None:
-    given = [dict(message) for message in MESSAGES]
+    messages = [dict(message) for message in MESSAGES]
     with pytest.raises((jinja2.TemplateError, TypeError, RecursionError), match=message):
-        render(environment, source, messages=given)
-    assert given == MESSAGES
+        render(environment, source, messages=messages)
+    assert messages == MESSAGES
 
 
 @pytest.mark.parametrize(

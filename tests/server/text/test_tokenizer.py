@@ -59,8 +59,8 @@ def test_decode_reverses_encode(text: str) -> None:
 
 def test_byte_tokens_are_recognized() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=None)
-    found = {i for i in range(LIBRARY.get_vocab_size()) if tokenizer.is_byte(i)}
-    assert found == {LIBRARY.token_to_id(f"<0x{byte:02X}>") for byte in range(256)}
+    byte_ids = {i for i in range(LIBRARY.get_vocab_size()) if tokenizer.is_byte(i)}
+    assert byte_ids == {LIBRARY.token_to_id(f"<0x{byte:02X}>") for byte in range(256)}
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", '{"version": "1.0"}'])
@@ -93,12 +93,12 @@ def _with_merges_as_strings(text: str) -> str:
 )
 def test_a_file_gives_the_same_tokenizer_as_the_library(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
-    found = Tokenizer.from_file(tmp_path / "tokenizer.json", bos=None)
-    assert json.loads(found._tokenizer.to_str()) == json.loads(
+    tokenizer = Tokenizer.from_file(tmp_path / "tokenizer.json", bos=None)
+    assert json.loads(tokenizer._tokenizer.to_str()) == json.loads(
         tokenizers.Tokenizer.from_str(text).to_str()
     )
     plain = "the quick <start> brown <eos>fox é€<end>"
-    assert found.read(plain) == tuple(tokenizers.Tokenizer.from_str(text).encode(plain).ids)
+    assert tokenizer.read(plain) == tuple(tokenizers.Tokenizer.from_str(text).encode(plain).ids)
 
 
 @pytest.mark.parametrize("library", [LIBRARY, fakes.byte_level()], ids=["gemma", "bytes"])

@@ -20,13 +20,13 @@ BAD = "<tool_call>{nonsense}</tool_call>"
 def read(text: str, cuts: list[int], format_: CallFormat | None = HERMES) -> tuple[str, list[Any]]:
     """What a filter makes of a text that comes in pieces, cut at these places."""
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    found = CallFilter(format_)
+    call_filter = CallFilter(format_)
     passed, calls = "", []
     for start, end in itertools.pairwise(places):
-        more, new = found.push(text[start:end])
+        more, new = call_filter.push(text[start:end])
         passed += more
         calls += [(call.name, json.loads(call.arguments)) for call in new]
-    return passed + found.flush(), calls
+    return passed + call_filter.flush(), calls
 
 
 ONE = [("f", {"a": [1, "é"]})]

@@ -53,13 +53,13 @@ class Page:
 
     def find(self, selector: str) -> WebElement:
         """The one element there is; waits until it can be seen."""
-        found: WebElement = self.until(lambda: next(iter(self.all(selector)), None), selector)
-        return found
+        element: WebElement = self.until(lambda: next(iter(self.all(selector)), None), selector)
+        return element
 
     def all(self, selector: str) -> list[WebElement]:
         """The elements that can be seen now."""
-        found = self.driver.find_elements(By.CSS_SELECTOR, selector)
-        return [element for element in found if element.is_displayed()]
+        elements = self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return [element for element in elements if element.is_displayed()]
 
     def click(self, selector: str) -> None:
         """Click on it."""
@@ -73,14 +73,14 @@ class Page:
         """Press keys wherever the focus is."""
         self.driver.switch_to.active_element.send_keys(*keys)
 
-    def until(self, found: Callable[[], Any], what: str) -> Any:
-        """What `found` gives as soon as it is true."""
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        """Wait until `condition()` is true and return its value; `what` names it in the error."""
         return WebDriverWait(
             self.driver,
             PATIENCE,
             poll_frequency=0.02,
             ignored_exceptions=[StaleElementReferenceException],
-        ).until(lambda _: found(), what)
+        ).until(lambda _: condition(), what)
 
     def shows(self, selector: str, text: str) -> None:
         """Wait until there is an element with this text in it."""

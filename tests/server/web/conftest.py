@@ -19,8 +19,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
     """The browser, or a skip with what is missing."""
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("needs Debian's chromium and chromium-driver")
-    with chromium(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
 
 
 @pytest.fixture

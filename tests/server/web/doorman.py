@@ -45,8 +45,8 @@ class Doorman:
         return pass_or_refuse
 
     def _refusal(self, scope: Scope) -> Refusal | None:
-        found = self.refused.get(scope["path"])
-        return None if found is None or found.until.is_set() else found
+        pending = self.refused.get(scope["path"])
+        return None if pending is None or pending.until.is_set() else pending
 
     def _noting(self, receive: Receive) -> Receive:
         async def note() -> Message:

@@ -166,19 +166,19 @@ def test_the_last_message_can_be_edited_and_sent_again(page: Page, doorman: Door
 
 
 def test_settings_are_sent_and_stored(chat: Page, doorman: Doorman) -> None:
-    wanted = {
+    expected = {
         "temperature": 0.25, "top_k": 7, "top_p": 0.5, "min_p": 0.1,
         "repeat_penalty": 1.25, "max_tokens": 3, "seed": 11,
     }  # fmt: skip
     chat.click("#open-settings")
-    for name, value in wanted.items():
+    for name, value in expected.items():
         chat.type(str(value), into=f"[name={name}]")
     chat.type("Be short.", into="[name=system]")
     chat.click("#settings [aria-label='Close']")
     for _ in range(2):
         chat.ask("the dog")
         body = doorman.bodies[-1]
-        assert {name: body.get(name) for name in wanted} == wanted
+        assert {name: body.get(name) for name in expected} == expected
         assert body["messages"][0] == {"role": "system", "content": "Be short."}
         assert (body["logprobs"], body["top_logprobs"]) == (True, 5)
         assert "token limit" in chat.all(".figures")[-1].text
@@ -188,7 +188,7 @@ def test_settings_are_sent_and_stored(chat: Page, doorman: Doorman) -> None:
     chat.click("#defaults")
     chat.press(Keys.ESCAPE)
     chat.ask("the dog")
-    assert not set(wanted) & set(doorman.bodies[-1])
+    assert not set(expected) & set(doorman.bodies[-1])
 
 
 def test_a_setting_out_of_range_is_shown_and_not_sent(chat: Page, doorman: Doorman) -> None:

@@ -134,8 +134,8 @@ def test_axe_finds_no_accessibility_problem(page: Page, url: str, width: int, da
     axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
 
     def broken() -> list[Any]:
-        found = page.run("return axe.run().then(result => result.violations)")
-        return [(rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in found]
+        violations = page.run("return axe.run().then(result => result.violations)")
+        return [(rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in violations]
 
     page.screen(width, 800, dark=dark)
     page.open(url)

@@ -35,15 +35,15 @@ def modules(page: Page, url: str) -> Page:
     return page
 
 
-def call(page: Page, module: str, code: str, *given: Any) -> Any:
+def call(page: Page, module: str, code: str, *arguments: Any) -> Any:
     """What a function made of a module's `m` returns, by way of JSON."""
     script = f"return import('/web/{module}').then(m => JSON.stringify(({code})(...arguments)))"
-    return json.loads(page.run(script, *given))
+    return json.loads(page.run(script, *arguments))
 
 
 def parsed(page: Page, *pieces: str) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = call(page, "sse.js", PARSE, [pieces])[0]
-    return found
+    events: list[dict[str, str]] = call(page, "sse.js", PARSE, [pieces])[0]
+    return events
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_events_are_parsed_as_in_the_standard(
     modules: Page, stream: str, events: list[tuple[str, str]]
 ) -> None:
     # A CR at the very end waits for what follows.
-    found = parsed(modules, stream, ":")
-    assert [(event["name"], event["data"]) for event in found] == events
+    parsed_events = parsed(modules, stream, ":")
+    assert [(event["name"], event["data"]) for event in parsed_events] == events
 
 
 @few
