@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # A shell has its background jobs ignore Ctrl-C, and they would hand that on to what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A busy machine is no defect of what is tested.
+# A slow machine must not fail a test.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
@@ -91,7 +91,7 @@ _BAKE = ("nice", "-n", "10", sys.executable, "-m", "hearth", "bake")
 class Bundles:
     """Real bundles, each baked once, when it is begun or first asked for; one at a time.
 
-    Workers of pytest-xdist share a folder: whoever gets its lock first bakes.
+    Workers of pytest-xdist share a folder: the first one to get its lock bakes.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """`--precision auto`: the fastest precision that fits and is close enough to F32.
 
-Knows an order, limits, and how a choice is told; nothing of weights, programs and machines. That
-one precision is faster than another is expected of its bytes and kernels, and not measured.
+This module has the order, the limits and the error message; callers check and measure each
+precision. The order of speed follows from the bytes and kernels of a precision; it is not measured.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from baker.precision.kl_from_f32 import Divergence
 
 AUTO = "auto"
-# The mean divergence from F32 that is taken for none, in nats: that of llama.cpp's Q8_0 and less.
+# The default limit of the mean KL divergence from F32, in nats: about that of llama.cpp's Q8_0.
 MAX_KL = 0.0035
 
 
 def by_speed(instructions: str | None) -> tuple[str, ...]:
-    """Every precision, the fastest first, for kernels that use these instructions."""
+    """The names of all precisions, the fastest first, for kernels that use these instructions."""
     portable = instructions == "portable"
     ranked = sorted(
         PRECISIONS.values(), key=lambda one: one.speed_without if portable else one.speed
@@ -38,10 +38,10 @@ def choose(
     obstacle: Callable[[str], str | None],
     divergence: Callable[[str], Divergence],
 ) -> tuple[TriedPrecision, ...]:
-    """Try one precision after the other until one will do: what was tried, that one last.
+    """Try the precisions in order until one qualifies; return all attempts, that one last.
 
-    `obstacle` says why a precision cannot be baked or served, if so; what is left has its
-    `divergence` measured, which takes long. Raises BakeError if none will do.
+    `obstacle` returns the reason why a precision cannot be baked or served, or None. The
+    `divergence` of the others is measured, which is slow. Raises BakeError if none qualifies.
     """
     tried: list[TriedPrecision] = []
     for precision in precisions:
@@ -49,7 +49,7 @@ def choose(
         if tried[-1].refused is None:
             return tuple(tried)
     reasons = "; ".join(attempt.text for attempt in tried)
-    raise BakeError(f"--precision {AUTO}: none will do: {reasons}")
+    raise BakeError(f"--precision {AUTO}: no precision qualifies: {reasons}")
 
 
 def _try(

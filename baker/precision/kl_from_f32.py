@@ -1,8 +1,8 @@
-"""How far a precision's predictions are from those of F32, found by NumPy before anything is baked.
+"""The KL divergence of a precision from F32, computed by NumPy before anything is baked.
 
-Both read the beginnings of two texts, as decodes do. The weights of each are written to a temporary
-file, so that little of them is in memory. Nothing runs on the target, which may be another machine:
-that a compiled program is what NumPy computes is for the golden values to say.
+Both precisions read the beginnings of the texts of `hearth compare`. Their weights are written to
+a temporary file and mapped, to save memory. Nothing runs on the target, which may be another
+machine; the golden values check that the compiled program computes what NumPy computes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def beginnings(source: WeightSource) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Meter:
-    """Measures precisions of one model on some texts. What F32 predicts is computed once."""
+    """Measures precisions of one model on some texts. The predictions of F32 are computed once."""
 
     source: WeightSource
     architecture: Architecture[Any]
@@ -96,7 +96,7 @@ class Meter:
         )
         program = self.architecture.program(self.config, options)
         located = locate(self.source, self.architecture, self.config, program)
-        # A sum's last bits depend on how many threads share it, and a bundle says what was found.
+        # One thread, as the last bits of a sum depend on it and bundles record the result.
         with tempfile.TemporaryDirectory(prefix="hearth-") as folder, threadpool_limits(1):
             archive = Path(folder) / "params.irpa"
             write_parameters(self.source, located, archive, lambda _: None)

@@ -86,7 +86,7 @@ def follow_on_the_board(root: Root, cpu: str) -> Answer:
 
 
 def objects(text: str) -> list[Any]:
-    """The JSON objects in what commands printed, whatever stands between them."""
+    """The JSON objects in the output of commands, with any text between them."""
     values, at = [], text.find("{")
     while at >= 0:
         entry, at = json.JSONDecoder().raw_decode(text, at)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+def test_finished_work_is_not_repeated(tmp_path: Path) -> None:
     seen = []
 
     def work() -> dict[str, object]:
@@ -26,7 +26,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert len(seen) == 2
 
 
-def test_what_failed_or_was_interrupted_is_done_again(tmp_path: Path) -> None:
+def test_failed_or_interrupted_work_is_repeated(tmp_path: Path) -> None:
     journal = Journal(file=tmp_path / "done.json")
     journal.once("before", lambda: 1)
 

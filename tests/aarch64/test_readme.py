@@ -15,7 +15,7 @@ from tests.aarch64.serving import REQUEST, Answer, ServeError, refusal, session
 HEALTH = {"self_test": {"passed": True, "largest_difference": 0.5, "message": "fine"}}
 
 
-def test_the_commands_leave_what_the_rest_goes_on_with() -> None:
+def test_the_commands_of_the_page_use_the_expected_names() -> None:
     assert f"--out {BUNDLE}" in block("pi-bake")
     assert f"{HEARTH} serve {BUNDLE} " in block("pi")
     assert packages() == ["python3-venv"]
@@ -23,7 +23,7 @@ def test_the_commands_leave_what_the_rest_goes_on_with() -> None:
     assert asked == REQUEST
 
 
-def test_objects_between_other_words() -> None:
+def test_json_objects_are_extracted_from_other_text() -> None:
     assert objects('ready\n{"a": {"b": 1}}{"c": 2} and {"d": []}\n') == [
         {"a": {"b": 1}},
         {"c": 2},
@@ -53,7 +53,7 @@ def test_an_answer_counts_only_if_the_self_test_passed() -> None:
         ("import os; os.kill(os.getpid(), 4)", False),
     ],
 )
-def test_a_refusal_is_one_line(code: str, refuses: bool) -> None:
+def test_an_error_message_is_one_line(code: str, refuses: bool) -> None:
     command = [sys.executable, "-c", f"import sys; {code}"]
     if refuses:
         assert refusal(command) == "serve: it cannot"
@@ -62,7 +62,7 @@ def test_a_refusal_is_one_line(code: str, refuses: bool) -> None:
             refusal(command)
 
 
-def test_nothing_that_a_session_started_outlives_it() -> None:
+def test_no_process_outlives_its_session() -> None:
     with session(["bash", "-c", "sleep 60 & echo $!; exit"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         started = int(process.stdout.readline())

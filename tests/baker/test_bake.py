@@ -219,9 +219,9 @@ def test_a_vocabulary_that_the_kernels_do_not_support_is_rejected(tmp_path: Path
     )
     with pytest.raises(BakeError, match=refused):
         bake(request, Silent())
-    # `auto` goes on to the next ones, and says of each what is wrong with it.
+    # `auto` tries the next precisions and names the reason for each.
     refused = (
-        r"none will do: int8-g32: does not support this model.*; bf16: needs .*; "
+        r"no precision qualifies: int8-g32: does not support this model.*; bf16: needs .*; "
         r"f32: needs .*0.1 MB"
     )
     with pytest.raises(BakeError, match=refused):

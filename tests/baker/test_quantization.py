@@ -48,8 +48,8 @@ def restored_groups(block: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("quantization", ["Q8_0", "Q5_0"])
-def test_groups_keep_what_a_gguf_file_stored_in_them(quantization: str) -> None:
-    """Bit by bit, of blocks that llama.cpp's own format quantised."""
+def test_groups_keep_the_values_of_gguf_blocks_exactly(quantization: str) -> None:
+    """Blocks that llama.cpp's format quantized have the same bits after a round trip."""
     block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
     block[3, 32:64] = 0
     stored = gguf.quants.quantize(block, gguf.GGMLQuantizationType[quantization])
@@ -69,8 +69,8 @@ def test_groups_round_to_half_a_step(magnitude: float, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("quantization", "left"), [("Q4_1", 0.3), ("Q4_0", 0.3)])
-def test_groups_come_near_to_what_had_four_bits(quantization: str, left: float) -> None:
-    """The squared error, against that of max |w| / 127."""
+def test_groups_approximate_four_bit_blocks(quantization: str, left: float) -> None:
+    """Compare the squared error with that of the scale max |w| / 127."""
     block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
     stored = gguf.quants.quantize(block, gguf.GGMLQuantizationType[quantization])
     values = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[quantization])
@@ -92,7 +92,7 @@ def test_groups_are_stored_in_the_order_of_their_kernel() -> None:
     assert (scale == 1).all()
 
 
-def test_groups_too_large_for_their_scale_are_refused() -> None:
+def test_groups_too_large_for_their_scale_are_rejected() -> None:
     block = np.zeros((16, 32), np.float32)
     block[2, 5] = 1e8
     with pytest.raises(NotFiniteError, match=r"at \(2, 0\) of the block is 100000000"):
@@ -100,7 +100,7 @@ def test_groups_too_large_for_their_scale_are_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_not_finite_is_refused_by_position(value: float) -> None:
+def test_the_error_names_the_position_of_a_non_finite_value(value: float) -> None:
     block = np.zeros((16, 32), np.float32)
     block[2, 1] = value
     for quantize in (to_bf16, int8_groups):
@@ -108,6 +108,6 @@ def test_not_finite_is_refused_by_position(value: float) -> None:
             quantize(block)
 
 
-def test_bf16_refuses_what_would_become_infinite() -> None:
+def test_bf16_rejects_values_that_would_become_infinite() -> None:
     with pytest.raises(NotFiniteError, match=r"3\.40"):
         to_bf16(np.array([[np.finfo(np.float32).max]], np.float32))

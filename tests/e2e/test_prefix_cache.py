@@ -1,4 +1,4 @@
-"""The real model with and without the prefix cache: equal in every bit, whoever else is served.
+"""The real model gives the same bits with and without the prefix cache, alone or in a batch.
 
 The prompts reach beyond the sliding window, so that the rings have wrapped where they are saved.
 """

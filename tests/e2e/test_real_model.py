@@ -103,7 +103,7 @@ def chunks(sizes: Sequence[int], total: int) -> Iterator[tuple[int, int]]:
         start, turn = stop, turn + 1
 
 
-def test_every_position_by_single_decode_steps(
+def test_decode_predicts_every_position(
     opened: tuple[LanguageManifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
 ) -> None:
     _, runtime = opened
@@ -117,7 +117,7 @@ def test_every_position_by_single_decode_steps(
 @pytest.mark.parametrize(
     "sizes", [(128,), (16,), (1, 7, 16, 17, 128, 100, 3)], ids=["128", "16", "mixed"]
 )
-def test_every_chunk_of_a_prefill(
+def test_prefill_predicts_after_every_chunk(
     opened: tuple[LanguageManifest, IreeRuntime],
     tokens: list[int],
     reference: NDArray[np.float32],
@@ -131,7 +131,7 @@ def test_every_chunk_of_a_prefill(
     assert worst < 2e-3
 
 
-def test_decode_goes_on_from_a_padded_prefill_beyond_the_window(
+def test_decode_continues_a_padded_prefill_beyond_the_window(
     opened: tuple[LanguageManifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
 ) -> None:
     _, runtime = opened
@@ -145,7 +145,7 @@ def test_decode_goes_on_from_a_padded_prefill_beyond_the_window(
 def test_two_slots_do_not_share_a_cache(
     opened: tuple[LanguageManifest, IreeRuntime], tokens: list[int]
 ) -> None:
-    """One sequence alone, then the same while another one lives in the other slot."""
+    """A sequence has the same logits alone and with another sequence in the other slot."""
     _, runtime = opened
     mine, other = tokens[:40], tokens[300:340]
 
@@ -166,7 +166,7 @@ def test_two_slots_do_not_share_a_cache(
         np.testing.assert_array_equal(before, after)
 
 
-def test_a_batch_of_two_is_two_sequences(
+def test_a_batch_of_two_equals_two_single_sequences(
     opened: tuple[LanguageManifest, IreeRuntime], tokens: list[int], reference: NDArray[np.float32]
 ) -> None:
     """Sequences at different positions decode together as they do alone."""
@@ -184,7 +184,7 @@ def test_a_batch_of_two_is_two_sequences(
 @pytest.mark.parametrize(
     ("precision", "batches"), [("bf16", (2, 4, 8)), ("f32", (2,)), ("int8-g32", (2, 4, 8))]
 )
-def test_batch_mates_change_no_bit(
+def test_a_sequence_has_the_same_bits_in_any_batch(
     bundles: Bundles, tokens: list[int], precision: str, batches: tuple[int, ...]
 ) -> None:
     """A sequence has the same logits alone and in every batch, at every place in it."""
@@ -212,7 +212,7 @@ def test_batch_mates_change_no_bit(
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16", "int8-g32"])
-def test_a_verify_has_the_bits_of_as_many_decodes(
+def test_verify_has_the_same_bits_as_repeated_decodes(
     bundles: Bundles, tokens: list[int], precision: str
 ) -> None:
     """At the start, at the window's edge and where its ring wraps; whatever was guessed before."""

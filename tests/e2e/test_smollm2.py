@@ -43,7 +43,7 @@ def runtime(bundle: Path) -> IreeRuntime:
     return open_bundle(bundle, threads=None)[1]
 
 
-def test_f32_gives_every_token_and_its_log_probability(runtime: IreeRuntime) -> None:
+def test_f32_predicts_every_token_and_its_log_probability(runtime: IreeRuntime) -> None:
     cases = tuple(case for case in RECORDING.cases if case.name in CASES)
     assert len(cases) == len(CASES)
     for reading in against(dataclasses.replace(RECORDING, cases=cases), runtime):
@@ -53,7 +53,7 @@ def test_f32_gives_every_token_and_its_log_probability(runtime: IreeRuntime) -> 
         assert summary.largest_difference <= 0.002, reading.passage.name
 
 
-def test_an_embedding_is_numpys_in_any_chunks(bundle: Path, runtime: IreeRuntime) -> None:
+def test_an_embedding_equals_numpy_for_any_chunks(bundle: Path, runtime: IreeRuntime) -> None:
     ids = next(case.prompt_ids for case in RECORDING.cases if case.name == "artistic_520")
     reference = open_reference(bundle, read_manifest_of(bundle, LanguageManifest))
     whole = runtime.embed(0, ids[:128], 0)

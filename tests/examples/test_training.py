@@ -52,7 +52,7 @@ def test_a_step_maps_weights_state_and_batch_to_weights_state_and_loss() -> None
 
 
 def test_training_finds_the_weights_and_losses_equal_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "COMPARED", 5)  # soon there is no loss left but rounding
+    monkeypatch.setattr(training, "COMPARED", 5)  # later losses are only rounding errors
     result = trained(60)
     np.testing.assert_allclose(result.weights["weight"], RIGHT, atol=1e-4)
     assert result.losses[0] == pytest.approx(float(((X @ RIGHT.T) ** 2).mean()), rel=1e-6)

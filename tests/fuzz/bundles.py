@@ -62,7 +62,7 @@ log_level = "info"
 
 
 def _read_manifest(folder: Path) -> None:
-    """As it is, or as it is when whoever damaged it has sealed it again."""
+    """Read the manifest; if its digest does not match, parse it, write it again and continue."""
     try:
         manifest = read_manifest(folder)
     except Corrupt:

@@ -41,7 +41,7 @@ each_reader = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 
 
 @each_reader
-def test_the_valid_files_are_taken(reader: Reader) -> None:
+def test_valid_files_are_accepted(reader: Reader) -> None:
     assert read(reader, reader.files())
 
 
@@ -106,7 +106,7 @@ def template(source: str) -> dict[str, bytes]:
 
 
 DEEP = b"[" * 50_000 + b"]" * 50_000
-FOUND = {
+KNOWN_DAMAGE = {
     "deep JSON": ("config-gemma3", {"config.json": DEEP}),
     "a key twice": (
         "config-llama",
@@ -134,7 +134,7 @@ FOUND = {
     "tokens of numbers": ("gguf-gemma3", with_metadata("gemma3", tokens=[*range(8)])),
     "types of text": ("gguf-gemma3", with_metadata("gemma3", token_type=["1"] * 8)),
     "scores of text": ("gguf-gemma3", with_metadata("gemma3", scores=["1"] * 8)),
-    "a score that is no number": (
+    "a score that is NaN": (
         "gguf-gemma3",
         with_metadata("gemma3", scores=[float("nan")] * 8),
     ),
@@ -143,7 +143,7 @@ FOUND = {
         "gguf-gemma3",
         with_metadata("gemma3", tokens=[*"abcdefg", "a" * 10**6]),
     ),
-    "a beginning that is no name": (
+    "a start token that is not a valid name": (
         "gguf-gemma3",
         with_metadata("gemma3", tokens=["<unk>", "$A:x", *"abcdef"]),
     ),
@@ -185,7 +185,7 @@ FOUND = {
     ),
     "no count": ("manifest-language", with_manifest('"parameters": 1', '"parameter": 1')),
     "a long name": ("manifest-language", with_manifest('"model.vmfb"', f'"{"x" * 5000}"')),
-    "blocks that are none": ("prefix.kv", {"prefix.kv": b"hearthb2" + bytes(99)}),
+    "blocks with an unknown signature": ("prefix.kv", {"prefix.kv": b"hearthb2" + bytes(99)}),
     "no byte of blocks": ("prefix.kv", {"prefix.kv": b""}),
     "2 ** 63 blocks": ("prefix.kv", {"prefix.kv": struct.pack("<8sQ", b"hearthb1", 2**63)}),
     "an infinite size": ("settings", with_setting("cache_ram = inf")),
@@ -200,7 +200,7 @@ FOUND = {
             .replace(b"-2.5", b"-1e999")
         },
     ),
-    "a template that is no text": ("template-gemma", {"chat_template.jinja": b"\xff"}),
+    "a template that is not valid UTF-8": ("template-gemma", {"chat_template.jinja": b"\xff"}),
     "a deep template": ("template-gemma", template("{{ " + "(" * 5000 + ")" * 5000 + " }}")),
     "60 loops in one another": (
         "template-gemma",
@@ -210,21 +210,21 @@ FOUND = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", FOUND)
-def test_what_was_found_is_refused_by_name(what: str) -> None:
-    name, files = FOUND[what]
+@pytest.mark.parametrize("what", KNOWN_DAMAGE)
+def test_known_damage_is_rejected(what: str) -> None:
+    name, files = KNOWN_DAMAGE[what]
     assert not read(READERS[name], {**READERS[name].files(), **files})
 
 
-def test_a_tokenizer_at_which_the_library_panics() -> None:
-    """Its exceptions are none of Python's: `except Exception` lets them through."""
+def test_a_panic_of_the_tokenizer_library_is_caught() -> None:
+    """A panic is not a subclass of Exception, so `except Exception` does not catch it."""
     library = json.loads(READERS["tokenizer-sentencepiece"].files()["tokenizer.json"])
     library["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
     files = {"tokenizer.json": json.dumps(library).encode()}
     assert not read(READERS["tokenizer-sentencepiece"], files)
 
 
-def test_many_long_names_in_a_small_archive(tmp_path: Path) -> None:
+def test_many_long_names_in_a_small_archive_are_rejected(tmp_path: Path) -> None:
     """Each entry's name is nearly all of the names: 12 000 x 1 MB out of 2 MB."""
     count, length = 12_000, 1 << 20
     entry = struct.Struct("<QIQ" + "QQ" + "QQ" + "Q" + "QQ")
@@ -241,7 +241,7 @@ def test_many_long_names_in_a_small_archive(tmp_path: Path) -> None:
         open_archive(path)
 
 
-# --- files that are none
+# --- paths that are not regular files
 
 
 def to_nowhere(path: Path) -> None:
@@ -257,7 +257,7 @@ def to_nowhere(path: Path) -> None:
         ("recording.json", read_recording, RecordingError),
     ],
 )
-def test_a_pipe_or_a_device_is_no_file(
+def test_a_pipe_or_a_device_is_rejected(
     tmp_path: Path,
     make: Callable[[Path], None],
     name: str,
@@ -269,8 +269,8 @@ def test_a_pipe_or_a_device_is_no_file(
         reader(tmp_path / name)
 
 
-def test_a_link_out_of_the_bundle(tmp_path: Path) -> None:
-    """Refused even though what it leads to is what the manifest says."""
+def test_a_link_out_of_the_bundle_is_rejected(tmp_path: Path) -> None:
+    """The link is rejected although its target has the size and digest of the manifest."""
     outside, bundle = tmp_path / "outside", tmp_path / "bundle"
     bundle.mkdir()
     outside.write_bytes(b"")
@@ -282,7 +282,7 @@ def test_a_link_out_of_the_bundle(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file_type", ["pipe", "link", "sparse"])
-def test_a_block_that_is_no_plain_file(tmp_path: Path, file_type: str) -> None:
+def test_a_block_that_is_not_a_regular_file_is_not_loaded(tmp_path: Path, file_type: str) -> None:
     store = PrefixStore(tmp_path, bundle=BUNDLE, limit_bytes=2**20)
     path = stored_block(tmp_path)
     if file_type == "pipe":
@@ -299,7 +299,7 @@ def test_a_block_that_is_no_plain_file(tmp_path: Path, file_type: str) -> None:
 # --- bundles whose digests are right and whose contents are not
 
 
-def test_a_bundle_of_an_unknown_program(tmp_path: Path) -> None:
+def test_a_bundle_with_an_unknown_program_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotABundle, match="architecture 'other', unknown"):
         open_reference(tmp_path, dataclasses.replace(EXAMPLE, architecture="other"))
     with pytest.raises(ConfigError, match="the manifest's config is not of gemma3"):
@@ -307,7 +307,9 @@ def test_a_bundle_of_an_unknown_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entries", [{}, {"w": 3}])
-def test_an_archive_without_the_weights(tmp_path: Path, entries: dict[str, int]) -> None:
+def test_an_archive_without_the_weights_is_rejected(
+    tmp_path: Path, entries: dict[str, int]
+) -> None:
     with ArchiveWriter(tmp_path / "a", entries) as archive:
         for name, length in entries.items():
             archive.write(name, np.zeros(length, np.uint8))

@@ -68,7 +68,7 @@ def tried(
         ("portable", 0.0035, LARGE, ["bf16", "int8-g32"], ["int8-g32"]),
     ],
 )
-def test_the_fastest_that_keeps_the_limits_is_taken(
+def test_the_fastest_precision_within_the_limits_is_chosen(
     instructions: str,
     max_kl: float,
     obstacles: dict[str, str],
@@ -86,7 +86,7 @@ def test_the_fastest_that_keeps_the_limits_is_taken(
         assert attempt.kl == (None if attempt.precision in obstacles else KL[attempt.precision])
 
 
-def test_where_none_will_do_every_reason_is_said() -> None:
+def test_the_error_lists_every_reason_when_no_precision_qualifies() -> None:
     with pytest.raises(BakeError) as error:
         tried("avx2", 1e-5, {**ODD, "f32": LARGE["f32"]})
     for said in (
@@ -98,7 +98,7 @@ def test_where_none_will_do_every_reason_is_said() -> None:
         assert said in str(error.value)
 
 
-def test_a_divergence_that_is_no_number_is_not_close() -> None:
+def test_a_nan_divergence_is_rejected() -> None:
     attempts, _ = tried("avx2", 1.0, {}, {**KL, "int8-g32": float("nan")})
     assert attempts[-1].precision == "bf16"
 
@@ -160,7 +160,7 @@ def log_probabilities(weights: dict[str, Array]) -> Array:
     return result
 
 
-def test_what_is_measured_is_the_mean_divergence_from_a_plain_forward_pass() -> None:
+def test_the_meter_measures_the_mean_divergence_from_a_plain_forward_pass() -> None:
     source = RandomWeights()
     texts = [tuple(TOKENS[:32]), tuple(TOKENS[:13])]
     meter = Meter(source, ARCHITECTURES["gemma3"], GROUPED, texts)

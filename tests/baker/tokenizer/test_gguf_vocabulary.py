@@ -51,7 +51,7 @@ def small() -> Tokenizer:
         ("", []),
         ("the the", ["t", "he", "Ġthe"]),
         ("   the", ["ĠĠ", "Ġthe"]),  # the last space belongs to the word
-        ("12", ["1", "2"]),  # every digit by itself, whatever could be merged
+        ("12", ["1", "2"]),  # digits are never merged
         ("<|im_start|>the<|im_end|>", ["<|im_start|>", "t", "he", "<|im_end|>"]),
         ("a<user>b", ["a", "<user>", "b"]),
         ("😀", ["ðŁ", "ĺ", "Ģ"]),

@@ -195,7 +195,7 @@ def test_a_read_error_in_a_header_is_reported(
         open_weights(path)
 
 
-# --- what is no file
+# --- paths that are not regular files
 
 
 def folder(path: Path) -> None:

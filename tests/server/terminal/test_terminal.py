@@ -178,7 +178,7 @@ def test_a_conversation_continues_until_clear_or_exit(terminal: Terminal) -> Non
     first = prompt_tokens(terminal.read_until("seed 1\r\n> ", 30))
     terminal.write("the fox\n")
     shown = terminal.read_until("\n> ", 30)
-    # The fake never ends by itself: its first answer filled the context.
+    # The fake model never samples an end token: its first answer filled the context.
     assert "expected at most 127 tokens" in shown
     assert "/clear starts a new conversation" in shown
     terminal.write("/clear\n")

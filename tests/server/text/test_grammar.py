@@ -43,9 +43,9 @@ class World:
     def answer(
         self, grammar_type: GrammarType, value: str, seed: int, *, nudge: str = '"}],0'
     ) -> str:
-        """An answer of random tokens that the rules let end by itself.
+        """Sample random tokens until the rules allow an end token and one is sampled.
 
-        The tokens of `nudge` are likelier, as the ends are, or numbers and texts would go on long.
+        The tokens of `nudge` and the end tokens get higher logits, so that the answer stays short.
         """
         rules = self.grammars.rules(Grammar(grammar_type, value))
         sampler = Sampler(UNCHOSEN, seed=seed, tokens=array("q"), ends=self.ends, constraint=rules)
