@@ -1,6 +1,6 @@
 """The recipes in configs/, and the values of a request that replace theirs.
 
-Each file MODEL-SIZE.toml is one published model; `hearth bake MODEL` bakes every size of a model.
+Each file MODEL.toml is one published model, in every size of its architecture's presets.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Defaults:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One file of configs/. `weights` are baked when the request names none."""
+    """One size of a model of configs/. `weights` are baked when the request names none."""
 
     model: str
     size: str
@@ -88,19 +88,12 @@ class Recipe:
 @functools.cache
 def recipes() -> Mapping[str, tuple[Recipe, ...]]:
     """The recipes of every model that can be baked, by its name, the smallest size first."""
-    names = sorted(
+    models = sorted(
         entry.name.removesuffix(_SUFFIX)
         for entry in files("configs").iterdir()
         if entry.name.endswith(_SUFFIX)
     )
-    by_model: dict[str, list[Recipe]] = {}
-    for name in names:
-        recipe = _read(name)
-        by_model.setdefault(recipe.model, []).append(recipe)
-    return {
-        model: tuple(sorted(sizes, key=lambda recipe: recipe.shape))
-        for model, sizes in by_model.items()
-    }
+    return {model: tuple(sorted(_read(model), key=lambda recipe: recipe.shape)) for model in models}
 
 
 def check_precision(name: str | None) -> None:
@@ -178,20 +171,33 @@ def _requested(request: BakeRequest) -> Iterator[tuple[str, Any]]:
             yield field.name, value
 
 
-def _read(name: str) -> Recipe:
-    data = tomllib.loads(files("configs").joinpath(name + _SUFFIX).read_text("utf-8"))
-    weights = data.pop("weights", None)
+def _read(model: str) -> Iterator[Recipe]:
+    """The recipes of a model: one for each preset of its architecture that has its name."""
+    data = tomllib.loads(files("configs").joinpath(model + _SUFFIX).read_text("utf-8"))
+    weights = data.pop("weights", {})
     expected = {"architecture", *(field.name for field in dataclasses.fields(Defaults))}
     if data.keys() != expected:
         raise RecipeError(
-            f"configs/{name}{_SUFFIX}: got the keys {sorted(data)}, expected {sorted(expected)}"
+            f"configs/{model}{_SUFFIX}: got the keys {sorted(data.keys())}, "
+            f"expected {sorted(expected)}"
         )
     architecture = ARCHITECTURES[data.pop("architecture")]
-    model, _, size = name.rpartition("-")
-    return Recipe(
-        model=model,
-        size=size,
-        architecture=architecture,
-        defaults=Defaults(**{**data, "prefill_tokens": tuple(data["prefill_tokens"])}),
-        weights=None if weights is None else PackagedWeights(**weights),
-    )
+    defaults = Defaults(**{**data, "prefill_tokens": tuple(data["prefill_tokens"])})
+    sizes = [
+        name.removeprefix(f"{model}-")
+        for name in architecture.presets
+        if name.startswith(f"{model}-")
+    ]
+    unknown = sorted(weights.keys() - set(sizes))
+    if unknown:
+        raise RecipeError(
+            f"configs/{model}{_SUFFIX}: weights of an unknown size: got {unknown}, expected {sizes}"
+        )
+    for size in sizes:
+        yield Recipe(
+            model=model,
+            size=size,
+            architecture=architecture,
+            defaults=defaults,
+            weights=PackagedWeights(**weights[size]) if size in weights else None,
+        )
