@@ -26,7 +26,7 @@ ALLOWED = {
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
     "hearth": ("baker", "server"),
-    "server": ("models.bundle", "runtime"),
+    "server": ("models.bundle", "models.strict_json", "runtime"),
     # The path of a request: api -> services -> text -> engine -> sampling and runtime.
     "server.sampling": (),
     "server.engine": ("server.errors", "server.sampling", "runtime"),
@@ -47,15 +47,18 @@ ALLOWED = {
         "server.logs",
         "server.metrics",
         "server.version",
+        "server.validation",
         "server.services",
         "server.text",
         "models.bundle",
+        "models.strict_json",
         "runtime.array_bytes",  # the format of a raw body
     ),
     "server.process": ("server.errors", "models.bundle"),
     "server.terminal": (
         "server.errors",
         "server.flags",
+        "server.validation",
         "server.api",
         "server.services",
         "server.text",

@@ -59,6 +59,6 @@ def test_too_little_memory_is_an_error_in_one_line(bundles: Bundles) -> None:
     command = (*_SERVE, str(bundles["bf16"]), "--port", "0", "--max-memory", str(needed * 4 // 5))
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("serve: ")
+    assert done.stderr.startswith("hearth serve: ")
     assert len(done.stderr.splitlines()) == 1
     assert "is not enough: one slot needs" in done.stderr

@@ -201,7 +201,7 @@ def test_json_with_infinity_or_nan_is_rejected(client: httpx.Client, word: str) 
         ({"function": 3, "inputs": {}}, "function", "string"),
         ({"inputs": {}}, "function", "a value"),
         ({"function": "step"}, "inputs", "a value"),
-        ({"function": "step", "inputs": [1]}, "inputs", "dictionary"),
+        ({"function": "step", "inputs": [1]}, "inputs", "object"),
         ({"function": "step", "inputs": {}}, "inputs.x", "an array of shape 2x3"),
         ({"function": "root", "inputs": {"x": [0] * 4, "h": 0}}, "inputs.h", "one of x"),
         ({"function": "step", "inputs": {}, "stream": True}, "stream", "no field of this name"),
