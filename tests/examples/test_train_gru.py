@@ -1,4 +1,4 @@
-"""The GRU's script: trained a little, it bakes and foretells better than the last sample does."""
+"""The GRU's script: trained a little, it bakes and predicts better than the last sample does."""
 
 from __future__ import annotations
 
