@@ -51,11 +51,13 @@ class Guards:
     api_keys        every request must have one of these keys; empty for no keys
     cors_origins    origins of web pages that may send requests; "*" allows any
     max_body_bytes  maximum size of a request body
+    strict_fields   reject fields that have no effect
     """
 
     api_keys: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     max_body_bytes: int = 10 * 2**20
+    strict_fields: bool = False
 
 
 def create_app(
@@ -89,6 +91,7 @@ def create_app(
     )
     app.state.deployment = deployment
     app.state.has_keys = bool(guards.api_keys)
+    app.state.strict_fields = guards.strict_fields
     http_errors.install(app)
     arrays = isinstance(deployment.current, ArrayService)
     for surface in (*(_ARRAYS if arrays else _LANGUAGE), status, reload):
@@ -114,6 +117,6 @@ def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
             allow_origins=guards.cors_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=[access_log.HEADER, "Retry-After", FUNCTION, OUTPUTS],
+            expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )
     app.add_middleware(access_log.Access, count=deployment.current.metrics.answered)

@@ -127,6 +127,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
         api_keys=api_keys,
         cors_origins=settings.cors_origins,
         max_body_bytes=settings.max_body_bytes,
+        strict_fields=settings.strict_fields,
     )
     server = DrainingServer(
         create_app(deployment, on_verdict=announce, guards=guards),

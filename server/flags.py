@@ -27,7 +27,6 @@ _METAVARS = {
     "float": "X",
     "Path": "PATH",
     "ByteSize": "SIZE",
-    "bool": "BOOL",
     "dict": "JSON",
 }
 
@@ -58,8 +57,8 @@ def takes(
 ) -> Callable[[Command], Command]:
     """Add a flag for every field of the schema to a command that takes `**flags`.
 
-    The command gets the typed text by the field's name, or a list of texts if the flag is
-    repeatable. Pass these to `typed_values`.
+    The command gets the typed text by the field's name, a list of texts if the flag is repeatable,
+    or a bool if it is a switch. Pass these to `typed_values`.
     """
 
     def derive(command: Command) -> Command:
@@ -98,19 +97,21 @@ def _json(text: str) -> Any:
 def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
     extra = field.json_schema_extra
     group = extra.get("group") if isinstance(extra, dict) else None
+    flag = f"--{name.replace('_', '-')}"
+    is_switch = field.annotation is bool
     option = typer.Option(
-        f"--{name.replace('_', '-')}",
+        f"{flag}/--no-{flag[2:]}" if is_switch else flag,
         help=f"{field.description}{_default(field)}",
-        metavar=_metavar(field.annotation),
+        metavar=None if is_switch else _metavar(field.annotation),
         show_default=False,
         rich_help_panel=str(group) if group else None,
     )
-    text_type = list[str] if _is_repeatable(field) else str
+    value_type = bool if is_switch else list[str] if _is_repeatable(field) else str
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[text_type | None, option],
+        annotation=Annotated[value_type | None, option],
     )
 
 
@@ -136,6 +137,8 @@ def _default(field: FieldInfo) -> str:
         return f"  [default: {_with_unit(value)}]"
     if value is None or value == () or value == [] or field.is_required():
         return ""
+    if isinstance(value, bool):
+        return f"  [default: {'on' if value else 'off'}]"
     if isinstance(value, list | tuple):
         value = " ".join(map(str, value))
     return f"  [default: {value}]"

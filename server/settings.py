@@ -137,6 +137,13 @@ class Settings(BaseSettings):
         (),
         "Allowed CORS origin, such as https://a.example. Repeatable. `*` allows any.",
     )
+    strict_fields: bool = _setting(
+        "Access",
+        False,
+        "Reject a request with an unknown field, or one that would not be honoured, with status "
+        "400. Otherwise such fields are ignored and listed in the header Warning, unless the "
+        "answer would be wrong without them.",
+    )
 
     alias: str | None = _setting(
         "Model",

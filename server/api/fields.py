@@ -1,9 +1,10 @@
 """The base of every request body, and the types of its fields.
 
-An unknown field, a wrong type and a value out of range are rejected by name. null is the same as an
-absent field.
+A wrong type and a value out of range are rejected by name. null is the same as an absent field.
+inert_fields.py decides about fields that are in no schema.
 """
 
+import functools
 from typing import Annotated, Any
 
 from pydantic import (
@@ -16,6 +17,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import CoreSchema
+
+from server.api.inert_fields import without_inert
 
 MAX_NAMES = 1024  # members of an object with free names
 _MAX_DEPTH = 64  # of nested JSON
@@ -82,7 +85,7 @@ def _fail_fast(schema: Any) -> None:
 
 
 class Fields(BaseModel):
-    """A request body, or an object in one: no unknown fields, no conversion of types."""
+    """A request body, or an object in one: no conversion of types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -102,4 +105,10 @@ class Fields(BaseModel):
             return data
         if len(data) > _MAX_FIELDS:
             raise ValueError(f"at most {_MAX_FIELDS} fields")
-        return {name: value for name, value in data.items() if value is not None}
+        return without_inert(data, _names(cls))
+
+
+@functools.cache
+def _names(schema: type[Fields]) -> frozenset[str]:
+    """The names of a schema's fields in JSON."""
+    return frozenset(field.alias or name for name, field in schema.model_fields.items())

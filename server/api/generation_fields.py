@@ -68,6 +68,10 @@ class GenerationFields(SamplingFields, GrammarFields):
         default_factory=list,
         description="End the answer before any of these strings.",
     )
+    stop_token_ids: Annotated[list[int], Field(max_length=MAX_NAMES)] = Field(
+        default_factory=list,
+        description="End the answer before any of these token ids.",
+    )
     timeout_ms: int | None = Field(
         None,
         ge=1,
@@ -97,6 +101,7 @@ class GenerationFields(SamplingFields, GrammarFields):
             prompt=prompt if isinstance(prompt, str) else tuple(prompt),
             max_tokens=max_tokens,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
+            stop_token_ids=frozenset(self.stop_token_ids),
             sampling=self,
             seed=None if self.seed == -1 else (self.seed + choice) % SEED_COUNT,
             logprobs=logprobs,

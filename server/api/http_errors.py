@@ -19,6 +19,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from server.api import inert_fields
 from server.errors import (
     ClientDisconnected,
     GenerationFailed,
@@ -170,9 +171,13 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
     invalid = InvalidRequest(
         field=field,
         got=None if deepest["type"] == "missing" else shown(deepest["input"]),
-        expected=" or ".join(dict.fromkeys(expected(problem) for problem in same_path)),
+        expected=" or ".join(dict.fromkeys(_expected(problem) for problem in same_path)),
     )
     return respond(describe(invalid))
+
+
+def _expected(problem: dict[str, Any]) -> str:
+    return inert_fields.instead(problem) or expected(problem)
 
 
 def _at_discriminator(problem: dict[str, Any]) -> dict[str, Any]:

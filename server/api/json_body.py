@@ -1,4 +1,4 @@
-"""Request bodies as JSON, in which no object has a key twice.
+"""Request bodies as JSON, in which no object has a key twice, and fields without effect in them.
 
 Python's parser keeps the last value of a repeated key, and other parsers keep the first. So a proxy
 that checks requests could see other values than the server uses.
@@ -13,6 +13,7 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 
 from models.strict_json import repeated_key
+from server.api import inert_fields
 from server.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -27,21 +28,33 @@ def parse_json(body: bytes) -> Any:
 
 
 class JsonRoute(APIRoute):
-    """A route that reads its JSON body with `parse_json`."""
+    """A route that reads its JSON body with `parse_json`.
+
+    Unless the application is strict, ignored fields are listed in the header `Warning`.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Called by FastAPI."""
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
-            return await handle(_JsonRequest(request.scope, request.receive))
+            body = _JsonRequest(request.scope, request.receive)
+            if request.app.state.strict_fields:
+                return await handle(body)
+            with inert_fields.ignoring() as ignored:
+                response = await handle(body)
+            if ignored:
+                response.headers["Warning"] = inert_fields.warning(await body.json(), ignored)
+            return response
 
         return handle_json
 
 
 class _JsonRequest(Request):
     async def json(self) -> Any:
-        return parse_json(await self.body())
+        if not hasattr(self, "_json"):
+            self._json = parse_json(await self.body())
+        return self._json
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from server.text.template_sandbox import LimitedEnvironment
 from server.text.tool_calls import call_format
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from models.bundle import SpecialTokens
@@ -94,10 +94,12 @@ class ChatTemplate:
         *,
         tools: Sequence[Tool] = (),
         add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
     ) -> Prompt:
         """Render a conversation; raises InvalidRequest.
 
-        Names of special tokens in the messages and tools are plain text in `ids`.
+        `variables` are more variables of the template, such as enable_thinking. Names of special
+        tokens in the messages, tools and variables are plain text in `ids`.
         """
         if tools and not self._takes_tools:
             raise InvalidRequest(
@@ -105,7 +107,11 @@ class ChatTemplate:
                 got=f"{len(tools)} tools",
                 expected="none, because the model's chat template does not support tools",
             )
-        values = {"messages": list(messages), "tools": list(tools)}
+        values = {
+            "messages": list(messages),
+            "tools": list(tools),
+            "variables": dict(variables or {}),
+        }
         mark = guard.choose_mark(values)
         if mark is None:
             raise InvalidRequest(
@@ -118,7 +124,12 @@ class ChatTemplate:
         return Prompt(text=text.replace(mark, ""), ids=guard.encode(text, self._tokenizer, mark))
 
     def render(
-        self, messages: list[Message], *, tools: list[Tool], add_generation_prompt: bool
+        self,
+        messages: list[Message],
+        *,
+        tools: list[Tool],
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The text that the template writes; raises InvalidRequest."""
         if "developer" not in self.source:  # OpenAI's newer name of system
@@ -127,6 +138,7 @@ class ChatTemplate:
                 for message in messages
             ]
         variables = {
+            **(variables or {}),
             "messages": messages,
             "tools": tools or None,
             "add_generation_prompt": add_generation_prompt,

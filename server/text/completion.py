@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal
 
-from server.engine.generation import Failed, Finished, Generation, Started, Token
+from server.engine.generation import Event, Failed, Finished, Generation, Started, Token
 from server.errors import Draining, GenerationFailed, RulesFailed
 from server.text.answer import Candidate, Ended, Piece, Summary, Timings, TokenLogprobs
 from server.text.detokenize import Detokenizer, StopFilter
@@ -41,6 +41,7 @@ class Completion:
         calls = request.calls
         self._detokenizer = Detokenizer(tokenizer, shown=calls.special if calls else ())
         self._filter = StopFilter((*request.stop, *(calls.stop if calls else ())))
+        self._stop_ids = request.stop_token_ids
         self._calls = CallFilter(calls)
         self._one_call = request.one_call
         self._prompt_tokens = prompt_tokens
@@ -80,7 +81,7 @@ class Completion:
     async def pieces(self) -> AsyncIterator[Piece | Summary]:
         """The pieces of the answer, at most one token each, and at the end the summary.
 
-        After a stop string the engine continues until the `with` block is left.
+        After a stop string or id the engine continues until the `with` block is left.
 
         Raises RulesFailed, GenerationFailed, or Draining when the server stopped before the end.
         """
@@ -88,27 +89,39 @@ class Completion:
             match event:
                 case Started(at, cached_tokens):
                     self._started, self._cached_tokens = at, cached_tokens
-                case Token():
+                case Token() if event.id not in self._stop_ids:
                     yield self._piece(event)
-                    if self._filter.stopped or (self._one_call and self._calls.count):
-                        for last in self._end("", "stop"):
-                            yield last
-                        return
-                case Finished("stop" | "length" | "timeout" as reason):
-                    rest = self._filter.push(self._detokenizer.flush()) + self._filter.flush()
-                    for last in self._end(rest, "stop" if self._filter.stopped else reason):
-                        yield last
-                case Finished():
+                case Finished("cancelled"):
                     raise Draining("the server stopped before the answer was complete")
                 case Failed(message, by_rules):
                     self._outcome = "failed"
                     raise RulesFailed(message) if by_rules else GenerationFailed(message)
+            if end := self._end_at(event):
+                for last in self._end(*end):
+                    yield last
+                return
 
     def _piece(self, token: Token) -> Piece:
         self._token_times.append(token.at)
         self._drafted, self._accepted = token.drafted, token.accepted
         text, calls = self._calls.push(self._filter.push(self._detokenizer.push(token.id)))
         return Piece(text=text, token_ids=(token.id,), logprobs=self._logprobs(token), calls=calls)
+
+    def _end_at(self, event: Event) -> tuple[str, FinishReason] | None:
+        """The rest of the text and the reason if the answer ends at an event, or None."""
+        match event:
+            case Token() if event.id in self._stop_ids:
+                return self._rest(), "stop"
+            case Token() if self._filter.stopped or (self._one_call and self._calls.count):
+                return "", "stop"
+            case Finished("stop" | "length" | "timeout" as reason):
+                rest = self._rest()
+                return rest, "stop" if self._filter.stopped else reason
+        return None
+
+    def _rest(self) -> str:
+        """The text that was held back because it could have become a stop string."""
+        return self._filter.push(self._detokenizer.flush()) + self._filter.flush()
 
     def _end(self, rest: str, reason: FinishReason) -> Iterator[Piece | Summary]:
         """The remaining text and calls, and the summary."""

@@ -28,6 +28,7 @@ class CompletionRequest:
     prompt        text, or token ids
     max_tokens    maximum length of the answer; None continues to the end of the context
     stop          non-empty strings that end the answer
+    stop_token_ids  token ids that end the answer
     seed          None draws a random one
     logprobs      number of alternatives to report for each token; None reports nothing
     timeout_ms    milliseconds from acceptance to the end of the answer; None sets no limit
@@ -54,4 +55,5 @@ class CompletionRequest:
     dry_sequence_breakers: tuple[str, ...] = DRY_SEQUENCE_BREAKERS
     calls: CallFormat | None = None
     one_call: bool = False
+    stop_token_ids: frozenset[int] = frozenset()
     field: str = "prompt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -38,7 +39,9 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "self_test": ("off", "off"),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
+    "strict_fields": ("true", True),
 }
+SWITCHES = frozenset({"strict_fields"})
 TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}
 
 
@@ -73,9 +76,10 @@ def test_a_setting_is_read_from_flag_environment_and_file(
     if name == "api_key_file":
         monkeypatch.chdir(tmp_path)
         (tmp_path / "keys").write_text("a long key\n")
-    assert printed("b", flag, typed, *others)[name] == expected
+    typed_flag = [flag] if name in SWITCHES else [flag, typed]
+    assert printed("b", *typed_flag, *others)[name] == expected
     file = tmp_path / "serve.toml"
-    value = f'"{expected}"' if isinstance(expected, str) else repr(expected)
+    value = json.dumps(expected)
     file.write_text(f'bundle = "b"\n{name} = {value}\n')
     assert printed("--config", str(file), *others)[name] == expected
     monkeypatch.setenv(f"{PREFIX}{name.upper()}", typed)

@@ -1,10 +1,12 @@
 """POST /tokenize, /detokenize, /apply-template: llama-server's routes for inspecting prompts."""
 
+from typing import Annotated
+
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from server.api.current_service import CurrentLanguageService
-from server.api.fields import Fields, JsonObject, Text
+from server.api.fields import Fields, JsonObject, Text, limit_members
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai.messages import ChatMessage, conversation
@@ -80,6 +82,9 @@ class TemplateRequest(Fields):
     add_generation_prompt: bool = Field(
         True, description="End the prompt where the model's next answer begins."
     )
+    chat_template_kwargs: Annotated[JsonObject, BeforeValidator(limit_members)] = Field(
+        default_factory=dict, description="Variables for the chat template."
+    )
 
 
 class TemplateResponse(BaseModel):
@@ -124,6 +129,7 @@ async def apply_template(
         conversation(body.messages),
         tools=body.tools,
         add_generation_prompt=body.add_generation_prompt,
+        variables=body.chat_template_kwargs,
     )
     return TemplateResponse(prompt=prompt.text)
 

@@ -17,9 +17,9 @@ from server.api.openai.shared_fields import (
     ChosenLogprob,
     FinishWord,
     Identity,
-    OpenAIFields,
     OpenAIUsage,
     StreamOptions,
+    TurnFields,
     chosen_logprob,
     finish_reason,
     head,
@@ -36,7 +36,7 @@ from server.text.choices import Choices
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
 
-class ChatRequest(OpenAIFields):
+class ChatRequest(TurnFields):
     """A conversation to continue. Sampling fields have llama-server's names and defaults."""
 
     model_config = ConfigDict(

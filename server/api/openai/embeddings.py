@@ -41,7 +41,6 @@ class EmbeddingsRequest(Fields):
     dimensions: int | None = Field(
         None, ge=1, description="Only the width of the model's hidden states, which is the default."
     )
-    user: Text = Field("", description="Accepted and ignored.")
 
 
 class EmbeddingItem(BaseModel):

@@ -24,6 +24,7 @@ class TextPart(Fields):
 
 Content = Text | list[TextPart]
 _CONTENT = "A text, or a list of texts, which are joined with line breaks."
+_AUTHOR = "Name of the author, for chat templates that use it."
 
 
 class PlainMessage(Fields):
@@ -33,6 +34,7 @@ class PlainMessage(Fields):
         description="developer is a newer name of system."
     )
     content: Content = Field(description=_CONTENT)
+    name: Text = Field(default="", description=_AUTHOR)
 
 
 class CalledFunction(Fields):
@@ -55,6 +57,10 @@ class AssistantMessage(Fields):
 
     role: Literal["assistant"]
     content: Content = Field(default="", description=_CONTENT)
+    name: Text = Field(default="", description=_AUTHOR)
+    reasoning_content: Text = Field(
+        default="", description="The model's reasoning, for chat templates that use it."
+    )
     tool_calls: list[ToolCallItem] = Field(
         default_factory=list, description="Tool calls in the message."
     )
@@ -104,6 +110,7 @@ def conversation(messages: Sequence[ChatMessage]) -> "list[Message]":
     converted: list[Message] = []
     for place, message in enumerate(messages):
         plain: Message = {"role": message.role, "content": _text(message.content)}
+        plain |= message.model_dump(include={"name", "reasoning_content"}, exclude_defaults=True)
         if isinstance(message, AssistantMessage) and message.tool_calls:
             plain["tool_calls"] = _calls(message.tool_calls, f"messages[{place}].tool_calls")
             names |= {call.id: call.function.name for call in message.tool_calls}

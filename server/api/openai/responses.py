@@ -9,13 +9,13 @@ from pydantic import ConfigDict, Field, model_validator
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, JsonObject, Text
+from server.api.fields import Fields, JsonObject, Metadata, Text
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai import response_items
 from server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
 from server.api.openai.response_items import FlatTool, Item, MessageItem
-from server.api.openai.shared_fields import OpenAIFields, new_id
+from server.api.openai.shared_fields import TurnFields, new_id
 from server.api.openai.turn import Turn, begin
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
@@ -23,6 +23,18 @@ from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
 from server.text.choices import Choices
 from server.text.grammar import Grammar
+
+LOGPROBS = "message.output_text.logprobs"
+Include = Literal[
+    "message.output_text.logprobs",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
@@ -66,7 +78,7 @@ class TextOptions(Fields):
     format: TextFormat = Field(default_factory=TextFormat)
 
 
-class ResponsesRequest(OpenAIFields):
+class ResponsesRequest(TurnFields):
     """A conversation to continue. Sampling fields have llama-server's names and defaults."""
 
     model_config = ConfigDict(
@@ -93,19 +105,17 @@ class ResponsesRequest(OpenAIFields):
     parallel_tool_calls: bool = Field(
         True, description="Allow several calls in one answer. If false, the first call ends it."
     )
-    include: list[Literal["message.output_text.logprobs"]] = Field(
-        default_factory=list, description="Report the log-probability of each token."
+    include: list[Include] = Field(
+        default_factory=list,
+        description="message.output_text.logprobs reports the log-probability of each token. The "
+        "other values ask for output that the server never has.",
     )
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
         None,
         description="With logprobs in `include`: number of alternatives to report for each token. "
         "0 by default.",
     )
-    previous_response_id: None = Field(None, description="Only null: the server stores no answers.")
-    background: Literal[False] = Field(False, description="Only false.")
-    truncation: Literal["disabled"] = Field(
-        "disabled", description="Only disabled: too long a conversation is rejected."
-    )
+    metadata: Metadata = Field(default_factory=dict, description="Returned with the answer.")
 
     def rules(self) -> Grammar | None:
         """The grammar, from `text` or a field of all routes; raises InvalidRequest for two."""
@@ -129,7 +139,7 @@ async def responses(
     With `stream`, the answer is a stream of server-sent events with OpenAI's names, such as
     response.output_text.delta. The last event holds the complete response.
     """
-    with_logprobs = bool(body.include)
+    with_logprobs = LOGPROBS in body.include
     if body.top_logprobs is not None and not with_logprobs:
         raise InvalidRequest(
             field="top_logprobs", got=body.top_logprobs, expected="null without logprobs in include"

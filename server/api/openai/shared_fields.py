@@ -2,11 +2,11 @@
 
 import secrets
 import time
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
-from server.api.fields import Fields, Metadata, Text
+from server.api.fields import Fields, JsonObject, Text, limit_members
 from server.api.generation_fields import GenerationFields
 from server.api.usage import Usage
 from server.services.language_service import LanguageService
@@ -34,14 +34,15 @@ class OpenAIFields(GenerationFields):
     model: Text = Field(
         "", description="Accepted and ignored: the server has one model, which answers."
     )
-    user: Text = Field("", description="Accepted and ignored.")
-    safety_identifier: Text = Field("", description="Accepted and ignored.")
-    prompt_cache_key: Text = Field(
-        "", description="Accepted and ignored: the prefix cache compares the prompts themselves."
+
+
+class TurnFields(OpenAIFields):
+    """Fields of every OpenAI route that takes a conversation."""
+
+    chat_template_kwargs: Annotated[JsonObject, BeforeValidator(limit_members)] = Field(
+        default_factory=dict,
+        description='Variables for the chat template, such as {"enable_thinking": false}.',
     )
-    metadata: Metadata = Field(default_factory=dict, description="Accepted and ignored.")
-    service_tier: Literal["auto", "default"] = Field("auto", description="Accepted and ignored.")
-    store: Literal[False] = Field(False, description="Only false: the server stores no answers.")
 
 
 class PromptDetails(BaseModel):

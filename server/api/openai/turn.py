@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from server.api.openai.messages import ChatMessage, FunctionTool, conversation
-from server.api.openai.shared_fields import OpenAIFields
+from server.api.openai.shared_fields import TurnFields
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
 from server.text.choices import Choices
@@ -28,7 +28,7 @@ class Turn:
 
 async def begin(
     service: LanguageService,
-    body: OpenAIFields,
+    body: TurnFields,
     turn: Turn,
     *,
     max_tokens: int | None,
@@ -42,6 +42,7 @@ async def begin(
             template.prompt,
             conversation(turn.messages),
             tools=[tool.as_template() for tool in turn.tools],
+            variables=body.chat_template_kwargs,
         )
     return await service.complete_all(
         [

@@ -140,7 +140,7 @@ MANY = 10_000
         (GenerateRequest, {"prompt": "x", "logit_bias": [1] * MANY}),
         (GenerateRequest, dict.fromkeys(map(str, range(MANY)), 1)),
         (CompletionsRequest, {"prompt": [[1.5] * MANY] * 9}),
-        (CompletionsRequest, {"prompt": "x", "metadata": dict.fromkeys(map(str, range(MANY)), 1)}),
+        (ResponsesRequest, {"input": "x", "metadata": dict.fromkeys(map(str, range(MANY)), 1)}),
         (EmbeddingsRequest, {"input": [None] * MANY}),
         (ChatRequest, {"messages": [{}] * MANY}),
         (ChatRequest, {"messages": [{"role": "user", "content": [{}] * MANY}]}),

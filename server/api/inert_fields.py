@@ -1,0 +1,170 @@
+"""Fields of other servers' requests that Hearth does not act on, in one table.
+
+A field that is in no schema is dropped, with its path in the `Warning` header of the answer. A row
+of the table changes that: its neutral values are dropped without a warning, because they ask for
+nothing, and `refused` says that other values would make the answer wrong.
+
+With `--strict-fields` every value that is not neutral is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_MAX_WARNED = 16  # fields in one header
+_MAX_NAME = 64  # characters of a name in the header
+
+
+@dataclass(frozen=True)
+class Inert:
+    """A field without effect.
+
+    neutral   whether a value asks for nothing
+    refused   what a request can contain instead, where other values would make the answer wrong;
+              "" if they can be ignored
+    """
+
+    neutral: Callable[[Any], bool]
+    refused: str = ""
+
+
+def _any(_value: Any) -> bool:
+    return True
+
+
+def _none(_value: Any) -> bool:
+    return False
+
+
+def _one_of(*values: Any) -> Callable[[Any], bool]:
+    return lambda value: any(value == each and type(value) is type(each) for each in values)
+
+
+_NOT_QUOTABLE = re.compile(r"[^ -~]|[\\\\\"]")  # in a quoted string of a header
+
+_UNKNOWN = Inert(_none)
+# null counts as an absent field, and is neutral everywhere.
+FIELDS: dict[str, Inert] = {
+    # Identify or bill the request, or change its speed.
+    "user": Inert(_any),
+    "safety_identifier": Inert(_any),
+    "metadata": Inert(_any),
+    "service_tier": Inert(_any),
+    "prompt_cache_key": Inert(_any),
+    "prompt_cache_retention": Inert(_any),
+    "prediction": Inert(_any),
+    "include_obfuscation": Inert(_any),
+    "cache_control": Inert(_any),
+    "n_cache_reuse": Inert(_any),
+    "n_keep": Inert(_any),
+    "best_of": Inert(_one_of(1), "n, for several answers"),
+    # The server stores nothing.
+    "store": Inert(_one_of(False)),
+    "previous_response_id": Inert(_none, "null, and the whole conversation in input"),
+    "conversation": Inert(_none, "null, and the whole conversation in input"),
+    "background": Inert(_one_of(False), "false"),
+    "truncation": Inert(_one_of("disabled")),
+    # Advice to models that reason or that vary their verbosity.
+    "reasoning_effort": Inert(_one_of("none")),
+    "reasoning": Inert(_one_of({})),
+    "verbosity": Inert(_one_of("medium")),
+    # Answers are text.
+    "modalities": Inert(_one_of(["text"]), '["text"]'),
+    "audio": Inert(_none, "null: answers are text"),
+    "suffix": Inert(_one_of(""), "null; /infill takes input_suffix"),
+    "image_data": Inert(_one_of([]), "no images"),
+    "web_search_options": Inert(_none, "null: the server cannot search"),
+    "lora": Inert(_one_of([]), "no adapters"),
+    "prompt": Inert(_none, "messages or input"),
+    # Other ways to choose tokens.
+    "mirostat": Inert(_one_of(0), "0"),
+    "mirostat_tau": Inert(_any),
+    "mirostat_eta": Inert(_any),
+    "use_beam_search": Inert(_one_of(False), "false"),
+    "repetition_penalty": Inert(_one_of(1, 1.0), "repeat_penalty"),
+    "bad_words": Inert(_one_of([]), "logit_bias"),
+    "guided_json": Inert(_none, "json_schema"),
+    "guided_regex": Inert(_none, "regex"),
+    "guided_choice": Inert(_none, "choice"),
+    "guided_grammar": Inert(_none, "grammar"),
+    "structured_outputs": Inert(_none, "response_format"),
+    # The older form of tools.
+    "functions": Inert(_one_of([]), "tools"),
+    "function_call": Inert(_one_of("none", "auto"), "tool_calls, or tool_choice"),
+    # Parts of messages that clients send back as they got them.
+    "annotations": Inert(_one_of([])),
+    "refusal": Inert(_one_of("")),
+}
+
+# The ignored fields of the current request, each with the object it was in. None in strict mode.
+_ignored: ContextVar[list[tuple[object, str]] | None] = ContextVar("ignored", default=None)
+
+
+@contextlib.contextmanager
+def ignoring() -> Iterator[list[tuple[object, str]]]:
+    """Ignore inert fields in the block; yields the (object, name) pairs that were ignored."""
+    ignored: list[tuple[object, str]] = []
+    token = _ignored.set(ignored)
+    try:
+        yield ignored
+    finally:
+        _ignored.reset(token)
+
+
+def without_inert(data: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """The fields of an object without null and inert ones; `known` are the names in its schema."""
+    return {
+        name: value
+        for name, value in data.items()
+        if value is not None and (name in known or _is_kept(data, name))
+    }
+
+
+def _is_kept(data: dict[str, Any], name: str) -> bool:
+    """Whether a field that is not in the schema stays, so that validation rejects it."""
+    row = FIELDS.get(name, _UNKNOWN)
+    if row.neutral(data[name]):
+        return False
+    ignored = _ignored.get()
+    if ignored is None or row.refused:
+        return True
+    ignored.append((data, name))
+    return False
+
+
+def warning(body: object, ignored: list[tuple[object, str]]) -> str:
+    """The `Warning` header (RFC 7234) for ignored fields, with their paths in the body."""
+    paths = dict(_paths(body))
+    names = dict.fromkeys(_join(paths.get(id(owner), ""), name) for owner, name in ignored)
+    more = " and others" if len(names) > _MAX_WARNED else ""
+    text = f"ignored: {', '.join(list(names)[:_MAX_WARNED])}{more}"
+    return f'299 hearth "{_NOT_QUOTABLE.sub("?", text)}"'
+
+
+def _paths(body: object) -> Iterator[tuple[int, str]]:
+    """(identity, path) of every object in a JSON value, which can be nested deeply."""
+    values: list[tuple[object, str]] = [(body, "")]
+    while values:
+        value, path = values.pop()
+        if isinstance(value, dict):
+            yield id(value), path
+            values += [(item, _join(path, key)) for key, item in value.items()]
+        elif isinstance(value, list):
+            values += [(item, f"{path}[{place}]") for place, item in enumerate(value)]
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name[:_MAX_NAME]}" if path else name[:_MAX_NAME]
+
+
+def instead(problem: Mapping[str, Any]) -> str | None:
+    """What to send in place of a field that validation rejected, or None."""
+    row = FIELDS.get(str(problem["loc"][-1])) if problem["type"] == "extra_forbidden" else None
+    return row.refused if row and row.refused else None
