@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 # Far above all known models, and far below what a machine could not count with.
-MOST_LAYERS = 1024
+MAX_LAYERS = 1024
 LARGEST = 2**31 - 1
 # What GGUF keys hold that hold no size.
-_GGUF_KINDS: Mapping[str, type] = {
+_GGUF_TYPES: Mapping[str, type] = {
     "attention.layer_norm_rms_epsilon": float,
     "rope.freq_base": float,
     "rope.freq_base_swa": float,
@@ -54,32 +54,33 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            require(getattr(self, field.name), _FIELD_KINDS[str(field.type)], field.name)
-        if self.layers > MOST_LAYERS:
-            raise ConfigError(f"{self.layers} layers, expected {MOST_LAYERS} at most")
+            require(getattr(self, field.name), _FIELD_TYPES[str(field.type)], field.name)
+        if self.layers > MAX_LAYERS:
+            raise ConfigError(f"{self.layers} layers, expected at most {MAX_LAYERS}")
         if self.heads % self.kv_heads:
             raise ConfigError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim must be even for rotary positions, got {self.head_dim}")
 
 
-_FIELD_KINDS: Mapping[str, type] = {"int": int, "float": float, "bool": bool}
+_FIELD_TYPES: Mapping[str, type] = {"int": int, "float": float, "bool": bool}
 
 
-def require(value: Any, kind: type, key: str) -> None:
-    """Raise ConfigError unless a value is of a kind: an int is a size, a float above zero.
+def require(value: Any, expected_type: type, key: str) -> None:
+    """Raise ConfigError unless a value has a type: an int is a size, a float is above zero.
 
     An int is a float too, as in JSON.
     """
-    if kind is int:
-        fits, wanted = type(value) is int and 1 <= value <= LARGEST, f"an integer, 1 to {LARGEST}"
-    elif kind is float:
+    if expected_type is int:
+        fits, expected = type(value) is int and 1 <= value <= LARGEST, f"an integer, 1 to {LARGEST}"
+    elif expected_type is float:
         fits = type(value) in (int, float) and 0 < value < math.inf
-        wanted = "a number above zero"
+        expected = "a number above zero"
     else:
-        fits, wanted = isinstance(value, kind), f"a value of type {kind.__name__}"
+        fits = isinstance(value, expected_type)
+        expected = f"a value of type {expected_type.__name__}"
     if not fits:
-        raise ConfigError(f"{key}: expected {wanted}, got {value!r:.80}")
+        raise ConfigError(f"{key}: expected {expected}, got {value!r:.80}")
 
 
 def require_kinds(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
@@ -120,20 +121,22 @@ def gguf_keys(
 
     Raises ConfigError for another architecture, and for a key that is missing or unknown.
     """
-    found = metadata.get("general.architecture")
-    if found != architecture:
-        raise ConfigError(f"general.architecture: expected {architecture}, got {found!r}")
+    file_architecture = metadata.get("general.architecture")
+    if file_architecture != architecture:
+        raise ConfigError(
+            f"general.architecture: expected {architecture}, got {file_architecture!r}"
+        )
     prefix = f"{architecture}."
-    own = {
+    values = {
         key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)
     }
-    refuse_unknown(own, {*required, *optional}, f"{prefix}*")
+    refuse_unknown(values, {*required, *optional}, f"{prefix}*")
     for key in sorted(required):
-        if key not in own:
+        if key not in values:
             raise ConfigError(f"{prefix}{key} is missing")
-    for key, value in own.items():
-        require(value, _GGUF_KINDS.get(key, int), f"{prefix}{key}")
-    return own
+    for key, value in values.items():
+        require(value, _GGUF_TYPES.get(key, int), f"{prefix}{key}")
+    return values
 
 
 def vocabulary_rows(tensors: Mapping[str, tuple[int, ...]]) -> int:

@@ -150,8 +150,10 @@ def stored_tensor(_: Config, parameter: str, names: tuple[str, ...], *, gguf: bo
     if gguf:
         return StoredTensor(gguf_name(parameter, _GGUF_NAMES))
     offset = 1.0 if parameter.endswith("norm.weight") else 0.0
-    found = [prefix + parameter for prefix in _HUGGING_FACE_PREFIXES if prefix + parameter in names]
-    return StoredTensor(found[0] if found else f"model.{parameter}", offset)
+    stored_names = [
+        prefix + parameter for prefix in _HUGGING_FACE_PREFIXES if prefix + parameter in names
+    ]
+    return StoredTensor(stored_names[0] if stored_names else f"model.{parameter}", offset)
 
 
 def is_other_part(tensor: str) -> bool:

@@ -154,14 +154,14 @@ def _rope_keys(data: Mapping[str, Any]) -> dict[str, Any]:
     """Newer files keep the rotary settings by kind of layer; say them with the older keys."""
     if "rope_parameters" not in data:
         return {}
-    by_kind = data["rope_parameters"]
-    require(by_kind, dict, "config.json: rope_parameters")
-    refuse_unknown(by_kind, {"full_attention", "sliding_attention"}, "rope_parameters")
-    for kind in ("sliding_attention", "full_attention"):
-        if kind not in by_kind:
-            raise ConfigError(f"rope_parameters: {kind} is missing")
-        require(by_kind[kind], dict, f"rope_parameters: {kind}")
-    local, whole = by_kind["sliding_attention"], by_kind["full_attention"]
+    by_layer_type = data["rope_parameters"]
+    require(by_layer_type, dict, "config.json: rope_parameters")
+    refuse_unknown(by_layer_type, {"full_attention", "sliding_attention"}, "rope_parameters")
+    for layer_type in ("sliding_attention", "full_attention"):
+        if layer_type not in by_layer_type:
+            raise ConfigError(f"rope_parameters: {layer_type} is missing")
+        require(by_layer_type[layer_type], dict, f"rope_parameters: {layer_type}")
+    local, whole = by_layer_type["sliding_attention"], by_layer_type["full_attention"]
     if local.get("rope_type", "default") != "default":
         raise ConfigError(f"rope_parameters.sliding_attention: {local!r}, supported is default")
     scaling = {key: value for key, value in whole.items() if key != "rope_theta"}
@@ -177,23 +177,23 @@ def _linear_factor(scaling: Mapping[str, Any] | None) -> float:
         return 1.0
     require(scaling, dict, "config.json: rope_scaling")
     refuse_unknown(scaling, {"rope_type", "type", "factor"}, "rope_scaling")
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind == "default":
+    rope_type = scaling.get("rope_type", scaling.get("type", "default"))
+    if rope_type == "default":
         return 1.0
-    if kind != "linear":
-        raise ConfigError(f"rope_scaling: type {kind!r}, supported are linear and default")
+    if rope_type != "linear":
+        raise ConfigError(f"rope_scaling: type {rope_type!r}, supported are linear and default")
     return required_float(scaling, "factor", "rope_scaling")
 
 
-def _check_layer_types(config: Config, given: list[str] | None) -> None:
-    wanted = [
+def _check_layer_types(config: Config, layer_types: list[str] | None) -> None:
+    expected = [
         "full_attention" if config.is_global(layer) else "sliding_attention"
         for layer in range(config.layers)
     ]
-    if given is not None and given != wanted:
+    if layer_types is not None and layer_types != expected:
         raise ConfigError(
             f"layer_types: supported is full_attention at every {config.global_every}th layer, "
-            f"got {given!r:.200}"
+            f"got {layer_types!r:.200}"
         )
 
 
@@ -215,32 +215,32 @@ def from_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]
 
     Raises ConfigError, naming the key that is missing, unknown or unsupported.
     """
-    own = gguf_keys(metadata, "gemma3", _GGUF_REQUIRED, _GGUF_OPTIONAL)
-    head_dim = own["attention.key_length"]
-    if own["attention.value_length"] != head_dim:
+    values = gguf_keys(metadata, "gemma3", _GGUF_REQUIRED, _GGUF_OPTIONAL)
+    head_dim = values["attention.key_length"]
+    if values["attention.value_length"] != head_dim:
         raise ConfigError("gemma3.attention.value_length differs from key_length: unsupported")
-    scaling = own.get("rope.scaling.type", "none")
+    scaling = values.get("rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         raise ConfigError(f"gemma3.rope.scaling.type: {scaling!r}, supported is linear")
     heads, hidden, layers = (
-        own[key] for key in ("attention.head_count", "embedding_length", "block_count")
+        values[key] for key in ("attention.head_count", "embedding_length", "block_count")
     )
     # The format does not say the scale. Only the 27B, known by its depth, has hidden / heads.
     scalar = hidden / heads if layers == PRESETS["gemma3-27b"].layers else head_dim
     return Config(
         layers=layers,
         hidden=hidden,
-        ffn=own["feed_forward_length"],
+        ffn=values["feed_forward_length"],
         heads=heads,
-        kv_heads=own["attention.head_count_kv"],
+        kv_heads=values["attention.head_count_kv"],
         head_dim=head_dim,
-        window=own["attention.sliding_window"],
-        max_context=own["context_length"],
+        window=values["attention.sliding_window"],
+        max_context=values["context_length"],
         vocab_size=vocabulary_rows(tensors),
         query_scale=scalar**-0.5,
-        norm_eps=own["attention.layer_norm_rms_epsilon"],
-        global_every=own.get("attention.sliding_window_pattern", 6),
-        global_rope_base=own.get("rope.freq_base", 1_000_000.0),
-        global_rope_factor=own.get("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
-        local_rope_base=own.get("rope.freq_base_swa", 10_000.0),
+        norm_eps=values["attention.layer_norm_rms_epsilon"],
+        global_every=values.get("attention.sliding_window_pattern", 6),
+        global_rope_base=values.get("rope.freq_base", 1_000_000.0),
+        global_rope_factor=values.get("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+        local_rope_base=values.get("rope.freq_base_swa", 10_000.0),
     )

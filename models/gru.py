@@ -102,11 +102,11 @@ def config_from_shapes(
     )
     chosen = _choose(config, form)
     config = dataclasses.replace(config, form=chosen.name, fallback=chosen.fallback)
-    wanted = {name: weight.shape for name, weight in _module(config).parameters().items()}
-    for name in sorted({*shapes, *wanted}):
-        if shapes.get(name) != wanted.get(name):
+    expected = {name: weight.shape for name, weight in _module(config).parameters().items()}
+    for name in sorted({*shapes, *expected}):
+        if shapes.get(name) != expected.get(name):
             raise ConfigError(
-                f"{name}: expected {wanted.get(name, 'no such tensor')}, "
+                f"{name}: expected {expected.get(name, 'no such tensor')}, "
                 f"got {shapes.get(name, 'no such tensor')}"
             )
     return config

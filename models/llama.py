@@ -136,5 +136,5 @@ def stored_tensor(
 
 
 def is_other_part(tensor: str) -> bool:
-    """Whether a tensor is none of the weights: old files keep the rotary frequencies."""
+    """Whether a tensor is not a weight: old files store the rotary frequencies."""
     return tensor.endswith("rotary_emb.inv_freq")

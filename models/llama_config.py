@@ -106,10 +106,10 @@ def _rope_keys(data: Mapping[str, Any]) -> dict[str, Any]:
     """Newer files keep the rotary settings in one place; say them with the older keys."""
     if "rope_parameters" not in data:
         return {}
-    given = data["rope_parameters"]
-    require(given, dict, "config.json: rope_parameters")
-    theta = required_float(given, "rope_theta", "rope_parameters")
-    scaling = {key: value for key, value in given.items() if key != "rope_theta"}
+    rope = data["rope_parameters"]
+    require(rope, dict, "config.json: rope_parameters")
+    theta = required_float(rope, "rope_theta", "rope_parameters")
+    scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
     return {"rope_theta": theta, "rope_scaling": scaling}
 
 
@@ -117,11 +117,11 @@ def _linear_factor(scaling: Mapping[str, Any] | None) -> float:
     if scaling is None:
         return 1.0
     require(scaling, dict, "config.json: rope_scaling")
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in ("default", "linear"):
-        raise ConfigError(f"rope_scaling: type {kind!r}, supported are linear and default")
+    rope_type = scaling.get("rope_type", scaling.get("type", "default"))
+    if rope_type not in ("default", "linear"):
+        raise ConfigError(f"rope_scaling: type {rope_type!r}, supported are linear and default")
     refuse_unknown(scaling, {"rope_type", "type", "factor"}, "rope_scaling")
-    if kind == "default":
+    if rope_type == "default":
         return 1.0
     return required_float(scaling, "factor", "rope_scaling")
 
@@ -143,28 +143,28 @@ def from_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]
 
     Raises ConfigError, naming the key that is missing, unknown or unsupported.
     """
-    own = gguf_keys(metadata, "llama", _GGUF_REQUIRED, _GGUF_OPTIONAL)
+    values = gguf_keys(metadata, "llama", _GGUF_REQUIRED, _GGUF_OPTIONAL)
     if "rope_freqs.weight" in tensors:
         raise ConfigError("rope_freqs.weight: rotary scaling of the type llama3 is unsupported")
-    heads, hidden = own["attention.head_count"], own["embedding_length"]
-    head_dim = own.get("attention.key_length", hidden // heads)
+    heads, hidden = values["attention.head_count"], values["embedding_length"]
+    head_dim = values.get("attention.key_length", hidden // heads)
     for key in ("attention.value_length", "rope.dimension_count"):
-        if own.get(key, head_dim) != head_dim:
-            raise ConfigError(f"llama.{key} is {own[key]}, supported is key_length, {head_dim}")
-    scaling = own.get("rope.scaling.type", "none")
+        if values.get(key, head_dim) != head_dim:
+            raise ConfigError(f"llama.{key} is {values[key]}, supported is key_length, {head_dim}")
+    scaling = values.get("rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         raise ConfigError(f"llama.rope.scaling.type: {scaling!r}, supported is linear")
     return Config(
-        layers=own["block_count"],
+        layers=values["block_count"],
         hidden=hidden,
-        ffn=own["feed_forward_length"],
+        ffn=values["feed_forward_length"],
         heads=heads,
-        kv_heads=own["attention.head_count_kv"],
+        kv_heads=values["attention.head_count_kv"],
         head_dim=head_dim,
-        max_context=own["context_length"],
+        max_context=values["context_length"],
         vocab_size=vocabulary_rows(tensors),
-        norm_eps=own["attention.layer_norm_rms_epsilon"],
-        rope_base=own.get("rope.freq_base", 10_000.0),
-        rope_factor=own.get("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+        norm_eps=values["attention.layer_norm_rms_epsilon"],
+        rope_base=values.get("rope.freq_base", 10_000.0),
+        rope_factor=values.get("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
         tied="output.weight" not in tensors,
     )

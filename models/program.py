@@ -186,8 +186,8 @@ class StoredTensor:
 
 def gguf_name(parameter: str, names: Mapping[str, str]) -> str:
     """A parameter's name in a GGUF file, by the file's names for its parts."""
-    path, _, kind = parameter.rpartition(".")
+    path, _, suffix = parameter.rpartition(".")
     if path.startswith("layers."):
         _, layer, inner = path.split(".", 2)
-        return f"blk.{layer}.{names[inner]}.{kind}"
-    return f"{names[path]}.{kind}"
+        return f"blk.{layer}.{names[inner]}.{suffix}"
+    return f"{names[path]}.{suffix}"

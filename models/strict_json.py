@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from typing import Any, NoReturn
 
-_MOST_BITS = 64
+_MAX_BITS = 64
 
 
 def parse(text: str) -> Any:
@@ -40,7 +40,7 @@ def repeated_key(pairs: list[tuple[str, Any]]) -> tuple[str, int]:
 
 
 def _refuse(number: str) -> NoReturn:
-    raise ValueError(f"{number:.40} is no number")
+    raise ValueError(f"{number:.40} is not a number")
 
 
 def _finite(text: str) -> float:
@@ -50,7 +50,7 @@ def _finite(text: str) -> float:
 
 def _integer(text: str) -> int:
     number = int(text)
-    return number if number.bit_length() <= _MOST_BITS else _refuse(text)
+    return number if number.bit_length() <= _MAX_BITS else _refuse(text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

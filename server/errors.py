@@ -44,7 +44,7 @@ class InvalidRequest(ServerError):
 
 
 class TextTooLong(ServerError):
-    """A text has so many characters that its tokens cannot fit. It is not tokenized."""
+    """A text has too many characters for its tokens to fit. The server does not tokenize it."""
 
 
 class Unavailable(ServerError):

@@ -97,7 +97,7 @@ class Memory:
     steps: Mapping[int, int]
 
     def step(self, slots: int) -> int:
-        """The largest call with so many slots."""
+        """Bytes of the largest call with at most this number of slots."""
         return max((size for batch, size in self.steps.items() if batch <= slots), default=0)
 
     def parts(self, slots: int, prefix_cache: int = 0) -> tuple[tuple[str, int], ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from models.dsl.graph import Graph
     from models.dsl.ops.record import Array
 
-_LEAST_NORMAL = 2.0**-126
+_MIN_NORMAL = 2.0**-126
 
 
 def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Array]) -> list[Array]:
@@ -24,7 +24,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Arr
 
     Parameters are looked up by name when first needed, so a mapping that reads them from disk
     keeps memory low; an intermediate value is dropped after its last use. Raises DslError when an
-    array is not of its tensor's type, whoever made it: the caller, the weights or an op.
+    array does not have the type of its tensor. The caller, the weights and the ops are checked.
     """
     if len(inputs) != len(graph.inputs):
         raise DslError(f"{graph.name}: expected {len(graph.inputs)} inputs, got {len(inputs)}")
@@ -62,7 +62,7 @@ def _without_subnormals(array: Array, dtype: DType) -> Array:
     """
     if dtype not in (DType.F32, DType.BF16):
         return array
-    subnormal = (np.abs(array) < _LEAST_NORMAL) & (array != 0)
+    subnormal = (np.abs(array) < _MIN_NORMAL) & (array != 0)
     return (
         np.where(subnormal, np.copysign(array.dtype.type(0), array), array)
         if subnormal.any()
@@ -71,7 +71,7 @@ def _without_subnormals(array: Array, dtype: DType) -> Array:
 
 
 def _checked(array: Array, tensor: Tensor, where: str) -> Array:
-    found = TensorType(array.shape, DType.of(array.dtype))
-    if found != tensor.type:
-        raise DslError(f"{where}: expected {tensor.type}, got {found}")
+    array_type = TensorType(array.shape, DType.of(array.dtype))
+    if array_type != tensor.type:
+        raise DslError(f"{where}: expected {tensor.type}, got {array_type}")
     return array

@@ -135,7 +135,7 @@ def optimized(
 def _products_of_heads(graph: Graph) -> dict[tuple[int, int], list[Tensor]]:
     """Products with a weight that are split into heads, by their input and the heads' width."""
     readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
-    found: dict[tuple[int, int], list[Tensor]] = {}
+    products: dict[tuple[int, int], list[Tensor]] = {}
     for tensor in graph.nodes:
         if not (isinstance(tensor.origin, Apply) and tensor.origin.op is ops.reshape):
             continue
@@ -149,8 +149,8 @@ def _products_of_heads(graph: Graph) -> dict[tuple[int, int], list[Tensor]]:
             and product.shape == (tensor.shape[0], tensor.shape[1] * tensor.shape[2])
         ):
             group = (id(product.inputs[0]), tensor.shape[2])
-            found.setdefault(group, []).append(tensor)
-    return found
+            products.setdefault(group, []).append(tensor)
+    return products
 
 
 def _weight(heads: Tensor) -> Tensor:

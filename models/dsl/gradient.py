@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def gradients(
-    graph: Graph, upstream: Sequence[Tensor], wanted: Sequence[Tensor]
+    graph: Graph, upstream: Sequence[Tensor], with_respect_to: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """The vector-Jacobian product of a graph: one gradient for each wanted input or parameter.
 
@@ -29,7 +29,7 @@ def gradients(
     for output, gradient in zip(graph.outputs, upstream, strict=True):
         if gradient.type != output.type:
             raise DslError(f"{graph.name}: {output} got a gradient of type {gradient.type}")
-    return _pulled_back(graph.nodes, graph.outputs, upstream, wanted)
+    return _pulled_back(graph.nodes, graph.outputs, upstream, with_respect_to)
 
 
 def value_and_grad(
@@ -45,8 +45,8 @@ def value_and_grad(
     if value.shape or not value.dtype.is_float:
         raise DslError(f"value_and_grad: expected a float scalar of the function, got {value.type}")
     nodes = tuple(tensor for tensor in in_order((value,)) if isinstance(tensor.origin, Apply))
-    wanted = arguments if by is None else by
-    return value, _pulled_back(nodes, (value,), (full_like(value, 1.0),), wanted)
+    with_respect_to = arguments if by is None else by
+    return value, _pulled_back(nodes, (value,), (full_like(value, 1.0),), with_respect_to)
 
 
 def pull_back(
@@ -59,21 +59,21 @@ def pull_back(
     between = in_order((output,), tuple(inputs))
     nodes = tuple(tensor for tensor in between if isinstance(tensor.origin, Apply))
     floats = [tensor for tensor in inputs if tensor.dtype.is_float]
-    found = iter(_pulled_back(nodes, (output,), (upstream,), floats))
-    return tuple(next(found) if tensor.dtype.is_float else None for tensor in inputs)
+    float_gradients = iter(_pulled_back(nodes, (output,), (upstream,), floats))
+    return tuple(next(float_gradients) if tensor.dtype.is_float else None for tensor in inputs)
 
 
 def _pulled_back(
     nodes: Sequence[Tensor],
     outputs: Sequence[Tensor],
     upstream: Sequence[Tensor],
-    wanted: Sequence[Tensor],
+    with_respect_to: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
     """The gradients at the wanted tensors, for those that arrive at the outputs."""
     arrived: dict[int, Tensor] = {}
     for output, gradient in zip(outputs, upstream, strict=True):
         _arrive(arrived, output, gradient)
-    on_path = _depends_on(nodes, wanted)
+    on_path = _depends_on(nodes, with_respect_to)
     for node in reversed(nodes):
         if id(node) not in arrived or not any(id(source) in on_path for source in node.inputs):
             continue
@@ -87,7 +87,7 @@ def _pulled_back(
                 _arrive(arrived, source, part)
     return tuple(
         arrived[id(tensor)] if id(tensor) in arrived else full_like(tensor, 0.0)
-        for tensor in wanted
+        for tensor in with_respect_to
     )
 
 
@@ -99,10 +99,10 @@ def _arrive(arrived: dict[int, Tensor], at: Tensor, gradient: Tensor) -> None:
     arrived[id(at)] = gradient if before is None else add(before, gradient)
 
 
-def _depends_on(nodes: Sequence[Tensor], wanted: Sequence[Tensor]) -> set[int]:
+def _depends_on(nodes: Sequence[Tensor], with_respect_to: Sequence[Tensor]) -> set[int]:
     """The tensors whose value can change when a wanted tensor does."""
-    found = {id(tensor) for tensor in wanted}
+    dependent = {id(tensor) for tensor in with_respect_to}
     for node in nodes:
-        if any(id(source) in found for source in node.inputs):
-            found.add(id(node))
-    return found
+        if any(id(source) in dependent for source in node.inputs):
+            dependent.add(id(node))
+    return dependent

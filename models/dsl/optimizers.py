@@ -43,7 +43,7 @@ class Sgd:
 
     def state(self, weights: Mapping[str, TensorType]) -> dict[str, TensorType]:
         """v of every weight."""
-        return {f"{name}.velocity": kind for name, kind in weights.items()}
+        return {f"{name}.velocity": tensor_type for name, tensor_type in weights.items()}
 
     def update(
         self,
@@ -77,7 +77,9 @@ class Adam:
     def state(self, weights: Mapping[str, TensorType]) -> dict[str, TensorType]:
         """The number of steps, and m and v of every weight."""
         moments = {
-            f"{name}.{moment}": kind for name, kind in weights.items() for moment in ("m", "v")
+            f"{name}.{moment}": tensor_type
+            for name, tensor_type in weights.items()
+            for moment in ("m", "v")
         }
         return {"steps": TensorType((), DType.I32), **moments}
 

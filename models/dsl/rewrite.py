@@ -153,10 +153,10 @@ def rewritten(
     counts: Counter[str] = Counter()
     for rule in rules:
         for tensor in graph.nodes:
-            found = _find(rule, tensor, owners)
-            if found is not None and _is_safe(found, places, readers):
+            match = _find(rule, tensor, owners)
+            if match is not None and _is_safe(match, places, readers):
                 counts[rule.name] += 1
-                owners |= {id(part): found for part in found.nodes.values()}
+                owners |= {id(part): match for part in match.nodes.values()}
     if not counts:
         return graph, counts
 

@@ -29,6 +29,6 @@ def trace(
     `in_place` says which output takes the storage of which input. No data is read or made.
     Raises DslError when the program is wrong.
     """
-    arguments = tuple(Tensor(kind, Input(key)) for key, kind in inputs.items())
+    arguments = tuple(Tensor(tensor_type, Input(key)) for key, tensor_type in inputs.items())
     outputs = function(*arguments)
     return make_graph(name, arguments, outputs, parameters, in_place)

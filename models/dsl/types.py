@@ -75,8 +75,8 @@ class DType(enum.Enum):
         for known in DType:
             if known.label == label:
                 return known
-        wanted = ", ".join(known.label for known in DType)
-        raise TypeRuleError(f"unknown dtype {label!r}, expected one of {wanted}")
+        labels = ", ".join(known.label for known in DType)
+        raise TypeRuleError(f"unknown dtype {label!r}, expected one of {labels}")
 
 
 FLOATS = frozenset(dtype for dtype in DType if dtype.is_float)

@@ -47,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedRequest:
-    """Token ids to be embedded: at least one, at most as many as the context has positions.
+    """Token ids to be embedded: at least one, at most one per position of the context.
 
     `deadline` is as in Request. The prefix cache is not used.
     """

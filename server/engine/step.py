@@ -81,7 +81,7 @@ class StepRunner:
             sequence.lookup = PromptLookup(sequence.tokens)
 
     def _restore(self, sequence: Sequence) -> None:
-        """Copy the next blocks of a prompt from the prefix cache, as many as it has.
+        """Copy the next blocks of a prompt that the prefix cache holds.
 
         Before every step, not only when the prompt begins: of several prompts that begin alike,
         each may read blocks that the others then find.

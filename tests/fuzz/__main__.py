@@ -97,7 +97,7 @@ def _child(reader: Reader, arguments: argparse.Namespace) -> int:
     )  # else most of the time is waited for these
     limit = _address_space() + (arguments.memory << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    warnings.simplefilter("ignore")  # of NumPy, on values that are no numbers
+    warnings.simplefilter("ignore")  # of NumPy, on NaN values
     logging.disable()
     taken = defects = runs = 0
     slowest, slowest_seed = 0.0, arguments.seed

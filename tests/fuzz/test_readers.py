@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READERS = {reader.name: reader for reader in (*WEIGHTS, *BUNDLES)}
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 each_reader = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 
 
@@ -51,7 +51,7 @@ def test_valid_files_are_accepted(reader: Reader) -> None:
 def test_damage_is_a_named_error_or_harmless(reader: Reader, seed: int) -> None:
     """`python -m tests.fuzz --reader NAME --seed SEED --runs 1` does the same."""
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.simplefilter("ignore")  # of NumPy, on values that are no numbers
+        warnings.simplefilter("ignore")  # of NumPy, on NaN values
         patch.setattr(template_budget, "MAX_SECONDS", 0.02)
         patch.setattr(template_budget, "MAX_BYTES", 4 << 20)
         tracemalloc.start()
@@ -60,7 +60,7 @@ def test_damage_is_a_named_error_or_harmless(reader: Reader, seed: int) -> None:
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert peak < MOST_BYTES
+    assert peak < MAX_BYTES
 
 
 # --- what was found

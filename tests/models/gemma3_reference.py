@@ -68,21 +68,22 @@ def hidden(
     scale = wrong.embedding_scale or math.sqrt(config.hidden)
     h = w["embed_tokens.weight"][list(tokens)] * scale
     for layer in range(config.layers):
-        own = {
+        layer_weights = {
             name.removeprefix(f"layers.{layer}."): array
             for name, array in w.items()
             if name.startswith(f"layers.{layer}.")
         }
 
-        def norm(x: Array, name: str, own: Mapping[str, Array] = own) -> Array:
-            return rms_norm(x, own[f"{name}.weight"] + wrong.norm_offset, config.norm_eps)
+        def norm(x: Array, name: str, layer_weights: Mapping[str, Array] = layer_weights) -> Array:
+            return rms_norm(x, layer_weights[f"{name}.weight"] + wrong.norm_offset, config.norm_eps)
 
-        mixed = attention(config, layer, own, norm(h, "input_layernorm"), wrong)
+        mixed = attention(config, layer, layer_weights, norm(h, "input_layernorm"), wrong)
         h = h + (norm(mixed, "post_attention_layernorm") if wrong.post_norms else mixed)
         x = norm(h, "pre_feedforward_layernorm")
-        gate = x @ own["mlp.gate_proj.weight"].T
+        gate = x @ layer_weights["mlp.gate_proj.weight"].T
         gate = gelu(gate) if wrong.activation == "gelu" else gate / (1 + np.exp(-gate))
-        x = (gate * (x @ own["mlp.up_proj.weight"].T)) @ own["mlp.down_proj.weight"].T
+        x = gate * (x @ layer_weights["mlp.up_proj.weight"].T)
+        x = x @ layer_weights["mlp.down_proj.weight"].T
         h = h + (norm(x, "post_feedforward_layernorm") if wrong.post_norms else x)
     return rms_norm(h, w["norm.weight"] + wrong.norm_offset, config.norm_eps)
 
@@ -113,8 +114,10 @@ def attention(
     query, key = (rotate(config, part, is_global, wrong) for part in (query, key))
     if wrong.key_norm_after_rope:
         key = norm(key, "k_norm")
-    each = config.heads // groups
-    of = [h % groups if wrong.heads_interleaved else h // each for h in range(config.heads)]
+    heads_per_group = config.heads // groups
+    of = [
+        h % groups if wrong.heads_interleaved else h // heads_per_group for h in range(config.heads)
+    ]
     scale = config.query_scale if wrong.scale is None else wrong.scale
     scores = np.einsum("qhd,khd->hqk", query, key[:, of]) * scale
     q, k = np.indices((tokens, tokens))

@@ -62,11 +62,11 @@ def check_gradient(graph: Graph, arrays: Sequence[Array], rng: np.random.Generat
     (output,) = graph.outputs
     assert output.dtype is DType.F64, "finite differences need float64"
     upstream = rng.normal(size=output.shape)
-    found = evaluate(gradient_graph(graph), [*arrays, upstream], {})
+    actual = evaluate(gradient_graph(graph), [*arrays, upstream], {})
     places = [i for i, array in enumerate(arrays) if array.dtype == np.float64]
-    for gradient, place in zip(found, places, strict=True):
-        wanted = _central_differences(graph, arrays, place, upstream)
-        np.testing.assert_allclose(gradient, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    for gradient, place in zip(actual, places, strict=True):
+        expected = _central_differences(graph, arrays, place, upstream)
+        np.testing.assert_allclose(gradient, expected, rtol=TOLERANCE, atol=TOLERANCE)
     return len(places)
 
 

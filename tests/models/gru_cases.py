@@ -100,15 +100,15 @@ class Case:
 
     def graph(self, dtype: DType, form: str, name: str = "gru") -> Graph:
         """(x, h0 if given, the weights) -> (y, h_n)."""
-        module, own = self.module(dtype, form), self.inputs_of(dtype)
+        module, inputs = self.module(dtype, form), self.inputs_of(dtype)
 
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-            weights = tensors[len(own) :]
+            weights = tensors[len(inputs) :]
             for key, tensor in zip(module.parameters(), weights, strict=True):
                 setattr(module, key, tensor)
-            return module(*tensors[: len(own)])
+            return module(*tensors[: len(inputs)])
 
-        return trace(name, function, _types({**own, **self.weights(dtype)}))
+        return trace(name, function, _types({**inputs, **self.weights(dtype)}))
 
 
 CASES = [

@@ -62,8 +62,8 @@ def layer_graph(name: str, dtype: DType, *, of: DType | None = None) -> Graph:
     weights = layer.parameters()
     inputs = {"x": TensorType(shape, dtype)} | {key: one.type for key, one in weights.items()}
 
-    def function(x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        for key, tensor in zip(weights, given, strict=True):
+    def function(x: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        for key, tensor in zip(weights, tensors, strict=True):
             setattr(layer, key, tensor)
         result = layer(x)
         return (result[0] if isinstance(result, tuple) else result,)

@@ -107,8 +107,10 @@ def attention(config: Config, w: Mapping[str, Array], at: str, x: Array, wrong: 
     )
     query = rotate(config, query, wrong)
     key = key if wrong.keys_not_rotated else rotate(config, key, wrong)
-    each = config.heads // groups
-    of = [h % groups if wrong.heads_interleaved else h // each for h in range(config.heads)]
+    heads_per_group = config.heads // groups
+    of = [
+        h % groups if wrong.heads_interleaved else h // heads_per_group for h in range(config.heads)
+    ]
     scale = width**-0.5 if wrong.scale is None else wrong.scale
     scores = np.einsum("qhd,khd->hqk", query, key[:, of]) * scale
     q, k = np.indices((tokens, tokens))

@@ -24,17 +24,19 @@ def random_weights(program: Program) -> dict[str, Array]:
     """Rows of matrices of length 1; norms near 1, as they are after 1 + w."""
     rng = np.random.default_rng(7)
     weights: dict[str, Array] = {}
-    for name, kind in program.parameters.items():
-        values = rng.normal(size=kind.shape)
+    for name, tensor_type in program.parameters.items():
+        values = rng.normal(size=tensor_type.shape)
         if name.endswith("norm.weight"):
             values = 1 + 0.3 * values
-        elif kind.dtype is DType.I8:
+        elif tensor_type.dtype is DType.I8:
             values = values * 30
         else:
-            values = values / np.sqrt(kind.shape[-1])
+            values = values / np.sqrt(tensor_type.shape[-1])
         if name.endswith(".scale"):
-            values = np.abs(rng.normal(size=kind.shape)) / (30 * np.sqrt(program.hidden)) + 1e-3
-        weights[name] = values.astype(kind.dtype.numpy)
+            values = (
+                np.abs(rng.normal(size=tensor_type.shape)) / (30 * np.sqrt(program.hidden)) + 1e-3
+            )
+        weights[name] = values.astype(tensor_type.dtype.numpy)
     return weights
 
 
@@ -83,8 +85,8 @@ class Device:
         flat = [cache for caches in slots for cache in caches]
         exact = [1] * len(slots)
         logits, *updated = self.call(f"decode_{len(slots)}", [tokens, positions, exact], flat)
-        each = len(self.program.caches)
-        return logits, [updated[i * each : (i + 1) * each] for i in range(len(slots))]
+        cache_count = len(self.program.caches)
+        return logits, [updated[i * cache_count : (i + 1) * cache_count] for i in range(len(slots))]
 
     def verify(
         self, caches: list[Array], tokens: Sequence[int], start: int

@@ -45,8 +45,8 @@ class Case:
         return samples_of(self.op)[self.number]
 
     def graph(self, sample: Sample | None = None) -> Graph:
-        own = sample or self.sample
-        return traced(lambda *tensors: self.op(*tensors, **own.attrs), own.inputs, self.name)
+        sample = sample or self.sample
+        return traced(lambda *tensors: self.op(*tensors, **sample.attrs), sample.inputs, self.name)
 
     def has_gradient(self) -> bool:
         graph = self.graph()
@@ -154,18 +154,18 @@ def compiled_equals_numpy(case: Case, compiled: Compiled) -> None:
     """The value, and the gradient of every float input."""
     inputs, graph = case.sample.inputs, case.graph()
     (value,) = evaluate(graph, inputs, {})
-    found = compiled(case.name, *inputs)
-    assert_close(found[0], value)
+    actual = compiled(case.name, *inputs)
+    assert_close(actual[0], value)
     if case.has_gradient():
         random = np.random.default_rng(2).normal(size=value.shape)
         upstream = np.asarray(random, value.dtype)
-        wanted = evaluate(gradient_graph(graph), [*inputs, upstream], {})
-        found = [
+        expected_gradients = evaluate(gradient_graph(graph), [*inputs, upstream], {})
+        actual = [
             gradient
             for one in case.gradient_graphs()
             for gradient in compiled(one.name, *inputs, upstream)
         ]
-        for gradient, expected in zip(found, wanted, strict=True):
+        for gradient, expected in zip(actual, expected_gradients, strict=True):
             assert_close(gradient, expected)
 
 
@@ -188,14 +188,14 @@ def in_float64(sample: Sample) -> Sample:
     return Sample(inputs, {key: wider(value) for key, value in sample.attrs.items()})
 
 
-def assert_close(found: Array, wanted: Array) -> None:
+def assert_close(actual: Array, expected: Array) -> None:
     """Floats to 1e-5: f32 has 6e-8, vector libm a few times that, sums of up to 15 terms more."""
-    assert found.dtype == wanted.dtype
-    assert found.shape == wanted.shape
-    if wanted.dtype == np.float32:
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    if expected.dtype == np.float32:
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     else:  # integers, booleans, and bf16 out of one rounding: exact
-        assert np.array_equal(found, wanted)
+        assert np.array_equal(actual, expected)
 
 
 @contextmanager

@@ -105,8 +105,8 @@ ARRAYS = ArraysManifest(
 EXAMPLES = {"language": EXAMPLE, "arrays": ARRAYS}
 
 
-def parsed(kind: str = "language") -> dict[str, Any]:
-    return dict(json.loads(EXAMPLES[kind].to_json()))
+def parsed(example: str = "language") -> dict[str, Any]:
+    return dict(json.loads(EXAMPLES[example].to_json()))
 
 
 def read(data: object) -> AnyManifest:
@@ -163,8 +163,8 @@ def test_every_manifest_is_read_as_written(manifest: AnyManifest) -> None:
 
 @settings(max_examples=100)
 @given(st.sampled_from(sorted(EXAMPLES)), st.data())
-def test_a_flipped_bit_is_detected(kind: str, data: st.DataObject) -> None:
-    text = bytearray(EXAMPLES[kind].to_json().encode())
+def test_a_flipped_bit_is_detected(example: str, data: st.DataObject) -> None:
+    text = bytearray(EXAMPLES[example].to_json().encode())
     bit = data.draw(st.integers(0, 8 * len(text) - 1))
     text[bit // 8] ^= 1 << bit % 8
     with tempfile.TemporaryDirectory() as folder:
@@ -216,9 +216,9 @@ def objects(value: Any, where: str = MANIFEST) -> Iterator[tuple[str, dict[str, 
 
 
 FIELDS = [
-    (kind, where, name)
-    for kind in EXAMPLES
-    for where, record in objects(parsed(kind))
+    (example, where, name)
+    for example in EXAMPLES
+    for where, record in objects(parsed(example))
     for name in record
     if (where, name) != (MANIFEST, "format")
 ]
@@ -235,34 +235,38 @@ def test_the_examples_have_every_field() -> None:
 
 
 def changed(
-    where: str, change: typing.Callable[[dict[str, Any]], object], kind: str = "language"
+    where: str, change: typing.Callable[[dict[str, Any]], object], example: str = "language"
 ) -> dict[str, Any]:
-    data = parsed(kind)
+    data = parsed(example)
     change(dict(objects(data))[where])
     return data
 
 
-@pytest.mark.parametrize(("kind", "where", "name"), FIELDS)
-def test_a_missing_field_is_named(kind: str, where: str, name: str) -> None:
+@pytest.mark.parametrize(("example", "where", "name"), FIELDS)
+def test_a_missing_field_is_named(example: str, where: str, name: str) -> None:
     with pytest.raises(NotABundle) as caught:
-        read(changed(where, lambda record: record.pop(name), kind))
+        read(changed(where, lambda record: record.pop(name), example))
     assert str(caught.value).startswith(f"{where}.{name}: missing field")
 
 
-@pytest.mark.parametrize(("kind", "where"), sorted({(kind, where) for kind, where, _ in FIELDS}))
-def test_an_unknown_field_is_named(kind: str, where: str) -> None:
+@pytest.mark.parametrize(
+    ("example", "where"), sorted({(example, where) for example, where, _ in FIELDS})
+)
+def test_an_unknown_field_is_named(example: str, where: str) -> None:
     with pytest.raises(NotABundle) as caught:
-        read(changed(where, lambda record: record.update(extra=1), kind))
+        read(changed(where, lambda record: record.update(extra=1), example))
     assert str(caught.value) == f"{where}.extra: unknown field"
 
 
-@pytest.mark.parametrize(("kind", "where", "name"), FIELDS)
+@pytest.mark.parametrize(("example", "where", "name"), FIELDS)
 @pytest.mark.parametrize("value", [True, {"a": [1]}, [[None]]], ids=repr)
-def test_a_field_of_a_wrong_type_is_named(kind: str, where: str, name: str, value: object) -> None:
+def test_a_field_of_a_wrong_type_is_named(
+    example: str, where: str, name: str, value: object
+) -> None:
     if (name in FREE and isinstance(value, dict)) or (name == "modified" and value is True):
         value = "another"
     with pytest.raises(NotABundle) as caught:
-        read(changed(where, lambda record: record.update({name: value}), kind))
+        read(changed(where, lambda record: record.update({name: value}), example))
     assert str(caught.value).startswith(f"{where}.{name}")
 
 

@@ -149,7 +149,7 @@ NOT_DIFFERENTIABLE: dict[str, tuple[Case, str]] = {
     "argmax": ((lambda x: f.argmax(x, axis=1), X), "convert has no gradient: it"),
 }
 
-each = pytest.mark.parametrize("name", DIFFERENTIABLE)
+differentiable = pytest.mark.parametrize("name", DIFFERENTIABLE)
 
 
 def in_f32(name: str) -> tuple[Graph, list[Array]]:
@@ -158,7 +158,7 @@ def in_f32(name: str) -> tuple[Graph, list[Array]]:
     return traced(function, narrow, name), narrow
 
 
-@each
+@differentiable
 def test_void_type_is_the_type_of_the_value(name: str) -> None:
     graph, arrays = in_f32(name)
     (value,) = evaluate(graph, arrays, {})
@@ -166,7 +166,7 @@ def test_void_type_is_the_type_of_the_value(name: str) -> None:
     assert value.dtype == np.float32
 
 
-@each
+@differentiable
 def test_gradient_equals_finite_differences(name: str) -> None:
     function, *arrays = DIFFERENTIABLE[name]
     graph = traced(function, arrays, name)
@@ -174,13 +174,15 @@ def test_gradient_equals_finite_differences(name: str) -> None:
     assert compared == len(float_inputs(graph)) >= 1
 
 
-@each
+@differentiable
 def test_compiled_value_and_gradient_equal_numpy(name: str, compiled: Compiled) -> None:
     graph, arrays = in_f32(name)
     upstream = normal(*graph.outputs[0].shape).astype(np.float32)
-    wanted = evaluate(graph, arrays, {}) + evaluate(gradient_graph(graph), [*arrays, upstream], {})
-    found = compiled(name, *arrays, upstream)
-    for ours, numpy in zip(found, wanted, strict=True):
+    expected = evaluate(graph, arrays, {}) + evaluate(
+        gradient_graph(graph), [*arrays, upstream], {}
+    )
+    actual = compiled(name, *arrays, upstream)
+    for ours, numpy in zip(actual, expected, strict=True):
         assert ours.shape == numpy.shape
         np.testing.assert_allclose(ours, numpy, rtol=2e-5, atol=1e-5)
 
@@ -219,9 +221,9 @@ def parts_graph() -> Graph:
 def test_consumers_and_returns_get_the_right_part(compiled: Compiled) -> None:
     x = normal(2, 6).astype(np.float32)
     first, second, third = np.split(x, [3, 4], axis=1)
-    wanted = [third, first, second * 2, third[1:] - third[:1], third[:1]]
-    for found in (evaluate(parts_graph(), [x], {}), compiled("parts", x)):
-        for ours, numpy in zip(found, wanted, strict=True):
+    expected = [third, first, second * 2, third[1:] - third[:1], third[:1]]
+    for actual in (evaluate(parts_graph(), [x], {}), compiled("parts", x)):
+        for ours, numpy in zip(actual, expected, strict=True):
             assert np.array_equal(ours, numpy)
 
 

@@ -159,11 +159,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 @np.errstate(all="ignore")
 def test_compiled_equals_numpy(name: str, compiled: Compiled) -> None:
     function, arrays = CASES[name]
-    (found,) = compiled(name, *arrays)
+    (actual,) = compiled(name, *arrays)
     expected = run(function, *arrays)
-    step = 2.0**-7 if found.dtype == BF16 else 2.0**-10 if found.dtype == np.float16 else 1e-5
+    step = 2.0**-7 if actual.dtype == BF16 else 2.0**-10 if actual.dtype == np.float16 else 1e-5
     np.testing.assert_allclose(
-        found.astype(np.float64), expected.astype(np.float64), rtol=step, atol=1e-6
+        actual.astype(np.float64), expected.astype(np.float64), rtol=step, atol=1e-6
     )
 
 
@@ -171,8 +171,8 @@ def test_compiled_equals_numpy(name: str, compiled: Compiled) -> None:
 def test_rotary_tables_are_exact_at_any_position(base: float, compiled: Compiled) -> None:
     exact = exact_rope_table(POSITIONS, 64, base, 1.0)
     for name, expected in zip(("cosine", "sine"), exact, strict=True):
-        (found,) = compiled(f"{name}_{base:.0f}", POSITIONS)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-7)
+        (actual,) = compiled(f"{name}_{base:.0f}", POSITIONS)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-7)
 
 
 ROWS = np.array([0], np.int32)
@@ -197,23 +197,23 @@ def test_an_update_leaves_its_operand_as_it_was(
 
     graphs = {
         (name, i): trace(
-            f"{name}_{i}", both(kept), {f"x{j}": type_of(one) for j, one in enumerate(given)}
+            f"{name}_{i}", both(kept), {f"x{j}": type_of(one) for j, one in enumerate(inputs)}
         )
         for name, kept in KEPT.items()
-        for i, given in enumerate(arrays)
+        for i, inputs in enumerate(arrays)
     }
     compiled = Compiled(list(graphs.values()), tmp_path_factory.mktemp("updates"))
     for (name, i), graph in graphs.items():
-        found = compiled(graph.name, *arrays[i])
-        for one, expected in zip(found, evaluate(graph, arrays[i], {}), strict=True):
+        actual = compiled(graph.name, *arrays[i])
+        for one, expected in zip(actual, evaluate(graph, arrays[i], {}), strict=True):
             np.testing.assert_array_equal(one, expected, err_msg=name)
 
 
 @pytest.mark.parametrize("number", range(len(GRADIENTS)))
 def test_gradient_of_a_power_of_negative_numbers(number: int, compiled: Compiled) -> None:
     exponent = GRADIENTS[number]
-    (found,) = compiled(f"gradient_{number}", NEGATIVE, np.ones_like(NEGATIVE))
-    np.testing.assert_allclose(found, exponent * NEGATIVE ** (exponent - 1), rtol=1e-5)
+    (actual,) = compiled(f"gradient_{number}", NEGATIVE, np.ones_like(NEGATIVE))
+    np.testing.assert_allclose(actual, exponent * NEGATIVE ** (exponent - 1), rtol=1e-5)
     graph = gradient_graph(traced(to_the(exponent), [NEGATIVE]))
     (expected,) = evaluate(graph, [NEGATIVE, np.ones_like(NEGATIVE)], {})
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 F16, F32, BF16 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 NARROW = {"f16": F16, "bf16": BF16}
 MANY = 3000
-LEAST = 2.0**-126
+MIN_NORMAL = 2.0**-126
 
 
 def alternating(dtype: np.dtype[Any], size: float) -> Array:
@@ -98,20 +98,24 @@ EDGES: dict[str, Case] = {
         (np.array([[1, math.nan, 3, math.nan], [2, math.inf, 3, 1]], F32),),
         [1, 1],
     ),
-    "sign_of_subnormals": (ops.sign, (np.array([LEAST / 4, -LEAST / 4, LEAST], F32),), [0, 0, 1]),
+    "sign_of_subnormals": (
+        ops.sign,
+        (np.array([MIN_NORMAL / 4, -MIN_NORMAL / 4, MIN_NORMAL], F32),),
+        [0, 0, 1],
+    ),
     "log_of_subnormals": (
         ops.log,
-        (np.array([LEAST / 4, LEAST], F32),),
-        [-math.inf, math.log(LEAST)],
+        (np.array([MIN_NORMAL / 4, MIN_NORMAL], F32),),
+        [-math.inf, math.log(MIN_NORMAL)],
     ),
     "compare_subnormals": (
         lambda x, y: ops.compare(x, y, direction="GT"),
-        (np.array([LEAST / 4, LEAST], F32), np.zeros(2, F32)),
+        (np.array([MIN_NORMAL / 4, MIN_NORMAL], F32), np.zeros(2, F32)),
         [False, True],
     ),
     "sum_to_a_subnormal": (
         ops.subtract,
-        (np.array([1.5 * LEAST], F32), np.array([LEAST], F32)),
+        (np.array([1.5 * MIN_NORMAL], F32), np.array([MIN_NORMAL], F32)),
         [0],
     ),
     "remainder_by_0": (
@@ -157,13 +161,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     return Compiled([*graphs, BF16_TRAINING], tmp_path_factory.mktemp("edges"))
 
 
-def assert_rounded(found: Array, expected: Any) -> None:
+def assert_rounded(actual: Array, expected: Any) -> None:
     """Rounded once; one unit more for what a vector function is off."""
     exact = np.asarray(expected, np.float64)
-    assert found.shape == exact.shape
-    step = 2.0**-8 if found.dtype == BF16 else 2.0**-11 if found.dtype == F16 else 2.0**-22
-    least = 2.0**-24 if found.dtype == F16 else LEAST
-    np.testing.assert_allclose(found.astype(np.float64), exact, rtol=1.01 * step, atol=least)
+    assert actual.shape == exact.shape
+    step = 2.0**-8 if actual.dtype == BF16 else 2.0**-11 if actual.dtype == F16 else 2.0**-22
+    smallest = 2.0**-24 if actual.dtype == F16 else MIN_NORMAL
+    np.testing.assert_allclose(actual.astype(np.float64), exact, rtol=1.01 * step, atol=smallest)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -44,9 +44,9 @@ def normal(seed: int, *shape: int) -> Array:
 @given(sizes, sizes, seeds)
 def test_softmax(rows: int, columns: int, seed: int) -> None:
     x = normal(seed, rows, columns)
-    wanted = np.exp(x.astype(np.float64))
-    wanted /= wanted.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(run(f.softmax, x), wanted, rtol=2e-6)
+    expected = np.exp(x.astype(np.float64))
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(run(f.softmax, x), expected, rtol=2e-6)
 
 
 def test_softmax_of_nothing_to_choose_from_is_zero() -> None:
@@ -66,20 +66,20 @@ def test_softmax_of_large_values() -> None:
 @given(sizes, sizes, seeds, st.sampled_from([1e-6, 1e-2]))
 def test_rms_norm(rows: int, width: int, seed: int, eps: float) -> None:
     x, weight = normal(seed, rows, width), normal(seed + 1, width)
-    found = run(lambda x, w: f.rms_norm(x, w, eps=eps), x, weight)
+    actual = run(lambda x, w: f.rms_norm(x, w, eps=eps), x, weight)
     exact = x.astype(np.float64)
-    wanted = exact / np.sqrt((exact**2).mean(axis=1, keepdims=True) + eps) * weight
-    np.testing.assert_allclose(found, wanted, rtol=2e-6)
+    expected = exact / np.sqrt((exact**2).mean(axis=1, keepdims=True) + eps) * weight
+    np.testing.assert_allclose(actual, expected, rtol=2e-6)
 
 
 def test_gelu_tanh() -> None:
     """Known values: gelu_pytorch_tanh is within 5e-4 of x times the normal distribution."""
     x = np.linspace(-4, 4, 81, dtype=np.float32)
-    found = run(f.gelu_tanh, x)
+    actual = run(f.gelu_tanh, x)
     exact = [v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x]
-    np.testing.assert_allclose(found, exact, atol=5e-4)
+    np.testing.assert_allclose(actual, exact, atol=5e-4)
     # torch.nn.functional.gelu(approximate="tanh") at 1 and -2
-    np.testing.assert_allclose(found[[50, 20]], [0.84119199, -0.04540231], atol=1e-6)
+    np.testing.assert_allclose(actual[[50, 20]], [0.84119199, -0.04540231], atol=1e-6)
 
 
 def test_silu() -> None:
@@ -97,9 +97,9 @@ def test_silu() -> None:
 @given(sizes, sizes, st.integers(1, 4), seeds)
 def test_rope_turns_split_halves(tokens: int, heads: int, half: int, seed: int) -> None:
     x, angles = normal(seed, tokens, heads, 2 * half), normal(seed + 1, tokens, half)
-    found = run(f.rope, x, np.cos(angles), np.sin(angles))
+    actual = run(f.rope, x, np.cos(angles), np.sin(angles))
     turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles[:, None])
-    np.testing.assert_allclose(found, np.concatenate([turned.real, turned.imag], -1), atol=2e-6)
+    np.testing.assert_allclose(actual, np.concatenate([turned.real, turned.imag], -1), atol=2e-6)
 
 
 @pytest.mark.parametrize(("base", "factor"), [(10_000.0, 1.0), (1_000_000.0, 8.0), (0.5, 0.1)])
@@ -107,8 +107,10 @@ def test_rope_table_is_exact_at_any_position(base: float, factor: float) -> None
     """Also of angles that grow by more than a turn from one position to the next."""
     positions = np.array([0, 1, 7, 511, 2047, 32767, 131_071, 2**18 - 1], np.int32)
     for which, exact in enumerate(exact_rope_table(positions, 256, base, factor)):
-        found = run(lambda p, w=which: f.rope_table(p, 256, base=base, factor=factor)[w], positions)
-        np.testing.assert_allclose(found, exact, rtol=0, atol=2e-7)
+        actual = run(
+            lambda p, w=which: f.rope_table(p, 256, base=base, factor=factor)[w], positions
+        )
+        np.testing.assert_allclose(actual, exact, rtol=0, atol=2e-7)
 
 
 def exact_rope_table(positions: Array, width: int, base: float, factor: float) -> tuple[Any, Any]:
@@ -132,9 +134,9 @@ def bf16_errors(rows: int) -> tuple[Array, Array]:
     wide, exact = weight.astype(np.float64), x.astype(np.float64)
     magnitude = np.abs(exact) @ np.abs(wide).T
     rounded = x.astype(BF16).astype(np.float64) @ wide.T
-    found = run(f.linear, x, weight)
-    assert found.dtype == np.float32
-    return (np.abs(found - exact @ wide.T) / magnitude, np.abs(found - rounded) / magnitude)
+    actual = run(f.linear, x, weight)
+    assert actual.dtype == np.float32
+    return (np.abs(actual - exact @ wide.T) / magnitude, np.abs(actual - rounded) / magnitude)
 
 
 @pytest.mark.parametrize("rows", range(1, f.DECODE_ROWS + 1))
@@ -174,11 +176,11 @@ def test_window_of_4_at_query_10_sees_7_to_10() -> None:
 def test_causal(queries: int, keys: int, offset: int, window: int | None) -> None:
     traced_mask = traced(lambda: f.causal(queries, keys, offset=offset, window=window), ())
     assert traced_mask.outputs[0].shape == (queries, keys)
-    found = run(lambda: f.causal(queries, keys, offset=offset, window=window))
+    actual = run(lambda: f.causal(queries, keys, offset=offset, window=window))
     for q in range(queries):
         for k in range(keys):
             near = window is None or offset + q - k < window
-            assert found[q, k] == (k <= offset + q and near)
+            assert actual[q, k] == (k <= offset + q and near)
 
 
 # --- attention
@@ -192,9 +194,9 @@ def attention_by_loops(
     seen: Array | None = None,
     mask: Array | None = None,
 ) -> Array:
-    """softmax(scale * q k + mask) v for each batch, head and query by itself, in float64."""
+    """softmax(scale * q k + mask) v one batch, head and query at a time, in float64."""
     batch, queries, heads, _ = query.shape
-    each = heads // key.shape[2]
+    heads_per_group = heads // key.shape[2]
     result = np.zeros((batch, queries, heads, value.shape[3]))
     full = (batch, heads, queries, key.shape[1])
     allowed = np.broadcast_to(True if seen is None else seen, full)
@@ -202,10 +204,12 @@ def attention_by_loops(
     for b, t, h in np.ndindex(batch, queries, heads):
         weights = {}
         for s in np.flatnonzero(allowed[b, h, t]):
-            dot = sum(map(float, query[b, t, h] * key[b, s, h // each].astype(np.float64)))
+            dot = sum(
+                map(float, query[b, t, h] * key[b, s, h // heads_per_group].astype(np.float64))
+            )
             weights[s] = math.exp(scale * dot + added[b, h, t, s])
         for s, weight in weights.items():
-            result[b, t, h] += weight / sum(weights.values()) * value[b, s, h // each]
+            result[b, t, h] += weight / sum(weights.values()) * value[b, s, h // heads_per_group]
     return result
 
 
@@ -213,8 +217,8 @@ def sdpa(*names: str, scale: float | None = None) -> Callable[..., Tensor]:
     """Attention with the tensors behind q, k, v passed under these names."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor) -> Tensor:
-        given = dict(zip(names, masks, strict=True))
-        return f.scaled_dot_product_attention(q, k, v, scale=scale, **given)
+        named_masks = dict(zip(names, masks, strict=True))
+        return f.scaled_dot_product_attention(q, k, v, scale=scale, **named_masks)
 
     return attend
 
@@ -233,29 +237,35 @@ def qkv(batch: int, queries: int, keys: int, heads: int, groups: int) -> QKV:
     queries=st.integers(1, 4),
     past=st.integers(0, 4),
     groups=st.integers(1, 3),
-    each=st.integers(1, 3),
+    heads_per_group=st.integers(1, 3),
     window=st.none() | st.integers(1, 4),
     scale=st.none() | st.sampled_from([0.0, 0.3, 1.0]),
 )
 def test_attention_causal_after_a_past(
-    batch: int, queries: int, past: int, groups: int, each: int, window: int | None, scale: float
+    batch: int,
+    queries: int,
+    past: int,
+    groups: int,
+    heads_per_group: int,
+    window: int | None,
+    scale: float,
 ) -> None:
-    arrays = qkv(batch, queries, past + queries, groups * each, groups)
+    arrays = qkv(batch, queries, past + queries, groups * heads_per_group, groups)
     position, key = np.indices((queries, past + queries))
     age = past + position - key
     seen = (age >= 0) & (age < (window or 99))
-    found = run(sdpa("seen", scale=scale), *arrays, seen)
+    actual = run(sdpa("seen", scale=scale), *arrays, seen)
     factor = 0.5 if scale is None else scale  # 4^-0.5
-    wanted = attention_by_loops(*arrays, scale=factor, seen=seen)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    expected = attention_by_loops(*arrays, scale=factor, seen=seen)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_a_scale_of_zero_is_zero() -> None:
     """Every key counts the same then, which no other scale gives."""
     query, key, value = qkv(1, 2, 5, 2, 1)
-    found = run(sdpa(scale=0.0), query, key, value)
-    mean = np.broadcast_to(value.mean(axis=1, keepdims=True), found.shape)
-    np.testing.assert_allclose(found, mean, atol=1e-6)
+    actual = run(sdpa(scale=0.0), query, key, value)
+    mean = np.broadcast_to(value.mean(axis=1, keepdims=True), actual.shape)
+    np.testing.assert_allclose(actual, mean, atol=1e-6)
     assert np.abs(run(sdpa(), query, key, value) - mean).max() > 0.1
 
 
@@ -266,25 +276,25 @@ def test_an_additive_mask_adds_to_what_is_seen(shape: tuple[int, ...]) -> None:
     """Aligned at the end, as NumPy does, and together with causal."""
     arrays, mask = qkv(2, 3, 5, 4, 2), normal(7, *shape)
     seen = np.tri(3, 5, k=2, dtype=bool)
-    found = run(sdpa("mask", "seen"), *arrays, mask, seen)
-    wanted = attention_by_loops(*arrays, scale=0.5, seen=seen, mask=mask)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    actual = run(sdpa("mask", "seen"), *arrays, mask, seen)
+    expected = attention_by_loops(*arrays, scale=0.5, seen=seen, mask=mask)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
     without_causal = attention_by_loops(*arrays, scale=0.5, mask=mask)
-    assert np.abs(found - without_causal).max() > 0.01
+    assert np.abs(actual - without_causal).max() > 0.01
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 3, 5), (4, 3, 5), (2, 1, 3, 5), (2, 4, 3, 5)])
 def test_what_is_seen_broadcasts_likewise(shape: tuple[int, ...]) -> None:
     arrays, seen = qkv(2, 3, 5, 4, 2), np.random.default_rng(5).random(shape) < 0.6
-    wanted = attention_by_loops(*arrays, scale=0.5, seen=seen)
-    np.testing.assert_allclose(run(sdpa("seen"), *arrays, seen), wanted, atol=1e-5)
+    expected = attention_by_loops(*arrays, scale=0.5, seen=seen)
+    np.testing.assert_allclose(run(sdpa("seen"), *arrays, seen), expected, atol=1e-5)
 
 
 def test_a_query_that_sees_nothing_gets_zeros() -> None:
     arrays, seen = qkv(1, 2, 3, 2, 1), np.array([[False] * 3, [True] * 3])
-    found = run(sdpa("seen"), *arrays, seen)
-    assert not found[:, 0].any()
-    np.testing.assert_allclose(found, attention_by_loops(*arrays, scale=0.5, seen=seen), atol=1e-5)
+    actual = run(sdpa("seen"), *arrays, seen)
+    assert not actual[:, 0].any()
+    np.testing.assert_allclose(actual, attention_by_loops(*arrays, scale=0.5, seen=seen), atol=1e-5)
 
 
 def test_a_mask_of_minus_infinity_hides_likewise() -> None:
@@ -301,9 +311,9 @@ def test_heads_that_cannot_share_are_refused() -> None:
 # --- gradients, and the compiler
 
 
-@pytest.mark.parametrize("each", [1, 2])
-def test_gradient_of_attention(each: int) -> None:
-    arrays = [array.astype(np.float64) for array in qkv(1, 3, 4, 2 * each, 2)]
+@pytest.mark.parametrize("heads_per_group", [1, 2])
+def test_gradient_of_attention(heads_per_group: int) -> None:
+    arrays = [array.astype(np.float64) for array in qkv(1, 3, 4, 2 * heads_per_group, 2)]
     mask, seen = normal(4, 3, 4).astype(np.float64), np.tri(3, 4, k=1, dtype=bool)
     arguments = [*arrays, mask, seen]
     graph = traced(sdpa("mask", "seen", scale=0.7), arguments)
@@ -341,7 +351,7 @@ def test_compiled_equals_numpy(tmp_path_factory: pytest.TempPathFactory) -> None
     graphs = [traced(function, arrays, name) for name, (function, arrays) in programs.items()]
     compiled = Compiled(graphs, tmp_path_factory.mktemp("functions"))
     for name, (function, arrays) in programs.items():
-        (found,) = compiled(name, *arrays)
+        (actual,) = compiled(name, *arrays)
         np.testing.assert_allclose(
-            found, run(function, *arrays), rtol=1e-5, atol=2e-5, err_msg=name
+            actual, run(function, *arrays), rtol=1e-5, atol=2e-5, err_msg=name
         )

@@ -43,9 +43,9 @@ def agree(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: Array) 
     upstream = np.random.default_rng(0).normal(size=value.shape)
     expected.backward(torch.tensor(upstream))
     gradients = evaluate(gradient_graph(graph), [*arrays, upstream], {})
-    wanted = [tensor.grad for tensor in tensors if tensor.requires_grad]
-    for found, gradient in zip(gradients, wanted, strict=True):
-        np.testing.assert_allclose(found, gradient.numpy(), rtol=1e-10, atol=1e-10)
+    expected_gradients = [tensor.grad for tensor in tensors if tensor.requires_grad]
+    for actual, gradient in zip(gradients, expected_gradients, strict=True):
+        np.testing.assert_allclose(actual, gradient.numpy(), rtol=1e-10, atol=1e-10)
 
 
 def normal(seed: int, *shapes: tuple[int, ...]) -> list[Array]:
@@ -61,15 +61,15 @@ def convolutions(draw: st.DrawFn) -> tuple[int, list[int], list[int], dict[str, 
     """(spatial axes, x's extents, the kernel's, attributes) that fit together."""
     spatial = draw(few)
     kernel = [draw(few) for _ in range(spatial)]
-    given = {
+    options = {
         name: tuple(draw(st.integers(low, 3)) for _ in range(spatial))
         for name, low in (("stride", 1), ("padding", 0), ("dilation", 1))
     }
     extents = []
-    for size, apart, around in zip(kernel, given["dilation"], given["padding"], strict=True):
+    for size, apart, around in zip(kernel, options["dilation"], options["padding"], strict=True):
         least = max(1, (size - 1) * apart + 1 - 2 * around)
         extents.append(draw(st.integers(least, least + 4)))
-    return spatial, extents, kernel, {**given, "groups": draw(few)}
+    return spatial, extents, kernel, {**options, "groups": draw(few)}
 
 
 @quick
@@ -199,8 +199,10 @@ def test_layer_norm_and_rms_norm(rows: int, width: int, eps: float, seed: int) -
 
 @quick
 @given(few, few, few, st.lists(st.integers(2, 3), max_size=3), seeds)
-def test_group_norm(batch: int, groups: int, each: int, spatial: list[int], seed: int) -> None:
-    channels = groups * (each + 1)  # more than one element in a group: torch wants that
+def test_group_norm(
+    batch: int, groups: int, group_size: int, spatial: list[int], seed: int
+) -> None:
+    channels = groups * (group_size + 1)  # more than one element in a group: torch wants that
     x, weight, bias = normal(seed, (batch, channels, *spatial), (channels,), (channels,))
     agree(
         lambda x, w, b: f.group_norm(x, w, b, groups=groups, eps=1e-3),
@@ -249,8 +251,8 @@ def test_batch_norm_training(arrays: list[Array], momentum: float) -> None:
 
     agree(functools.partial(ours, 0), theirs, x, weight, bias)  # updates what `running` holds
     for result, updated in enumerate(running, 1):
-        found = run(functools.partial(ours, result), x, weight, bias)
-        np.testing.assert_allclose(found, updated.numpy(), rtol=1e-10, atol=1e-10)
+        actual = run(functools.partial(ours, result), x, weight, bias)
+        np.testing.assert_allclose(actual, updated.numpy(), rtol=1e-10, atol=1e-10)
 
 
 # --- elements, reductions, shapes
@@ -294,8 +296,8 @@ def test_along_an_axis(a: int, b: int, c: int, axis: int, seed: int) -> None:
     agree(lambda x: f.mean(x, axis), lambda x: x.mean(axis), x)
     agree(lambda x: f.mean(x), lambda x: x.mean(), x)
     rows = np.rint(x)
-    found = run(lambda x: f.argmax(x, axis=axis), rows)
-    assert np.array_equal(found, np.argmax(rows, axis))
+    actual = run(lambda x: f.argmax(x, axis=axis), rows)
+    assert np.array_equal(actual, np.argmax(rows, axis))
 
 
 @quick
@@ -372,8 +374,8 @@ def test_same_elements_elsewhere(order: list[int], diagonal: int, seed: int) -> 
 def test_gather_any_axis_by_indices_of_any_rank(axis: int, shape: list[int], seed: int) -> None:
     (x,) = normal(seed, (3, 4, 2))
     indices = np.random.default_rng(seed).integers(0, x.shape[axis], shape, dtype=np.int32)
-    wanted = np.take(x, indices, axis)
-    assert np.array_equal(run(lambda x, i: f.gather(x, i, axis=axis), x, indices), wanted)
+    expected = np.take(x, indices, axis)
+    assert np.array_equal(run(lambda x, i: f.gather(x, i, axis=axis), x, indices), expected)
     if len(shape) == 1:
         agree(
             lambda x, i: f.gather(x, i, axis=axis),

@@ -124,9 +124,9 @@ def test_shapes_that_a_kernel_cannot_take_stay_plain(architecture: str) -> None:
     """Attention takes heads of a multiple of 64; norms and RoPE go on."""
     program = program_of(architecture, head_dim=32)
     counts = program.fusions["decode_1"]
-    wanted = expected(architecture, "decode_1", LAYERS)
-    del wanted["attention_cached"]
-    assert dict(counts) == wanted
+    counts_without_attention = expected(architecture, "decode_1", LAYERS)
+    del counts_without_attention["attention_cached"]
+    assert dict(counts) == counts_without_attention
     device = Device(program)
     assert np.isfinite(device.logits_after([1, 2, 3])).all()
 
@@ -190,10 +190,10 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
     made: dict[int, Tensor] = {}
 
     def void(name: str) -> Tensor:
-        kind = TensorType((1,), DType.I32)
+        tensor_type = TensorType((1,), DType.I32)
         if name != "start":
-            kind = TensorType(shapes[name], DType.F32)
-        return inputs.setdefault(name, Tensor(kind, Input(name)))
+            tensor_type = TensorType(shapes[name], DType.F32)
+        return inputs.setdefault(name, Tensor(tensor_type, Input(name)))
 
     def build(pattern: Pattern) -> Tensor:
         match pattern:
@@ -203,8 +203,8 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
                 return f.narrow(void(pattern.name), 1, 1, 3)
             case Node():
                 if id(pattern) not in made:
-                    given = {key: attrs[name] for key, name in pattern.attrs.items()}
-                    made[id(pattern)] = pattern.op(*map(build, pattern.inputs), **given)
+                    attributes = {key: attrs[name] for key, name in pattern.attrs.items()}
+                    made[id(pattern)] = pattern.op(*map(build, pattern.inputs), **attributes)
                 return made[id(pattern)]
 
     outputs = tuple(map(build, rule.pattern))

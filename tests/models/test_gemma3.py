@@ -83,8 +83,8 @@ def test_prefill_in_any_chunks_gives_the_same_logits(
     device: Device, decoded: Array, sizes: tuple[int, ...]
 ) -> None:
     for position in range(0, len(TOKENS), 1 if sizes == (8,) else 7):
-        found = device.logits_after(TOKENS[: position + 1], sizes)
-        np.testing.assert_allclose(found, decoded[position], atol=TOLERANCE)
+        actual = device.logits_after(TOKENS[: position + 1], sizes)
+        np.testing.assert_allclose(actual, decoded[position], atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("sizes", [(8,), (1,), (5, 8, 2)], ids=str)
@@ -96,8 +96,8 @@ def test_embeddings_are_sums_of_hidden_states_in_any_chunks(
     for turn in range(9):
         tokens = TOKENS[at : at + sizes[turn % len(sizes)]]
         total, caches = device.embed(caches, tokens, at)
-        wanted = states[at : at + len(tokens)].sum(axis=0)
-        np.testing.assert_allclose(total, wanted, atol=8 * TOLERANCE)
+        expected = states[at : at + len(tokens)].sum(axis=0)
+        np.testing.assert_allclose(total, expected, atol=8 * TOLERANCE)
         at = min(at + len(tokens), len(TOKENS) - 8)
 
 
@@ -107,7 +107,7 @@ def test_an_embedding_sees_no_padding_and_reads_as_a_prefill_does(
 ) -> None:
     other = make_device(TINY, padding=3)
     (one, caches), (two, _) = (
-        each.embed(each.slot(), TOKENS[:count], 0) for each in (device, other)
+        tested.embed(tested.slot(), TOKENS[:count], 0) for tested in (device, other)
     )
     assert np.array_equal(one, two)
     read = make_device(TINY, replace(OPTIONS, prefill_tokens=(8,)), padding=60)
@@ -153,12 +153,12 @@ def test_a_classic_mistake_would_be_seen(device: Device, decoded: Array, wrong: 
 def test_the_first_chunk_has_an_entry_point_that_looks_at_nothing_else(device: Device) -> None:
     """Whatever lies behind it in the caches; the one for any chunk computes the same."""
     first, general = "prefill_first_8", "prefill_8"
-    found = device.call(first, [TOKENS[:8], [0]], device.slot())
-    wanted = device.call(general, [TOKENS[:8], [0]], device.slot())
-    for left, right in zip(found, wanted, strict=True):
+    actual = device.call(first, [TOKENS[:8], [0]], device.slot())
+    expected = device.call(general, [TOKENS[:8], [0]], device.slot())
+    for left, right in zip(actual, expected, strict=True):
         np.testing.assert_allclose(left, right, atol=TOLERANCE)
     full = [np.full_like(cache, np.nan) for cache in device.slot()]
-    for left, right in zip(device.call(first, [TOKENS[:8], [0]], full), found, strict=True):
+    for left, right in zip(device.call(first, [TOKENS[:8], [0]], full), actual, strict=True):
         assert np.array_equal(left[:8], right[:8])
 
 
@@ -168,8 +168,10 @@ def test_bf16_weights(size: int, least: float, most: float) -> None:
     assert DECODE_ROWS == 8
     device = make_device(TINY, replace(OPTIONS, precision="bf16", prefill_tokens=(3, 9)))
     assert device.weights["embed_tokens.weight"].dtype == ml_dtypes.bfloat16
-    found = [device.logits_after(TOKENS[: n + 1], (size,)) for n in SOME]
-    assert least <= np.abs(found - forward(TINY, device.model_weights(), TOKENS)[SOME]).max() < most
+    actual = [device.logits_after(TOKENS[: n + 1], (size,)) for n in SOME]
+    assert (
+        least <= np.abs(actual - forward(TINY, device.model_weights(), TOKENS)[SOME]).max() < most
+    )
 
 
 # The kernels of int8-g32 have rows by sixteen, columns by 32, and heads by 64.
@@ -200,10 +202,10 @@ def test_int8_g32_weights(in_groups: Device) -> None:
         for one in in_groups.program.weights
         for name, rows in one.rows().items()
     }
-    wanted = forward(GROUPED, apart, TOKENS)[SOME]
+    expected = forward(GROUPED, apart, TOKENS)[SOME]
     for sizes in ((3,), (3, 8)):
-        found = [in_groups.logits_after(TOKENS[: n + 1], sizes) for n in SOME]
-        assert np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 3.9e-4
+        actual = [in_groups.logits_after(TOKENS[: n + 1], sizes) for n in SOME]
+        assert np.sqrt(((actual - expected) ** 2).mean() / (expected**2).mean()) < 3.9e-4
 
 
 def test_int8_g32_in_sizes_that_its_kernels_do_not_have() -> None:
@@ -270,16 +272,16 @@ def test_padding_is_never_seen(device: Device, length: int) -> None:
     other = make_device(TINY, padding=3)
     tokens = TOKENS[: length + 1]
     assert np.array_equal(device.logits_after(tokens), other.logits_after(tokens))
-    (once, twice) = (each.prefill(each.slot(), tokens[:1], 0) for each in (device, other))
+    (once, twice) = (one.prefill(one.slot(), tokens[:1], 0) for one in (device, other))
     assert not all(map(np.array_equal, once, twice))  # it is there, though
 
 
 def test_the_last_chunk_may_reach_beyond_the_context(device: Device) -> None:
     tokens = (TOKENS * 2)[:CONTEXT]
-    wanted = forward(TINY, device.model_weights(), tokens)[-1]
+    expected = forward(TINY, device.model_weights(), tokens)[-1]
     # The chunk at 46 is padded up to position 48 or 53.
     for sizes in ((8,), (3,), (8, 8, 8, 8, 8, 6, 1)):
-        np.testing.assert_allclose(device.logits_after(tokens, sizes), wanted, atol=TOLERANCE)
+        np.testing.assert_allclose(device.logits_after(tokens, sizes), expected, atol=TOLERANCE)
 
 
 @settings(deadline=None, max_examples=10)
@@ -312,7 +314,7 @@ def test_a_batch_of_two_equals_two_decodes(device: Device) -> None:
 def test_a_verify_is_as_many_decodes_whatever_was_guessed_before(
     device: Device, decoded: Array
 ) -> None:
-    """Every size, with so many right guesses, over rings of 12 rows that wrap three times."""
+    """Every size and number of accepted guesses, over rings of 12 rows that wrap three times."""
     caches, at, turn = device.slot(), 0, 0
     while at + 8 <= len(TOKENS):
         size, right = (2, 8, 8)[turn % 3], (1, 3, 8)[turn % 3]
@@ -342,7 +344,9 @@ def test_the_270m_has_its_236_tensors_and_one_head() -> None:
     )  # a fine-tune with tokens of its own
     program = entry_points.program(Gemma3(config), replace(OPTIONS, context=2048))
     assert sum(len(one.sources) for one in program.weights) == 236
-    large = [name for name, kind in program.parameters.items() if 262153 in kind.shape]
+    large = [
+        name for name, tensor_type in program.parameters.items() if 262153 in tensor_type.shape
+    ]
     assert large == ["embed_tokens.weight"]
     for point, graph in program.entry_points:
         logits = [tensor for tensor in graph.outputs if 262153 in tensor.shape]
@@ -357,10 +361,10 @@ def test_a_precision_changes_matrices_only(precision: str, tensors: int) -> None
     )
     assert len(program.parameters) == tensors
     storage = {"f32": DType.F32, "bf16": DType.BF16}.get(precision, DType.I8)
-    for name, kind in program.parameters.items():
+    for name, tensor_type in program.parameters.items():
         plain = DType.F16 if name.endswith(".scale") else DType.F32
-        matrix = kind.rank > 1 and not name.endswith(".scale")
-        assert kind.dtype is (storage if matrix else plain), name
+        matrix = tensor_type.rank > 1 and not name.endswith(".scale")
+        assert tensor_type.dtype is (storage if matrix else plain), name
 
 
 def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens(device: Device) -> None:
@@ -411,26 +415,26 @@ def stored(*, gguf: bool, names: tuple[str, ...] = ()) -> Mapping[str, StoredTen
 
 
 def test_names_in_gguf_whose_norms_hold_1_plus_w() -> None:
-    found = stored(gguf=True)
-    assert len({tensor.name for tensor in found.values()}) == 236
-    assert {tensor.offset for tensor in found.values()} == {0.0}
-    assert found["layers.17.self_attn.k_norm.weight"].name == "blk.17.attn_k_norm.weight"
-    assert found["layers.0.pre_feedforward_layernorm.weight"].name == "blk.0.ffn_norm.weight"
-    assert found["norm.weight"].name == "output_norm.weight"
+    tensors = stored(gguf=True)
+    assert len({tensor.name for tensor in tensors.values()}) == 236
+    assert {tensor.offset for tensor in tensors.values()} == {0.0}
+    assert tensors["layers.17.self_attn.k_norm.weight"].name == "blk.17.attn_k_norm.weight"
+    assert tensors["layers.0.pre_feedforward_layernorm.weight"].name == "blk.0.ffn_norm.weight"
+    assert tensors["norm.weight"].name == "output_norm.weight"
 
 
 def test_names_in_safetensors_whose_norms_hold_w() -> None:
-    found = stored(gguf=False)
-    assert all(tensor.name == f"model.{name}" for name, tensor in found.items())
-    norms = {name for name, tensor in found.items() if tensor.offset == 1.0}
+    tensors = stored(gguf=False)
+    assert all(tensor.name == f"model.{name}" for name, tensor in tensors.items())
+    norms = {name for name, tensor in tensors.items() if tensor.offset == 1.0}
     assert len(norms) == 18 * 6 + 1
-    assert norms == {name for name in found if "norm" in name}
-    assert {found[name].offset for name in found.keys() - norms} == {0.0}
+    assert norms == {name for name in tensors if "norm" in name}
+    assert {tensors[name].offset for name in tensors.keys() - norms} == {0.0}
 
 
 @pytest.mark.parametrize("prefix", ["model.", "model.language_model.", "language_model.model."])
 def test_names_one_level_down(prefix: str) -> None:
     names = (f"{prefix}norm.weight", "vision_tower.x")
-    found = gemma3.stored_tensor(TINY, "norm.weight", names, gguf=False)
-    assert found.name == f"{prefix}norm.weight"
+    tensor = gemma3.stored_tensor(TINY, "norm.weight", names, gguf=False)
+    assert tensor.name == f"{prefix}norm.weight"
     assert [gemma3.is_other_part(name) for name in names] == [False, True]

@@ -109,8 +109,8 @@ def test_a_hugging_face_config_is_its_preset(size: str, data: dict[str, Any]) ->
     ("size", "metadata", "rows"), [("270m", GGUF_270M, 262144), ("27b", GGUF_27B, 262208)]
 )
 def test_gguf_metadata_is_its_preset(size: str, metadata: dict[str, Any], rows: int) -> None:
-    found = from_gguf(metadata, tensors(rows))
-    assert asdict(found) == pytest.approx(asdict(PRESETS[f"gemma3-{size}"]))
+    config = from_gguf(metadata, tensors(rows))
+    assert asdict(config) == pytest.approx(asdict(PRESETS[f"gemma3-{size}"]))
 
 
 def test_the_number_of_embedding_rows_is_the_file_s() -> None:
@@ -134,14 +134,14 @@ def test_linear_scaling_by_kind_of_layer() -> None:
         "full_attention": {"rope_theta": 1e6, "rope_type": "linear", "factor": 8.0},
         "sliding_attention": {"rope_theta": 1e4},
     }
-    found = from_hugging_face(HF_1B_NEW | {"rope_parameters": both})
-    assert found == replace(PRESETS["gemma3-1b"], global_rope_factor=8.0)
+    config = from_hugging_face(HF_1B_NEW | {"rope_parameters": both})
+    assert config == replace(PRESETS["gemma3-1b"], global_rope_factor=8.0)
 
 
 def test_another_pattern_of_layers() -> None:
     assert from_hugging_face(HF_1B | {"sliding_window_pattern": 2}).global_every == 2
-    found = from_gguf(GGUF_270M | {"gemma3.attention.sliding_window_pattern": 3}, tensors(262144))
-    assert found.global_every == 3
+    config = from_gguf(GGUF_270M | {"gemma3.attention.sliding_window_pattern": 3}, tensors(262144))
+    assert config.global_every == 3
 
 
 # --- what is refused
@@ -173,15 +173,15 @@ def test_a_hugging_face_config_is_refused(changes: dict[str, Any], message: str)
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("settings", "message"),
     [
         ({"chunked_attention": {}}, "rope_parameters: unknown key chunked_attention"),
         ({"sliding_attention": {"rope_theta": 1e4, "rope_type": "linear"}}, "supported is default"),
         ({"full_attention": {"rope_theta": 1e6, "rope_type": "yarn"}}, "type 'yarn'"),
     ],
 )
-def test_newer_rotary_settings_are_refused(kind: dict[str, Any], message: str) -> None:
-    changed = HF_1B_NEW["rope_parameters"] | kind
+def test_newer_rotary_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    changed = HF_1B_NEW["rope_parameters"] | settings
     with pytest.raises(ConfigError, match=message):
         from_hugging_face(HF_1B_NEW | {"rope_parameters": changed})
 

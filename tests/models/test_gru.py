@@ -77,11 +77,11 @@ def test_the_other_algebra_is_two_roundings_away(
     """n + z (h - n) equals (1 - z) n + z h within 2 ulp of the larger of n and h."""
     h, zeros = np.array([state], np.float32), np.zeros((9, 3), np.float32)
     bias = np.concatenate([np.zeros(3), update, new]).astype(np.float32)
-    found = run(f.gru_cell, h, h, zeros, zeros, bias, np.zeros(9, np.float32))
+    actual = run(f.gru_cell, h, h, zeros, zeros, bias, np.zeros(9, np.float32))
     z = run(f.sigmoid, np.array([update], np.float32))
     n = np.tanh(np.array([new], np.float32))
     ulp = np.spacing(np.maximum(np.abs(n), np.abs(h)))
-    assert np.all(np.abs(found - (n + z * (h - n))) <= 2 * ulp)
+    assert np.all(np.abs(actual - (n + z * (h - n))) <= 2 * ulp)
 
 
 # --- PyTorch's numbers
@@ -91,17 +91,17 @@ def test_the_other_algebra_is_two_roundings_away(
 @each_form
 def test_numpy_equals_torch(case: Case, form: str) -> None:
     for dtype, tolerance in ((F64, 1e-12), (F32, 1e-6)):
-        found = evaluate(graph_of(case, form, dtype=dtype), arrays_of(case, dtype), {})
-        for array, wanted in zip(found, ANSWERS[case.name], strict=True):
-            assert array.shape == wanted.shape
-            np.testing.assert_allclose(array, wanted, rtol=0, atol=tolerance)
+        actual = evaluate(graph_of(case, form, dtype=dtype), arrays_of(case, dtype), {})
+        for array, expected in zip(actual, ANSWERS[case.name], strict=True):
+            assert array.shape == expected.shape
+            np.testing.assert_allclose(array, expected, rtol=0, atol=tolerance)
 
 
 def test_a_wrong_order_of_states_is_seen() -> None:
-    """What `test_numpy_equals_torch` compares is no symmetric thing."""
-    _, wanted = ANSWERS[CASE.name]
+    """`test_numpy_equals_torch` fails if the states come in another order."""
+    _, expected = ANSWERS[CASE.name]
     for order in ((1, 0, 2, 3), (0, 2, 1, 3)):
-        assert np.abs(wanted[[*order]] - wanted).max() > 0.01
+        assert np.abs(expected[[*order]] - expected).max() > 0.01
 
 
 # --- forms: what is in the graphs
@@ -160,12 +160,12 @@ def test_the_size_of_a_long_sequence(form: str, grows: bool) -> None:
 def test_the_fused_form_of_a_long_sequence(steps: int, reverse: bool) -> None:
     case = dataclasses.replace(ONE_LAYER, steps=steps, bidirectional=reverse)
     arrays = arrays_of(case)
-    for fused, wanted in zip(
+    for fused, expected in zip(
         evaluate(graph_of(case, "fused"), arrays, {}),
         evaluate(graph_of(case, "unrolled"), arrays, {}),
         strict=True,
     ):
-        np.testing.assert_allclose(fused, wanted, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(fused, expected, rtol=0, atol=1e-14)
 
 
 def test_where_there_is_nothing_to_fuse_it_falls_back() -> None:
@@ -189,10 +189,10 @@ def test_gates_that_take_too_much_memory_are_not_fused(monkeypatch: pytest.Monke
     fallen = graph_of(CASE, "fused")
     assert loops(fallen) == CASE.layers * CASE.directions
     arrays = arrays_of(CASE)
-    for found, wanted in zip(
+    for actual, expected in zip(
         evaluate(fallen, arrays, {}), evaluate(graph_of(CASE, "loop"), arrays, {}), strict=True
     ):
-        assert np.array_equal(found, wanted)
+        assert np.array_equal(actual, expected)
 
 
 def test_a_form_that_there_is_not() -> None:
@@ -204,12 +204,12 @@ def test_a_loop_has_the_bits_of_what_it_repeats() -> None:
     """The same products of the same shapes, one after the other."""
     arrays = arrays_of(CASE, F32)
     for form, same_as in (("loop", "unrolled"), ("blocks", "fused")):
-        for found, wanted in zip(
+        for actual, expected in zip(
             evaluate(graph_of(CASE, form, dtype=F32), arrays, {}),
             evaluate(graph_of(CASE, same_as, dtype=F32), arrays, {}),
             strict=True,
         ):
-            assert np.array_equal(found, wanted)
+            assert np.array_equal(actual, expected)
 
 
 # --- dtypes
@@ -251,10 +251,10 @@ def test_forms_agree_about_gradients_through_layers() -> None:
     rng, arrays = np.random.default_rng(4), arrays_of(CASE)
     graphs = {form: joined(graph_of(CASE, form)) for form in FORMS}
     upstream = rng.normal(size=graphs["loop"].outputs[0].shape)
-    wanted = evaluate(gradient_graph(graphs["unrolled"]), [*arrays, upstream], {})
+    expected = evaluate(gradient_graph(graphs["unrolled"]), [*arrays, upstream], {})
     for form, graph in graphs.items():
-        found = evaluate(gradient_graph(graph), [*arrays, upstream], {})
-        for gradient, other in zip(found, wanted, strict=True):
+        actual = evaluate(gradient_graph(graph), [*arrays, upstream], {})
+        for gradient, other in zip(actual, expected, strict=True):
             np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-12, err_msg=form)
 
 
@@ -278,9 +278,9 @@ def test_steps_one_at_a_time_are_the_run() -> None:
     x, h, *weights = arrays_of(case, F32)
     y, h_n = evaluate(graph_of(case, "unrolled", dtype=F32), [x, h, *weights], {})
     graph = step_graph(case, F32)
-    for now, wanted in zip(x, y, strict=True):
-        found, h = evaluate(graph, [now, h, *weights], {})
-        assert np.array_equal(found, wanted)
+    for now, expected in zip(x, y, strict=True):
+        actual, h = evaluate(graph, [now, h, *weights], {})
+        assert np.array_equal(actual, expected)
     assert np.array_equal(h, h_n)
 
 
@@ -350,19 +350,19 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 
 @pytest.mark.parametrize(("case", "form"), COMPILED, ids=str)
 def test_compiled_equals_torch(case: Case, form: str, compiled: Compiled) -> None:
-    found = compiled(f"{case.name}_{form}", *arrays_of(case, F32))
-    for array, wanted in zip(found, ANSWERS[case.name], strict=True):
-        np.testing.assert_allclose(array, wanted, rtol=0, atol=1e-6)
+    actual = compiled(f"{case.name}_{form}", *arrays_of(case, F32))
+    for array, expected in zip(actual, ANSWERS[case.name], strict=True):
+        np.testing.assert_allclose(array, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("form", "same_as"), [("loop", "unrolled"), ("blocks", "fused")])
 def test_a_compiled_loop_has_the_bits_of_what_it_repeats(
     form: str, same_as: str, compiled: Compiled
 ) -> None:
-    found, wanted = (
+    actual, expected = (
         compiled(f"{CASE.name}_{name}", *arrays_of(CASE, F32)) for name in (form, same_as)
     )
-    for array, other in zip(found, wanted, strict=True):
+    for array, other in zip(actual, expected, strict=True):
         assert np.array_equal(array, other)
 
 
@@ -370,9 +370,9 @@ def test_a_compiled_loop_has_the_bits_of_what_it_repeats(
 def test_compiled_narrow_floats_equal_numpy(dtype: DType, compiled: Compiled) -> None:
     """Within two roundings of a state below 1: the compiler keeps some intermediates in f32."""
     arrays = arrays_of(SHORT, dtype)
-    wanted = evaluate(graph_of(SHORT, "fused", dtype=dtype), arrays, {})
+    expected = evaluate(graph_of(SHORT, "fused", dtype=dtype), arrays, {})
     rounding = {DType.F16: 2**-11, DType.BF16: 2**-8}[dtype]
-    for array, other in zip(compiled(f"fused_{dtype.label}", *arrays), wanted, strict=True):
+    for array, other in zip(compiled(f"fused_{dtype.label}", *arrays), expected, strict=True):
         difference = array.astype(np.float64) - other.astype(np.float64)
         assert np.abs(difference).max() <= 2 * rounding
 
@@ -382,17 +382,17 @@ def test_compiled_gradients_equal_numpy(form: str, compiled: Compiled) -> None:
     graph = gradient_graph(joined(graph_of(SHORT, form)))
     arrays = arrays_of(SHORT)
     upstream = np.random.default_rng(5).normal(size=graph.inputs[-1].shape)
-    wanted = evaluate(graph, [*arrays, upstream], {})
+    expected = evaluate(graph, [*arrays, upstream], {})
     narrow = [array.astype(np.float32) for array in (*arrays, upstream)]
-    found = compiled(f"gradient_{form}", *narrow)
-    for gradient, other in zip(found, wanted, strict=True):
+    actual = compiled(f"gradient_{form}", *narrow)
+    for gradient, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(gradient, other, rtol=1e-5, atol=1e-5)
 
 
 def test_compiled_steps_are_the_run(compiled: Compiled) -> None:
     case = dataclasses.replace(ONE_LAYER, layers=2)
-    wanted, _ = ANSWERS[case.name]
+    answers, _ = ANSWERS[case.name]
     x, h, *weights = arrays_of(case, F32)
-    for now, expected in zip(x, wanted, strict=True):
+    for now, expected in zip(x, answers, strict=True):
         y, h = compiled("step", now, h, *weights)
         np.testing.assert_allclose(y, expected, rtol=0, atol=1e-6)

@@ -28,7 +28,7 @@ def reverse(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("shapes", "wanted"),
+    ("shapes", "expected"),
     [
         (SHAPES, CONFIG),
         (
@@ -43,11 +43,11 @@ def reverse(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     ],
 )
 def test_a_state_dict_tells_the_configuration(
-    shapes: dict[str, tuple[int, ...]], wanted: GruConfig
+    shapes: dict[str, tuple[int, ...]], expected: GruConfig
 ) -> None:
-    assert config_from_shapes(shapes, steps=5, batch=2, form="unrolled") == wanted
-    parameters = program(wanted).parameters
-    assert {name: kind.shape for name, kind in parameters.items()} == shapes
+    assert config_from_shapes(shapes, steps=5, batch=2, form="unrolled") == expected
+    parameters = program(expected).parameters
+    assert {name: weight.shape for name, weight in parameters.items()} == shapes
 
 
 @pytest.mark.parametrize(

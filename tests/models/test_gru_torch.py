@@ -53,10 +53,10 @@ def test_what_was_recorded_is_what_torch_says(case: Case) -> None:
 @each_case
 @each_dtype
 def test_every_combination_equals_torch(case: Case, dtype: DType, tolerance: float) -> None:
-    wanted, arrays = torch_gru(case, dtype), arrays_of(case, dtype)
+    expected, arrays = torch_gru(case, dtype), arrays_of(case, dtype)
     for form in FORMS:
-        found = evaluate(graph_of(case, form, dtype=dtype), arrays, {})
-        for array, answer in zip(found, wanted, strict=True):
+        actual = evaluate(graph_of(case, form, dtype=dtype), arrays, {})
+        for array, answer in zip(actual, expected, strict=True):
             np.testing.assert_allclose(array, answer, rtol=0, atol=tolerance, err_msg=form)
 
 
@@ -84,16 +84,16 @@ def test_a_state_dict_of_torch_loads(
     assert {*made.parameters} == {*weights}
     x, zeros = torch.randn(steps, batch, inputs), torch.zeros(made.graphs[0].inputs[1].shape)
     with torch.no_grad():
-        wanted = [tensor.numpy() for tensor in module(x)]
-    found = evaluate(made.graphs[0], [x.numpy(), zeros.numpy()], weights)
-    for array, answer in zip(found, wanted, strict=True):
+        expected = [tensor.numpy() for tensor in module(x)]
+    actual = evaluate(made.graphs[0], [x.numpy(), zeros.numpy()], weights)
+    for array, answer in zip(actual, expected, strict=True):
         np.testing.assert_allclose(array, answer, rtol=0, atol=1e-6)
     if not bidirectional:
         h = zeros.numpy()
-        for now, answer in zip(x.numpy(), wanted[0], strict=True):
+        for now, answer in zip(x.numpy(), expected[0], strict=True):
             y, h = evaluate(made.graphs[1], [now, h], weights)
             np.testing.assert_allclose(y, answer, rtol=0, atol=1e-6)
-        np.testing.assert_allclose(h, wanted[1], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(h, expected[1], rtol=0, atol=1e-6)
 
 
 @each_form
@@ -102,12 +102,12 @@ def test_gradients_equal_torch(form: str) -> None:
     graph = joined(graph_of(ONE_LAYER, form))
     arrays = arrays_of(ONE_LAYER)
     upstream = np.random.default_rng(6).normal(size=graph.outputs[0].shape)
-    found = evaluate(gradient_graph(graph), [*arrays, upstream], {})
+    actual = evaluate(gradient_graph(graph), [*arrays, upstream], {})
     x, h0, *weights = (torch.tensor(array, requires_grad=True) for array in arrays)
     module = torch.nn.GRU(ONE_LAYER.inputs, h0.shape[2], dtype=torch.float64)
     named = dict(zip(ONE_LAYER.weights(DType.F64), weights, strict=True))
     results = torch.func.functional_call(module, named, (x, h0))
     torch.cat([result.flatten() for result in results]).backward(torch.from_numpy(upstream))
-    for gradient, tensor in zip(found, (x, h0, *weights), strict=True):
+    for gradient, tensor in zip(actual, (x, h0, *weights), strict=True):
         assert tensor.grad is not None
         np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=0, atol=1e-12)

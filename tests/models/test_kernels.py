@@ -130,11 +130,11 @@ def test_a_product_is_exact_to_sixteen_bits_of_the_activations(
 ) -> None:
     weight, scale, values = matrix(*MATRICES[name])
     x = np.random.default_rng(0).normal(size=(rows, values.shape[1])).astype(np.float32)
-    found = product(kernels, x, weight, scale)
+    actual = product(kernels, x, weight, scale)
     # Half a step of a group is max |x| / 127 / 254 / 2; it counts once for each weight.
     steps = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * 254 * 2)
     bound = np.repeat(steps, 32, axis=1) @ np.abs(values).T + 1e-5
-    assert (np.abs(found - x @ values.T) < bound).all()
+    assert (np.abs(actual - x @ values.T) < bound).all()
 
 
 def test_activations_are_rounded_as_numpy_rounds_them(kernels: Kernels) -> None:
@@ -143,11 +143,11 @@ def test_activations_are_rounded_as_numpy_rounds_them(kernels: Kernels) -> None:
         np.eye(32, dtype=np.int8)[:16] * np.int8(127), np.ones((16, 1), np.float16)
     )
     x = np.random.default_rng(2).normal(size=(5, 32)).astype(np.float32)
-    wanted = linear_grouped.evaluate((x, weight, scale), {})
-    np.testing.assert_allclose(product(kernels, x, weight, scale), wanted, rtol=1e-6, atol=2e-6)
+    expected = linear_grouped.evaluate((x, weight, scale), {})
+    np.testing.assert_allclose(product(kernels, x, weight, scale), expected, rtol=1e-6, atol=2e-6)
 
 
-def test_a_row_has_the_same_bits_whoever_is_beside_it(kernels: Kernels) -> None:
+def test_a_row_has_the_same_bits_in_every_batch(kernels: Kernels) -> None:
     weight, scale, values = matrix(48, 32 * 66)
     x = np.random.default_rng(1).normal(size=(13, values.shape[1])).astype(np.float32)
     alone = np.concatenate([product(kernels, row[None], weight, scale) for row in x])
@@ -160,8 +160,8 @@ def test_a_product_of_extreme_activations(kernels: Kernels, size: float) -> None
     weight, scale, values = matrix(16, 64)
     x = np.full((2, 64), size, np.float32)
     x[1, 5:] = 0  # a group with one large value and zeros
-    found = product(kernels, x, weight, scale)
-    np.testing.assert_allclose(found, x @ values.T, rtol=2e-5, atol=1e-29)
+    actual = product(kernels, x, weight, scale)
+    np.testing.assert_allclose(actual, x @ values.T, rtol=2e-5, atol=1e-29)
 
 
 # --- linear_upper, linear_refined, embedding_halved
@@ -190,15 +190,15 @@ def test_a_coarse_product_is_within_half_of_what_was_left_out(
     weight, scale, values = matrix(*MATRICES[name])
     x = np.random.default_rng(0).normal(size=(rows, values.shape[1])).astype(np.float32)
     upper = packing.split(weight)[0]
-    found = upper_product(kernels, x, upper, scale)
-    wanted = linear_upper.evaluate((x, upper, scale, np.zeros(rows, np.int32)), {})
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-3)
+    actual = upper_product(kernels, x, upper, scale)
+    expected = linear_upper.evaluate((x, upper, scale, np.zeros(rows, np.int32)), {})
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-3)
     # A weight is 8 steps of its scale away at most, an activation half a step of its group's 127.
     steps = np.repeat(scale.transpose(0, 2, 1).reshape(values.shape[0], -1), 32, axis=1)
     rounding = np.repeat(np.abs(x).reshape(rows, -1, 32).max(axis=2) / 254, 32, axis=1)
     weights = np.abs(values) + 8 * steps.astype(np.float64)
     bound = np.abs(x) @ (8 * steps.astype(np.float64)).T + rounding @ weights.T + 1e-5
-    assert (np.abs(found - x @ values.T) < bound).all()
+    assert (np.abs(actual - x @ values.T) < bound).all()
 
 
 def test_a_coarse_product_that_nobody_needs_is_not_computed(kernels: Kernels) -> None:
@@ -218,14 +218,14 @@ def test_what_is_refined_has_the_bits_of_a_whole_product(kernels: Kernels, name:
     coarse = upper_product(kernels, x, packing.split(weight)[0], scale)
     whole = product(kernels, x, weight, scale)
     threshold = np.array([-np.inf, np.inf, np.median(coarse[2])])
-    found = refined(kernels, x, weight, scale, threshold)
-    assert np.array_equal(found[0], whole[0])
-    assert np.array_equal(found[1], coarse[1])
+    actual = refined(kernels, x, weight, scale, threshold)
+    assert np.array_equal(actual[0], whole[0])
+    assert np.array_equal(actual[1], coarse[1])
     reached = np.repeat(coarse[2].reshape(-1, 16).max(axis=1) >= threshold[2], 16)
-    assert np.array_equal(found[2], np.where(reached, whole[2], coarse[2]))
+    assert np.array_equal(actual[2], np.where(reached, whole[2], coarse[2]))
 
 
-def test_a_refined_row_has_the_same_bits_whoever_is_beside_it(kernels: Kernels) -> None:
+def test_a_refined_row_has_the_same_bits_in_every_batch(kernels: Kernels) -> None:
     weight, scale, values = matrix(16 * 19, 96)
     x = np.random.default_rng(5).normal(size=(8, values.shape[1])).astype(np.float32)
     threshold = np.full(8, 0.3)
@@ -239,8 +239,8 @@ def test_a_row_of_a_table_is_its_integers_times_their_scales(kernels: Kernels) -
     weight, scale, values = matrix(16 * 3, 64)
     ids = np.array([47, 0, 16, 31, 31], np.int32)
     out = np.full((len(ids), 64), np.nan, np.float32)
-    found = kernels("embedding_halved", (ids, *packing.split(weight), scale), out)
-    assert np.array_equal(found, values[ids].astype(np.float32))
+    actual = kernels("embedding_halved", (ids, *packing.split(weight), scale), out)
+    assert np.array_equal(actual, values[ids].astype(np.float32))
 
 
 def test_halves_are_the_integers_again() -> None:
@@ -265,11 +265,13 @@ def attended(query: Array, key: Array, value: Array, start: int, window: int) ->
         last = start + token
         rows = [p % len(key) for p in range(last + 1) if last - p < window]
         for head in range(heads):
-            own = slice(head // (heads // groups) * width, (head // (heads // groups) + 1) * width)
-            scores = key[rows, own].astype(np.float64) @ query[token, head].astype(np.float64)
+            columns = slice(
+                head // (heads // groups) * width, (head // (heads // groups) + 1) * width
+            )
+            scores = key[rows, columns].astype(np.float64) @ query[token, head].astype(np.float64)
             scores *= SCALE
             weights = np.exp(scores - scores.max())
-            result[token, head] = weights @ value[rows, own] / weights.sum()
+            result[token, head] = weights @ value[rows, columns] / weights.sum()
     return result
 
 
@@ -304,8 +306,8 @@ def attention(
 @pytest.mark.parametrize("name", FORMS)
 def test_attention_is_the_softmax_over_the_keys_that_are_seen(kernels: Kernels, name: str) -> None:
     query, key, value, start, window = cache_of(name)
-    found = attention(kernels, query, key, value, start, window)
-    np.testing.assert_allclose(found, attended(query, key, value, start, window), atol=1e-5)
+    actual = attention(kernels, query, key, value, start, window)
+    np.testing.assert_allclose(actual, attended(query, key, value, start, window), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -320,19 +322,19 @@ def test_a_token_attends_with_the_same_bits_alone(kernels: Kernels, name: str) -
 @pytest.mark.parametrize("name", FORMS)
 def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
     query, key, value, start, window = cache_of(name)
-    found = attention(kernels, query, key, value, start, window)
+    actual = attention(kernels, query, key, value, start, window)
     newest = start + len(query) - 1
     seen = {p % len(key) for p in range(max(0, start - window + 1), newest + 1)}
     for row in set(range(len(key))) - seen:
         key[row] = value[row] = 1e30
-    assert np.array_equal(attention(kernels, query, key, value, start, window), found)
+    assert np.array_equal(attention(kernels, query, key, value, start, window), actual)
 
 
 def test_large_scores_neither_overflow_nor_vanish(kernels: Kernels) -> None:
     query, key, value, start, window = cache_of("one token, one group")
     query *= 300
-    found = attention(kernels, query, key, value, start, window)
-    np.testing.assert_allclose(found, attended(query, key, value, start, window), atol=2e-3)
+    actual = attention(kernels, query, key, value, start, window)
+    np.testing.assert_allclose(actual, attended(query, key, value, start, window), atol=2e-3)
 
 
 # --- norms
@@ -362,8 +364,8 @@ def added(kernels: Kernels, inputs: tuple[Array, ...]) -> Array:
 def test_a_residual_is_added_and_normalised(kernels: Kernels) -> None:
     h, y, after, before = stream(5)
     total = h + normalised(y, after)
-    found = added(kernels, (h, y, after, before))
-    np.testing.assert_allclose(found, [total, normalised(total, before)], atol=2e-6)
+    actual = added(kernels, (h, y, after, before))
+    np.testing.assert_allclose(actual, [total, normalised(total, before)], atol=2e-6)
 
 
 def test_a_row_of_a_residual_has_the_same_bits_alone(kernels: Kernels) -> None:
@@ -377,12 +379,12 @@ def test_a_row_of_a_residual_has_the_same_bits_alone(kernels: Kernels) -> None:
 def test_a_sum_is_normalised(kernels: Kernels) -> None:
     h, y, _, before = stream(5)
     out = np.full((2, *h.shape), np.nan, np.float32)
-    found = kernels("add_norm", (h, y, before), out, eps=EPS)
-    np.testing.assert_allclose(found, [h + y, normalised(h + y, before)], atol=2e-6)
+    actual = kernels("add_norm", (h, y, before), out, eps=EPS)
+    np.testing.assert_allclose(actual, [h + y, normalised(h + y, before)], atol=2e-6)
     for i in range(5):
         alone = np.full((2, 1, h.shape[1]), np.nan, np.float32)
         kernels("add_norm", (h[i : i + 1], y[i : i + 1], before), alone, eps=EPS)
-        assert np.array_equal(alone[:, 0], found[:, i])
+        assert np.array_equal(alone[:, 0], actual[:, i])
 
 
 def heads(rows: int) -> tuple[Array, ...]:
@@ -403,39 +405,39 @@ def test_heads_are_normalised_and_then_rotated_as_complex_numbers(kernels: Kerne
     x, weight, cosine, sine = inputs = heads(5)
     pairs = normalised(x, weight)
     turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
-    wanted = np.concatenate([turned.real, turned.imag], axis=2)
-    np.testing.assert_allclose(rotated(kernels, inputs), wanted, atol=2e-6)
+    expected = np.concatenate([turned.real, turned.imag], axis=2)
+    np.testing.assert_allclose(rotated(kernels, inputs), expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 3), (1, 2)])
 def test_heads_are_rotated_without_a_norm(kernels: Kernels, start: int, stop: int) -> None:
     x, _, cosine, sine = heads(5)
     out = np.full((5, stop - start, 96), np.nan, np.float32)
-    found = kernels("rotated", (x, cosine, sine), out, heads=(start, stop))
+    actual = kernels("rotated", (x, cosine, sine), out, heads=(start, stop))
     pairs = x[:, start:stop].astype(np.float64)
     turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
-    wanted = np.concatenate([turned.real, turned.imag], axis=2)
-    np.testing.assert_allclose(found, wanted, atol=2e-6)
+    expected = np.concatenate([turned.real, turned.imag], axis=2)
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
     for i in range(5):
         alone = np.full((1, stop - start, 96), np.nan, np.float32)
-        own = slice(i, i + 1)
-        kernels("rotated", (x[own], cosine[own], sine[own]), alone, heads=(start, stop))
-        assert np.array_equal(alone[0], found[i])
+        row = slice(i, i + 1)
+        kernels("rotated", (x[row], cosine[row], sine[row]), alone, heads=(start, stop))
+        assert np.array_equal(alone[0], actual[i])
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1), (1, 3), (2, 3)])
 def test_some_heads_are_rotated_as_all_are(kernels: Kernels, start: int, stop: int) -> None:
     inputs = heads(2)
-    wanted = rotated(kernels, inputs)[:, start:stop]
-    assert np.array_equal(rotated(kernels, inputs, start, stop), wanted)
+    expected = rotated(kernels, inputs)[:, start:stop]
+    assert np.array_equal(rotated(kernels, inputs, start, stop), expected)
 
 
 def test_a_token_is_rotated_with_the_same_bits_alone(kernels: Kernels) -> None:
     x, weight, cosine, sine = heads(5)
     together = rotated(kernels, (x, weight, cosine, sine))
     for i in range(5):
-        own = slice(i, i + 1)
-        alone = rotated(kernels, (x[own], weight, cosine[own], sine[own]))
+        row = slice(i, i + 1)
+        alone = rotated(kernels, (x[row], weight, cosine[row], sine[row]))
         assert np.array_equal(alone[0], together[i])
 
 

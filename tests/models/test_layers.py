@@ -29,12 +29,12 @@ each_layer = pytest.mark.parametrize("name", LAYERS)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.label)
 
 
-def assert_near(found: Array, wanted: Array, dtype: DType) -> None:
+def assert_near(actual: Array, expected: Array, dtype: DType) -> None:
     """Within some roundings of the dtype, of values that add up to some units."""
-    assert found.dtype == dtype.numpy
+    assert actual.dtype == dtype.numpy
     step = float(ml_dtypes.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
     np.testing.assert_allclose(
-        found.astype(np.float64), wanted.astype(np.float64), rtol=8 * step, atol=8 * step
+        actual.astype(np.float64), expected.astype(np.float64), rtol=8 * step, atol=8 * step
     )
 
 
@@ -54,9 +54,9 @@ def test_every_node_has_the_dtype_or_f32(name: str, dtype: DType) -> None:
 def test_it_computes_what_float64_does(name: str, dtype: DType) -> None:
     graph, exact = layer_graph(name, dtype), layer_graph(name, DType.F64)
     arrays = layer_arrays(graph)
-    (found,) = evaluate(graph, arrays, {})
-    (wanted,) = evaluate(exact, [array.astype(np.float64) for array in arrays], {})
-    assert_near(found, wanted, dtype)
+    (actual,) = evaluate(graph, arrays, {})
+    (expected,) = evaluate(exact, [array.astype(np.float64) for array in arrays], {})
+    assert_near(actual, expected, dtype)
 
 
 @each_layer
@@ -64,9 +64,9 @@ def test_it_computes_what_float64_does(name: str, dtype: DType) -> None:
 def test_compiled_it_does_too(name: str, dtype: DType, compiled: Compiled) -> None:
     graph, exact = layer_graph(name, dtype), layer_graph(name, DType.F64)
     arrays = layer_arrays(graph)
-    (found,) = compiled(graph.name, *arrays)
-    (wanted,) = evaluate(exact, [array.astype(np.float64) for array in arrays], {})
-    assert_near(found, wanted, dtype)
+    (actual,) = compiled(graph.name, *arrays)
+    (expected,) = evaluate(exact, [array.astype(np.float64) for array in arrays], {})
+    assert_near(actual, expected, dtype)
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name != "linear"])

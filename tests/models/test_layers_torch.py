@@ -44,10 +44,10 @@ def test_names_shapes_and_values(name: str) -> None:
     graph, layer = layer_graph(name, DType.F64), torch_layer(name)
     x, *weights = layer_arrays(graph)
     make, _ = LAYERS[name]
-    given = dict(zip(make(DType.F64).parameters(), map(torch.tensor, weights), strict=True))
+    state = dict(zip(make(DType.F64).parameters(), map(torch.tensor, weights), strict=True))
     kept = {key: one for key, one in layer.state_dict().items() if key == COUNTER}
-    layer.load_state_dict(given | kept)  # strict: the same names and shapes, no more and no fewer
-    wanted = layer(torch.tensor(x))
-    wanted = wanted[0] if isinstance(wanted, tuple) else wanted
-    (found,) = evaluate(graph, [x, *weights], {})
-    np.testing.assert_allclose(found, wanted.detach().numpy(), rtol=1e-10, atol=1e-12)
+    layer.load_state_dict(state | kept)  # strict: the same names and shapes, no more and no fewer
+    expected = layer(torch.tensor(x))
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    (actual,) = evaluate(graph, [x, *weights], {})
+    np.testing.assert_allclose(actual, expected.detach().numpy(), rtol=1e-10, atol=1e-12)

@@ -74,16 +74,16 @@ def test_prefill_in_any_chunks_gives_the_same_logits(
     device: Device, decoded: Array, sizes: tuple[int, ...]
 ) -> None:
     for position in range(0, len(TOKENS), 7):
-        found = device.logits_after(TOKENS[: position + 1], sizes)
-        np.testing.assert_allclose(found, decoded[position], atol=TOLERANCE)
+        actual = device.logits_after(TOKENS[: position + 1], sizes)
+        np.testing.assert_allclose(actual, decoded[position], atol=TOLERANCE)
 
 
 def test_the_last_chunk_may_reach_beyond_the_context(
     device: Device, weights: dict[str, Array]
 ) -> None:
     tokens = (TOKENS * 2)[:CONTEXT]
-    found = device.logits_after(tokens, (8, 8, 8, 8, 8, 6, 1))
-    np.testing.assert_allclose(found, forward(TINY, weights, tokens)[-1], atol=TOLERANCE)
+    actual = device.logits_after(tokens, (8, 8, 8, 8, 8, 6, 1))
+    np.testing.assert_allclose(actual, forward(TINY, weights, tokens)[-1], atol=TOLERANCE)
 
 
 def test_a_batch_of_two_equals_two_decodes(device: Device) -> None:
@@ -107,9 +107,9 @@ def test_a_tied_head_is_the_table() -> None:
     tied = replace(TINY, tied=True)
     device = make_device(tied)
     assert "lm_head.weight" not in device.weights
-    found = device.logits_after(TOKENS[:9])
-    wanted = forward(tied, file_order(tied, device.model_weights()), TOKENS[:9])[-1]
-    np.testing.assert_allclose(found, wanted, atol=TOLERANCE)
+    actual = device.logits_after(TOKENS[:9])
+    expected = forward(tied, file_order(tied, device.model_weights()), TOKENS[:9])[-1]
+    np.testing.assert_allclose(actual, expected, atol=TOLERANCE)
 
 
 MISTAKES = {
@@ -157,14 +157,18 @@ def test_smollm2_has_its_272_tensors(precision: str, made: int) -> None:
     config = PRESETS["smollm2-135m"]
     program = entry_points.program(Llama(config), replace(OPTIONS, precision=precision))
     weights = {
-        name: kind for name, kind in program.parameters.items() if not name.endswith(".scale")
+        name: tensor_type
+        for name, tensor_type in program.parameters.items()
+        if not name.endswith(".scale")
     }
     assert len(program.parameters) - len(program.weights) == made
     assert sum(len(one.sources) for one in program.weights) == 272
-    assert sum(kind.size for kind in weights.values()) == pytest.approx(134.5e6, rel=0.01)
+    assert sum(tensor_type.size for tensor_type in weights.values()) == pytest.approx(
+        134.5e6, rel=0.01
+    )
     storage = {"f32": DType.F32, "bf16": DType.BF16, "int8-g32": DType.I8}[precision]
-    for name, kind in weights.items():
-        assert kind.dtype is (storage if kind.rank > 1 else DType.F32), name
+    for name, tensor_type in weights.items():
+        assert tensor_type.dtype is (storage if tensor_type.rank > 1 else DType.F32), name
 
 
 # --- names in files
@@ -173,11 +177,11 @@ def test_smollm2_has_its_272_tensors(precision: str, made: int) -> None:
 def test_rows_of_a_gguf_file_come_back_in_order(device: Device, weights: dict[str, Array]) -> None:
     for name, ours in device.model_weights().items():
         stored = llama.stored_tensor(TINY, name, (), gguf=True)
-        found = weights[name]
+        actual = weights[name]
         if stored.interleaved:
-            assert not np.array_equal(found, ours)
-            found = half_after_half(found, stored.interleaved)
-        np.testing.assert_array_equal(found, ours, err_msg=name)
+            assert not np.array_equal(actual, ours)
+            actual = half_after_half(actual, stored.interleaved)
+        np.testing.assert_array_equal(actual, ours, err_msg=name)
 
 
 def test_names_in_gguf() -> None:

@@ -25,10 +25,10 @@ NARROW = {DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 
 def narrowed(dtype: DType) -> dict[str, tuple[Graph, Sample]]:
     """For each op that takes or gives that dtype, a sample of it; with no other float if it can."""
-    found = {}
+    graphs = {}
     for op in REGISTRY.values():
         samples = samples_of(op)
-        every = [one for own in samples for one in variants(op, own, slots(samples))]
+        every = [one for sample in samples for one in variants(op, sample, slots(samples))]
         if len({variant.dtypes for variant in every}) == 1:
             continue  # there is no choice
         chosen = [
@@ -43,9 +43,9 @@ def narrowed(dtype: DType) -> dict[str, tuple[Graph, Sample]]:
                 graph = traced(
                     lambda *xs, op=op, attrs=sample.attrs: op(*xs, **attrs), sample.inputs, name
                 )
-                found[op.name] = graph, sample
+                graphs[op.name] = graph, sample
                 break
-    return found
+    return graphs
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +58,15 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 def test_a_narrow_float_is_compiled(dtype: DType, compiled: Compiled) -> None:
     """NumPy sums in f32 and rounds once; a program rounds as it goes."""
     for graph, sample in narrowed(dtype).values():
-        (wanted,), (found,) = (
+        (expected,), (actual,) = (
             evaluate(graph, sample.inputs, {}),
             compiled(graph.name, *sample.inputs),
         )
-        assert found.dtype == wanted.dtype, graph.name
-        exact, given = wanted.astype(np.float64), found.astype(np.float64)
+        assert actual.dtype == expected.dtype, graph.name
+        exact, computed = expected.astype(np.float64), actual.astype(np.float64)
         largest = np.abs(exact[np.isfinite(exact)]).max(initial=0.0)
         error = 4 * NARROW[dtype] * largest
-        assert np.allclose(given, exact, rtol=0.0, atol=error), graph.name
+        assert np.allclose(computed, exact, rtol=0.0, atol=error), graph.name
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=lambda dtype: dtype.label)

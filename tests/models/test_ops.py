@@ -129,10 +129,10 @@ def test_the_interpreter_sees_a_wrong_type_too() -> None:
 @pytest.mark.parametrize("missing", [field.name for field in fields(Op)])
 def test_every_field_of_an_op_is_required(missing: str) -> None:
     before = dict(REGISTRY)
-    given = {field.name: getattr(add, field.name) for field in fields(Op)} | {"name": "new"}
-    del given[missing]
+    attributes = {field.name: getattr(add, field.name) for field in fields(Op)} | {"name": "new"}
+    del attributes[missing]
     with pytest.raises(TypeError, match=missing):
-        Op(**given)
+        Op(**attributes)
     assert before == REGISTRY
 
 
@@ -150,8 +150,8 @@ def test_a_name_cannot_be_used_twice() -> None:
 def test_equal_largest_elements_share_the_gradient() -> None:
     x, y = np.array([[2, 2, 1]], np.float32), np.array([[2, 3, 0]], np.float32)
     largest = traced(lambda x: reduce_max(x, axes=(1,)), [x])
-    (found,) = evaluate(gradient_graph(largest), [x, np.ones(1, np.float32)], {})
-    assert found.tolist() == [[0.5, 0.5, 0]]
+    (actual,) = evaluate(gradient_graph(largest), [x, np.ones(1, np.float32)], {})
+    assert actual.tolist() == [[0.5, 0.5, 0]]
     first, second = evaluate(gradient_graph(traced(maximum, [x, y])), [x, y, np.ones_like(x)], {})
     assert first.tolist() == [[1, 0, 1]]
     assert second.tolist() == [[0, 1, 0]]

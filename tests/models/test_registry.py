@@ -215,27 +215,27 @@ def test_every_op_is_listed_once(operators: dict[str, Any]) -> None:
 
 def test_what_is_found_out_about_an_op(operators: dict[str, Any]) -> None:
     """A few by hand: open dtypes, a fixed one, an attribute that decides, any number of inputs."""
-    found = by_name(operators)
+    entries = by_name(operators)
     every = [dtype.label for dtype in DType]
-    assert found["gather"]["signature"] == {
+    assert entries["gather"]["signature"] == {
         "inputs": ["T", "i32"],
         "isOpenEnded": False,
         "attributes": {"axis": "integer"},
         "result": "T",
     }
-    assert found["gather"]["dtypes"] == {"T": every}
-    assert found["select"]["signature"]["inputs"] == ["bool", "T", "T"]
-    assert found["compare"]["signature"]["result"] == "bool"
-    assert found["tanh"]["dtypes"] == {"T": ["f16", "bf16", "f32", "f64"]}
-    assert found["convert"]["dtypes"] == {"T": every, "dtype": every}
-    assert found["convert"]["signature"]["result"] == "dtype"
-    assert found["concatenate"]["signature"]["inputs"] == ["T"]
-    assert found["concatenate"]["signature"]["isOpenEnded"]
-    assert found["slice"]["signature"]["attributes"] == {"bounds": "integer[][]"}
-    assert found["slice"]["gradient"] == {"rule": "slice_.vjp", "ops": ["pad"]}
-    assert found["add"]["gradient"] == {"rule": "add.vjp", "ops": []}
-    assert found["sign"]["gradient"] == {"reason": "its derivative is zero or undefined"}
-    assert found["reduce_sum"]["lowering"] == [
+    assert entries["gather"]["dtypes"] == {"T": every}
+    assert entries["select"]["signature"]["inputs"] == ["bool", "T", "T"]
+    assert entries["compare"]["signature"]["result"] == "bool"
+    assert entries["tanh"]["dtypes"] == {"T": ["f16", "bf16", "f32", "f64"]}
+    assert entries["convert"]["dtypes"] == {"T": every, "dtype": every}
+    assert entries["convert"]["signature"]["result"] == "dtype"
+    assert entries["concatenate"]["signature"]["inputs"] == ["T"]
+    assert entries["concatenate"]["signature"]["isOpenEnded"]
+    assert entries["slice"]["signature"]["attributes"] == {"bounds": "integer[][]"}
+    assert entries["slice"]["gradient"] == {"rule": "slice_.vjp", "ops": ["pad"]}
+    assert entries["add"]["gradient"] == {"rule": "add.vjp", "ops": []}
+    assert entries["sign"]["gradient"] == {"reason": "its derivative is zero or undefined"}
+    assert entries["reduce_sum"]["lowering"] == [
         "stablehlo.constant", "stablehlo.reduce", "stablehlo.add",
     ]  # fmt: skip
 
@@ -269,9 +269,9 @@ def test_functions_and_modules_are_read_from_their_files(tmp_path: Path) -> None
         'class Deep(Base):\n    """Deeper."""\n',
         encoding="utf-8",
     )
-    found = read(path)
-    assert (found.name, found.doc) == ("things", "Some things.")
-    assert [(one.call, one.doc) for one in found.definitions] == [
+    document = read(path)
+    assert (document.name, document.doc) == ("things", "Some things.")
+    assert [(one.call, one.doc) for one in document.definitions] == [
         ('g(x, y=(1, 2), *rest, z, w="a")', "G of x."),
         ("f(x, *, y=None)", "F."),
         ("Base(n, *, m=1)", ""),

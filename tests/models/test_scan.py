@@ -47,15 +47,15 @@ def arrays(steps: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
 def test_states_are_those_of_the_formula(steps: int, reverse: bool) -> None:
     """h_t = sum of factor^(t - s) x_s over the steps read so far, and factor^t h_0."""
     initial, xs, factor = arrays(steps, np.random.default_rng(0))
-    found = run(scanned(steps, reverse=reverse), initial, xs, factor)
+    actual = run(scanned(steps, reverse=reverse), initial, xs, factor)
     order = range(steps)[::-1] if reverse else range(steps)
     for number, place in enumerate(order):
-        wanted = factor ** (number + 1) * initial
+        expected = factor ** (number + 1) * initial
         for before, earlier in enumerate(order[: number + 1]):
-            wanted = wanted + factor ** (number - before) * xs[earlier]
-        np.testing.assert_allclose(found[place], wanted, rtol=1e-12)
+            expected = expected + factor ** (number - before) * xs[earlier]
+        np.testing.assert_allclose(actual[place], expected, rtol=1e-12)
     last = run(scanned(steps, reverse=reverse, keep="last"), initial, xs, factor)
-    assert np.array_equal(last, found[order[-1]])
+    assert np.array_equal(last, actual[order[-1]])
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -106,7 +106,7 @@ def test_a_body_reads_nothing_but_its_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("changes", "message"),
     [
         ({"sequences": 3}, "expected an initial state and 3 sequences"),
         ({"steps": 0}, "expected at least one step"),
@@ -118,10 +118,10 @@ def test_a_body_reads_nothing_but_its_arguments() -> None:
         ),
     ],
 )
-def test_a_wrong_scan_is_refused(given: dict[str, Any], message: str) -> None:
+def test_a_wrong_scan_is_refused(changes: dict[str, Any], message: str) -> None:
     right = {"body": lambda state, *_: state, "sequences": 1, "steps": 4, "reverse": False}
     with pytest.raises(TypeRuleError, match=rf"scan\(f32\[3\].*{message}"):
-        ops.scan(zeros(3), zeros(4, 2), zeros(3), **{**right, "keep": "all", **given})
+        ops.scan(zeros(3), zeros(4, 2), zeros(3), **{**right, "keep": "all", **changes})
 
 
 def zeros(*shape: int) -> Tensor:
@@ -170,8 +170,10 @@ def test_scatters_into_full_are_right_in_and_beside_a_loop(tmp_path: Path) -> No
     x, ids = rng.normal(size=(64, 64)).astype(np.float32), rng.permutation(64).astype(np.int32)
     graph = trace("graph", beside_a_loop, {"x": type_of(x), "ids": type_of(ids)})
     compiled = Compiled([graph], tmp_path)
-    for found, wanted in zip(compiled("graph", x, ids), evaluate(graph, [x, ids], {}), strict=True):
-        np.testing.assert_allclose(found, wanted, atol=1e-4)
+    for actual, expected in zip(
+        compiled("graph", x, ids), evaluate(graph, [x, ids], {}), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
 def test_an_update_of_what_a_loop_may_still_read_is_refused() -> None:

@@ -60,13 +60,13 @@ def test_the_compiler_parses_and_verifies_it(text: str) -> None:
 
 
 def test_one_global_for_each_parameter(program: Program, text: str) -> None:
-    found = re.findall(
+    matches = re.findall(
         r'util.global private @"(.+)" = #flow.parameter.named<"model"::"(.+)"> : (.+)', text
     )
-    assert {name: kind for name, key, kind in found if name == key} == {
-        name: kind.mlir for name, kind in program.parameters.items()
+    assert {name: tensor_type for name, key, tensor_type in matches if name == key} == {
+        name: tensor_type.mlir for name, tensor_type in program.parameters.items()
     }
-    assert len(found) == len(program.parameters)
+    assert len(matches) == len(program.parameters)
     assert "mutable" not in text
 
 
@@ -74,11 +74,13 @@ def test_one_argument_for_each_input(program: Program, text: str) -> None:
     headers = re.findall(r"func.func public @(\w+)\((.*)\) -> \((.*)\) \{\n", text)
     assert [name for name, _, _ in headers] == [graph.name for graph in program.graphs]
     for graph, (_, arguments, results) in zip(program.graphs, headers, strict=True):
-        found = re.findall(
+        matches = re.findall(
             r"%arg\d+: (tensor<\w+>)(?: {iree.abi.output = (\d+) : index})?", arguments
         )
-        assert [kind for kind, _ in found] == [tensor.type.mlir for tensor in graph.inputs]
-        in_place = {int(result): i for i, (_, result) in enumerate(found) if result}
+        assert [tensor_type for tensor_type, _ in matches] == [
+            tensor.type.mlir for tensor in graph.inputs
+        ]
+        in_place = {int(result): i for i, (_, result) in enumerate(matches) if result}
         assert in_place == graph.in_place
         assert results.split(", ") == [tensor.type.mlir for tensor in graph.outputs]
 
@@ -101,13 +103,15 @@ def test_operands_are_those_of_the_graph(program: Program, text: str) -> None:
         lines = re.findall(pattern, body, re.MULTILINE)
         for node, (result, operands, types) in zip(graph.nodes, lines, strict=True):
             assert isinstance(node.origin, Apply)
-            own = len(node.inputs)
+            operand_count = len(node.inputs)
             names = [name for name in operands.split(", ") if name]
-            assert all(re.fullmatch(rf"{result}[a-z]\d*", name) for name in names[own:])
+            assert all(re.fullmatch(rf"{result}[a-z]\d*", name) for name in names[operand_count:])
             inputs = rf"%(arg|w|v)\d+|{result}b\d+"  # or behind a barrier
-            assert all(re.fullmatch(inputs, name) for name in names[:own])
-            wanted = [tensor.type.mlir for tensor in node.inputs]
-            assert [kind for kind in types.split(", ") if kind][:own] == wanted
+            assert all(re.fullmatch(inputs, name) for name in names[:operand_count])
+            expected = [tensor.type.mlir for tensor in node.inputs]
+            assert [tensor_type for tensor_type in types.split(", ") if tensor_type][
+                :operand_count
+            ] == expected
 
 
 def coverage(program: Program) -> Counter[tuple[str, str]]:
@@ -155,7 +159,7 @@ def test_without_one_rule_there_is_no_module(program: Program) -> None:
 
 def test_no_large_constant(text: str) -> None:
     """A weight in the text would be hex digits by the thousand."""
-    digits = max(len(found) for found in re.findall(r"0x([0-9A-F]+)", text))
+    digits = max(len(digits) for digits in re.findall(r"0x([0-9A-F]+)", text))
     assert digits <= LARGEST_CONSTANT * 8
     assert max(map(len, text.splitlines())) < 10_000
 

@@ -57,7 +57,7 @@ def test_a_void_tensor_says_where_it_comes_from() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "wanted"),
+    ("function", "expected"),
     [
         (lambda x: x + 2, X + 2), (lambda x: 2 + x, X + 2),
         (lambda x: x - 2, X - 2), (lambda x: 2 - x, 2 - X),
@@ -66,8 +66,8 @@ def test_a_void_tensor_says_where_it_comes_from() -> None:
         (lambda x: x + x, X + X), (lambda x: x - x * x, X - X * X), (lambda x: x / x, X / X),
     ],
 )  # fmt: skip
-def test_operators(function: Callable[[Tensor], Tensor], wanted: np.ndarray[Any, Any]) -> None:
-    assert np.array_equal(run(function, X), wanted)
+def test_operators(function: Callable[[Tensor], Tensor], expected: np.ndarray[Any, Any]) -> None:
+    assert np.array_equal(run(function, X), expected)
 
 
 # --- what ops refuse: the message names the op and the types

@@ -65,8 +65,8 @@ def test_the_gradient_of_a_gradient() -> None:
         return value_and_grad(lambda x: scalar(x * x * x), x)[1][0]
 
     x = np.array([0.5, -2.0])
-    found = run(lambda x: value_and_grad(lambda x: scalar(slope(x) * slope(x)), x)[1][0], x)
-    np.testing.assert_allclose(found, 36 * x**3)
+    actual = run(lambda x: value_and_grad(lambda x: scalar(slope(x) * slope(x)), x)[1][0], x)
+    np.testing.assert_allclose(actual, 36 * x**3)
 
 
 def test_gradients_of_a_modules_parameters() -> None:
@@ -85,8 +85,8 @@ def test_gradients_of_a_modules_parameters() -> None:
     assert value == (x @ stored["weight"].T).sum()
     assert np.array_equal(gradient, np.broadcast_to(x.sum(0), (2, 3)))
     # The same with the weight passed in.
-    given = make_graph("g", (weight, *graph.inputs), graph.outputs, layer.parameters(), {})
-    passed = evaluate(given, [stored["weight"], x], {})
+    with_weight = make_graph("g", (weight, *graph.inputs), graph.outputs, layer.parameters(), {})
+    passed = evaluate(with_weight, [stored["weight"], x], {})
     assert np.array_equal(passed[1], gradient)
 
 
@@ -106,17 +106,17 @@ def test_only_a_float_scalar_has_a_gradient() -> None:
 def test_cross_entropy_is_its_formula_and_finite_for_large_logits() -> None:
     logits = np.random.default_rng(0).normal(size=LOGITS)
     odds = np.exp(logits)
-    wanted = -np.log(odds[np.arange(4), TARGETS] / odds.sum(1)).mean()
-    assert run(f.cross_entropy, logits, TARGETS) == pytest.approx(wanted, rel=1e-12)
-    # exp(1000) is none, but the loss is a difference of logits.
+    expected = -np.log(odds[np.arange(4), TARGETS] / odds.sum(1)).mean()
+    assert run(f.cross_entropy, logits, TARGETS) == pytest.approx(expected, rel=1e-12)
+    # exp(1000) overflows, but the loss is a difference of logits.
     large = np.array([[1000.0, -1000.0], [0.0, 1000.0]])
     assert run(f.cross_entropy, large, np.array([1, 1], np.int32)) == 1000.0
 
 
 def test_mean_squared_error_is_its_formula() -> None:
     x, target = np.random.default_rng(0).normal(size=(2, 3, 4, 2))
-    found = run(f.mean_squared_error, x, target)
-    assert found == pytest.approx(((x - target) ** 2).mean(), rel=1e-12)
+    actual = run(f.mean_squared_error, x, target)
+    assert actual == pytest.approx(((x - target) ** 2).mean(), rel=1e-12)
 
 
 def test_gradients_of_losses_equal_finite_differences() -> None:
@@ -139,11 +139,11 @@ def update_graph(name: str, shapes: dict[str, tuple[int, ...]], dtype: DType) ->
     inputs = {**weights, **{f"{key}.gradient": weights[key] for key in weights}, **state}
 
     def update(*tensors: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip(inputs, tensors, strict=True))
+        named = dict(zip(inputs, tensors, strict=True))
         new, after = optimizer.update(
-            {key: given[key] for key in weights},
-            {key: given[f"{key}.gradient"] for key in weights},
-            {key: given[key] for key in state},
+            {key: named[key] for key in weights},
+            {key: named[f"{key}.gradient"] for key in weights},
+            {key: named[key] for key in state},
         )
         assert (list(new), list(after)) == (list(weights), list(state))
         return (*new.values(), *after.values())
@@ -180,9 +180,9 @@ def test_optimizers_follow_their_formulas(name: str) -> None:
     for step in gradients:
         results = evaluate(graph, [*weights, *step, *state], {})
         weights, state = results[: len(shapes)], results[len(shapes) :]
-    for place, found in enumerate(weights):
-        wanted = steps_of(name, starts[place], [step[place] for step in gradients])
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    for place, actual in enumerate(weights):
+        expected = steps_of(name, starts[place], [step[place] for step in gradients])
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 # --- compiled
@@ -234,5 +234,5 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_equals_numpy(name: str, compiled: Compiled) -> None:
     graph, arrays = CASES[name]
-    for found, wanted in zip(compiled(name, *arrays), evaluate(graph, arrays, {}), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    for actual, expected in zip(compiled(name, *arrays), evaluate(graph, arrays, {}), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)

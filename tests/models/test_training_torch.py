@@ -62,8 +62,8 @@ def test_mean_squared_error_and_its_gradient(shape: list[int], seed: int) -> Non
     graph = trace("loss", function, {"x": type_of(arrays[0]), "target": type_of(arrays[1])})
     value, *gradients = evaluate(graph, list(arrays), {})
     np.testing.assert_allclose(value, loss.item(), rtol=1e-12)
-    for found, wanted in zip(gradients, (x, target), strict=True):
-        np.testing.assert_allclose(found, wanted.grad.numpy(), rtol=1e-12)
+    for actual, expected in zip(gradients, (x, target), strict=True):
+        np.testing.assert_allclose(actual, expected.grad.numpy(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -84,8 +84,10 @@ def test_optimizers(name: str) -> None:
 
 
 def torch_optimizer(name: str, w: Any) -> Any:
-    own = OPTIMIZERS[name]
-    if isinstance(own, Sgd):
-        return torch.optim.SGD([w], lr=own.rate, momentum=own.momentum)
-    assert isinstance(own, Adam)
-    return torch.optim.Adam([w], lr=own.rate, betas=(own.beta1, own.beta2), eps=own.eps)
+    optimizer = OPTIMIZERS[name]
+    if isinstance(optimizer, Sgd):
+        return torch.optim.SGD([w], lr=optimizer.rate, momentum=optimizer.momentum)
+    assert isinstance(optimizer, Adam)
+    return torch.optim.Adam(
+        [w], lr=optimizer.rate, betas=(optimizer.beta1, optimizer.beta2), eps=optimizer.eps
+    )

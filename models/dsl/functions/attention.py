@@ -149,7 +149,7 @@ def scaled_dot_product_attention(
     keys, groups = key.shape[1], key.shape[2]
     if heads % groups:
         raise TypeRuleError(f"attention: {heads} query heads do not share {groups} key heads")
-    each = heads // groups
+    heads_per_group = heads // groups
     scores = ops.dot_general(
         _rows_by_group(query, groups) * (width**-0.5 if scale is None else scale),
         key,
@@ -157,18 +157,18 @@ def scaled_dot_product_attention(
         contract=((3,), (3,)),
         dtype=query.dtype,
     )
-    by_token = (batch, groups, queries, each, keys)
+    by_token = (batch, groups, queries, heads_per_group, keys)
     scores = ops.reshape(scores, shape=by_token)
     if mask is not None:
         scores = scores + _per_score(mask, (batch, heads, queries, keys), by_token)
     if seen is not None:
         chosen = _per_score(seen, (batch, heads, queries, keys), by_token)
         scores = ops.select(chosen, scores, ops.full_like(scores, -math.inf))
-    weights = ops.reshape(softmax(scores), shape=(batch, groups, queries * each, keys))
+    weights = ops.reshape(softmax(scores), shape=(batch, groups, queries * heads_per_group, keys))
     mixed = ops.dot_general(
         weights, value, batch=((0, 1), (0, 2)), contract=((3,), (1,)), dtype=query.dtype
     )
-    mixed = ops.reshape(mixed, shape=(batch, groups, queries, each, value.shape[3]))
+    mixed = ops.reshape(mixed, shape=(batch, groups, queries, heads_per_group, value.shape[3]))
     return ops.reshape(
         ops.transpose(mixed, order=(0, 2, 1, 3, 4)),
         shape=(batch, queries, heads, value.shape[3]),
@@ -242,6 +242,6 @@ def _per_score(x: Tensor, shape: tuple[int, ...], by_token: tuple[int, ...]) -> 
         flat = ops.reshape(x, shape=x.shape[-2:])
         axes = (2, 4)[2 - flat.type.rank :]
         return ops.broadcast(flat, shape=by_token, axes=axes)
-    batch, groups, queries, each, keys = by_token
-    grouped = ops.reshape(trailing(x, shape), shape=(batch, groups, each, queries, keys))
+    batch, groups, queries, heads_per_group, keys = by_token
+    grouped = ops.reshape(trailing(x, shape), shape=(batch, groups, heads_per_group, queries, keys))
     return ops.transpose(grouped, order=(0, 1, 3, 2, 4))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["convolution", "transposed_convolution"]
 
-_Each: TypeAlias = int | tuple[int, ...]
+_PerAxis: TypeAlias = int | tuple[int, ...]
 
 
 def convolution(
@@ -24,9 +24,9 @@ def convolution(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    stride: _Each = 1,
-    padding: _Each = 0,
-    dilation: _Each = 1,
+    stride: _PerAxis = 1,
+    padding: _PerAxis = 0,
+    dilation: _PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
     """x (N, C, ...), weight (O, C / G, ...), bias (O,) -> (N, O, ...).
@@ -35,9 +35,9 @@ def convolution(
     apart, and the next one begins `stride` further.
     """
     spatial = x.type.rank - 2
-    strides, dilations = _each(stride, spatial), _each(dilation, spatial)
+    strides, dilations = _per_axis(stride, spatial), _per_axis(dilation, spatial)
     ops.require(min((1, *strides, *dilations)) >= 1, "positive strides and dilations")
-    padded = _padded(x, _each(padding, spatial))
+    padded = _padded(x, _per_axis(padding, spatial))
     for axis in range(spatial):
         reach = (weight.shape[2 + axis] - 1) * dilations[axis] + 1
         unread = max(0, padded.shape[2 + axis] - reach) % strides[axis]
@@ -51,11 +51,11 @@ def transposed_convolution(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    stride: _Each = 1,
-    padding: _Each = 0,
-    dilation: _Each = 1,
+    stride: _PerAxis = 1,
+    padding: _PerAxis = 0,
+    dilation: _PerAxis = 1,
     groups: int = 1,
-    output_padding: _Each = 0,
+    output_padding: _PerAxis = 0,
 ) -> Tensor:
     """The gradient of a convolution by its input, as a layer: (N, C, ...) -> (N, O, ...).
 
@@ -66,19 +66,19 @@ def transposed_convolution(
     y = ops.spread(
         x,
         weight,
-        strides=_each(stride, spatial),
-        dilation=_each(dilation, spatial),
+        strides=_per_axis(stride, spatial),
+        dilation=_per_axis(dilation, spatial),
         groups=groups,
     )
-    behind = ((0, more, 0) for more in _each(output_padding, spatial))
+    behind = ((0, more, 0) for more in _per_axis(output_padding, spatial))
     y = ops.pad(y, padding=((0, 0, 0), (0, 0, 0), *behind))
-    for axis, crop in enumerate(_each(padding, spatial), 2):
+    for axis, crop in enumerate(_per_axis(padding, spatial), 2):
         y = narrow(y, axis, crop, y.shape[axis] - crop)
     return _with_bias(y, bias)
 
 
-def _each(given: _Each, axes: int) -> tuple[int, ...]:
-    return (given,) * axes if isinstance(given, int) else given
+def _per_axis(value: _PerAxis, axes: int) -> tuple[int, ...]:
+    return (value,) * axes if isinstance(value, int) else value
 
 
 def _padded(x: Tensor, padding: tuple[int, ...]) -> Tensor:

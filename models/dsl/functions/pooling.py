@@ -93,5 +93,5 @@ def upsample2d_bilinear(x: Tensor, scale: int) -> Tensor:
 
 def _interleaved(parts: list[Tensor], axis: int) -> Tensor:
     """The first elements of all parts along one axis, then the second ones, and so on."""
-    own = parts[0].type.rank + axis
-    return flatten(stack(parts, axis=own + 1), first=own, last=own + 1)
+    new_axis = parts[0].type.rank + axis
+    return flatten(stack(parts, axis=new_axis + 1), first=new_axis, last=new_axis + 1)

@@ -27,10 +27,10 @@ def in_f32(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def wide(*args: P.args, **kwargs: P.kwargs) -> R:
         every: tuple[object, ...] = (*args, *kwargs.values())
-        given = [one for one in every if isinstance(one, Tensor) and one.dtype.is_float]
-        dtypes = {tensor.dtype for tensor in given}
+        floats = [one for one in every if isinstance(one, Tensor) and one.dtype.is_float]
+        dtypes = {tensor.dtype for tensor in floats}
         if len(dtypes) > 1:
-            types = ", ".join(str(tensor.type) for tensor in given)
+            types = ", ".join(str(tensor.type) for tensor in floats)
             raise TypeRuleError(f"{function.__name__}({types}): expected floats of one dtype")
         if not dtypes & NARROW:
             return function(*args, **kwargs)

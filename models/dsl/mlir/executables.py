@@ -29,13 +29,16 @@ class Executable:
     @property
     def name(self) -> str:
         """Its symbol, and that of the function in it: what it is, in full."""
-        kinds = (kind.mlir.removeprefix("tensor<").removesuffix(">") for kind in self.inputs)
+        shapes = (
+            tensor_type.mlir.removeprefix("tensor<").removesuffix(">")
+            for tensor_type in self.inputs
+        )
         numbers = map(str, (*self.kernel.sizes, *self.kernel.scalars))
-        return "_".join([self.kernel.function, *kinds, *numbers])
+        return "_".join([self.kernel.function, *shapes, *numbers])
 
     def dispatch(self, operands: list[str]) -> str:
         """The operation that calls it."""
-        types = ", ".join(kind.mlir for kind in self.inputs)
+        types = ", ".join(tensor_type.mlir for tensor_type in self.inputs)
         called = f'@"{self.name}"::@"{self.name}"({", ".join(operands)})'
         return f"flow.dispatch {called} : ({types}) -> {self.result.mlir}"
 
@@ -44,7 +47,7 @@ class Executable:
 
         The result is passed whole to every workgroup: each writes its own part, in place.
         """
-        reads = [_view("readonly", kind) for kind in self.inputs]
+        reads = [_view("readonly", tensor_type) for tensor_type in self.inputs]
         writes = _view("writeonly", self.result)
         arguments = ", ".join(f"%a{i}: {view}" for i, view in enumerate([*reads, writes]))
         yield f'  flow.executable private @"{self.name}" {{'
@@ -58,10 +61,10 @@ class Executable:
         yield "    }"
         yield "    builtin.module {"
         yield f'      func.func @"{self.name}"({arguments}) {{'
-        for i, (kind, view) in enumerate(zip(self.inputs, reads, strict=True)):
+        for i, (tensor_type, view) in enumerate(zip(self.inputs, reads, strict=True)):
             yield (
-                f"        %x{i} = iree_tensor_ext.dispatch.tensor.load %a{i}, {_whole(kind)}"
-                f" : {view} -> {kind.mlir}"
+                f"        %x{i} = iree_tensor_ext.dispatch.tensor.load %a{i}, {_whole(tensor_type)}"
+                f" : {view} -> {tensor_type.mlir}"
             )
         yield f"        %empty = tensor.empty() : {self.result.mlir}"
         yield from self._call()
@@ -80,30 +83,30 @@ class Executable:
         sizes = ["%id", *(f"%size{i}" for i in range(len(self.kernel.sizes)))]
         scalars = [f"%scalar{i}" for i in range(len(self.kernel.scalars))]
         numbers = ", ".join([*sizes, *scalars])
-        kinds = ", ".join(["index"] * len(sizes) + ["f32"] * len(scalars))
+        number_types = ", ".join(["index"] * len(sizes) + ["f32"] * len(scalars))
         inputs = ", ".join(f"%x{i}" for i in range(len(self.inputs)))
-        types = ", ".join(kind.mlir for kind in self.inputs)
+        types = ", ".join(tensor_type.mlir for tensor_type in self.inputs)
         strides = ", ".join(["[]"] * (len(self.inputs) + 1))
         yield (
             "        %y = iree_codegen.ukernel.generic {hal.executable.objects ="
             f' [#hal.executable.object<{{path = "{self.kernel.function}.o"}}>]}}'
             f' "hearth_{self.kernel.function}" ins({inputs} : {types})'
             f" outs(%empty : {self.result.mlir})"
-            f" ({numbers} : {kinds})"
+            f" ({numbers} : {number_types})"
             " fn_def_attrs {hal.import.static, llvm.bareptr = true}"
             f" strided_dims([{strides}]) -> {self.result.mlir}"
         )
 
 
-def flat(kind: TensorType) -> TensorType:
+def flat(tensor_type: TensorType) -> TensorType:
     """A type as executables have it: the compiler fails there on axes of extent 1."""
-    return kind.with_shape(kind.size) if 1 in kind.shape else kind
+    return tensor_type.with_shape(tensor_type.size) if 1 in tensor_type.shape else tensor_type
 
 
-def _view(access: str, kind: TensorType) -> str:
-    return f"!iree_tensor_ext.dispatch.tensor<{access}:{kind.mlir}>"
+def _view(access: str, tensor_type: TensorType) -> str:
+    return f"!iree_tensor_ext.dispatch.tensor<{access}:{tensor_type.mlir}>"
 
 
-def _whole(kind: TensorType) -> str:
-    zeros, ones = [0] * kind.rank, [1] * kind.rank
-    return f"offsets = {zeros}, sizes = {list(kind.shape)}, strides = {ones}"
+def _whole(tensor_type: TensorType) -> str:
+    zeros, ones = [0] * tensor_type.rank, [1] * tensor_type.rank
+    return f"offsets = {zeros}, sizes = {list(tensor_type.shape)}, strides = {ones}"

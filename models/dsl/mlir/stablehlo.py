@@ -48,8 +48,8 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
     lines = [f"module @{name} {{"]
     lines += [
         f'  util.global private @"{key}" = '
-        f'#flow.parameter.named<"{parameter_scope}"::"{key}"> : {kind.mlir}'
-        for key, kind in sorted(parameters.items())
+        f'#flow.parameter.named<"{parameter_scope}"::"{key}"> : {tensor_type.mlir}'
+        for key, tensor_type in sorted(parameters.items())
     ]
     for called in dict.fromkeys(_executables(graphs)):
         lines += called.text()
@@ -148,21 +148,21 @@ def _may_be_overwritten(output: Tensor, graph: Graph) -> bool:
     )
 
 
-def _passed(kind: TensorType) -> TensorType:
+def _passed(tensor_type: TensorType) -> TensorType:
     """The type in which a function is given a tensor: booleans come as bytes.
 
     The compiler (3.13.0) packs what a product is combined with, and fails when that is of i1.
     """
-    return kind.with_dtype(DType.I8) if kind.dtype is DType.BOOL else kind
+    return tensor_type.with_dtype(DType.I8) if tensor_type.dtype is DType.BOOL else tensor_type
 
 
-def _boolean(result: _Typed, given: str) -> Iterator[str]:
+def _boolean(result: _Typed, operand: str) -> Iterator[str]:
     """A boolean argument out of its bytes."""
-    name, kind = result
-    zero = (f"{name}zero", _passed(kind))
+    name, tensor_type = result
+    zero = (f"{name}zero", _passed(tensor_type))
     yield _constant(zero[0], 0, zero[1])
     unequal = "comparison_direction = #stablehlo<comparison_direction NE>"
-    yield _operation(result, "stablehlo.compare", [(given, zero[1]), zero], f" <{{{unequal}}}>")
+    yield _operation(result, "stablehlo.compare", [(operand, zero[1]), zero], f" <{{{unequal}}}>")
 
 
 def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
@@ -171,17 +171,17 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
         assert isinstance(node.origin, Apply)
         _compiled(node)
         lowering = _lowering(node)
-        own, reader = f"{prefix}{i}", f"{node.origin.op.name} in {graph.name}"
+        node_name, reader = f"{prefix}{i}", f"{node.origin.op.name} in {graph.name}"
         operands = [(_known(source, ids, reader), source.type) for source in node.inputs]
         if isinstance(lowering, Loop):
-            ids[id(node)] = f"{own}#{2 if lowering.stacked else 1}"
-            yield from _loop(own, lowering, operands, node.type)
+            ids[id(node)] = f"{node_name}#{2 if lowering.stacked else 1}"
+            yield from _loop(node_name, lowering, operands, node.type)
         elif isinstance(lowering, Kernel):
-            ids[id(node)] = own
-            yield from _kernel(own, lowering, operands, node.type)
+            ids[id(node)] = node_name
+            yield from _kernel(node_name, lowering, operands, node.type)
         else:
-            ids[id(node)] = own
-            yield from _node(own, lowering, operands, node.type)
+            ids[id(node)] = node_name
+            yield from _node(node_name, lowering, operands, node.type)
 
 
 def _compiled(tensor: Tensor) -> None:
@@ -197,30 +197,30 @@ def _known(tensor: Tensor, ids: Mapping[int, str], reader: str) -> str:
 
 
 def _node(
-    own: str, lowering: Lowering, operands: list[_Typed], result: TensorType
+    name: str, lowering: Lowering, operands: list[_Typed], result: TensorType
 ) -> Iterator[str]:
     scalar = TensorType((), result.dtype)
     for i in lowering.barriers:
         before = operands[i]
-        operands[i] = (f"{own}b{i}", before[1])
+        operands[i] = (f"{name}b{i}", before[1])
         yield _operation(operands[i], COMPUTE_BARRIER, [before])
     for i, value in enumerate(lowering.scalars):
-        operands.append((f"{own}c{i}", scalar))
-        yield _constant(f"{own}c{i}", value, scalar)
-    computed = (own, result)
+        operands.append((f"{name}c{i}", scalar))
+        yield _constant(f"{name}c{i}", value, scalar)
+    computed = (name, result)
     if lowering.in_f32:
-        computed = (f"{own}r", result.with_dtype(DType.F32))
+        computed = (f"{name}r", result.with_dtype(DType.F32))
         for i, before in enumerate(list(operands)):
-            operands[i] = (f"{own}w{i}", before[1].with_dtype(DType.F32))
+            operands[i] = (f"{name}w{i}", before[1].with_dtype(DType.F32))
             yield _operation(operands[i], "stablehlo.convert", [before])
     if lowering.into is not None:
         # Filled and not a constant: the compiler would evaluate a constant of any size.
-        operands.append((f"{own}f", result))
-        kind, number = result.dtype.mlir, literal(lowering.into, result.dtype)
-        yield f"    {own}e = tensor.empty() : {result.mlir}"
-        yield f"    {own}z = arith.constant {number} : {kind}"
+        operands.append((f"{name}f", result))
+        scalar_type, number = result.dtype.mlir, literal(lowering.into, result.dtype)
+        yield f"    {name}e = tensor.empty() : {result.mlir}"
+        yield f"    {name}z = arith.constant {number} : {scalar_type}"
         yield (
-            f"    {own}f = linalg.fill ins({own}z : {kind}) outs({own}e : {result.mlir})"
+            f"    {name}f = linalg.fill ins({name}z : {scalar_type}) outs({name}e : {result.mlir})"
             f" -> {result.mlir}"
         )
     attributes = f" <{{{lowering.attributes}}}>" if lowering.attributes else ""
@@ -229,85 +229,93 @@ def _node(
     inside = f"{attributes}{region}{hints}"
     yield _operation(computed, lowering.operation, operands, inside)
     if lowering.in_f32:
-        yield _operation((own, result), "stablehlo.convert", [computed])
+        yield _operation((name, result), "stablehlo.convert", [computed])
 
 
-def _kernel(own: str, kernel: Kernel, operands: list[_Typed], result: TensorType) -> Iterator[str]:
-    called = _executable(kernel, [kind for _, kind in operands], result)
+def _kernel(
+    node_name: str, kernel: Kernel, operands: list[_Typed], result: TensorType
+) -> Iterator[str]:
+    called = _executable(kernel, [tensor_type for _, tensor_type in operands], result)
     names = []
-    for i, ((name, kind), taken) in enumerate(zip(operands, called.inputs, strict=True)):
-        if taken != kind:
-            yield _operation((f"{own}in{i}", taken), "stablehlo.reshape", [(name, kind)])
-            name = f"{own}in{i}"
+    for i, ((name, tensor_type), taken) in enumerate(zip(operands, called.inputs, strict=True)):
+        if taken != tensor_type:
+            yield _operation(
+                (f"{node_name}in{i}", taken), "stablehlo.reshape", [(name, tensor_type)]
+            )
+            name = f"{node_name}in{i}"
         names.append(name)
     if called.result == result:
-        yield f"    {own} = {called.dispatch(names)}"
+        yield f"    {node_name} = {called.dispatch(names)}"
     else:
-        yield f"    {own}flat = {called.dispatch(names)}"
-        yield _operation((own, result), "stablehlo.reshape", [(f"{own}flat", called.result)])
+        yield f"    {node_name}flat = {called.dispatch(names)}"
+        yield _operation(
+            (node_name, result), "stablehlo.reshape", [(f"{node_name}flat", called.result)]
+        )
 
 
 def _executable(kernel: Kernel, inputs: Iterable[TensorType], result: TensorType) -> Executable:
     return Executable(kernel=kernel, inputs=tuple(map(flat, inputs)), result=flat(result))
 
 
-def _loop(own: str, loop: Loop, operands: list[_Typed], result: TensorType) -> Iterator[str]:
+def _loop(node_name: str, loop: Loop, operands: list[_Typed], result: TensorType) -> Iterator[str]:
     """A loop that carries a counter, the state and, if stacked, the rows that are written so far.
 
     Its other operands are read from outside, so that they are not carried around.
     """
     initial, *others = operands
-    zero, one, count = (f"{own}{name}" for name in ("zero", "one", "count"))
+    zero, one, count = (f"{node_name}{name}" for name in ("zero", "one", "count"))
     for name, value in ((zero, 0), (one, 1), (count, loop.steps)):
         yield _constant(name, value, _INDEX)
     starts = [(zero, _INDEX), initial]
-    carried = [(f"{own}step", _INDEX), (f"{own}state", initial[1])]
+    carried = [(f"{node_name}step", _INDEX), (f"{node_name}state", initial[1])]
     if loop.stacked:
-        yield f"    {own}empty = tensor.empty() : {result.mlir}"
-        starts.append((f"{own}empty", result))
-        carried.append((f"{own}rows", result))
+        yield f"    {node_name}empty = tensor.empty() : {result.mlir}"
+        starts.append((f"{node_name}empty", result))
+        carried.append((f"{node_name}rows", result))
     names, types = _listed(starts)
-    entry = f"    ^bb0({', '.join(f'{name}: {kind.mlir}' for name, kind in carried)}):"
-    yield f'    {own}:{len(carried)} = "stablehlo.while"({names}) ({{'
+    entry = (
+        f"    ^bb0({', '.join(f'{name}: {tensor_type.mlir}' for name, tensor_type in carried)}):"
+    )
+    yield f'    {node_name}:{len(carried)} = "stablehlo.while"({names}) ({{'
     yield entry
     less = "comparison_direction = #stablehlo<comparison_direction LT>"
-    more = (f"{own}more", TensorType((), DType.BOOL))
+    more = (f"{node_name}more", TensorType((), DType.BOOL))
     yield _operation(more, "stablehlo.compare", [carried[0], (count, _INDEX)], f" <{{{less}}}>")
     yield _terminator([more])
     yield "    }, {"
     yield entry
-    yield from _step(own, loop, carried, others)
+    yield from _step(node_name, loop, carried, others)
     yield f"    }}) : ({types}) -> ({types})"
 
 
-def _step(own: str, loop: Loop, carried: list[_Typed], others: list[_Typed]) -> Iterator[str]:
+def _step(node_name: str, loop: Loop, carried: list[_Typed], others: list[_Typed]) -> Iterator[str]:
     """The body: read a row of each sequence, compute the next state, keep it as a row."""
     step, state, *rows = carried
-    (zero, one, at) = ((f"{own}{name}", _INDEX) for name in ("zero", "one", "at"))
+    (zero, one, at) = ((f"{node_name}{name}", _INDEX) for name in ("zero", "one", "at"))
     if loop.reverse:
-        last = (f"{own}last", _INDEX)
+        last = (f"{node_name}last", _INDEX)
         yield _constant(last[0], loop.steps - 1, _INDEX)
         yield _operation(at, "stablehlo.subtract", [last, step])
     else:
         at = step
     ids = {id(loop.body.inputs[0]): state[0]}
-    for i, (tensor, given) in enumerate(zip(loop.body.inputs[1:], others, strict=True)):
-        ids[id(tensor)] = given[0]
+    for i, (tensor, operand) in enumerate(zip(loop.body.inputs[1:], others, strict=True)):
+        ids[id(tensor)] = operand[0]
         if i < loop.sequences:
-            row = (f"{own}row{i}", given[1].with_shape(1, *tensor.shape))
+            row = (f"{node_name}row{i}", operand[1].with_shape(1, *tensor.shape))
             start = [at, *[zero] * tensor.type.rank]
             sizes = f" <{{slice_sizes = {integers(row[1].shape)}}}>"
-            yield _operation(row, "stablehlo.dynamic_slice", [given, *start], sizes)
-            ids[id(tensor)] = f"{own}read{i}"
+            yield _operation(row, "stablehlo.dynamic_slice", [operand, *start], sizes)
+            ids[id(tensor)] = f"{node_name}read{i}"
             yield _operation((ids[id(tensor)], tensor.type), "stablehlo.reshape", [row])
-    yield from _nodes(loop.body, f"{own}b", ids)
+    yield from _nodes(loop.body, f"{node_name}b", ids)
     (output,) = loop.body.outputs
-    results = [(f"{own}next", _INDEX), (_known(output, ids, loop.body.name), state[1])]
+    results = [(f"{node_name}next", _INDEX), (_known(output, ids, loop.body.name), state[1])]
     yield _operation(results[0], "stablehlo.add", [step, one])
     for before in rows:
-        row = (f"{own}row", state[1].with_shape(1, *state[1].shape))
+        row = (f"{node_name}row", state[1].with_shape(1, *state[1].shape))
         yield _operation(row, "stablehlo.reshape", [results[1]])
-        results.append((f"{own}written", before[1]))
+        results.append((f"{node_name}written", before[1]))
         start = [at, *[zero] * state[1].rank]
         yield _operation(results[2], "stablehlo.dynamic_update_slice", [before, row, *start])
     yield _terminator(results)
@@ -324,10 +332,13 @@ def _terminator(results: Sequence[_Typed]) -> str:
     return f'    "stablehlo.return"({names}) : ({types}) -> ()'
 
 
-def _constant(name: str, value: float, kind: TensorType) -> str:
-    return f"    {name} = stablehlo.constant dense<{literal(value, kind.dtype)}> : {kind.mlir}"
+def _constant(name: str, value: float, tensor_type: TensorType) -> str:
+    number = literal(value, tensor_type.dtype)
+    return f"    {name} = stablehlo.constant dense<{number}> : {tensor_type.mlir}"
 
 
 def _listed(values: Sequence[_Typed]) -> tuple[str, str]:
     """The names and the types, each separated by commas."""
-    return ", ".join(name for name, _ in values), ", ".join(kind.mlir for _, kind in values)
+    return ", ".join(name for name, _ in values), ", ".join(
+        tensor_type.mlir for _, tensor_type in values
+    )

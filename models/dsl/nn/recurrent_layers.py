@@ -86,5 +86,5 @@ class GRU(Module):
         return x, f.stack(states)
 
     def _weights(self, of: str) -> tuple[Tensor, ...]:
-        kinds = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))
-        return tuple(getattr(self, f"{kind}_{of}") for kind in kinds)
+        prefixes = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))
+        return tuple(getattr(self, f"{prefix}_{of}") for prefix in prefixes)

@@ -30,12 +30,12 @@ def _body(types: Types, attrs: Attrs) -> Graph:
     Raises DslError for a body that reads a tensor from outside.
     """
     count = attrs["sequences"]
-    rows = (given.with_shape(*given.shape[1:]) for given in types[1 : 1 + count])
+    rows = (tensor_type.with_shape(*tensor_type.shape[1:]) for tensor_type in types[1 : 1 + count])
     inputs = (types[0], *rows, *types[1 + count :])
     return trace(
         "the body of scan",
         lambda *tensors: (attrs["body"](*tensors),),
-        {f"x{i}": kind for i, kind in enumerate(inputs)},
+        {f"x{i}": tensor_type for i, tensor_type in enumerate(inputs)},
     )
 
 
@@ -46,7 +46,10 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     require(keep in ("all", "last"), "keep to be all or last")
     require(attrs["reverse"] in (False, True), "reverse to be a bool")
     require(
-        all(given.rank and given.shape[0] == steps for given in types[1 : 1 + count]),
+        all(
+            tensor_type.rank and tensor_type.shape[0] == steps
+            for tensor_type in types[1 : 1 + count]
+        ),
         f"sequences of {steps} steps",
     )
     (state,) = (output.type for output in _body(types, attrs).outputs)
@@ -92,20 +95,20 @@ def _vjp(
     outside = (upstream,) if stacked else ()
     end = zeros if stacked else upstream
     back = {**every, "sequences": 1 + len(outside) + count, "reverse": not reverse}
-    own = scan(
+    state_gradients = scan(
         end, states, *outside, *inputs[1:], **{**back, "body": _state_gradient(attrs, stacked)}
     )
-    arrived = _before(end, own, reverse=not reverse)
+    arrived = _before(end, state_gradients, reverse=not reverse)
     if stacked:
         arrived = add(arrived, upstream)
     first = attrs["steps"] - 1 if reverse else 0
-    results: list[Tensor | None] = [_row(own, first)]
-    for place, given in enumerate(inputs[1:], 1):
+    results: list[Tensor | None] = [_row(state_gradients, first)]
+    for place, tensor in enumerate(inputs[1:], 1):
         summed = place > count
-        shape = given.shape if summed else given.shape[1:]
+        shape = tensor.shape if summed else tensor.shape[1:]
         results.append(
             scan(
-                full(shape=shape, dtype=given.dtype, value=0.0),
+                full(shape=shape, dtype=tensor.dtype, value=0.0),
                 states,
                 arrived,
                 *inputs[1:],
@@ -115,7 +118,7 @@ def _vjp(
                 reverse=reverse,
                 keep="last" if summed else "all",
             )
-            if given.dtype.is_float
+            if tensor.dtype.is_float
             else None
         )
     return tuple(results)

@@ -160,14 +160,14 @@ def _vjp(
 def _swapped(x: Tensor, groups: int, *, outermost: bool) -> Tensor:
     """(N, G C, ...) -> (C, G N, ...), or (G C, N, ...) with the groups outermost."""
     batch, channels, *spatial = x.shape
-    each = channels // groups
-    split = reshape(x, shape=(batch, groups, each, *spatial))
+    channels_per_group = channels // groups
+    split = reshape(x, shape=(batch, groups, channels_per_group, *spatial))
     rest = tuple(range(3, 3 + len(spatial)))
     if outermost:
         moved = transpose(split, order=(1, 2, 0, *rest))
         return reshape(moved, shape=(channels, batch, *spatial))
     moved = transpose(split, order=(2, 1, 0, *rest))
-    return reshape(moved, shape=(each, groups * batch, *spatial))
+    return reshape(moved, shape=(channels_per_group, groups * batch, *spatial))
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:

@@ -1,4 +1,4 @@
-"""Ops that work on each element by itself: every input and the result have one shape."""
+"""Elementwise ops: the result has the shape of the inputs."""
 
 from __future__ import annotations
 

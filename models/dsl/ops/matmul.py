@@ -40,12 +40,12 @@ def _free(rank: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple
 def _accumulated(types: Types, into: DType) -> None:
     """The inputs have one dtype; sums are kept in 4 bytes at least, of the same kind."""
     left, right = operands(types, 2)
-    given = left.dtype
-    require(given is right.dtype and given in NUMBERS, "two inputs of one dtype, of numbers")
+    dtype = left.dtype
+    require(dtype is right.dtype and dtype in NUMBERS, "two inputs of one dtype, of numbers")
     require(
         into in NUMBERS
-        and into.is_float == given.is_float
-        and into.numpy.itemsize >= max(4, given.numpy.itemsize),
+        and into.is_float == dtype.is_float
+        and into.numpy.itemsize >= max(4, dtype.numpy.itemsize),
         "to sum in a dtype of its kind that is as wide, and has 4 bytes at least",
     )
 
@@ -55,9 +55,11 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
     left, right = types
 
-    def extents(given: TensorType, axes: tuple[int, ...]) -> tuple[int, ...]:
-        require(all(0 <= axis < given.rank for axis in axes), f"axes below {given.rank}")
-        return tuple(given.shape[axis] for axis in axes)
+    def extents(tensor_type: TensorType, axes: tuple[int, ...]) -> tuple[int, ...]:
+        require(
+            all(0 <= axis < tensor_type.rank for axis in axes), f"axes below {tensor_type.rank}"
+        )
+        return tuple(tensor_type.shape[axis] for axis in axes)
 
     shared = extents(left, left_batch)
     require(shared == extents(right, right_batch), "equal batch extents")
@@ -161,7 +163,7 @@ def _vjp(
     dtype = attrs["dtype"]
 
     def side(
-        own: Tensor,
+        operand: Tensor,
         layout: tuple[int, ...],
         other: Tensor,
         batch: tuple[int, ...],
@@ -176,9 +178,9 @@ def _vjp(
             contract=(columns, free),
             dtype=dtype,
         )
-        order = tuple(layout.index(axis) for axis in range(own.type.rank))
+        order = tuple(layout.index(axis) for axis in range(operand.type.rank))
         gradient = transpose(product, order=order)
-        return convert(gradient, dtype=own.dtype) if own.dtype is not dtype else gradient
+        return convert(gradient, dtype=operand.dtype) if operand.dtype is not dtype else gradient
 
     # What remains of the other side are its contracted axes, in the order of its own axes.
     left_layout = left_batch + left_free + _paired(right_sum, left_sum)
@@ -189,9 +191,9 @@ def _vjp(
     )
 
 
-def _paired(other: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, ...]:
+def _paired(order: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """The own contracted axes in the rising order of the other side's."""
-    return tuple(axis for _, axis in sorted(zip(other, own, strict=True)))
+    return tuple(axis for _, axis in sorted(zip(order, axes, strict=True)))
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
@@ -252,29 +254,29 @@ def _as_dot_general(attrs: Attrs) -> Attrs:
 
 def _lower_project(types: Types, result: TensorType, _: Attrs) -> Lowering:
     """Not a dot_general, because the compiler drops the hint from StableHLO's ops."""
-    given, kept = types[0].dtype, result.dtype
-    pair = f"({kept.mlir}, {kept.mlir}) -> {kept.mlir}"
+    narrow, kept = types[0].dtype.mlir, result.dtype.mlir
+    pair = f"({kept}, {kept}) -> {kept}"
     left, right, steps = "%x", "%y", []
-    if given is not kept:
+    if narrow != kept:
         left, right = "%xw", "%yw"
         steps += [
-            f'{left} = "arith.extf"(%x) : ({given.mlir}) -> {kept.mlir}',
-            f'{right} = "arith.extf"(%y) : ({given.mlir}) -> {kept.mlir}',
+            f'{left} = "arith.extf"(%x) : ({narrow}) -> {kept}',
+            f'{right} = "arith.extf"(%y) : ({narrow}) -> {kept}',
         ]
     steps += [
         f'%p = "arith.mulf"({left}, {right}) : {pair}',
         f'%s = "arith.addf"(%o, %p) : {pair}',
-        f'"linalg.yield"(%s) : ({kept.mlir}) -> ()',
+        f'"linalg.yield"(%s) : ({kept}) -> ()',
     ]
     maps = ", ".join(f"affine_map<(m, n, k) -> ({axes})>" for axes in ("m, k", "n, k", "m, n"))
-    kinds = ", ".join(
-        f"#linalg.iterator_type<{kind}>" for kind in ("parallel", "parallel", "reduction")
+    iterators = ", ".join(
+        f"#linalg.iterator_type<{iterator}>" for iterator in ("parallel", "parallel", "reduction")
     )
     return Lowering(
         "linalg.generic",
-        f"indexing_maps = [{maps}], iterator_types = [{kinds}], "
+        f"indexing_maps = [{maps}], iterator_types = [{iterators}], "
         "operandSegmentSizes = array<i32: 2, 1>",
-        region=f"^bb0(%x: {given.mlir}, %y: {given.mlir}, %o: {kept.mlir}): {' '.join(steps)}",
+        region=f"^bb0(%x: {narrow}, %y: {narrow}, %o: {kept}): {' '.join(steps)}",
         into=0.0,
         hints="iree.opt.data_tiling",
     )

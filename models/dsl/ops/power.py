@@ -52,7 +52,7 @@ _REGION = """
 
 def lower_power(result: TensorType) -> Lowering:
     """x to the power of y as C and NumPy have it, for every x and y."""
-    kind = result.dtype.mlir
+    scalar_type = result.dtype.mlir
     axes = ", ".join(f"d{axis}" for axis in range(result.rank))
     maps = ", ".join([f"affine_map<({axes}) -> ({axes})>"] * 3)
     parallel = ", ".join(["#linalg.iterator_type<parallel>"] * result.rank)
@@ -60,16 +60,16 @@ def lower_power(result: TensorType) -> Lowering:
         body = ["^bb0(%x: f32, %y: f32, %o: f32):", _REGION]
     else:
         body = [
-            f"^bb0(%xn: {kind}, %yn: {kind}, %o: {kind}):",
-            f"%x = arith.extf %xn : {kind} to f32",
-            f"%y = arith.extf %yn : {kind} to f32",
+            f"^bb0(%xn: {scalar_type}, %yn: {scalar_type}, %o: {scalar_type}):",
+            f"%x = arith.extf %xn : {scalar_type} to f32",
+            f"%y = arith.extf %yn : {scalar_type} to f32",
             _REGION.replace("%r =", "%rw ="),
-            f"%r = arith.truncf %rw : f32 to {kind}",
+            f"%r = arith.truncf %rw : f32 to {scalar_type}",
         ]
     return Lowering(
         "linalg.generic",
         f"indexing_maps = [{maps}], iterator_types = [{parallel}], "
         "operandSegmentSizes = array<i32: 2, 1>",
-        region=" ".join([*body, f'"linalg.yield"(%r) : ({kind}) -> ()']),
+        region=" ".join([*body, f'"linalg.yield"(%r) : ({scalar_type}) -> ()']),
         into=0.0,
     )

@@ -211,9 +211,9 @@ def integers(values: tuple[int, ...]) -> str:
 
 def combiner(operation: str, dtype: DType) -> str:
     """The region of a reduction or scatter, which makes one element of two by a scalar op."""
-    kind = TensorType((), dtype).mlir
+    scalar_type = TensorType((), dtype).mlir
     return (
-        f"^bb0(%a: {kind}, %b: {kind}): "
-        f'%c = "{operation}"(%a, %b) : ({kind}, {kind}) -> {kind} '
-        f'"stablehlo.return"(%c) : ({kind}) -> ()'
+        f"^bb0(%a: {scalar_type}, %b: {scalar_type}): "
+        f'%c = "{operation}"(%a, %b) : ({scalar_type}, {scalar_type}) -> {scalar_type} '
+        f'"stablehlo.return"(%c) : ({scalar_type}) -> ()'
     )

@@ -37,14 +37,14 @@ __all__ = [
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
-    (given,), axes = operands(types, 1), attrs["axes"]
-    require(given.dtype.is_float, "a float input")
+    (x,), axes = operands(types, 1), attrs["axes"]
+    require(x.dtype.is_float, "a float input")
     require(
-        axes == tuple(sorted(set(axes))) and all(0 <= axis < given.rank for axis in axes),
-        f"rising axes below {given.rank}",
+        axes == tuple(sorted(set(axes))) and all(0 <= axis < x.rank for axis in axes),
+        f"rising axes below {x.rank}",
     )
-    kept = (extent for axis, extent in enumerate(given.shape) if axis not in axes)
-    return TensorType(tuple(kept), given.dtype)
+    kept = (extent for axis, extent in enumerate(x.shape) if axis not in axes)
+    return TensorType(tuple(kept), x.dtype)
 
 
 def _restore(reduced: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -31,9 +31,9 @@ __all__ = ["broadcast", "concatenate", "pad", "reshape", "reverse", "slice_", "t
 
 
 def _infer_reshape(types: Types, attrs: Attrs) -> TensorType:
-    (given,) = operands(types, 1)
-    result = given.with_shape(*attrs["shape"])
-    require(result.size == given.size, f"a shape of {given.size} elements")
+    (x,) = operands(types, 1)
+    result = x.with_shape(*attrs["shape"])
+    require(result.size == x.size, f"a shape of {x.size} elements")
     return result
 
 
@@ -57,9 +57,9 @@ reshape: Op = Op(
 
 
 def _infer_transpose(types: Types, attrs: Attrs) -> TensorType:
-    (given,), order = operands(types, 1), attrs["order"]
-    require(sorted(order) == list(range(given.rank)), f"an order of {given.rank} axes")
-    return given.with_shape(*(given.shape[axis] for axis in order))
+    (x,), order = operands(types, 1), attrs["order"]
+    require(sorted(order) == list(range(x.rank)), f"an order of {x.rank} axes")
+    return x.with_shape(*(x.shape[axis] for axis in order))
 
 
 transpose: Op = Op(
@@ -86,12 +86,12 @@ transpose: Op = Op(
 
 
 def _infer_reverse(types: Types, attrs: Attrs) -> TensorType:
-    (given,), axes = operands(types, 1), attrs["axes"]
+    (x,), axes = operands(types, 1), attrs["axes"]
     require(
-        len(set(axes)) == len(axes) and all(0 <= axis < given.rank for axis in axes),
-        f"different axes below {given.rank}",
+        len(set(axes)) == len(axes) and all(0 <= axis < x.rank for axis in axes),
+        f"different axes below {x.rank}",
     )
-    return given
+    return x
 
 
 reverse: Op = Op(
@@ -115,24 +115,24 @@ reverse: Op = Op(
 
 
 def _infer_broadcast(types: Types, attrs: Attrs) -> TensorType:
-    (given,), shape, axes = operands(types, 1), attrs["shape"], attrs["axes"]
+    (x,), shape, axes = operands(types, 1), attrs["shape"], attrs["axes"]
     require(
-        len(axes) == given.rank
+        len(axes) == x.rank
         and axes == tuple(sorted(set(axes)))
         and all(0 <= axis < len(shape) for axis in axes),
-        f"{given.rank} rising axes below {len(shape)}",
+        f"{x.rank} rising axes below {len(shape)}",
     )
     require(
-        all(extent in (1, shape[axis]) for extent, axis in zip(given.shape, axes, strict=True)),
+        all(extent in (1, shape[axis]) for extent, axis in zip(x.shape, axes, strict=True)),
         f"extents 1 or those of {shape} at the axes {axes}",
     )
-    return given.with_shape(*shape)
+    return x.with_shape(*shape)
 
 
 def _evaluate_broadcast(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
-    (given,), shape, axes = arrays, attrs["shape"], attrs["axes"]
-    extents = dict(zip(axes, given.shape, strict=True))
-    aligned = given.reshape([extents.get(axis, 1) for axis in range(len(shape))])
+    (x,), shape, axes = arrays, attrs["shape"], attrs["axes"]
+    extents = dict(zip(axes, x.shape, strict=True))
+    aligned = x.reshape([extents.get(axis, 1) for axis in range(len(shape))])
     return np.broadcast_to(aligned, shape)
 
 
@@ -141,12 +141,12 @@ def _vjp_broadcast(
 ) -> tuple[Tensor | None, ...]:
     from models.dsl.ops.reduction import reduce_sum  # its gradient is this op: a cycle
 
-    (given,), axes = inputs, attrs["axes"]
-    extents = dict(zip(axes, given.shape, strict=True))
+    (x,), axes = inputs, attrs["axes"]
+    extents = dict(zip(axes, x.shape, strict=True))
     repeated = tuple(
         axis for axis, extent in enumerate(output.shape) if extents.get(axis, 0) != extent
     )
-    return (reshape(reduce_sum(upstream, axes=repeated), shape=given.shape),)
+    return (reshape(reduce_sum(upstream, axes=repeated), shape=x.shape),)
 
 
 broadcast: Op = Op(
@@ -171,16 +171,16 @@ broadcast: Op = Op(
 
 
 def _infer_slice(types: Types, attrs: Attrs) -> TensorType:
-    (given,), bounds = operands(types, 1), attrs["bounds"]
+    (x,), bounds = operands(types, 1), attrs["bounds"]
     require(
-        len(bounds) == given.rank
+        len(bounds) == x.rank
         and all(
             0 <= start < stop <= extent and step > 0
-            for (start, stop, step), extent in zip(bounds, given.shape, strict=False)
+            for (start, stop, step), extent in zip(bounds, x.shape, strict=False)
         ),
-        f"one (start, stop, step) inside each extent of {given.shape}",
+        f"one (start, stop, step) inside each extent of {x.shape}",
     )
-    return given.with_shape(*(-(-(stop - start) // step) for start, stop, step in bounds))
+    return x.with_shape(*(-(-(stop - start) // step) for start, stop, step in bounds))
 
 
 def _lower_slice(_: Types, __: TensorType, attrs: Attrs) -> Lowering:
@@ -222,36 +222,36 @@ slice_: Op = Op(
 
 
 def _infer_pad(types: Types, attrs: Attrs) -> TensorType:
-    (given,), padding = operands(types, 1), attrs["padding"]
+    (x,), padding = operands(types, 1), attrs["padding"]
     require(
-        len(padding) == given.rank and all(count >= 0 for axis in padding for count in axis),
-        f"{given.rank} times (low, high, between), none negative",
+        len(padding) == x.rank and all(count >= 0 for axis in padding for count in axis),
+        f"{x.rank} times (low, high, between), none negative",
     )
-    return given.with_shape(*_padded(given.shape, padding))
+    return x.with_shape(*_padded(x.shape, padding))
 
 
-def _padded(given: tuple[int, ...], padding: tuple[tuple[int, int, int], ...]) -> tuple[int, ...]:
+def _padded(shape: tuple[int, ...], padding: tuple[tuple[int, int, int], ...]) -> tuple[int, ...]:
     return tuple(
         low + extent + between * (extent - 1) + high
-        for extent, (low, high, between) in zip(given, padding, strict=True)
+        for extent, (low, high, between) in zip(shape, padding, strict=True)
     )
 
 
-def _pad_bounds(given: tuple[int, ...], padding: tuple[tuple[int, int, int], ...]) -> Attrs:
+def _pad_bounds(shape: tuple[int, ...], padding: tuple[tuple[int, int, int], ...]) -> Attrs:
     """The slice that takes the padding off again."""
     return {
         "bounds": tuple(
             (low, low + (extent - 1) * (between + 1) + 1, between + 1)
-            for extent, (low, _, between) in zip(given, padding, strict=True)
+            for extent, (low, _, between) in zip(shape, padding, strict=True)
         )
     }
 
 
 def _evaluate_pad(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
-    (given,), padding = arrays, attrs["padding"]
-    result = np.full(_padded(given.shape, padding), attrs.get("value", 0.0), given.dtype)
-    inside = _pad_bounds(given.shape, padding)["bounds"]
-    result[tuple(slice(*bound) for bound in inside)] = given
+    (x,), padding = arrays, attrs["padding"]
+    result = np.full(_padded(x.shape, padding), attrs.get("value", 0.0), x.dtype)
+    inside = _pad_bounds(x.shape, padding)["bounds"]
+    result[tuple(slice(*bound) for bound in inside)] = x
     return result
 
 
@@ -289,14 +289,14 @@ def _infer_concatenate(types: Types, attrs: Attrs) -> TensorType:
     first, axis = types[0], attrs["axis"]
     require(0 <= axis < first.rank, f"an axis below {first.rank}")
 
-    def others(given: TensorType) -> tuple[object, ...]:
-        return (given.dtype, given.rank, given.shape[:axis], given.shape[axis + 1 :])
+    def others(x: TensorType) -> tuple[object, ...]:
+        return (x.dtype, x.rank, x.shape[:axis], x.shape[axis + 1 :])
 
     require(
-        all(others(given) == others(first) for given in types),
+        all(others(x) == others(first) for x in types),
         f"inputs that differ along axis {axis} only",
     )
-    total = sum(given.shape[axis] for given in types)
+    total = sum(x.shape[axis] for x in types)
     return first.with_shape(*first.shape[:axis], total, *first.shape[axis + 1 :])
 
 
@@ -304,11 +304,11 @@ def _vjp_concatenate(
     upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, attrs: Attrs
 ) -> tuple[Tensor | None, ...]:
     axis, start, parts = attrs["axis"], 0, []
-    for given in inputs:
+    for x in inputs:
         bounds = [(0, extent, 1) for extent in output.shape]
-        bounds[axis] = (start, start + given.shape[axis], 1)
+        bounds[axis] = (start, start + x.shape[axis], 1)
         parts.append(slice_(upstream, bounds=tuple(bounds)))
-        start += given.shape[axis]
+        start += x.shape[axis]
     return tuple(parts)
 
 

@@ -72,17 +72,17 @@ def _constructor(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> ast
 
 def _arguments(node: ast.FunctionDef, text: str) -> list[str]:
     """The names of the arguments, with their defaults."""
-    given = node.args
-    plain = [*given.posonlyargs, *given.args]
-    defaults = [None] * (len(plain) - len(given.defaults)) + given.defaults
+    arguments = node.args
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + arguments.defaults
     parts = [_argument(one, default, text) for one, default in zip(plain, defaults, strict=True)]
-    if given.vararg:
-        parts.append(f"*{given.vararg.arg}")
-    elif given.kwonlyargs:
+    if arguments.vararg:
+        parts.append(f"*{arguments.vararg.arg}")
+    elif arguments.kwonlyargs:
         parts.append("*")
     return parts + [
         _argument(one, default, text)
-        for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
 
 

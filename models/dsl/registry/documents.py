@@ -42,23 +42,25 @@ def _json(facts: Sequence[Facts]) -> str:
     }
     text = json.dumps(listed, indent=2, ensure_ascii=False)
     # A list of plain values on one line.
-    one_line = re.sub(r"\[[^\[\]{}]+\]", lambda found: " ".join(found[0].split()), text)
+    one_line = re.sub(r"\[[^\[\]{}]+\]", lambda match: " ".join(match[0].split()), text)
     return one_line.replace("[ ", "[").replace(" ]", "]") + "\n"
 
 
 def _operator(facts: Facts) -> dict[str, Any]:
-    own, gradient = facts.signature, facts.gradient
+    signature, gradient = facts.signature, facts.gradient
     return {
         "name": facts.op.name,
         "doc": facts.op.doc,
         "source": f"{facts.module.replace('.', '/')}.py",
         "signature": {
-            "inputs": own.inputs,
-            "isOpenEnded": own.open_ended,
-            "attributes": own.attributes,
-            "result": own.result,
+            "inputs": signature.inputs,
+            "isOpenEnded": signature.open_ended,
+            "attributes": signature.attributes,
+            "result": signature.result,
         },
-        "dtypes": {name: [dtype.label for dtype in taken] for name, taken in own.dtypes.items()},
+        "dtypes": {
+            name: [dtype.label for dtype in taken] for name, taken in signature.dtypes.items()
+        },
         "isDifferentiable": not isinstance(gradient, NoGradient),
         "gradient": {"reason": gradient.reason}
         if isinstance(gradient, NoGradient)
@@ -133,11 +135,11 @@ def _legend() -> str:
 
 
 def _op_row(facts: Facts) -> tuple[str, ...]:
-    own, gradient = facts.signature, facts.gradient
-    inputs = [*own.inputs, *(["..."] if own.open_ended else [])]
-    attributes = [f"{name}: {kind}" for name, kind in own.attributes.items()]
-    call = f"`{facts.exported}({', '.join(inputs + attributes)}) -> {own.result}`"
-    dtypes = ", ".join(f"{name}: {_group(taken)}" for name, taken in own.dtypes.items())
+    signature, gradient = facts.signature, facts.gradient
+    inputs = [*signature.inputs, *(["..."] if signature.open_ended else [])]
+    attributes = [f"{name}: {type_name}" for name, type_name in signature.attributes.items()]
+    call = f"`{facts.exported}({', '.join(inputs + attributes)}) -> {signature.result}`"
+    dtypes = ", ".join(f"{name}: {_group(taken)}" for name, taken in signature.dtypes.items())
     if isinstance(gradient, NoGradient):
         rule = f"none: {gradient.reason}"
     else:

@@ -48,9 +48,11 @@ def all_facts() -> list[Facts]:
     """The facts of every op, by file and name; raises DslError for one that is not exported."""
     declared: dict[int, tuple[str, str]] = {}
     for package in (ops, fused):
-        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            module = importlib.import_module(found.name)
-            declared |= {id(getattr(module, name)): (found.name, name) for name in module.__all__}
+        for module_info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(module_info.name)
+            declared |= {
+                id(getattr(module, name)): (module_info.name, name) for name in module.__all__
+            }
     for op in REGISTRY.values():
         if id(op) not in declared:
             raise DslError(f"{op.name} is missing in the __all__ of the file that declares it")

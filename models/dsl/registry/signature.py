@@ -88,10 +88,14 @@ def slots(samples: Sequence[Sample]) -> tuple[Slot, ...]:
     for i in range(max(len(sample.inputs) for sample in samples)):
         column = tuple(sample.inputs[min(i, len(sample.inputs) - 1)].dtype for sample in samples)
         by_dtypes.setdefault(column, []).append(i)
-    kinds = _attributes(samples)
+    type_names = _attributes(samples)
     return (
         *(Slot(inputs=tuple(inputs)) for inputs in by_dtypes.values()),
-        *(Slot(attribute=name) for name, kind in kinds.items() if kind in ("dtype", "array")),
+        *(
+            Slot(attribute=name)
+            for name, type_name in type_names.items()
+            if type_name in ("dtype", "array")
+        ),
     )
 
 
@@ -129,22 +133,22 @@ def _result(names: Mapping[int, str], taken: Sequence[Variant]) -> str:
     for i, name in names.items():
         if all(variant.result.dtype is variant.dtypes[i] for variant in taken):
             return name
-    found = {variant.result.dtype.label for variant in taken}
-    if len(found) > 1:
-        raise DslError(f"its result is one of {', '.join(sorted(found))}, by no rule")
-    return found.pop()
+    labels = {variant.result.dtype.label for variant in taken}
+    if len(labels) > 1:
+        raise DslError(f"its result is one of {', '.join(sorted(labels))}, by no rule")
+    return labels.pop()
 
 
 def _attributes(samples: Sequence[Sample]) -> dict[str, str]:
     """What kind of value each attribute has, and whether a sample does without it."""
-    kinds = {}
+    type_names = {}
     for name in dict.fromkeys(name for sample in samples for name in sample.attrs):
         values = [sample.attrs[name] for sample in samples if name in sample.attrs]
-        kinds[name] = _kind(name, values) + ("?" if len(values) < len(samples) else "")
-    return kinds
+        type_names[name] = _type_name(name, values) + ("?" if len(values) < len(samples) else "")
+    return type_names
 
 
-_KINDS: dict[type, str] = {
+_TYPE_NAMES: dict[type, str] = {
     bool: "boolean",
     int: "integer",
     float: "number",
@@ -154,13 +158,13 @@ _KINDS: dict[type, str] = {
 }
 
 
-def _kind(name: str, values: Sequence[Any]) -> str:
+def _type_name(name: str, values: Sequence[Any]) -> str:
     """The kind that all of these values have: `integer`, `dtype`, `integer[][]`, ..."""
     if values and all(isinstance(value, tuple) for value in values):
-        return f"{_kind(name, [item for value in values for item in value])}[]"
-    kinds = {_KINDS.get(type(value), "function") for value in values}
-    if kinds == {"integer", "number"}:
+        return f"{_type_name(name, [item for value in values for item in value])}[]"
+    names = {_TYPE_NAMES.get(type(value), "function") for value in values}
+    if names == {"integer", "number"}:
         return "number"
-    if len(kinds) != 1:
-        raise DslError(f"its samples have {' or '.join(sorted(kinds)) or 'nothing'} in {name}")
-    return kinds.pop()
+    if len(names) != 1:
+        raise DslError(f"its samples have {' or '.join(sorted(names)) or 'nothing'} in {name}")
+    return names.pop()

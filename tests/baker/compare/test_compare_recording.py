@@ -93,7 +93,7 @@ def change(path: str, value: object) -> Callable[[dict[str, Any]], None]:
         (change("top5", [[[7, -0.1], [8, -2.5]]]), "one.top5: expected 2 rows"),
         (change("top5.1", [[8, -0.2]]), r"top5\[1\]: expected at least two"),
         (change("top5.0.0.1", 0.1), r"top5\[0\]: expected log-probabilities"),
-        (change("top5.0.0.1", float("nan")), "NaN is no number"),
+        (change("top5.0.0.1", float("nan")), "NaN is not a number"),
         (change("top5.0.0.1", -3.0), r"top5\[0\]: expected the best first"),
         (change("top5.1", [[7, -0.1], [8, -2.5]]), r"top5\[1\]: expected token 8 first"),
         (change("top5.1.1.0", "x"), r"top5\[1\]: expected token ids"),

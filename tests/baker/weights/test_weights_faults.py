@@ -1,4 +1,4 @@
-"""Weights that change while they are read, that the disk does not give, and that are no files."""
+"""Weights that change while they are read, that the disk fails to read, or that are not files."""
 
 from __future__ import annotations
 
