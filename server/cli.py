@@ -8,17 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from models.bundle import ArraysManifest, BundleError, read_manifest
+from models.bundle import BundleError
 from runtime.self_test import Verdict
 from server import flags, logs
 from server.engine.prefix_store import CannotStore
+from server.open_service import open_service
 from server.process.draining_server import DrainingServer
 from server.process.lazy_imports import build_models_lazily
 from server.process.listening import CannotListen, Tls, bind, url
-from server.services.array_service import open_array_service
 from server.services.deployment import Deployment
-from server.services.language_service import EngineOptions, open_language_service
-from server.services.service import Service
 from server.settings import (
     BadSettings,
     Loaded,
@@ -26,7 +24,6 @@ from server.settings import (
     as_toml,
     load,
     read_keys,
-    reject_language_only,
 )
 from server.version import version
 
@@ -105,7 +102,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     # What is loaded here lives until the end. The garbage collector would search it for nothing,
     # and would later stop every thread, and thus every stream, for 55 ms.
     gc.disable()
-    deployment = Deployment(_open(loaded), lambda: _open(loaded), settings.bundle)
+    deployment = Deployment(open_service(loaded), lambda: open_service(loaded), settings.bundle)
     deployment.current.test()
     # The self-test runs mostly outside Python, so the routes are imported at the same time.
     build_models_lazily()
@@ -140,32 +137,3 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     gc.enable()
     server.serve_on(bound)
     gc.unfreeze()
-
-
-def _open(loaded: Loaded) -> Service:
-    """Open the bundle as the service for its kind: a language model or array functions."""
-    settings = loaded.settings
-    if isinstance(read_manifest(settings.bundle), ArraysManifest):
-        reject_language_only(loaded)
-        return open_array_service(
-            settings.bundle,
-            threads=settings.threads,
-            queue_limit=settings.queue_limit,
-            name=settings.alias,
-            level=settings.self_test,
-        )
-    return open_language_service(
-        settings.bundle,
-        threads=settings.threads,
-        name=settings.alias,
-        level=settings.self_test,
-        options=EngineOptions(
-            queue_limit=settings.queue_limit,
-            speculation=settings.speculation,
-            exact_logits=settings.logits == "exact",
-            cache_ram=settings.cache_ram,
-            cache_dir=settings.cache_dir,
-            cache_disk=settings.cache_disk,
-            max_memory=settings.max_memory,
-        ),
-    )

@@ -65,6 +65,19 @@ ALLOWED = {
         "models.bundle",
     ),
     "server.web": (),
+    "server.cluster": (
+        "server.app",
+        "server.errors",
+        "server.logs",
+        "server.open_service",
+        "server.settings",
+        "server.process",
+        "server.services",
+        "server.text",
+        "server.engine",
+        "models.bundle",
+        "runtime",
+    ),
 }
 PACKAGES = tuple(name for name in ALLOWED if "." not in name)
 # The gradient of a loop is made of the gradients of its body.
@@ -229,6 +242,15 @@ def test_the_server_runs_without_baker_dsl_and_compiler() -> None:
     assert "server.app" in loaded
     unwanted = ("baker", "models.dsl", "models.gemma3", "iree.compiler", "tests")
     assert not [name for name in loaded if name.startswith(unwanted)]
+
+
+def test_only_the_cluster_imports_ray() -> None:
+    importing = {
+        folder_of(module)
+        for module, tree in modules().items()
+        if any(within(name, "ray") for name in imported(ast.walk(tree), folder_of(module)))
+    }
+    assert importing == {"server.cluster"}
 
 
 def test_importing_models_imports_nothing() -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import yaml
 
-from server.services.language_service import LanguageService
+from server.services.language_service import LocalLanguageService
 from server.settings import PREFIX, Settings
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
@@ -231,7 +231,9 @@ def test_a_server_that_accepts_requests_is_healthy() -> None:
 def test_a_server_with_a_failed_self_test_is_unhealthy() -> None:
     wrong = FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=64, spread=2.0)
     good = FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=64)
-    service = LanguageService(wrong, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(good))
+    service = LocalLanguageService(
+        wrong, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(good)
+    )
     with fakes.running(service) as client:
         assert client.base_url.port is not None
         code, said = checked(client.base_url.port)

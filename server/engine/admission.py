@@ -22,11 +22,14 @@ _RECENT_REQUESTS = 32
 
 
 class Admission:
-    """Accepts at most `slots` + `queue_limit` requests at a time, until drained or stopped."""
+    """Accepts at most `slots` + `queue_limit` requests at a time, until drained or stopped.
+
+    Both may change.
+    """
 
     def __init__(self, *, slots: int, queue_limit: int) -> None:
         self.queue_limit = queue_limit
-        self._slots = slots
+        self.slots = slots
         self._accepted = 0
         self._seconds: deque[float] = deque(maxlen=_RECENT_REQUESTS)
         self._draining = False
@@ -36,7 +39,7 @@ class Admission:
     @property
     def capacity(self) -> int:
         """How many requests may be accepted at a time."""
-        return self._slots + self.queue_limit
+        return self.slots + self.queue_limit
 
     @property
     def accepted(self) -> int:
@@ -46,7 +49,7 @@ class Admission:
     @property
     def queued(self) -> int:
         """How many requests have no slot. One that comes when a slot is free gets it at once."""
-        return max(0, self._accepted - self._slots)
+        return max(0, self._accepted - self.slots)
 
     @property
     def stopped(self) -> bool:
@@ -72,7 +75,7 @@ class Admission:
             if problem := self.unavailable():
                 raise problem
             if self._accepted >= self.capacity:
-                wait = retry_after(self._seconds, queued=self.queued, slots=self._slots)
+                wait = retry_after(self._seconds, queued=self.queued, slots=self.slots)
                 raise QueueFull(queued=self.queued, limit=self.queue_limit, retry_after=wait)
             yield
             self._accepted += 1
@@ -102,4 +105,4 @@ def retry_after(seconds: Collection[float], *, queued: int, slots: int) -> int:
     if not seconds:
         return 1
     mean = sum(seconds) / len(seconds)
-    return max(1, math.ceil(mean * queued / slots))
+    return max(1, math.ceil(mean * queued / max(1, slots)))

@@ -110,6 +110,10 @@ class Engine:
             cache=CacheState() if self._cache is None else self._cache.state(),
         )
 
+    def cached_blocks(self) -> tuple[bytes, ...]:
+        """The keys of the blocks that the prefix cache has in memory; for any thread."""
+        return () if self._cache is None else self._cache.keys()
+
     def drain(self) -> None:
         """Reject new requests from now on; the accepted ones are served to their end."""
         self._admission.drain()

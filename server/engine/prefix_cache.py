@@ -49,6 +49,7 @@ class PrefixCache:
         self._pinned = pinned or {}
         self._blocks: OrderedDict[bytes, Rows] = OrderedDict()  # least recently used first
         self._bytes = self._hits = self._disk_hits = self._misses = self._evicted = 0
+        self._keys = tuple(self._pinned)
 
     def find(self, keys: Sequence[bytes], start: int) -> list[Rows]:
         """The blocks of keys[start], keys[start + 1], ... up to the first one that is missing.
@@ -73,6 +74,10 @@ class PrefixCache:
         self._touch(keys)
         if self._store is not None:
             self._store.save(keys[-1], rows)
+
+    def keys(self) -> tuple[bytes, ...]:
+        """The keys of all blocks in memory; for any thread."""
+        return self._keys
 
     def state(self) -> CacheState:
         """Size and hits."""
@@ -111,3 +116,4 @@ class PrefixCache:
             _, rows = self._blocks.popitem(last=False)
             self._bytes -= rows.nbytes
             self._evicted += 1
+        self._keys = (*self._pinned, *self._blocks)

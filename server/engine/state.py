@@ -5,6 +5,7 @@ Plain numbers, written by the engine's thread and read by any other. It knows no
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,15 @@ class CacheState:
     misses: int = 0
     evicted: int = 0
 
+    def __add__(self, other: CacheState) -> CacheState:
+        """The sums of both."""
+        return CacheState(
+            **{
+                name: value + getattr(other, name)
+                for name, value in dataclasses.asdict(self).items()
+            }
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineState:
@@ -87,6 +97,12 @@ def slot_states(slots: int, running: Iterable[Sequence]) -> tuple[SlotState, ...
         for sequence in running
     }
     return tuple(states.get(slot) or _free(slot) for slot in range(slots))
+
+
+def merged_slots(groups: Iterable[tuple[SlotState, ...]]) -> tuple[SlotState, ...]:
+    """The slots of several engines, numbered from 0."""
+    slots = (slot for group in groups for slot in group)
+    return tuple(dataclasses.replace(slot, id=id_) for id_, slot in enumerate(slots))
 
 
 def _free(slot: int) -> SlotState:

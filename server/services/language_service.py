@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from models.bundle import (
     CHAT_TEMPLATE,
@@ -26,6 +26,7 @@ from runtime.kv_blocks import read_blocks
 from runtime.language_model import IreeRuntime
 from runtime.open_bundle import check_and_load
 from runtime.self_test import self_test
+from server.engine.backend import Backend
 from server.engine.engine import Engine
 from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
@@ -35,7 +36,7 @@ from server.logs import current_request
 from server.metrics import LanguageMetrics
 from server.process.free_memory import free_memory
 from server.process.memory_limit import admit
-from server.services.service import Service
+from server.services.service import Service, Worker
 from server.text.choices import Choices
 from server.text.completer import Completer
 from server.text.tokenizer import Tokenizer
@@ -77,48 +78,37 @@ class EngineOptions:
     max_memory: int | None = None
 
 
+class LanguageBackend(Backend, Worker, Protocol):
+    """The worker of a language model."""
+
+
 class LanguageService(Service):
-    """The language model of one bundle, and its engine."""
+    """The language model of one bundle: its text layer, and the backend that computes tokens."""
 
     manifest: LanguageManifest
     metrics: LanguageMetrics
 
     def __init__(
         self,
-        runtime: Runtime,
+        backend: LanguageBackend,
         tokenizer: Tokenizer,
         manifest: LanguageManifest,
-        options: EngineOptions = EngineOptions(),
         *,
-        name: str | None = None,
-        template: ChatTemplate | None = None,
-        prefix: Mapping[bytes, Rows] | None = None,
-        level: Level = "quick",
+        name: str | None,
+        template: ChatTemplate | None,
+        level: Level,
     ) -> None:
         self.tokenizer = tokenizer
         self._template = template
-        self._runtime = runtime
-        self._store = _prefix_store(manifest, options)
-        self._engine = Engine(
-            runtime,
-            eos=manifest.special_tokens.eos,
-            queue_limit=options.queue_limit,
-            exact_logits=options.exact_logits,
-            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store, pinned=prefix)
-            if options.cache_ram
-            else None,
-            costs=Costs(runtime.verify_tokens)
-            if runtime.verify_tokens and options.speculation == "lookup"
-            else None,
-        )
+        self._backend = backend
         self._completer = Completer(
-            self._engine,
+            backend,
             tokenizer,
-            vocab_size=runtime.vocab_size,
-            context=runtime.context,
+            vocab_size=manifest.vocab_size,
+            context=manifest.context,
             eos=manifest.special_tokens.eos,
         )
-        super().__init__(manifest, self._engine, name, level)
+        super().__init__(manifest, backend, name, level)
         self.metrics = LanguageMetrics(
             state=self.state, verdict=lambda: self.verdict, info=self.facts
         )
@@ -126,11 +116,11 @@ class LanguageService(Service):
     @property
     def hidden(self) -> int:
         """The number of values of an embedding."""
-        return self._runtime.hidden
+        return self.manifest.hidden
 
     def state(self) -> EngineState:
         """The current state of slots, queue and prefix cache."""
-        return self._engine.state()
+        return self._backend.state()
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Accept a request; raises InvalidRequest, QueueFull or Unavailable."""
@@ -152,7 +142,7 @@ class LanguageService(Service):
 
         InvalidRequest if they can never be accepted together: a client must not retry.
         """
-        if len(requests) > (capacity := self._engine.capacity):
+        if len(requests) > (capacity := self._backend.capacity):
             one_prompt = len({request.prompt for request in requests}) == 1
             raise InvalidRequest(
                 field="n" if one_prompt else requests[0].field,
@@ -189,6 +179,40 @@ class LanguageService(Service):
             record.prompt_tokens += ended.prompt_tokens
             record.completion_tokens += len(ended.token_times)
 
+
+class LocalLanguageService(LanguageService):
+    """A language model whose engine runs in this process."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        tokenizer: Tokenizer,
+        manifest: LanguageManifest,
+        options: EngineOptions = EngineOptions(),
+        *,
+        name: str | None = None,
+        template: ChatTemplate | None = None,
+        prefix: Mapping[bytes, Rows] | None = None,
+        level: Level = "quick",
+    ) -> None:
+        self._runtime = runtime
+        self._store = _prefix_store(manifest, options)
+        self.engine = Engine(
+            runtime,
+            eos=manifest.special_tokens.eos,
+            queue_limit=options.queue_limit,
+            exact_logits=options.exact_logits,
+            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store, pinned=prefix)
+            if options.cache_ram
+            else None,
+            costs=Costs(runtime.verify_tokens)
+            if runtime.verify_tokens and options.speculation == "lookup"
+            else None,
+        )
+        super().__init__(
+            self.engine, tokenizer, manifest, name=name, template=template, level=level
+        )
+
     async def stop(self) -> None:
         """See Service.stop. Also finish writing the prefix cache to disk."""
         await super().stop()
@@ -207,7 +231,7 @@ def open_language_service(
     name: str | None = None,
     options: EngineOptions = EngineOptions(),
     level: Level = "quick",
-) -> LanguageService:
+) -> LocalLanguageService:
     """Open a bundle with a language model; raises BundleError or CannotStore.
 
     `threads` None means one per physical core. `name` None means the name of the folder. `level`
@@ -219,9 +243,7 @@ def open_language_service(
         admitted = admit(manifest, max_memory=options.max_memory, prefix_cache=options.cache_ram)
         start_threads(threads)
         # Before the weights: reading a tokenizer takes three times the memory that it keeps.
-        tokenizer = Tokenizer.from_file(
-            bundle / TOKENIZER, bos=manifest.special_tokens.bos, context=manifest.context
-        )
+        tokenizer = open_tokenizer(bundle, manifest)
         free_memory()
         opened = manifest.with_slots(admitted.slots)
         return admitted, tokenizer, IreeRuntime(bundle, opened, threads=threads)
@@ -229,21 +251,34 @@ def open_language_service(
     admitted, tokenizer, runtime = check_and_load(bundle, manifest, load, level=level)
     options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
     files = {record.name for record in manifest.files}
-    template = None
-    if CHAT_TEMPLATE in files:  # a template that was added to the folder later does not count
-        from server.text.chat_template import ChatTemplate  # imports Jinja
-
-        template = ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
-    return LanguageService(
+    return LocalLanguageService(
         runtime,
         tokenizer,
         manifest,
         options,
         name=name or bundle.resolve().name,
-        template=template,
+        template=open_template(bundle, manifest, tokenizer),
         prefix=read_blocks(bundle / PREFIX, manifest.block_bytes) if PREFIX in files else None,
         level=level,
     )
+
+
+def open_tokenizer(bundle: Path, manifest: LanguageManifest) -> Tokenizer:
+    """The tokenizer of a bundle; raises BundleError."""
+    return Tokenizer.from_file(
+        bundle / TOKENIZER, bos=manifest.special_tokens.bos, context=manifest.context
+    )
+
+
+def open_template(
+    bundle: Path, manifest: LanguageManifest, tokenizer: Tokenizer
+) -> ChatTemplate | None:
+    """The chat template of a bundle, or None if it has none; raises BundleError."""
+    if CHAT_TEMPLATE not in {record.name for record in manifest.files}:
+        return None  # a template that was added to the folder later does not count
+    from server.text.chat_template import ChatTemplate  # imports Jinja
+
+    return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
 
 
 def _prefix_store(manifest: LanguageManifest, options: EngineOptions) -> PrefixStore | None:

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
     from server.metrics import Metrics
 
 # Level is exported for the API layer, which does not import the runtime.
-__all__ = ["Level", "Service", "Worker"]
+__all__ = ["Level", "Service", "Worker", "fingerprint"]
+
+
+def fingerprint(manifest: Manifest) -> str:
+    """The system_fingerprint of a bundle's answers."""
+    return f"hearth-{digest(manifest)[:16]}"
 
 
 class Worker(Protocol):
@@ -72,7 +77,7 @@ class Service(ABC):
         self.level = level
         self.name = name or manifest.architecture
         self.started = time.time()
-        self.fingerprint = f"hearth-{digest(manifest)[:16]}"
+        self.fingerprint = fingerprint(manifest)
         self.verdict: Verdict | None = None
         self._worker = worker
         self._tested: Future[Verdict] | None = None

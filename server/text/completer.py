@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from server.engine.engine import Engine
+    from server.engine.backend import Backend
     from server.sampling.options import SamplingOptions
     from server.text.answer import Ended
     from server.text.completion_request import CompletionRequest
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class Completer:
-    """Starts completions on an engine whose model has `vocab_size` ids and `context` positions.
+    """Starts completions on a backend whose model has `vocab_size` ids and `context` positions.
 
     `eos` are the ids that end an answer.
     """
 
     def __init__(
         self,
-        engine: Engine,
+        backend: Backend,
         tokenizer: Tokenizer,
         *,
         vocab_size: int,
@@ -51,7 +51,7 @@ class Completer:
     ) -> None:
         self._grammars = Grammars(tokenizer, vocab_size=vocab_size, ends=eos)
         self._sampling = SamplingText(tokenizer, vocab_size=vocab_size)
-        self._engine = engine
+        self._backend = backend
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._context = context
@@ -67,7 +67,7 @@ class Completer:
         prompt = await self._prompt_ids(request.prompt, request.field)
         sampling, constraint = await asyncio.to_thread(self._resolve, request)
         seed = secrets.randbelow(SEED_COUNT) if request.seed is None else request.seed
-        generation = self._engine.submit(
+        generation = self._backend.submit(
             Request(
                 prompt=prompt,
                 max_tokens=self._context if request.max_tokens is None else request.max_tokens,
@@ -91,7 +91,7 @@ class Completer:
         """Embed a text or its token ids; raises as `begin`, and GenerationFailed or Draining."""
         ids = await self._prompt_ids(text, field)
         mean: NDArray[np.float32] | None = None
-        with self._engine.submit(EmbedRequest(prompt=ids)) as generation:
+        with self._backend.submit(EmbedRequest(prompt=ids)) as generation:
             async for event in generation.events():
                 match event:
                     case Embedded():

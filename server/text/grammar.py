@@ -50,9 +50,16 @@ class Grammar:
 
 
 class Rules:
-    """The state of one answer in its grammar: the sampler's Constraint."""
+    """The state of one answer in its `grammar`: the sampler's Constraint."""
 
-    def __init__(self, matcher: llguidance.LLMatcher, ends: NDArray[np.int64], size: int) -> None:
+    def __init__(
+        self,
+        grammar: Grammar,
+        matcher: llguidance.LLMatcher,
+        ends: NDArray[np.int64],
+        size: int,
+    ) -> None:
+        self.grammar = grammar
         self._matcher = matcher
         self._ends = ends
         self._size = size
@@ -104,7 +111,8 @@ class Grammars:
                 grammar, "no grammar, because this model has no token that ends an answer"
             )
         try:
-            rules = Rules(self._compiled(grammar).deep_copy(), self._ends, self._vocab_size)
+            matcher = self._compiled(grammar).deep_copy()
+            rules = Rules(grammar, matcher, self._ends, self._vocab_size)
         except (ValueError, ConstraintFailed) as error:
             expected = f"a valid grammar ({_reason(str(error))})"
             raise _invalid(grammar, expected) from error

@@ -31,7 +31,7 @@ from server.app import Guards, create_app
 from server.process.draining_server import DrainingServer
 from server.process.listening import bind, url
 from server.services.deployment import Deployment
-from server.services.language_service import EngineOptions, LanguageService
+from server.services.language_service import EngineOptions, LocalLanguageService
 from server.text.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
@@ -114,7 +114,7 @@ def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> LanguageM
     return LanguageManifest(
         format=FORMAT,
         architecture="fake",
-        config={},
+        config={"hidden": runtime.hidden},
         precision="f32",
         vocab_size=runtime.vocab_size,
         context=runtime.context,
@@ -239,12 +239,12 @@ def fake_service(
     template: str | None = None,
     script: Script | None = None,
     **runtime: Any,
-) -> LanguageService:
+) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields."""
     fields = {"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime}
     fake = ScriptedRuntime(script=script, **fields) if script else FakeRuntime(**fields)
     wrapped = Tokenizer(tokenizer, bos=BOS, context=fake.context)
-    return LanguageService(
+    return LocalLanguageService(
         fake,
         wrapped,
         manifest_of(fake, eos=(script.end,) if script else ()),

@@ -14,7 +14,7 @@ from server.api.openai.chat import ChatRequest
 from server.api.openai.completions import CompletionsRequest
 from server.api.openai.embeddings import EmbeddingsRequest
 from server.api.openai.responses import ResponsesRequest
-from server.services.language_service import EngineOptions, LanguageService
+from server.services.language_service import EngineOptions, LocalLanguageService
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes, templates
@@ -28,9 +28,9 @@ LONG = "the dog " * 257  # 2056 characters: a token of the context of 64 has 32
 TALK = [{"role": role, "content": LONG[:1000]} for role in ("user", "assistant", "user")]
 
 
-def service_of(options: EngineOptions, **fields: float) -> LanguageService:
+def service_of(options: EngineOptions, **fields: float) -> LocalLanguageService:
     runtime = FakeRuntime(**{"vocab_size": VOCAB, "context": 64, **fields})  # type: ignore[arg-type]
-    return LanguageService(
+    return LocalLanguageService(
         runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime), options
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runtime.interface import read_prompt
-from server.services.language_service import LanguageService
+from server.services.language_service import LocalLanguageService
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
@@ -156,7 +156,7 @@ def test_the_model_ends_an_answer() -> None:
     )
     for eos, tokens in ((first, []), (second, [first])):
         manifest = fakes.manifest_of(runtime, eos=(eos,))
-        service = LanguageService(runtime, Tokenizer(LIBRARY, bos=None), manifest)
+        service = LocalLanguageService(runtime, Tokenizer(LIBRARY, bos=None), manifest)
         with fakes.running(service) as client:
             data = answer(client, prompt=[5], temperature=0)
             assert data["finish_reason"] == "stop"

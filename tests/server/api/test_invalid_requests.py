@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from server.services.language_service import LanguageService
+from server.services.language_service import LocalLanguageService
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
@@ -182,7 +182,7 @@ def test_an_invalid_prompt_is_rejected(
 
 def test_text_with_tokens_outside_the_vocabulary_is_rejected() -> None:
     runtime = FakeRuntime(vocab_size=200, context=64)
-    service = LanguageService(
+    service = LocalLanguageService(
         runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime)
     )
     with fakes.running(service) as client:

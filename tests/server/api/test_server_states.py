@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from server.services.language_service import LanguageService
+from server.services.language_service import LocalLanguageService
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
@@ -73,7 +73,7 @@ def test_requests_are_rejected_after_a_failed_self_test(spread: float) -> None:
     wrong = FakeRuntime(vocab_size=VOCAB, context=64, spread=spread)
     manifest = fakes.manifest_of(good)
     with fakes.running(
-        LanguageService(wrong, Tokenizer(LIBRARY, bos=fakes.BOS), manifest)
+        LocalLanguageService(wrong, Tokenizer(LIBRARY, bos=fakes.BOS), manifest)
     ) as client:
         status, message = refused(client)
         assert status == "self_test_failed"
@@ -126,6 +126,6 @@ def test_the_server_answers_after_many_disconnects() -> None:
         assert time.monotonic() - began < 5
 
 
-def accepted_by(service: LanguageService) -> int:
+def accepted_by(service: LocalLanguageService) -> int:
     state = service.state()
     return state.queued + sum(slot.busy for slot in state.slots)

@@ -24,7 +24,7 @@ def _jumping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_jumps_of_the_wall_clock_change_no_deadline_timing_or_retry() -> None:
     service = fakes.fake_service(LIBRARY, delay=0.02, slots=1)
-    service._engine._admission.queue_limit = 0
+    service.engine._admission.queue_limit = 0
     with fakes.running(service) as client, ThreadPoolExecutor(1) as pool:
         body = {"prompt": "the dog", "max_tokens": 60}
         began = time.monotonic()

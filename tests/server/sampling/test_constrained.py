@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from server.sampling.options import SamplingOptions
-from server.services.language_service import LanguageService
+from server.services.language_service import LocalLanguageService
 from server.text.sampling_text import SamplingText
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
@@ -41,7 +41,7 @@ def client() -> Iterator[httpx.Client]:
     runtime = FakeRuntime(
         vocab_size=TOKENIZER.get_vocab_size(), context=512, slots=4, batch=4, chunk=8
     )
-    with running(LanguageService(runtime, PLAIN, manifest_of(runtime, eos=(EOS,)))) as client:
+    with running(LocalLanguageService(runtime, PLAIN, manifest_of(runtime, eos=(EOS,)))) as client:
         yield client
 
 

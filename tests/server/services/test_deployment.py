@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from server.services.language_service import LanguageService
+    from server.services.language_service import LocalLanguageService
 
 KEY = "a key of the operator"
 KEYS = {"Authorization": f"Bearer {KEY}"}
 
 
-def service(spread: float = 3.0, **fields: Any) -> LanguageService:
+def service(spread: float = 3.0, **fields: Any) -> LocalLanguageService:
     """Another `spread` is another bundle: other logits, another digest, the same sampled ids."""
     return fakes.fake_service(LIBRARY, spread=spread, slots=4, **fields)
 
 
-def guarded(now: LanguageService, *later: Any) -> Any:
+def guarded(now: LocalLanguageService, *later: Any) -> Any:
     return fakes.running(now, guards=Guards(api_keys=(KEY,)), later=later)
 
 
@@ -111,7 +111,7 @@ def test_a_long_answer_finishes_on_its_first_bundle() -> None:
         assert complete(client)["system_fingerprint"] == other.fingerprint
 
 
-def wrong() -> LanguageService:
+def wrong() -> LocalLanguageService:
     wrong_service = service(2.0)
     wrong_service._runtime.spread = 1.0  # type: ignore[attr-defined]
     return wrong_service

@@ -1,0 +1,120 @@
+"""The application for `serve run` and `serve deploy`.
+
+    serve run server.cluster.application:hearth_app bundle=/srv/gemma3-270m threads=4 replicas=2
+
+Its arguments are the settings of `hearth serve` by their names, and those of `Scale`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ray import serve
+from ray.serve.config import AutoscalingConfig, BackpressureConfig, RequestRouterConfig
+
+from server.cluster.bundles import BundleFolders
+from server.cluster.front import FRONT
+from server.cluster.model_replica import ModelReplica
+from server.cluster.router import REPORT_SECONDS, CachedBlocksRouter
+from server.settings import BadSettings, Settings, load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ray.serve import Application
+
+    from server.cluster.bundles import Bundle, Bundles
+
+# What Ray does in the place of `hearth serve`; the Serve config has options for these.
+_RAYS_SETTINGS = ("host", "port", "tls_cert", "tls_key", "client_timeout")
+# Streams that one front holds at a time; Ray's default is 5.
+_MAX_STREAMS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How many processes serve.
+
+    min_replicas, max_replicas  model replicas; Ray starts and stops them by their requests
+    fronts                      processes that answer HTTP
+    max_bundles                 bundles that one replica may have loaded at a time
+    """
+
+    min_replicas: int = 1
+    max_replicas: int = 1
+    fronts: int = 1
+    max_bundles: int = 2
+
+
+def hearth_app(args: Mapping[str, Any]) -> Application:
+    """The application for a bundle; raises BadSettings or BundleError.
+
+    `args` are settings of `hearth serve`, and `replicas` ("4", or "1-4" to scale between both),
+    `fronts` and `max_bundles`: see Scale.
+    """
+    flags = dict(args)
+    scale = _scale(flags)
+    loaded = load(flags)
+    for name in _RAYS_SETTINGS:
+        if name in loaded.origins:
+            raise BadSettings(f"{name}: not valid with Ray; set it in the Serve config")
+    settings = loaded.settings
+    if settings.threads is None:
+        raise BadSettings("threads: missing; give the CPU threads of one replica")
+    opener = BundleFolders(settings)
+    return application(opener, settings, opener.describe(settings.bundle), scale)
+
+
+def application(opener: Bundles, settings: Settings, bundle: Bundle, scale: Scale) -> Application:
+    """The application for a bundle that `opener` opens."""
+    model = serve.deployment(
+        ModelReplica,
+        name="Model",
+        ray_actor_options={"num_cpus": settings.threads, "memory": bundle.memory},
+        max_ongoing_requests=bundle.slots,
+        max_queued_requests=max(1, settings.queue_limit),
+        backpressure_config=BackpressureConfig(status_code=429, retry_after_s=1),
+        graceful_shutdown_timeout_s=settings.shutdown_timeout,
+        autoscaling_config=AutoscalingConfig(
+            min_replicas=scale.min_replicas,
+            max_replicas=scale.max_replicas,
+            target_ongoing_requests=bundle.slots,
+        ),
+        request_router_config=RequestRouterConfig(
+            request_router_class=CachedBlocksRouter,
+            request_routing_stats_period_s=REPORT_SECONDS,
+            initial_backoff_s=0.005,
+            max_backoff_s=0.02,
+        ),
+    )
+    front = serve.deployment(
+        FRONT,
+        name="Front",
+        num_replicas=scale.fronts,
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=_MAX_STREAMS,
+        graceful_shutdown_timeout_s=settings.shutdown_timeout,
+    )
+    replicas = model.bind(opener, settings, (bundle,), max_bundles=scale.max_bundles)
+    return front.bind(opener, settings, bundle, replicas)
+
+
+def _scale(flags: dict[str, Any]) -> Scale:
+    """Take the arguments of Scale out of `flags`; raises BadSettings."""
+    least, _, most = str(flags.pop("replicas", 1)).partition("-")
+    texts = {
+        "min_replicas": least,
+        "max_replicas": most or least,
+        "fronts": flags.pop("fronts", Scale.fronts),
+        "max_bundles": flags.pop("max_bundles", Scale.max_bundles),
+    }
+    try:
+        scale = Scale(**{name: int(text) for name, text in texts.items()})
+    except ValueError:
+        raise BadSettings(f"replicas, fronts, max_bundles: got {texts}, expected numbers") from None
+    if not 0 <= scale.min_replicas <= max(1, scale.min_replicas) <= scale.max_replicas:
+        raise BadSettings("replicas: expected a number, or two such as 1-4, the second at least 1")
+    if scale.fronts < 1 or scale.max_bundles < 1:
+        raise BadSettings("fronts, max_bundles: expected at least 1")
+    return scale

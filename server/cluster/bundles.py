@@ -1,0 +1,110 @@
+"""The bundles of a cluster: their ids, and how fronts and model replicas open them.
+
+The id of a bundle is its fingerprint and its folder, so two versions of a bundle have two ids.
+Every node must have the folder at the same path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from models.bundle import BundleError, LanguageManifest, read_manifest_of
+from server.open_service import open_model
+from server.services.language_service import open_template, open_tokenizer
+from server.services.service import fingerprint
+
+if TYPE_CHECKING:
+    from server.services.language_service import LocalLanguageService
+    from server.settings import Settings
+    from server.text.chat_template import ChatTemplate
+    from server.text.tokenizer import Tokenizer
+
+
+class Replaced(BundleError):
+    """The folder holds another bundle than it did when the application was deployed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """A bundle, as the application was deployed with it.
+
+    id      the fingerprint and the folder; Ray's id of a multiplexed model
+    name    the name of the model in the API
+    slots   requests that one replica runs at a time
+    chunk   tokens of a block of the prefix cache
+    memory  the memory that serving takes, in bytes
+    """
+
+    id: str
+    name: str
+    slots: int
+    chunk: int
+    memory: int
+
+
+@dataclass(frozen=True)
+class TextParts:
+    """What a front opens of a bundle: everything but the program and the weights."""
+
+    manifest: LanguageManifest
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+
+
+class Bundles(Protocol):
+    """How to open bundles. Pickled, and sent to every front and replica."""
+
+    def open_model(self, bundle: Bundle) -> LocalLanguageService:
+        """Open a bundle in a model replica; raises BundleError."""
+
+    def open_text(self, bundle: Bundle) -> TextParts:
+        """Open a bundle in a front; raises BundleError."""
+
+
+@dataclass(frozen=True)
+class BundleFolders:
+    """Bundles in folders, opened with the settings of `hearth serve`."""
+
+    settings: Settings
+
+    def describe(self, folder: Path) -> Bundle:
+        """The bundle in a folder; raises BundleError, also if it exceeds the memory limit."""
+        settings = self.settings
+        manifest = read_manifest_of(folder, LanguageManifest)
+        slots, cache = manifest.slots, int(settings.cache_ram)
+        limit = settings.max_memory or manifest.max_memory
+        if limit is not None:
+            admitted = manifest.memory.admit(limit, slots=slots, prefix_cache=cache)
+            slots, cache = admitted.slots, admitted.prefix_cache
+        return Bundle(
+            id=f"{fingerprint(manifest)}:{folder.resolve()}",
+            name=settings.alias or folder.resolve().name,
+            slots=slots,
+            chunk=max(entry.tokens for entry in manifest.entry_points if entry.kind == "prefill"),
+            memory=manifest.memory.needed(slots, cache),
+        )
+
+    def open_model(self, bundle: Bundle) -> LocalLanguageService:
+        """As Bundles.open_model."""
+        folder = self._folder(bundle)
+        update = {"bundle": folder, "max_memory": bundle.memory, "alias": bundle.name}
+        return open_model(self.settings.model_copy(update=update))
+
+    def open_text(self, bundle: Bundle) -> TextParts:
+        """As Bundles.open_text."""
+        folder = self._folder(bundle)
+        manifest = read_manifest_of(folder, LanguageManifest)
+        tokenizer = open_tokenizer(folder, manifest)
+        return TextParts(manifest, tokenizer, open_template(folder, manifest, tokenizer))
+
+    def _folder(self, bundle: Bundle) -> Path:
+        deployed, _, folder = bundle.id.partition(":")
+        found = fingerprint(read_manifest_of(Path(folder), LanguageManifest))
+        if found != deployed:
+            raise Replaced(
+                f"{folder}: holds another bundle than it did when the application was deployed: "
+                f"got {found}, expected {deployed}; bake a new version into a folder of its own"
+            )
+        return Path(folder)

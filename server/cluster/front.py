@@ -1,0 +1,117 @@
+"""A front: the application of `hearth serve`, with model replicas in the place of the engine."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ray import serve
+
+from server import logs
+from server.cluster.remote_engine import RemoteEngine
+from server.cluster.router import router_of
+from server.errors import NotReloaded
+from server.process.lazy_imports import build_models_lazily
+from server.services.deployment import Deployment
+from server.services.language_service import LanguageService
+from server.settings import read_keys
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from ray.serve.handle import DeploymentHandle
+
+    from runtime.self_test import Verdict
+    from server.cluster.bundles import Bundle, Bundles, TextParts
+    from server.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_ASK_AGAIN_SECONDS = 1.0
+
+
+class ClusterService(LanguageService):
+    """A language model whose engines run in model replicas. Its self-test is that of a replica."""
+
+    def __init__(
+        self,
+        handle: DeploymentHandle[Any],
+        bundle: Bundle,
+        parts: TextParts,
+        settings: Settings,
+        engine: RemoteEngine,
+    ) -> None:
+        self._verdict_of = handle.options(multiplexed_model_id=bundle.id).verdict
+        self._bundle = bundle
+        self._stopping = threading.Event()
+        super().__init__(
+            engine,
+            parts.tokenizer,
+            parts.manifest,
+            name=bundle.name,
+            template=parts.template,
+            level=settings.self_test,
+        )
+
+    async def stop(self) -> None:
+        """See Service.stop."""
+        self._stopping.set()
+        await super().stop()
+
+    def _self_test(self) -> Verdict:
+        """The verdict of the first replica that has one; waits as long as there is none."""
+        while True:
+            try:
+                verdict: Verdict = self._verdict_of.remote(self._bundle).result()
+            except Exception as error:
+                log.warning("no replica has passed the self-test yet: %s", error)
+                if self._stopping.wait(_ASK_AGAIN_SECONDS):
+                    raise
+            else:
+                return verdict
+
+
+class Front:
+    """Answers HTTP. Ray calls the ASGI application that `__serve_build_asgi_app__` returns."""
+
+    def __init__(
+        self,
+        opener: Bundles,
+        settings: Settings,
+        bundle: Bundle,
+        handle: DeploymentHandle[Any],
+    ) -> None:
+        """Open the text layer of the bundle; raises BundleError or BadSettings."""
+        logs.configure(settings.log_level, settings.log_format)
+        names = handle.deployment_name, handle.app_name
+        self._settings = settings
+        engine = RemoteEngine(
+            handle,
+            bundle,
+            queue_limit=settings.queue_limit,
+            router=lambda: router_of(*names),
+        )
+        parts = opener.open_text(bundle)
+        self._service = ClusterService(handle, bundle, parts, settings, engine)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """Called by Ray."""
+        build_models_lazily()
+        from server.app import Guards, create_app
+
+        return create_app(
+            Deployment(self._service, _refuse_reload),
+            on_verdict=lambda verdict: log.info("self-test of a replica: %s", verdict.message),
+            guards=Guards(
+                api_keys=read_keys(self._settings),
+                cors_origins=self._settings.cors_origins,
+                max_body_bytes=self._settings.max_body_bytes,
+            ),
+        )
+
+
+FRONT = serve.ingress()(Front)
+
+
+def _refuse_reload() -> LanguageService:
+    raise NotReloaded("bundle: change it in the Serve config and run `serve deploy`")

@@ -1,0 +1,69 @@
+"""What a front sends to a model replica, and the events that come back.
+
+The clocks of two machines differ, so an event travels with its age in the place of its time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runtime.kv_blocks import block_keys
+from server.engine.generation import EmbedRequest, Request, Started, Token
+from server.text.grammar import Rules
+
+if TYPE_CHECKING:
+    from server.engine.generation import Event
+    from server.text.grammar import Grammar, Grammars
+
+# A part of a block's key is enough to choose a replica: a wrong match costs time, not correctness.
+KEY_BYTES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A request to an engine, without its deadline, which the front keeps.
+
+    grammar  the grammar of the request's constraint, from which the replica makes the constraint
+    blocks   the first KEY_BYTES bytes of the keys of the prompt's blocks in the prefix cache
+    """
+
+    request: Request | EmbedRequest
+    grammar: Grammar | None
+    blocks: tuple[bytes, ...]
+
+    def engine_request(self, grammars: Grammars) -> Request | EmbedRequest:
+        """The request to the replica's engine."""
+        if self.grammar is None:
+            return self.request
+        assert isinstance(self.request, Request), "an embedding has no grammar"
+        return dataclasses.replace(self.request, constraint=grammars.rules(self.grammar))
+
+
+def work_of(request: Request | EmbedRequest, *, chunk: int) -> Work:
+    """The work for a request; `chunk` is the number of tokens of a block."""
+    if isinstance(request, EmbedRequest):
+        return Work(request=dataclasses.replace(request, deadline=None), grammar=None, blocks=())
+    # The last token of a prompt is never read in a chunk.
+    keys = block_keys(request.prompt[:-1], chunk) if request.cache_prompt else ()
+    constraint = request.constraint
+    assert constraint is None or isinstance(constraint, Rules), "no other constraint is made"
+    return Work(
+        request=dataclasses.replace(request, deadline=None, constraint=None),
+        grammar=None if constraint is None else constraint.grammar,
+        blocks=shortened(keys),
+    )
+
+
+def shortened(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """The first KEY_BYTES bytes of each key."""
+    return tuple(key[:KEY_BYTES] for key in keys)
+
+
+def with_age(event: Event) -> Event:
+    """The event with its age in the place of its time; applied to that, the event with its time."""
+    if isinstance(event, Started | Token):
+        return dataclasses.replace(event, at=time.monotonic() - event.at)
+    return event

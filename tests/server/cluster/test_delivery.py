@@ -1,0 +1,118 @@
+"""The events of one request from several replicas, and what travels between the processes."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from array import array
+from typing import TYPE_CHECKING
+
+import pytest
+
+from server.cluster.cached_blocks import SentBlocks, matching_blocks
+from server.cluster.delivery import Delivery
+from server.cluster.work import work_of
+from server.engine.generation import EmbedRequest, Failed, Finished, Request, Started, Token
+from server.sampling.options import SamplingOptions
+from server.text.grammar import Grammar, Grammars
+from server.text.tokenizer import Tokenizer
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from server.engine.generation import Event
+
+LIBRARY = fakes.gemma_like()
+SAMPLING = SamplingOptions(temperature=0.5, logit_bias=((3, -1.0),), dry_breakers={4: ((5,),)})
+
+
+def tokens(*ids: int) -> list[Event]:
+    return [Token(id_, None, at=float(at)) for at, id_ in enumerate(ids)]
+
+
+def request(**fields: object) -> Request:
+    values = {"prompt": tuple(range(20)), "max_tokens": 8, "sampling": SAMPLING, "seed": 1}
+    return Request(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def test_a_second_replica_continues_where_the_first_one_stopped() -> None:
+    got: list[Event] = []
+    delivery = Delivery(got.append)
+    first: list[Event] = [Started(0.0, 8), *tokens(5, 6)]
+    for event in first:
+        assert not delivery.take(event)
+    delivery.restart()
+    second: list[Event] = [Started(9.0, 0), *tokens(5, 6, 7)]
+    for event in second:
+        assert not delivery.take(event)
+    delivery.restart()
+    for event in second[:2]:  # this replica is lost earlier than the others
+        assert not delivery.take(event)
+    delivery.restart()
+    assert not any(delivery.take(event) for event in tokens(5, 6, 7, 8))
+    assert delivery.take(Finished("stop"))
+    assert got == [Started(0.0, 8), *tokens(5, 6, 7, 8), Finished("stop")]
+
+
+def test_a_replica_that_computes_other_tokens_ends_the_answer_with_an_error() -> None:
+    got: list[Event] = []
+    delivery = Delivery(got.append)
+    assert not any(delivery.take(event) for event in tokens(5, 6))
+    delivery.restart()
+    assert [delivery.take(event) for event in tokens(5, 7)] == [False, True]
+    assert got[:2] == tokens(5, 6)
+    assert isinstance(got[2], Failed)
+    assert len(got) == 3
+
+
+def test_work_is_the_same_request_in_another_process() -> None:
+    tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
+    grammars = Grammars(tokenizer, vocab_size=LIBRARY.get_vocab_size(), ends=(fakes.EOS,))
+    rules = grammars.rules(Grammar("regex", "[ab]+"))
+    sent = work_of(request(constraint=rules, deadline=5.0), chunk=8)
+    received = pickle.loads(pickle.dumps(sent))
+    assert received == sent
+    arrived = received.engine_request(grammars)
+    assert arrived.constraint.grammar == rules.grammar
+    assert (arrived.constraint.allowed() == rules.allowed()).all()
+    assert (arrived.prompt, arrived.seed, arrived.sampling) == (tuple(range(20)), 1, SAMPLING)
+    assert arrived.deadline is None  # clocks differ: the front keeps it
+
+
+def test_the_blocks_of_work_are_chained_digests_of_whole_chunks() -> None:
+    def digest(before: bytes, ids: range) -> bytes:
+        return hashlib.sha256(before + array("q", ids).tobytes()).digest()
+
+    first = digest(b"", range(8))
+    second = digest(first, range(8, 16))
+    assert work_of(request(), chunk=8).blocks == (first[:8], second[:8])
+    # The last token of a prompt is read by a decode, so its chunk is never cached.
+    assert work_of(request(prompt=tuple(range(16))), chunk=8).blocks == (first[:8],)
+    assert work_of(request(cache_prompt=False), chunk=8).blocks == ()
+    assert work_of(EmbedRequest(prompt=(1, 2)), chunk=8).blocks == ()
+
+
+@pytest.mark.parametrize(
+    ("cached", "sent", "count"),
+    [
+        ((), (), 0),
+        (("a", "b"), (), 2),
+        (("b", "c"), (), 0),
+        (("a",), ("b",), 2),
+        (("a", "c"), (), 1),
+    ],
+)
+def test_a_match_ends_at_the_first_missing_block(
+    cached: tuple[str, ...], sent: tuple[str, ...], count: int
+) -> None:
+    blocks = (b"a", b"b", b"c")
+    held = frozenset(block.encode() for block in cached)
+    assert matching_blocks(blocks, held, {block.encode(): 0.0 for block in sent}) == count
+
+
+def test_blocks_that_were_sent_are_forgotten_after_half_a_minute() -> None:
+    sent = SentBlocks()
+    sent.add([b"a", b"b"], now=0.0)
+    sent.add([b"b"], now=20.0)
+    assert list(sent.times) == [b"a", b"b"]
+    sent.add([b"c"], now=31.0)
+    assert list(sent.times) == [b"b", b"c"]
