@@ -119,10 +119,16 @@ def read_prompt(
 
     Returns the logits after the last token, f32 (vocab_size,); see Reader.decode for `exact`.
     """
-    *before, last = tokens
-    for first in range(0, len(before), runtime.chunk):
-        chunk = before[first : first + runtime.chunk]
-        runtime.prefill(slot, chunk, start + first)
-    rows = runtime.decode([slot], [last], [start + len(before)], [exact])
+    prefill_all_but_last(runtime, tokens, slot=slot, start=start)
+    rows = runtime.decode([slot], [tokens[-1]], [start + len(tokens) - 1], [exact])
     logits: NDArray[np.float32] = rows[0]
     return logits
+
+
+def prefill_all_but_last(
+    runtime: Reader, tokens: Sequence[int], *, slot: int = 0, start: int = 0
+) -> None:
+    """Read all tokens except the last, whose `decode` gives the logits after the prompt."""
+    before = tokens[:-1]
+    for first in range(0, len(before), runtime.chunk):
+        runtime.prefill(slot, before[first : first + runtime.chunk], start + first)

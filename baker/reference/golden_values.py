@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from models.bundle import Golden, GoldenStep
-from runtime.interface import read_prompt
+from runtime.interface import prefill_all_but_last
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,12 +39,15 @@ def golden_values(runtime: Reader, ids: Sequence[tuple[int, ...]]) -> tuple[Gold
     decode of three takes little longer than one of one.
     """
     slots = range(len(PROMPTS))
-    steps = [[_largest(read_prompt(runtime, ids[slot], slot=slot))] for slot in slots]
-    for ahead in range(STEPS - 1):
-        latest = [steps[slot][-1].token_ids[0] for slot in slots]
-        logits = runtime.decode(slots, latest, [len(ids[slot]) + ahead for slot in slots])
+    for slot in slots:
+        prefill_all_but_last(runtime, ids[slot], slot=slot)
+    latest = [tokens[-1] for tokens in ids]
+    steps: list[list[GoldenStep]] = [[] for _ in slots]
+    for step in range(STEPS):
+        logits = runtime.decode(slots, latest, [len(tokens) - 1 + step for tokens in ids])
         for slot in slots:
             steps[slot].append(_largest(logits[slot]))
+        latest = [steps[slot][-1].token_ids[0] for slot in slots]
     return tuple(
         Golden(prompt=PROMPTS[slot], prompt_ids=ids[slot], steps=tuple(steps[slot]))
         for slot in slots

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
@@ -31,7 +33,7 @@ P = ParamSpec("P")
 
 # Bytes of the inputs of a block that are evaluated at a time: what is unpacked of them fits into a
 # processor's cache.
-_BLOCK_BYTES = 1 << 19
+_BLOCK_BYTES = 1 << 17
 
 
 def _no_limits(_: Types, __: Attrs) -> None:
@@ -132,13 +134,15 @@ class Fused(Op):
         count = len(arrays[self.blocks[0]])
         size = sum(arrays[i].nbytes for i in self.blocks)
         step = max(1, count * _BLOCK_BYTES // size)
-        parts = []
-        for start in range(0, count, step):
+
+        def evaluated(start: int) -> Array:
             some = list(arrays)
             for i in self.blocks:
                 some[i] = arrays[i][start : start + step]
-            parts.append(self._evaluate_block(tuple(some), attrs))
-        return np.concatenate(parts, axis=-1)
+            return self._evaluate_block(tuple(some), attrs)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return np.concatenate(list(pool.map(evaluated, range(0, count, step))), axis=-1)
 
     def _evaluate_block(self, arrays: tuple[Array, ...], attrs: Attrs) -> Array:
         types = tuple(TensorType(array.shape, DType.of(array.dtype)) for array in arrays)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from models.dsl.ops.record import Array
 
 _MIN_NORMAL = 2.0**-126
+_MANTISSA_BITS = {DType.F32: 23, DType.BF16: 7}
 
 
 def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Array]) -> list[Array]:
@@ -51,7 +52,8 @@ def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Arr
         op, attrs = node.origin.op, node.origin.attrs
         arrays = tuple(value(source) for source in node.inputs)
         result = _checked(op.evaluate(arrays, attrs), node, f"{graph.name}: {op.name}")
-        values[id(node)] = _without_subnormals(result, node.dtype)
+        is_view = any(np.may_share_memory(result, array) for array in arrays)
+        values[id(node)] = result if is_view else _without_subnormals(result, node.dtype)
     return [value(output) for output in graph.outputs]
 
 
@@ -60,14 +62,21 @@ def _without_subnormals(array: Array, dtype: DType) -> Array:
 
     A program that only moves such numbers keeps them.
     """
-    if dtype not in (DType.F32, DType.BF16):
+    if dtype not in _MANTISSA_BITS or not _has_subnormals(array, _MANTISSA_BITS[dtype]):
         return array
     subnormal = (np.abs(array) < _MIN_NORMAL) & (array != 0)
-    return (
-        np.where(subnormal, np.copysign(array.dtype.type(0), array), array)
-        if subnormal.any()
-        else array
-    )
+    return np.where(subnormal, np.copysign(array.dtype.type(0), array), array)
+
+
+def _has_subnormals(array: Array, mantissa_bits: int) -> bool:
+    """Whether a number has the exponent 0 and a mantissa that is not 0.
+
+    Without its sign and minus one, such a number is below all others: zero becomes the largest.
+    """
+    magnitude = np.atleast_1d(array).view(f"u{array.itemsize}") << 1
+    magnitude -= 1
+    largest = np.iinfo(magnitude.dtype).max
+    return bool(magnitude.min(initial=largest) < (2 << mantissa_bits) - 1)
 
 
 def _checked(array: Array, tensor: Tensor, where: str) -> Array:
