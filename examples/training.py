@@ -20,9 +20,9 @@ from baker.parameters.irpa import ArchiveWriter
 from baker.presentation.svg_plot import Plot, decade_axis, linear_axis, standalone
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from models.dsl.evaluate import evaluate
-from models.dsl.gradient import value_and_grad
 from models.dsl.graph import Graph, Input, Tensor, make_graph
 from models.dsl.mlir.stablehlo import module_text
+from models.dsl.value_and_grad import value_and_grad
 from runtime.device import Device, result
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from models.dsl.ops.record import Kernel, Sample
 
-__all__ = ["Composite", "Fused", "composite", "inlined"]
+__all__ = ["Composite", "Fused", "body_of", "composite", "inlined"]
 
 P = ParamSpec("P")
 
@@ -203,21 +203,21 @@ def composite(*, blocks: tuple[int, ...] = ()) -> Callable[[Callable[P, Tensor]]
 
 def inlined(graph: Graph) -> Graph:
     """The graph with every op that has no kernel replaced by its function."""
-    if not any(_is_composite(node) for node in graph.nodes):
+    if all(body_of(node) is None for node in graph.nodes):
         return graph
 
     def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
-        if not _is_composite(node):
-            return None
-        assert isinstance(node.origin, Apply)
-        assert isinstance(node.origin.op, Fused)
-        types = tuple(source.type for source in node.inputs)
-        body = node.origin.op.inlined_body(types, node.origin.attrs)
-        return instantiated(body, tuple(map(mapped, node.inputs)))
+        body = body_of(node)
+        return None if body is None else instantiated(body, tuple(map(mapped, node.inputs)))
 
     return rebuilt(graph, replace)
 
 
-def _is_composite(node: Tensor) -> bool:
+def body_of(node: Tensor) -> Graph | None:
+    """The function of a node as ops that are lowered; None if the node is one of those."""
     origin = node.origin
-    return isinstance(origin, Apply) and isinstance(origin.op, Fused) and origin.op.kernel is None
+    if not isinstance(origin, Apply) or not isinstance(origin.op, Fused):
+        return None
+    if origin.op.kernel is not None:
+        return None
+    return origin.op.inlined_body(tuple(source.type for source in node.inputs), origin.attrs)

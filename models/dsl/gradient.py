@@ -14,7 +14,7 @@ from models.dsl.ops.record import NoGradient
 from models.dsl.types import DslError, NoGradientError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 def gradients(
@@ -29,24 +29,7 @@ def gradients(
     for output, gradient in zip(graph.outputs, upstream, strict=True):
         if gradient.type != output.type:
             raise DslError(f"{graph.name}: {output} got a gradient of type {gradient.type}")
-    return _pulled_back(graph.nodes, graph.outputs, upstream, with_respect_to)
-
-
-def value_and_grad(
-    function: Callable[..., Tensor], *arguments: Tensor, by: Sequence[Tensor] | None = None
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """function(*arguments), a float scalar, and its gradients: one for each tensor of `by`.
-
-    `by` are any tensors of the trace that the function reads, such as a module's parameters; if it
-    is not given, they are the arguments. Raises DslError unless the value is a float scalar, and
-    NoGradientError as `gradients` does.
-    """
-    value = function(*arguments)
-    if value.shape or not value.dtype.is_float:
-        raise DslError(f"value_and_grad: expected a float scalar of the function, got {value.type}")
-    nodes = tuple(tensor for tensor in in_order((value,)) if isinstance(tensor.origin, Apply))
-    with_respect_to = arguments if by is None else by
-    return value, _pulled_back(nodes, (value,), (full_like(value, 1.0),), with_respect_to)
+    return vector_jacobian_product(graph.nodes, graph.outputs, upstream, with_respect_to)
 
 
 def pull_back(
@@ -59,17 +42,20 @@ def pull_back(
     between = in_order((output,), tuple(inputs))
     nodes = tuple(tensor for tensor in between if isinstance(tensor.origin, Apply))
     floats = [tensor for tensor in inputs if tensor.dtype.is_float]
-    float_gradients = iter(_pulled_back(nodes, (output,), (upstream,), floats))
+    float_gradients = iter(vector_jacobian_product(nodes, (output,), (upstream,), floats))
     return tuple(next(float_gradients) if tensor.dtype.is_float else None for tensor in inputs)
 
 
-def _pulled_back(
+def vector_jacobian_product(
     nodes: Sequence[Tensor],
     outputs: Sequence[Tensor],
     upstream: Sequence[Tensor],
     with_respect_to: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
-    """The gradients at the wanted tensors, for those that arrive at the outputs."""
+    """The gradients at the wanted tensors, for those that arrive at the outputs.
+
+    `nodes` are the applied ops that lead to the outputs, each after its inputs.
+    """
     arrived: dict[int, Tensor] = {}
     for output, gradient in zip(outputs, upstream, strict=True):
         _arrive(arrived, output, gradient)

@@ -206,13 +206,13 @@ def rebuilt(
 
     for node in graph.nodes:
         made = replace(node, mapped)
-        new[id(node)] = _reapplied(node, mapped) if made is None else made
+        new[id(node)] = reapplied(node, mapped) if made is None else made
     named = graph.parameters if parameters is None else parameters
     outputs = tuple(map(mapped, graph.outputs))
     return make_graph(graph.name, graph.inputs, outputs, named, graph.in_place)
 
 
-def _reapplied(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor:
+def reapplied(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor:
     """A node's op on the tensors in the places of its inputs."""
     assert isinstance(node.origin, Apply)
     inputs = tuple(map(mapped, node.inputs))
@@ -225,7 +225,7 @@ def instantiated(graph: Graph, inputs: tuple[Tensor, ...]) -> Tensor:
     """The one output of a graph without parameters, computed from other tensors as its inputs."""
     new = {id(old): tensor for old, tensor in zip(graph.inputs, inputs, strict=True)}
     for node in graph.nodes:
-        new[id(node)] = _reapplied(node, lambda tensor: new[id(tensor)])
+        new[id(node)] = reapplied(node, lambda tensor: new[id(tensor)])
     (output,) = graph.outputs
     return new[id(output)]
 
@@ -235,7 +235,7 @@ def deduplicated(graph: Graph) -> Graph:
     first: dict[Any, Tensor] = {}
 
     def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor:
-        made = _reapplied(node, mapped)
+        made = reapplied(node, mapped)
         assert isinstance(made.origin, Apply)
         attrs = attrs_key(made.origin.attrs)
         return first.setdefault((id(made.origin.op), tuple(map(id, made.inputs)), attrs), made)

@@ -11,9 +11,9 @@ import pytest
 
 from models.dsl import functions as f
 from models.dsl import ops
-from models.dsl.gradient import value_and_grad
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType, TypeRuleError
+from models.dsl.value_and_grad import value_and_grad
 from tests.models.compiled import Compiled
 from tests.models.graphs import run, traced
 

@@ -10,12 +10,12 @@ import pytest
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.evaluate import evaluate
-from models.dsl.gradient import value_and_grad
 from models.dsl.graph import Input, Tensor, make_graph
 from models.dsl.nn import Linear
 from models.dsl.optimizers import Adam, Optimizer, Sgd
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, NoGradientError, TensorType
+from models.dsl.value_and_grad import value_and_grad
 from tests.models.compiled import Compiled
 from tests.models.graphs import check_gradient, run, traced, type_of
 

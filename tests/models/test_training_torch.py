@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from models.dsl import functions as f
 from models.dsl.evaluate import evaluate
-from models.dsl.gradient import value_and_grad
 from models.dsl.optimizers import Adam, Sgd
 from models.dsl.trace import trace
 from models.dsl.types import DType
+from models.dsl.value_and_grad import value_and_grad
 from tests.models.graphs import type_of
 from tests.models.test_training import OPTIMIZERS, update_graph
 

@@ -21,7 +21,8 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
     The targets must be in range. Logits of any size are fine: the largest is taken off first.
     """
-    shifted = logits - along_axes(ops.reduce_max(logits, axes=(1,)), logits, (1,))
+    # A barrier, since the gradient's kernel would else keep whole rows on the stack of its thread.
+    shifted = ops.barrier(logits - along_axes(ops.reduce_max(logits, axes=(1,)), logits, (1,)))
     total = ops.log(ops.reduce_sum(ops.exponential(shifted), axes=(1,)))
     ids = ops.iota(shape=logits.shape, axis=1, dtype=DType.I32)
     chosen = ops.compare(ids, along_axes(targets, ids, (1,)), direction="EQ")

@@ -1,0 +1,144 @@
+"""value_and_grad rebuilds a function with barriers: same values, and gradients that compile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.composite import inlined
+from models.dsl.evaluate import evaluate
+from models.dsl.graph import Apply, Tensor
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from models.dsl.value_and_grad import value_and_grad
+from tests.models.compiled import Compiled
+from tests.models.graphs import traced, type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from models.dsl.graph import Graph
+
+    Array = NDArray[Any]
+
+# The MLP of Gemma 3 270M with a low-rank term of rank 8: the smallest part of the model whose
+# gradient does not compile without barriers behind its products, nor without those in the gradient.
+TOKENS, HIDDEN, FFN, RANK = 128, 640, 2048, 8
+VOCABULARY = 65536
+
+
+def mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """The mean square of a gated MLP."""
+    h = f.gelu_tanh(f.linear(x, gate)) * f.linear(x, up)
+    y = f.linear(h, down) + f.linear(f.linear(h, a), b)
+    return f.mean_squared_error(y, ops.full_like(y, 0.0))
+
+
+def with_gradients(function: Callable[..., Tensor], arrays: dict[str, Array], name: str) -> Graph:
+    """The function's value and the gradients by all its float arguments."""
+
+    def both(*given: Tensor) -> tuple[Tensor, ...]:
+        floats = [tensor for tensor in given if tensor.dtype.is_float]
+        value, gradients = value_and_grad(lambda: function(*given), by=floats)
+        return (value, *gradients)
+
+    return trace(name, both, {key: type_of(array) for key, array in arrays.items()})
+
+
+def normal(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def cases() -> dict[str, tuple[Graph, list[Array]]]:
+    rng = np.random.default_rng(0)
+    shapes = {
+        "gate": (FFN, HIDDEN),
+        "up": (FFN, HIDDEN),
+        "down": (HIDDEN, FFN),
+        "a": (RANK, FFN),
+        "b": (HIDDEN, RANK),
+    }
+    layer = {"x": normal(rng, TOKENS, HIDDEN)}
+    layer |= {
+        name: normal(rng, *shape) / np.float32(shape[1] ** 0.5) for name, shape in shapes.items()
+    }
+    entropy = {
+        "logits": normal(rng, 8, VOCABULARY),
+        "targets": rng.integers(0, VOCABULARY, 8).astype(np.int32),
+    }
+    return {
+        "mlp": (with_gradients(mlp, layer, "mlp"), list(layer.values())),
+        "cross_entropy": (
+            with_gradients(f.cross_entropy, entropy, "cross_entropy"),
+            list(entropy.values()),
+        ),
+    }
+
+
+CASES = cases()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_compile_at_the_sizes_of_a_real_model(
+    name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without barriers: "large vector sizes", and too large a stack."""
+    graph, arrays = CASES[name]
+    compiled = Compiled([graph], tmp_path_factory.mktemp(name))
+    for found, expected in zip(compiled(name, *arrays), evaluate(graph, arrays, {}), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * abs(expected).max())
+
+
+def op_of(tensor: Tensor) -> ops.Op | None:
+    return tensor.origin.op if isinstance(tensor.origin, Apply) else None
+
+
+def products(graph: Graph) -> list[Tensor]:
+    return [node for node in graph.nodes if op_of(node) in (ops.dot_general, ops.project)]
+
+
+def test_the_value_of_a_function_is_unchanged() -> None:
+    arrays = [array.astype(np.float64) for array in CASES["mlp"][1]]
+    before = traced(mlp, arrays)
+    after = traced(lambda *given: value_and_grad(mlp, *given)[0], arrays)
+    assert evaluate(after, arrays, {})[0] == evaluate(before, arrays, {})[0]
+    assert len(products(after)) == len(products(inlined(before))) == 5
+
+
+def test_only_barriers_read_products() -> None:
+    graph, _ = CASES["mlp"]
+    found = products(graph)
+    assert len(found) == 15  # each product of the function has two in the gradient
+    for node in graph.nodes:
+        assert op_of(node) is ops.barrier or not any(x in found for x in node.inputs)
+    assert not any(output in found for output in graph.outputs)
+
+
+def test_a_tensor_whose_gradient_is_asked_for_is_not_rebuilt() -> None:
+    """The gradient by a product, and by an input of it that the function reads too."""
+
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        product = f.matmul(x, y)
+        value, gradients = value_and_grad(
+            lambda: ops.reduce_sum(product * product + x, axes=(0, 1)), by=[product, x]
+        )
+        return (value, *gradients)
+
+    x, y = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0, 6.0], [7.0, 8.0]])
+    graph = trace("function", function, {"x": type_of(x), "y": type_of(y)})
+    value, of_product, of_x = evaluate(graph, [x, y], {})
+    assert value == ((x @ y) ** 2 + x).sum()
+    assert np.array_equal(of_product, 2 * x @ y)
+    assert np.array_equal(of_x, 2 * x @ y @ y.T + 1)
+
+
+def test_the_gradient_of_a_barrier_is_a_barrier() -> None:
+    x = Tensor(TensorType((2, 3), DType.F32), ops.full(shape=(), dtype=DType.F32, value=0).origin)
+    _, (gradient,) = value_and_grad(lambda x: ops.reduce_sum(ops.barrier(x) * 2.0, axes=(0, 1)), x)
+    assert op_of(gradient) is ops.barrier
