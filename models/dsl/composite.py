@@ -33,7 +33,7 @@ P = ParamSpec("P")
 
 # Bytes of the inputs of a block that are evaluated at a time: what is unpacked of them fits into a
 # processor's cache.
-_BLOCK_BYTES = 1 << 17
+_BLOCK_BYTES = 1 << 18
 
 
 def _no_limits(_: Types, __: Attrs) -> None:

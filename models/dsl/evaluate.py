@@ -80,7 +80,7 @@ def _has_subnormals(array: Array, mantissa_bits: int) -> bool:
 
 
 def _checked(array: Array, tensor: Tensor, where: str) -> Array:
-    array_type = TensorType(array.shape, DType.of(array.dtype))
-    if array_type != tensor.type:
-        raise DslError(f"{where}: expected {tensor.type}, got {array_type}")
+    if array.shape != tensor.shape or array.dtype != tensor.dtype.numpy:
+        got = TensorType(array.shape, DType.of(array.dtype))
+        raise DslError(f"{where}: expected {tensor.type}, got {got}")
     return array
