@@ -12,7 +12,7 @@ from server import logs
 from server.cluster.cached_blocks import BundleStats
 from server.cluster.work import shortened, with_age
 from server.errors import QueueFull, Unavailable
-from server.text.grammar import Grammars
+from server.text.answer_constraint import Constraints
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ class CannotServe(Exception):
 
 
 class Loaded:
-    """A bundle that is served, and the grammars of its requests.
+    """A bundle that is served, and the constraints of its requests.
 
     `on_unload` is called once, in any thread, before the engine ends.
     """
@@ -44,7 +44,7 @@ class Loaded:
     def __init__(self, service: LocalLanguageService, on_unload: Callable[[], object]) -> None:
         manifest = service.manifest
         self.service = service
-        self.grammars = Grammars(
+        self.constraints = Constraints(
             service.tokenizer, vocab_size=manifest.vocab_size, ends=manifest.special_tokens.eos
         )
         self._on_unload: Callable[[], object] | None = on_unload
@@ -83,7 +83,7 @@ class ModelReplica:
     async def generate(self, work: Work, bundle: Bundle) -> AsyncIterator[Event]:
         """The events of a request, with ages; raises TryAgain. Cancelled when the client leaves."""
         loaded = await self._get(bundle)
-        request = await asyncio.to_thread(work.engine_request, loaded.grammars)
+        request = await asyncio.to_thread(work.engine_request, loaded.constraints)
         try:
             generation = loaded.service.engine.submit(request)
         except (QueueFull, Unavailable) as error:

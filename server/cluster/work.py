@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from runtime.kv_blocks import block_keys
 from server.engine.generation import EmbedRequest, Request, Started, Token
-from server.text.grammar import Rules
+from server.text.answer_constraint import AnswerConstraint
 
 if TYPE_CHECKING:
     from server.engine.generation import Event
-    from server.text.grammar import Grammar, Grammars
+    from server.text.answer_constraint import AnswerRules, Constraints
 
 # A part of a block's key is enough to choose a replica: a wrong match costs time, not correctness.
 KEY_BYTES = 8
@@ -26,33 +26,35 @@ KEY_BYTES = 8
 class Work:
     """A request to an engine, without its deadline, which the front keeps.
 
-    grammar  the grammar of the request's constraint, from which the replica makes the constraint
+    rules    the rules of the request's constraint, from which the replica makes the constraint
     blocks   the first KEY_BYTES bytes of the keys of the prompt's blocks in the prefix cache
     """
 
     request: Request | EmbedRequest
-    grammar: Grammar | None
+    rules: AnswerRules | None
     blocks: tuple[bytes, ...]
 
-    def engine_request(self, grammars: Grammars) -> Request | EmbedRequest:
+    def engine_request(self, constraints: Constraints) -> Request | EmbedRequest:
         """The request to the replica's engine."""
-        if self.grammar is None:
+        if self.rules is None:
             return self.request
-        assert isinstance(self.request, Request), "an embedding has no grammar"
-        return dataclasses.replace(self.request, constraint=grammars.rules(self.grammar))
+        assert isinstance(self.request, Request), "an embedding has no rules"
+        return dataclasses.replace(self.request, constraint=constraints.constraint(self.rules))
 
 
 def work_of(request: Request | EmbedRequest, *, chunk: int) -> Work:
     """The work for a request; `chunk` is the number of tokens of a block."""
     if isinstance(request, EmbedRequest):
-        return Work(request=dataclasses.replace(request, deadline=None), grammar=None, blocks=())
+        return Work(request=dataclasses.replace(request, deadline=None), rules=None, blocks=())
     # The last token of a prompt is never read in a chunk.
     keys = block_keys(request.prompt[:-1], chunk) if request.cache_prompt else ()
     constraint = request.constraint
-    assert constraint is None or isinstance(constraint, Rules), "no other constraint is made"
+    assert constraint is None or isinstance(constraint, AnswerConstraint), (
+        "no other constraint is made"
+    )
     return Work(
         request=dataclasses.replace(request, deadline=None, constraint=None),
-        grammar=None if constraint is None else constraint.grammar,
+        rules=None if constraint is None else constraint.rules,
         blocks=shortened(keys),
     )
 

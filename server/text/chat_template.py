@@ -20,7 +20,8 @@ from models.bundle import CHAT_TEMPLATE, BundleError
 from server.errors import InvalidRequest
 from server.text import special_token_guard as guard
 from server.text.template_sandbox import LimitedEnvironment
-from server.text.tool_calls import call_format
+from server.text.tool_calls.call_formats import call_format
+from server.text.tool_calls.tools import ToolUse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 
     from models.bundle import SpecialTokens
     from server.text.tokenizer import Tokenizer
+    from server.text.tool_calls.tools import Tool, ToolChoice
 
 Message = dict[str, Any]
-Tool = dict[str, Any]
+ToolDefinition = dict[str, Any]  # in OpenAI's form
 
 MAX_PROMPT = 4_000_000  # characters: more than any context, and little memory
 
@@ -50,13 +52,12 @@ class Prompt:
 class ChatTemplate:
     """A compiled template, and the tokenizer for the prompts that it writes.
 
-    `eos` is the id that ends an answer, whose name templates use. `calls` is the format of tool
-    calls that the template describes, or None. Raises BadChatTemplate.
+    `eos` is the id that ends an answer, whose name templates use. Raises BadChatTemplate.
     """
 
     def __init__(self, source: str, tokenizer: Tokenizer, *, eos: int | None) -> None:
         self.source = source
-        self.calls = call_format(source)
+        self._calls = call_format(source)
         self._tokenizer = tokenizer
         self._special = {
             "bos_token": "" if tokenizer.bos is None else tokenizer.name(tokenizer.bos),
@@ -71,7 +72,7 @@ class ChatTemplate:
             raise BadChatTemplate(
                 f"{CHAT_TEMPLATE} is not a valid template: {error}; bake the bundle again"
             ) from error
-        self._takes_tools = "tools" in variables and self.calls is not None
+        self._takes_tools = "tools" in variables and self._calls is not None
 
     @staticmethod
     def from_bundle(
@@ -92,7 +93,7 @@ class ChatTemplate:
         self,
         messages: Sequence[Message],
         *,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[ToolDefinition] = (),
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
     ) -> Prompt:
@@ -123,11 +124,24 @@ class ChatTemplate:
         text = self.render(**values, add_generation_prompt=add_generation_prompt)
         return Prompt(text=text.replace(mark, ""), ids=guard.encode(text, self._tokenizer, mark))
 
+    def tool_use(self, tools: Sequence[Tool], choice: ToolChoice) -> ToolUse | None:
+        """How an answer may call these tools; None without tools."""
+        if not tools or self._calls is None:
+            return None
+        return ToolUse(
+            format=self._calls,
+            tools=tuple(
+                tool for tool in tools if choice.allowed is None or tool.name in choice.allowed
+            ),
+            required=choice.mode == "required",
+            parallel=choice.parallel,
+        )
+
     def render(
         self,
         messages: list[Message],
         *,
-        tools: list[Tool],
+        tools: list[ToolDefinition],
         add_generation_prompt: bool,
         variables: Mapping[str, Any] | None = None,
     ) -> str:

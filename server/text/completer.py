@@ -16,9 +16,10 @@ import numpy as np
 from server.engine.generation import Embedded, EmbedRequest, Failed, Request
 from server.errors import Draining, GenerationFailed, InvalidRequest
 from server.text.answer import Embedding
+from server.text.answer_constraint import AnswerRules, Constraints
+from server.text.call_grammar import CallGrammars
 from server.text.completion import Completion
 from server.text.completion_request import SEED_COUNT
-from server.text.grammar import Grammars
 from server.text.sampling_text import SamplingText
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from server.engine.backend import Backend
+    from server.sampling.constraint import Constraint
     from server.sampling.options import SamplingOptions
     from server.text.answer import Ended
     from server.text.completion_request import CompletionRequest
-    from server.text.grammar import Rules
     from server.text.tokenizer import Tokenizer
 
 
@@ -49,7 +50,8 @@ class Completer:
         context: int,
         eos: Collection[int],
     ) -> None:
-        self._grammars = Grammars(tokenizer, vocab_size=vocab_size, ends=eos)
+        self._constraints = Constraints(tokenizer, vocab_size=vocab_size, ends=eos)
+        self._call_grammars = CallGrammars(self._constraints.grammars, tokenizer)
         self._sampling = SamplingText(tokenizer, vocab_size=vocab_size)
         self._backend = backend
         self._tokenizer = tokenizer
@@ -102,7 +104,7 @@ class Completer:
             raise Draining("the server stopped before the answer was complete")
         return Embedding(_unit(mean), len(ids))
 
-    def _resolve(self, request: CompletionRequest) -> tuple[SamplingOptions, Rules | None]:
+    def _resolve(self, request: CompletionRequest) -> tuple[SamplingOptions, Constraint | None]:
         """The request's sampling options and grammar in token ids; for any thread."""
         sampling = self._sampling.resolve(
             request.sampling,
@@ -110,7 +112,12 @@ class Completer:
             logit_bias=request.logit_bias,
             dry_sequence_breakers=request.dry_sequence_breakers,
         )
-        return sampling, self._grammars.rules(request.grammar) if request.grammar else None
+        rules = None
+        if request.tools:
+            rules = self._call_grammars.rules(request.tools, request.grammar)
+        elif request.grammar:
+            rules = AnswerRules(grammar=request.grammar)
+        return sampling, self._constraints.constraint(rules) if rules else None
 
     async def _prompt_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
         if len(prompt) == 0:

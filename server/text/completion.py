@@ -12,7 +12,7 @@ from server.engine.generation import Event, Failed, Finished, Generation, Starte
 from server.errors import Draining, GenerationFailed, RulesFailed
 from server.text.answer import Candidate, Ended, Piece, Summary, Timings, TokenLogprobs
 from server.text.detokenize import Detokenizer, StopFilter
-from server.text.tool_calls import CallFilter
+from server.text.tool_calls.call_filter import CallFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -38,12 +38,13 @@ class Completion:
     ) -> None:
         self._generation = generation
         self._tokenizer = tokenizer
-        calls = request.calls
+        use = request.tools
+        calls = use.format if use else None
         self._detokenizer = Detokenizer(tokenizer, shown=calls.special if calls else ())
         self._filter = StopFilter((*request.stop, *(calls.stop if calls else ())))
         self._stop_ids = request.stop_token_ids
-        self._calls = CallFilter(calls)
-        self._one_call = request.one_call
+        self._calls = CallFilter(calls, [tool.name for tool in use.tools] if use else ())
+        self._one_call = use is not None and not use.parallel
         self._prompt_tokens = prompt_tokens
         self._seed = seed
         self._on_end: Callable[[Ended], None] | None = on_end
@@ -126,7 +127,8 @@ class Completion:
     def _end(self, rest: str, reason: FinishReason) -> Iterator[Piece | Summary]:
         """The remaining text and calls, and the summary."""
         text, calls = self._calls.push(rest)
-        text += self._calls.flush()
+        held, more = self._calls.flush()
+        text, calls = text + held, calls + more
         if text or calls:
             yield Piece(text=text, token_ids=(), logprobs=(), calls=calls)
         yield self._summary("tool_calls" if self._calls.count and reason == "stop" else reason)

@@ -9,7 +9,7 @@ from server.sampling.options import SamplingParameters
 
 if TYPE_CHECKING:
     from server.text.grammar import Grammar
-    from server.text.tool_calls import CallFormat
+    from server.text.tool_calls.tools import ToolUse
 
 # SamplingParameters is exported for the API layer, which does not import the sampling package.
 __all__ = ["DRY_SEQUENCE_BREAKERS", "SEED_COUNT", "CompletionRequest", "SamplingParameters"]
@@ -37,8 +37,7 @@ class CompletionRequest:
     logit_bias    (token id or text, number) pairs, added to the logits of the id or of each token
                   of the text
     dry_sequence_breakers   strings that end a repetition for DRY
-    calls         format of the model's tool calls, which are removed from the text
-    one_call      end the answer after the first call
+    tools         tools that the answer may call; calls are removed from the text
     field         name of the prompt in the client's request, for errors
     """
 
@@ -53,7 +52,6 @@ class CompletionRequest:
     grammar: Grammar | None = None
     logit_bias: tuple[tuple[int | str, float], ...] = ()
     dry_sequence_breakers: tuple[str, ...] = DRY_SEQUENCE_BREAKERS
-    calls: CallFormat | None = None
-    one_call: bool = False
     stop_token_ids: frozenset[int] = frozenset()
+    tools: ToolUse | None = None
     field: str = "prompt"

@@ -19,15 +19,20 @@ from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
     from server.text.tokenizer import Tokenizer
 
-GrammarType = Literal["json_object", "json_schema", "regex", "lark", "choice"]
+# A partial_schema is a JSON Schema whose unsupported keywords are ignored; calls are a grammar in
+# llguidance's own format.
+GrammarType = Literal[
+    "json_object", "json_schema", "partial_schema", "regex", "lark", "choice", "calls"
+]
 
 _MAX_BYTES = 2**16  # of a grammar's text
+_MAX_CALLS_BYTES = 2**19
 _CACHED_GRAMMARS = 32
 _NO_TOKEN = "it allows no next token"
 _MAX_SHOWN = 200  # characters of a grammar or message in an error
@@ -50,19 +55,14 @@ class Grammar:
 
 
 class Rules:
-    """The state of one answer in its `grammar`: the sampler's Constraint."""
+    """The state of one answer in its grammar: a Constraint of the sampler."""
 
     def __init__(
-        self,
-        grammar: Grammar,
-        matcher: llguidance.LLMatcher,
-        ends: NDArray[np.int64],
-        size: int,
+        self, matcher: llguidance.LLMatcher, vocabulary: _Vocabulary, ends: NDArray[np.int64]
     ) -> None:
-        self.grammar = grammar
         self._matcher = matcher
+        self._vocabulary = vocabulary
         self._ends = ends
-        self._size = size
         self.finished = False
         self._allowed = self._next()
 
@@ -75,11 +75,26 @@ class Rules:
         self._matcher.consume_token(token)
         self._allowed = self._next()
 
+    def feed(self, text: bytes, tokens: Sequence[int]) -> bool:
+        """Take bytes and then tokens; return whether the grammar allows them.
+
+        If it does not, the state is unchanged. Raises ConstraintFailed.
+        """
+        matcher = self._matcher.deep_copy()
+        begun = list(self._vocabulary.tokenizer.tokenize_bytes(text)) if text else []
+        if not matcher.consume_tokens([*begun, *tokens]):
+            return False
+        self._matcher = matcher
+        self._allowed = self._next()
+        return True
+
     def _next(self) -> NDArray[np.bool_]:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():
             raise ConstraintFailed(f"grammar: {_reason(self._matcher.get_error())}")
-        allowed = np.unpackbits(bits, count=self._size, bitorder="little").view(np.bool_)
+        usable = self._vocabulary.usable
+        allowed = np.unpackbits(bits, count=usable.size, bitorder="little").view(np.bool_)
+        allowed &= usable
         more = np.count_nonzero(allowed) > np.count_nonzero(allowed[self._ends])
         self.finished = not more and self._matcher.is_accepting()
         if not more and not self.finished:
@@ -98,21 +113,23 @@ class Grammars:
         self._vocab_size = vocab_size
         self._ends = np.array(sorted(ends), np.int64)
         self._lock = threading.Lock()
-        self._vocabulary: llguidance.LLTokenizer | None = None
+        self._vocabulary: _Vocabulary | None = None
         self._compiled = functools.lru_cache(maxsize=_CACHED_GRAMMARS)(self._compile)
 
     def rules(self, grammar: Grammar) -> Rules:
         """The state of an empty answer; for any thread. Raises InvalidRequest."""
         size = len(grammar.value.encode())
-        if size > _MAX_BYTES:
-            raise _invalid(grammar, f"at most {_MAX_BYTES} bytes", got=f"{size} bytes")
+        limit = _MAX_CALLS_BYTES if grammar.type == "calls" else _MAX_BYTES
+        if size > limit:
+            raise _invalid(grammar, f"at most {limit} bytes", got=f"{size} bytes")
         if not self._ends.size:
             raise _invalid(
                 grammar, "no grammar, because this model has no token that ends an answer"
             )
         try:
             matcher = self._compiled(grammar).deep_copy()
-            rules = Rules(grammar, matcher, self._ends, self._vocab_size)
+            assert self._vocabulary is not None
+            rules = Rules(matcher, self._vocabulary, self._ends)
         except (ValueError, ConstraintFailed) as error:
             expected = f"a valid grammar ({_reason(str(error))})"
             raise _invalid(grammar, expected) from error
@@ -127,7 +144,8 @@ class Grammars:
                 self._vocabulary = _vocabulary(self._tokenizer, self._vocab_size, self._ends)
         # The parser's state does not help the client.
         limits = llguidance.LLParserLimits(verbose_errors=False)
-        matcher = llguidance.LLMatcher(self._vocabulary, _text(grammar), log_level=0, limits=limits)
+        tokenizer = self._vocabulary.tokenizer
+        matcher = llguidance.LLMatcher(tokenizer, _text(grammar), log_level=0, limits=limits)
         if matcher.is_error():
             raise ValueError(matcher.get_error())
         return matcher
@@ -153,12 +171,26 @@ class _Words:
         return list(self._tokenizer.read(text, special=False))
 
 
-def _vocabulary(tokenizer: Tokenizer, size: int, ends: NDArray[np.int64]) -> llguidance.LLTokenizer:
+@dataclass(frozen=True)
+class _Vocabulary:
+    """llguidance's index of a vocabulary.
+
+    usable  bool (V,): not the gaps, which llguidance may allow in place of a special token
+    """
+
+    tokenizer: llguidance.LLTokenizer
+    usable: NDArray[np.bool_]
+
+
+def _vocabulary(tokenizer: Tokenizer, size: int, ends: NDArray[np.int64]) -> _Vocabulary:
     words = _Words(tokenizer, size, frozenset(ends.tolist()))
     # Slices would speed up the first masks of an answer, but take twice as long to build.
-    return llguidance.LLTokenizer(
+    indexed = llguidance.LLTokenizer(
         llguidance.TokenizerWrapper(words), n_vocab=size, eos_token=ends.tolist(), slices=[]
     )
+    usable = np.array([bool(word) for word in words.tokens])
+    usable[ends] = True
+    return _Vocabulary(indexed, usable)
 
 
 def _text(grammar: Grammar) -> str:
@@ -169,6 +201,10 @@ def _text(grammar: Grammar) -> str:
             return _from_schema('{"type": "object"}')
         case "json_schema":
             return _from_schema(grammar.value)
+        case "partial_schema":
+            return _from_schema(grammar.value, lenient=True)
+        case "calls":
+            return grammar.value
         case "regex":
             return make.grammar_from_regex(grammar.value)
         case "choice":
@@ -181,11 +217,18 @@ def _text(grammar: Grammar) -> str:
             return make.grammar_from_lark(grammar.value)
 
 
-def _from_schema(schema: str) -> str:
+def side_grammar(grammar: Grammar, name: str) -> str:
+    """A grammar that compiles, as JSON in llguidance's format, for use under a name in another."""
+    text = _text(grammar)
+    known = json.loads(text)["grammars"][0] if text.startswith("{") else {"lark_grammar": text}
+    return json.dumps({**known, "name": name})
+
+
+def _from_schema(schema: str, *, lenient: bool = False) -> str:
     # Overrides take precedence over the schema's own "x-guidance".
     return llguidance.LLMatcher.grammar_from_json_schema(
         schema,
-        overrides={"lenient": False, "coerce_one_of": False, "whitespace_pattern": _SPACE},
+        overrides={"lenient": lenient, "coerce_one_of": lenient, "whitespace_pattern": _SPACE},
     )
 
 

@@ -114,6 +114,11 @@ class Tokenizer:
             if id_ in self._special
         ]
 
+    def special_id(self, name: str) -> int | None:
+        """The id of the special token with this name, or None."""
+        id_ = self._tokenizer.token_to_id(name)
+        return id_ if id_ in self._special else None
+
     def begins_special_name(self, text: str) -> bool:
         """Whether a special token's name is longer than this text and begins with it."""
         at = bisect.bisect_right(self._special_names, text)

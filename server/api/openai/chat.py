@@ -11,7 +11,7 @@ from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
-from server.api.openai.messages import ChatMessage, FunctionTool
+from server.api.openai.messages import ChatMessage
 from server.api.openai.shared_fields import (
     FINISH_REASONS,
     ChosenLogprob,
@@ -26,6 +26,7 @@ from server.api.openai.shared_fields import (
     new_id,
     usage,
 )
+from server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
 from server.api.openai.turn import Turn, begin
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
@@ -71,11 +72,11 @@ class ChatRequest(TurnFields):
     tools: list[FunctionTool] = Field(
         default_factory=list, description="Functions that the model may call."
     )
-    tool_choice: Literal["auto", "none"] = Field(
-        "auto", description="auto: the model may call tools. none: the model does not see them."
+    tool_choice: ChatToolChoice = Field(
+        "auto", description=f"{MODES} Or the function to call, or the allowed functions."
     )
     parallel_tool_calls: bool = Field(
-        True, description="Allow several calls in one answer. If false, the first call ends it."
+        True, description="Allow several calls in one answer. If false, an answer has at most one."
     )
 
 
@@ -173,10 +174,13 @@ async def chat_completions(
     `data: [DONE]`. The joined deltas of a choice are its message.
     """
     _check(body)
+    tools = [
+        tool.function.tool(f"tools[{place}].function") for place, tool in enumerate(body.tools)
+    ]
     turn = Turn(
         messages=body.messages,
-        tools=[] if body.tool_choice == "none" else body.tools,
-        one_call=not body.parallel_tool_calls,
+        tools=tools,
+        choice=tool_choice(body.tool_choice, tools, parallel=body.parallel_tool_calls),
     )
     choices = await begin(
         service,

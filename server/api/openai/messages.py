@@ -1,4 +1,4 @@
-"""A conversation and its tools: from OpenAI's chat form to the form of chat templates."""
+"""A conversation: from OpenAI's chat form to the form of chat templates."""
 
 import json
 from collections.abc import Sequence
@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from server.api.fields import Fields, JsonObject, Text, encodable_json
+from server.api.fields import Fields, Text, encodable_json
+from server.api.openai.tool_fields import Name
 from server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from server.text.chat_template import Message, Tool
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    from server.text.chat_template import Message
 
 
 class TextPart(Fields):
@@ -75,30 +74,6 @@ class ToolMessage(Fields):
 
 
 ChatMessage = Annotated[PlainMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
-
-
-class Function(Fields):
-    """A function that the model may call."""
-
-    name: Name = Field(description="Name of the function: up to 64 letters, digits and `_.-`.")
-    description: Text = Field(default="", description="What the function does, for the model.")
-    parameters: JsonObject = Field(
-        default_factory=dict, description="A JSON Schema of the arguments, for the model."
-    )
-    strict: Literal[False] = Field(
-        default=False, description="Only false: the schema of the arguments is not enforced."
-    )
-
-
-class FunctionTool(Fields):
-    """A tool. Functions are the only type."""
-
-    type: Literal["function"]
-    function: Function
-
-    def as_template(self) -> "Tool":
-        """The tool in the form of chat templates."""
-        return {"type": "function", "function": self.function.model_dump(exclude_unset=True)}
 
 
 def conversation(messages: Sequence[ChatMessage]) -> "list[Message]":

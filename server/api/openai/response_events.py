@@ -9,7 +9,7 @@ from server.api.openai.shared_fields import ChosenLogprob, chosen_logprob, new_i
 from server.api.sse import NamedEvent
 from server.text.answer import Piece, Summary
 from server.text.choices import Choices
-from server.text.tool_calls import ToolCall
+from server.text.tool_calls.call_format import ToolCall
 
 
 class OutputText(BaseModel):
@@ -104,7 +104,7 @@ class Response(BaseModel):
     system_fingerprint: str = Field(description="Identifies the bundle: the start of its digest.")
     temperature: float = Field(description="As in the request.")
     text: dict[str, Any] = Field(description="As in the request.")
-    tool_choice: Literal["auto", "none"] = Field(description="As in the request.")
+    tool_choice: str | dict[str, Any] = Field(description="As in the request.")
     tools: list[dict[str, Any]] = Field(description="As in the request.")
     top_p: float = Field(description="As in the request.")
     truncation: Literal["disabled"] = Field(default="disabled", description="Always disabled.")

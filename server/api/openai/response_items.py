@@ -1,4 +1,4 @@
-"""A conversation and its tools in the form of /v1/responses: a list of items."""
+"""A conversation in the form of /v1/responses: a list of items."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -10,13 +10,11 @@ from server.api.openai.messages import (
     AssistantMessage,
     CalledFunction,
     ChatMessage,
-    Function,
-    FunctionTool,
-    Name,
     PlainMessage,
     ToolCallItem,
     ToolMessage,
 )
+from server.api.openai.tool_fields import Name
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -92,19 +90,6 @@ Item = Annotated[
     Field(discriminator="type"),
     BeforeValidator(_with_type),
 ]
-
-
-class _ToolType(Fields):
-    type: Literal["function"]
-
-
-class FlatTool(Function, _ToolType):
-    """A function that the model may call."""
-
-    def as_chat(self) -> FunctionTool:
-        """The tool in the form of /v1/chat/completions."""
-        fields = self.model_dump(exclude_unset=True, exclude={"type"})
-        return FunctionTool(type="function", function=Function(**fields))
 
 
 def messages(

@@ -14,8 +14,9 @@ from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai import response_items
 from server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
-from server.api.openai.response_items import FlatTool, Item, MessageItem
+from server.api.openai.response_items import Item, MessageItem
 from server.api.openai.shared_fields import TurnFields, new_id
+from server.api.openai.tool_fields import MODES, FlatTool, FlatToolChoice, tool_choice
 from server.api.openai.turn import Turn, begin
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
@@ -99,11 +100,11 @@ class ResponsesRequest(TurnFields):
     tools: list[FlatTool] = Field(
         default_factory=list, description="Functions that the model may call."
     )
-    tool_choice: Literal["auto", "none"] = Field(
-        "auto", description="auto: the model may call tools. none: the model does not see them."
+    tool_choice: FlatToolChoice = Field(
+        "auto", description=f"{MODES} Or the function to call, or the allowed functions."
     )
     parallel_tool_calls: bool = Field(
-        True, description="Allow several calls in one answer. If false, the first call ends it."
+        True, description="Allow several calls in one answer. If false, an answer has at most one."
     )
     include: list[Include] = Field(
         default_factory=list,
@@ -162,10 +163,11 @@ def _turn(body: ResponsesRequest) -> Turn:
     items = body.input
     if isinstance(items, str):
         items = [MessageItem(type="message", role="user", content=items)]
+    tools = [tool.tool(f"tools[{place}]") for place, tool in enumerate(body.tools)]
     return Turn(
         messages=response_items.messages(body.instructions, items),
-        tools=[] if body.tool_choice == "none" else [tool.as_chat() for tool in body.tools],
-        one_call=not body.parallel_tool_calls,
+        tools=tools,
+        choice=tool_choice(body.tool_choice, tools, parallel=body.parallel_tool_calls),
         field="input",
     )
 
@@ -183,7 +185,9 @@ def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
         system_fingerprint=service.fingerprint,
         temperature=body.temperature,
         text=body.text.model_dump(by_alias=True, exclude_none=True),
-        tool_choice=body.tool_choice,
+        tool_choice=body.tool_choice
+        if isinstance(body.tool_choice, str)
+        else body.tool_choice.model_dump(),
         tools=tools,
         top_p=body.top_p,
     )

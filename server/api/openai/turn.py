@@ -5,24 +5,24 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from server.api.openai.messages import ChatMessage, FunctionTool, conversation
+from server.api.openai.messages import ChatMessage, conversation
 from server.api.openai.shared_fields import TurnFields
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
 from server.text.choices import Choices
+from server.text.tool_calls.tools import Tool, ToolChoice
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Turn:
     """A conversation whose next message the model generates.
 
-    one_call  end an answer after its first tool call
-    field     name of the messages in the request, for errors
+    field  name of the messages in the request, for errors
     """
 
     messages: Sequence[ChatMessage]
-    tools: Sequence[FunctionTool]
-    one_call: bool
+    tools: Sequence[Tool]
+    choice: ToolChoice
     field: str = "messages"
 
 
@@ -36,12 +36,13 @@ async def begin(
     choices: int = 1,
 ) -> Choices:
     """Render a turn and submit `choices` answers; raises InvalidRequest, QueueFull, Unavailable."""
+    tools = () if turn.choice.mode == "none" else turn.tools
     with _errors_at(turn.field):
         template = service.template
         prompt = await asyncio.to_thread(
             template.prompt,
             conversation(turn.messages),
-            tools=[tool.as_template() for tool in turn.tools],
+            tools=[tool.as_template() for tool in tools],
             variables=body.chat_template_kwargs,
         )
     return await service.complete_all(
@@ -50,8 +51,7 @@ async def begin(
                 body.completion(
                     prompt.ids, max_tokens=max_tokens, logprobs=logprobs, choice=choice
                 ),
-                calls=template.calls if turn.tools else None,
-                one_call=turn.one_call,
+                tools=template.tool_use(tools, turn.choice),
                 field=turn.field,
             )
             for choice in range(choices)

@@ -14,7 +14,8 @@ from server.cluster.delivery import Delivery
 from server.cluster.work import work_of
 from server.engine.generation import EmbedRequest, Failed, Finished, Request, Started, Token
 from server.sampling.options import SamplingOptions
-from server.text.grammar import Grammar, Grammars
+from server.text.answer_constraint import AnswerRules, Constraints
+from server.text.grammar import Grammar
 from server.text.tokenizer import Tokenizer
 from tests.server import fakes
 
@@ -66,14 +67,14 @@ def test_a_replica_that_computes_other_tokens_ends_the_answer_with_an_error() ->
 
 def test_work_is_the_same_request_in_another_process() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
-    grammars = Grammars(tokenizer, vocab_size=LIBRARY.get_vocab_size(), ends=(fakes.EOS,))
-    rules = grammars.rules(Grammar("regex", "[ab]+"))
-    sent = work_of(request(constraint=rules, deadline=5.0), chunk=8)
+    constraints = Constraints(tokenizer, vocab_size=LIBRARY.get_vocab_size(), ends=(fakes.EOS,))
+    constraint = constraints.constraint(AnswerRules(grammar=Grammar("regex", "[ab]+")))
+    sent = work_of(request(constraint=constraint, deadline=5.0), chunk=8)
     received = pickle.loads(pickle.dumps(sent))
     assert received == sent
-    arrived = received.engine_request(grammars)
-    assert arrived.constraint.grammar == rules.grammar
-    assert (arrived.constraint.allowed() == rules.allowed()).all()
+    arrived = received.engine_request(constraints)
+    assert arrived.constraint.rules == constraint.rules
+    assert (arrived.constraint.allowed() == constraint.allowed()).all()
     assert (arrived.prompt, arrived.seed, arrived.sampling) == (tuple(range(20)), 1, SAMPLING)
     assert arrived.deadline is None  # clocks differ: the front keeps it
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from array import array
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -16,54 +15,13 @@ from hypothesis import strategies as st
 
 from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
-from server.sampling.options import SamplingOptions
-from server.sampling.sampler import Sampler
 from server.text.grammar import Grammar, Grammars, GrammarType, Rules
 from server.text.tokenizer import Tokenizer
 from tests.server.fakes import BOS, EOS, byte_level, gemma_like
+from tests.server.grammar_world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-UNCHOSEN = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)
-# Two ids more than the tokenizer has, as models have them that pad their vocabulary.
-PADDING = 2
-
-
-class World:
-    """A tokenizer and grammars compiled for it."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = Tokenizer(tokenizer, bos=BOS)
-        self.size = tokenizer.get_vocab_size() + PADDING
-        # The second one is a word like any other in the tokenizer's eyes.
-        self.ends = (EOS, tokenizer.get_vocab_size() - 1)
-        self.grammars = Grammars(self.tokenizer, vocab_size=self.size, ends=self.ends)
-
-    def answer(
-        self, grammar_type: GrammarType, value: str, seed: int, *, nudge: str = '"}],0'
-    ) -> str:
-        """Sample random tokens until the rules allow an end token and one is sampled.
-
-        The tokens of `nudge` and the end tokens get higher logits, so that the answer stays short.
-        """
-        rules = self.grammars.rules(Grammar(grammar_type, value))
-        sampler = Sampler(UNCHOSEN, seed=seed, tokens=array("q"), ends=self.ends, constraint=rules)
-        random, tokens = np.random.default_rng(seed), []
-        for _ in range(3000):
-            logits = random.standard_normal(self.size).astype(np.float32) * 3
-            logits[[*self.ends, *self.tokenizer.read(nudge, special=False)]] += 3
-            sample = sampler.sample(logits)
-            if sample.token in self.ends:
-                break
-            tokens.append(sample.token)
-            if sample.last:
-                break
-        else:
-            raise AssertionError(f"no end: {self.tokenizer.decode(tokens)!r}")
-        assert not any(self.tokenizer.is_silent(token) for token in tokens)
-        return self.tokenizer.decode(tokens)
-
 
 WORLDS = {"gemma": World(gemma_like()), "bytes": World(byte_level())}
 seeds = st.integers(0, 2**32 - 1)

@@ -1,0 +1,136 @@
+"""Tools and the choice among them, as fields of the routes for conversations."""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from server.api.fields import Fields, JsonObject, Text
+from server.errors import InvalidRequest
+from server.text.tool_calls.tools import Tool, ToolChoice
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Mode = Literal["auto", "none", "required"]
+MODES = (
+    "auto: the model may call tools. none: the model does not see them. required: the answer is "
+    "one or more calls."
+)
+
+
+class Function(Fields):
+    """A function that the model may call."""
+
+    name: Name = Field(description="Name of the function: up to 64 letters, digits and `_.-`.")
+    description: Text = Field(default="", description="What the function does, for the model.")
+    parameters: JsonObject = Field(
+        default_factory=dict, description="A JSON Schema of the arguments, which calls match."
+    )
+    strict: bool = Field(
+        default=False,
+        description="Reject a schema that cannot be enforced completely. Without it, keywords that "
+        "are not supported are ignored.",
+    )
+
+    def tool(self, field: str) -> Tool:
+        """The tool; `field` is the path of the function in the request."""
+        return Tool(
+            name=self.name,
+            description=self.description if "description" in self.model_fields_set else None,
+            parameters=json.dumps(self.parameters, ensure_ascii=False)
+            if "parameters" in self.model_fields_set
+            else None,
+            strict=self.strict,
+            field=f"{field}.parameters",
+        )
+
+
+class FunctionTool(Fields):
+    """A tool. Functions are the only type."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class _FunctionType(Fields):
+    type: Literal["function"]
+
+
+class FlatTool(Function, _FunctionType):
+    """A function that the model may call."""
+
+
+class FunctionName(Fields):
+    """The name of a function."""
+
+    name: Name = Field(description="Name of the function.")
+
+
+class NamedChoice(_FunctionType):
+    """The function that the model must call, once."""
+
+    function: FunctionName
+
+
+class AllowedTools(Fields):
+    """The functions that the model may or must call."""
+
+    mode: Literal["auto", "required"] = Field(description=MODES)
+    tools: list[NamedChoice] = Field(min_length=1, description="The functions.")
+
+
+class AllowedChoice(Fields):
+    """The functions that the model may or must call, out of all tools."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+ChatToolChoice = Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")]
+
+
+class FlatNamedChoice(FunctionName, _FunctionType):
+    """The function that the model must call, once."""
+
+
+class FlatAllowedChoice(Fields):
+    """The functions that the model may or must call, out of all tools."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"] = Field(description=MODES)
+    tools: list[FlatNamedChoice] = Field(min_length=1, description="The functions.")
+
+
+FlatToolChoice = Mode | Annotated[FlatNamedChoice | FlatAllowedChoice, Field(discriminator="type")]
+
+
+def tool_choice(
+    choice: ChatToolChoice | FlatToolChoice, tools: Sequence[Tool], *, parallel: bool
+) -> ToolChoice:
+    """The choice among tools; raises InvalidRequest for a name that is none of theirs."""
+    mode: Mode = "required"
+    match choice:
+        case "auto" | "none" | "required":
+            if choice == "required" and not tools:
+                raise InvalidRequest(
+                    field="tool_choice", got=choice, expected="auto or none without tools"
+                )
+            return ToolChoice(mode=choice, parallel=parallel)
+        case NamedChoice():
+            names, parallel = [choice.function.name], False
+        case FlatNamedChoice():
+            names, parallel = [choice.name], False
+        case AllowedChoice():
+            names = [tool.function.name for tool in choice.allowed_tools.tools]
+            mode = choice.allowed_tools.mode
+        case FlatAllowedChoice():
+            names, mode = [tool.name for tool in choice.tools], choice.mode
+    known = {tool.name for tool in tools}
+    for name in names:
+        if name not in known:
+            raise InvalidRequest(
+                field="tool_choice",
+                got=name,
+                expected=f"the name of a tool: {', '.join(sorted(known)) or 'there are none'}",
+            )
+    return ToolChoice(mode=mode, allowed=frozenset(names), parallel=parallel)

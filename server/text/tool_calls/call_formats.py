@@ -1,0 +1,34 @@
+"""Which form of tool calls a chat template describes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from server.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from server.text.tool_calls.json_calls import (
+    GRANITE,
+    HERMES,
+    LLAMA_3,
+    MISTRAL,
+    MISTRAL_NAMED,
+    PHI,
+)
+
+if TYPE_CHECKING:
+    from server.text.tool_calls.call_format import CallFormat
+
+# Texts of a template, all of which show a format. The first row that matches counts.
+_SIGNS: tuple[tuple[tuple[str, ...], CallFormat], ...] = (
+    (("<start_function_call>",), FUNCTION_GEMMA),
+    (("[TOOL_CALLS]", "[ARGS]"), MISTRAL_NAMED),
+    (("[TOOL_CALLS]",), MISTRAL),
+    (("<tool_call>",), HERMES),
+    (("<|start_of_role|>",), GRANITE),
+    (("<|tool|>",), PHI),
+    (("<|start_header_id|>", '"parameters"'), LLAMA_3),
+)
+
+
+def call_format(template: str) -> CallFormat | None:
+    """The format that a chat template uses, or None."""
+    return next((known for signs, known in _SIGNS if all(sign in template for sign in signs)), None)
