@@ -3,6 +3,9 @@
 Nothing is marked by hand. The imports of a test module are followed through the project; a module
 is quick if it reaches none of SLOW_IMPORTS and is not in SLOW_PATHS. What imports do not show,
 `Guard` does: a quick test that starts a process or loads the compiler fails.
+
+`python -m tests.quick` prints the quick modules: to collect the others takes longer than to run
+these.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ SLOW_PATHS = (
     ROOT / "tests/fuzz",
     ROOT / "tests/models/test_registry.py",  # traces every op for every document
     ROOT / "tests/server/api",  # each test starts an HTTP server
+    ROOT / "tests/server/process/test_draining_server.py",  # waits for timeouts
 )
 _CONFTEST = ROOT / "tests/conftest.py"
 _PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec"})
@@ -55,21 +59,28 @@ def slow_imports(module: Path) -> set[str]:
     return reached
 
 
-def _imports(path: Path) -> Iterator[str]:
+@functools.cache
+def _imports(path: Path) -> tuple[str, ...]:
     """The dotted names imported when a module is loaded, so none of those for types alone."""
+    names: list[str] = []
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        value = getattr(node, "value", None)
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(value, ast.Call) and ast.unparse(value.func) == "pytest.importorskip":
+            names.append(str(ast.literal_eval(value.args[0])))
+    return tuple(names)
 
 
-def _files(name: str) -> list[Path]:
+@functools.cache
+def _files(name: str) -> tuple[Path, ...]:
     """The files of the project that importing a dotted name loads."""
     parts = name.split(".")
     candidates = [ROOT.joinpath(*parts[:end]) for end in range(1, len(parts) + 1)]
     files = [f for c in candidates for f in (c / "__init__.py", c.with_suffix(".py"))]
-    return [file for file in files if file.is_file()]
+    return tuple(file for file in files if file.is_file())
 
 
 def _conftests(module: Path) -> list[Path]:
@@ -103,3 +114,9 @@ class Guard:
             raise RuntimeError(f"a quick test started a process: {args[0]!r}; see tests/quick.py")
         if event == "import" and str(args[0]).startswith("iree.compiler"):
             raise RuntimeError("a quick test loaded the compiler; see tests/quick.py")
+
+
+if __name__ == "__main__":
+    for module in sorted(ROOT.joinpath("tests").rglob("test_*.py")):
+        if is_quick(module):
+            sys.stdout.write(f"{module.relative_to(ROOT)}\n")
