@@ -17,9 +17,12 @@ from models.bundle import REQUEST_MEMORY
 from server import web
 from server.api import http_errors, openapi
 from server.api.current_service import ServicePerRequest
+from server.api.llama_server import completion, embedding
+from server.api.llama_server.answers import CompletionEvent
 from server.api.middleware import access_log
 from server.api.middleware.api_keys import ApiKeys
 from server.api.middleware.body_limits import BodyLimit
+from server.api.middleware.path_aliases import PathAliases
 from server.api.native import generate, run_function, tokens
 from server.api.native.array_bodies import FUNCTION, OUTPUTS
 from server.api.openai import chat, completions, embeddings, model_list, responses
@@ -35,13 +38,25 @@ if TYPE_CHECKING:
     from server.services.deployment import Deployment
 
 
-_LANGUAGE = (generate, completions, chat, responses, embeddings, model_list, tokens, props)
+_LANGUAGE = (
+    generate,
+    completions,
+    chat,
+    responses,
+    embeddings,
+    model_list,
+    completion,
+    embedding,
+    tokens,
+    props,
+)
 _ARRAYS = (run_function,)
 
-_EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent)
+_EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, CompletionEvent)
 
-# Open without an API key: the probes, and the chat page, which asks the user for the key.
-OPEN_PATHS = frozenset({"/health", "/health/ready", *web.FILES})
+# Open without an API key: the probes, the model's name, and the chat page, which asks the user for
+# the key.
+OPEN_PATHS = frozenset({"/health", "/health/ready", "/v1/models", *web.FILES})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +76,16 @@ class Guards:
 
 
 def create_app(
-    deployment: Deployment, *, on_verdict: Callable[[Verdict], None], guards: Guards = Guards()
+    deployment: Deployment,
+    *,
+    on_verdict: Callable[[Verdict], None],
+    guards: Guards = Guards(),
+    webui: bool = True,
 ) -> FastAPI:
     """Create the ASGI application that serves a deployment.
 
     Its lifespan starts and stops the deployment. While the self-test runs, requests get status
-    503. `on_verdict` is called with its result.
+    503. `on_verdict` is called with its result. `webui` says whether the chat page is served.
     """
 
     async def start() -> None:
@@ -97,7 +116,8 @@ def create_app(
     for surface in (*(_ARRAYS if arrays else _LANGUAGE), status, reload):
         app.include_router(surface.router)
     if not arrays:
-        app.include_router(web.router())
+        if webui:
+            app.include_router(web.router())
         openapi.add_events(app, _EVENTS)
     _guard(app, deployment, guards)
     return app
@@ -119,4 +139,5 @@ def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
             allow_headers=["*"],
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )
+    app.add_middleware(PathAliases)
     app.add_middleware(access_log.Access, count=deployment.current.metrics.answered)

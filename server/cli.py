@@ -127,7 +127,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
         strict_fields=settings.strict_fields,
     )
     server = DrainingServer(
-        create_app(deployment, on_verdict=announce, guards=guards),
+        create_app(deployment, on_verdict=announce, guards=guards, webui=settings.webui),
         deployment,
         shutdown_timeout=settings.shutdown_timeout,
         client_timeout=settings.client_timeout,

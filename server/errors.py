@@ -4,6 +4,7 @@ The classes say nothing about HTTP: server/api/http_errors.py maps them to statu
 
 ServerError
  +- InvalidRequest         a field of the request is invalid
+ |   +- ContextExceeded    the prompt has more tokens than the context
  +- TextTooLong            a text is too long to be tokenized
  +- Unavailable            the server accepts no requests now
  |   +- Starting           the self-test is still running
@@ -11,6 +12,7 @@ ServerError
  |   +- Draining           the server is shutting down
  |   +- EngineStopped      the engine thread has ended
  |   +- NoSlotFree         every slot is busy, and the client asked to be told
+ +- NotSupported           the model or the server lacks what the request needs
  +- QueueFull              too many requests are waiting
  +- GenerationFailed       a step of the model failed during this request
  +- NotReloaded            a new bundle was rejected; the server continues with the current one
@@ -43,8 +45,26 @@ class InvalidRequest(ServerError):
         self.expected = expected
 
 
+class ContextExceeded(InvalidRequest):
+    """A prompt of `tokens` tokens leaves no room for an answer in a context of `context`."""
+
+    def __init__(self, *, field: str, tokens: int, context: int) -> None:
+        super().__init__(
+            field=field,
+            got=f"{tokens} tokens",
+            expected=f"at most {context - 1} tokens, one less than the model's context: the prompt "
+            "exceeds the available context size",
+        )
+        self.tokens = tokens
+        self.context = context
+
+
 class TextTooLong(ServerError):
     """A text has too many characters for its tokens to fit. The server does not tokenize it."""
+
+
+class NotSupported(ServerError):
+    """The model or the server lacks what the request needs."""
 
 
 class Unavailable(ServerError):

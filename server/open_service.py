@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from models.bundle import ArraysManifest, read_manifest
 from server.services.array_service import open_array_service
 from server.services.language_service import EngineOptions, open_language_service
-from server.settings import reject_language_only
+from server.settings import read_template, reject_language_only
 
 if TYPE_CHECKING:
     from server.services.language_service import LocalLanguageService
@@ -34,12 +34,13 @@ def open_service(loaded: Loaded) -> Service:
 
 
 def open_model(settings: Settings) -> LocalLanguageService:
-    """Open the bundle of a language model; raises BundleError or CannotStore."""
+    """Open the bundle of a language model; raises as open_service."""
     return open_language_service(
         settings.bundle,
         threads=settings.threads,
         name=settings.alias,
         level=settings.self_test,
+        chat_template=read_template(settings),
         options=EngineOptions(
             queue_limit=settings.queue_limit,
             speculation=settings.speculation,

@@ -44,6 +44,8 @@ _LANGUAGE_ONLY = (
     "cache_ram",
     "cache_dir",
     "cache_disk",
+    "chat_template",
+    "chat_template_file",
 )
 
 
@@ -137,6 +139,7 @@ class Settings(BaseSettings):
         (),
         "Allowed CORS origin, such as https://a.example. Repeatable. `*` allows any.",
     )
+    webui: bool = _setting("Access", True, "Serve the chat page at /.")
     strict_fields: bool = _setting(
         "Access",
         False,
@@ -150,6 +153,15 @@ class Settings(BaseSettings):
         None,
         "Model name in the API. Default: the name of the bundle's folder.",
         min_length=1,
+    )
+    chat_template: str | None = _setting(
+        "Model",
+        None,
+        "Jinja source of a chat template, in place of the bundle's.",
+        min_length=1,
+    )
+    chat_template_file: Path | None = _setting(
+        "Model", None, "File with a chat template, in place of the bundle's."
     )
     threads: int | None = _setting(
         "Model", None, "CPU threads. Default: one per physical core.", ge=1
@@ -206,6 +218,12 @@ class Settings(BaseSettings):
     def _check_tls(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key must be set together")
+        return self
+
+    @model_validator(mode="after")
+    def _check_template(self) -> Self:
+        if self.chat_template is not None and self.chat_template_file is not None:
+            raise ValueError("chat_template and chat_template_file must not both be set")
         return self
 
     @classmethod
@@ -273,6 +291,17 @@ def read_keys(settings: Settings) -> tuple[str, ...]:
             f"{MIN_KEY_LENGTH} characters, one per line"
         )
     return keys + keys_in_file
+
+
+def read_template(settings: Settings) -> str | None:
+    """The chat template of --chat-template or --chat-template-file; raises BadSettings."""
+    path = settings.chat_template_file
+    if path is None:
+        return settings.chat_template
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettings(f"chat_template_file: {path} cannot be read: {error}") from None
 
 
 def as_toml(loaded: Loaded) -> str:

@@ -83,6 +83,14 @@ class GenerationFields(SamplingFields, GrammarFields):
         description="Reuse the prefix cache for the prompt, and keep the prompt in it. The answer "
         "is the same either way.",
     )
+    timings_per_token: bool = Field(
+        False, description="Report the timings so far in each event of a stream."
+    )
+    return_progress: bool = Field(
+        False,
+        description="With `stream`: report how much of the prompt has been read, in events with "
+        "`prompt_progress` before the answer.",
+    )
     stream: bool = Field(False, description="Send the answer as server-sent events.")
 
     def completion(
@@ -107,6 +115,8 @@ class GenerationFields(SamplingFields, GrammarFields):
             logprobs=logprobs,
             timeout_ms=self.timeout_ms,
             cache_prompt=self.cache_prompt,
+            timings_per_token=self.timings_per_token and self.stream,
+            return_progress=self.return_progress and self.stream,
             grammar=self.rules(),
             logit_bias=_biases(self.logit_bias),
             dry_sequence_breakers=tuple(self.dry_sequence_breakers),

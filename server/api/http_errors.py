@@ -5,14 +5,16 @@
 
 This is OpenAI's error object with llama-server's numeric code. `got` and `wanted` are present when
 a field of the request, `param`, is invalid; otherwise `param` is null. A full queue adds `queued`
-and `limit`. `request_id` is also in the server's log.
+and `limit`. A prompt that is too long has the `type` of llama-server, exceed_context_size_error,
+with `n_prompt_tokens` and `n_ctx`, and the `code` of OpenAI, context_length_exceeded.
+`request_id` is also in the server's log.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -22,9 +24,11 @@ from starlette.exceptions import HTTPException
 from server.api import inert_fields
 from server.errors import (
     ClientDisconnected,
+    ContextExceeded,
     GenerationFailed,
     InvalidRequest,
     NotReloaded,
+    NotSupported,
     QueueFull,
     RulesFailed,
     Scalar,
@@ -47,6 +51,7 @@ STATUS: tuple[tuple[type[ServerError], int], ...] = (
     (ClientDisconnected, 499),  # nginx's code; no client is left to read it
     (GenerationFailed, 500),
     (NotReloaded, 500),
+    (NotSupported, 501),
     (Unavailable, 503),
 )
 _TYPES = {
@@ -54,6 +59,7 @@ _TYPES = {
     404: "not_found_error",
     429: "rate_limit_error",
     500: "server_error",
+    501: "not_supported_error",
     503: "unavailable_error",
 }
 _MAX_SHOWN = 200  # characters of a rejected value
@@ -62,7 +68,9 @@ _MAX_SHOWN = 200  # characters of a rejected value
 class ErrorDetail(BaseModel):
     """The reason why a request was rejected or failed."""
 
-    code: int = Field(description="The HTTP status.")
+    code: int | Literal["context_length_exceeded"] = Field(
+        description="The HTTP status, or OpenAI's word for a prompt that is too long."
+    )
     type: str = Field(description="The class of the error, such as invalid_request_error.")
     message: str = Field(description="The reason, in a sentence.")
     param: str | None = Field(
@@ -73,6 +81,12 @@ class ErrorDetail(BaseModel):
     queued: int = Field(default=0, description="If the queue is full: number of waiting requests.")
     limit: int = Field(
         default=0, description="If the queue is full: maximum number of waiting requests."
+    )
+    n_prompt_tokens: int = Field(
+        default=0, description="If the prompt is too long: number of its tokens."
+    )
+    n_ctx: int = Field(
+        default=0, description="If the prompt is too long: size of the context in tokens."
     )
     request_id: str = Field(default="", description="The id of the request, as in X-Request-Id.")
 
@@ -102,6 +116,11 @@ def describe(error: Exception) -> ErrorResponse:
     if not isinstance(error, ServerError):
         return fault(500, "internal error: see the server's log")
     code = next(code for type_, code in STATUS if isinstance(error, type_))
+    if isinstance(error, ContextExceeded):
+        body = fault(code, str(error), error.field, got=error.got, wanted=error.expected)
+        longer = {"n_prompt_tokens": error.tokens, "n_ctx": error.context}
+        named = {"code": "context_length_exceeded", "type": "exceed_context_size_error"}
+        return ErrorResponse(error=body.error.model_copy(update={**named, **longer}))
     if isinstance(error, InvalidRequest):
         return fault(code, str(error), error.field, got=error.got, wanted=error.expected)
     if isinstance(error, QueueFull):
@@ -131,7 +150,9 @@ def fault(code: int, message: str, param: str | None = None, **details: Any) -> 
 
 def respond(body: ErrorResponse, headers: dict[str, str] | None = None) -> Response:
     """The response with an error's body and status."""
-    return Response(encode(body), body.error.code, headers, media_type="application/json")
+    code = body.error.code
+    status = code if isinstance(code, int) else 400
+    return Response(encode(body), status, headers, media_type="application/json")
 
 
 async def _error(_request: Request, error: Exception) -> Response:

@@ -64,6 +64,8 @@ FIELDS: dict[str, Inert] = {
     "cache_control": Inert(_any),
     "n_cache_reuse": Inert(_any),
     "n_keep": Inert(_any),
+    "id_slot": Inert(_any),  # every slot finds every cached prefix
+    "slot_id": Inert(_any),
     "best_of": Inert(_one_of(1), "n, for several answers"),
     # The server stores nothing.
     "store": Inert(_one_of(False)),

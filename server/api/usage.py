@@ -1,6 +1,10 @@
-"""Token counts of a request, as every route for text reports them."""
+"""Token counts and times of a request, as every route for text reports them."""
+
+from typing import Any
 
 from pydantic import BaseModel, Field
+
+from server.text.answer import Piece, Summary
 
 
 class Usage(BaseModel):
@@ -9,3 +13,13 @@ class Usage(BaseModel):
     prompt_tokens: int = Field(description="Tokens of the prompt.")
     completion_tokens: int = Field(description="Tokens of all answers.")
     total_tokens: int = Field(description="Sum of prompt_tokens and completion_tokens.")
+
+
+def reports(piece: Piece | Summary) -> dict[str, Any]:
+    """The fields `timings` and `prompt_progress` of an event, if the piece has them."""
+    fields: dict[str, Any] = {}
+    if piece.timings is not None:
+        fields["timings"] = piece.timings
+    if isinstance(piece, Piece) and piece.progress is not None:
+        fields["prompt_progress"] = piece.progress
+    return fields

@@ -14,6 +14,7 @@ from models.bundle import BundleError, LanguageManifest, read_manifest_of
 from server.open_service import open_model
 from server.services.language_service import open_template, open_tokenizer
 from server.services.service import fingerprint
+from server.settings import read_template
 
 if TYPE_CHECKING:
     from server.services.language_service import LocalLanguageService
@@ -97,7 +98,10 @@ class BundleFolders:
         folder = self._folder(bundle)
         manifest = read_manifest_of(folder, LanguageManifest)
         tokenizer = open_tokenizer(folder, manifest)
-        return TextParts(manifest, tokenizer, open_template(folder, manifest, tokenizer))
+        template = read_template(self.settings)
+        return TextParts(
+            manifest, tokenizer, open_template(folder, manifest, tokenizer, instead=template)
+        )
 
     def _folder(self, bundle: Bundle) -> Path:
         deployed, _, folder = bundle.id.partition(":")

@@ -106,7 +106,9 @@ class Front:
                 api_keys=read_keys(self._settings),
                 cors_origins=self._settings.cors_origins,
                 max_body_bytes=self._settings.max_body_bytes,
+                strict_fields=self._settings.strict_fields,
             ),
+            webui=self._settings.webui,
         )
 
 

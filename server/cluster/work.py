@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runtime.kv_blocks import block_keys
-from server.engine.generation import EmbedRequest, Request, Started, Token
+from server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
 from server.text.answer_constraint import AnswerConstraint
 
 if TYPE_CHECKING:
@@ -66,6 +66,6 @@ def shortened(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 def with_age(event: Event) -> Event:
     """The event with its age in the place of its time; applied to that, the event with its time."""
-    if isinstance(event, Started | Token):
+    if isinstance(event, Prefilled | Started | Token):
         return dataclasses.replace(event, at=time.monotonic() - event.at)
     return event

@@ -1,7 +1,7 @@
 """Requests to the engine and the events that it returns: the interface to the text layer.
 
-An accepted request is a `Generation`. Its events are at most one Started, then Tokens or one
-Embedded, then exactly one Finished or Failed. All times are in seconds of time.monotonic.
+An accepted request is a `Generation`. Its events are Prefilled, at most one Started, then Tokens or
+one Embedded, then exactly one Finished or Failed. All times are in seconds of time.monotonic.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Request:
     deadline      when the answer ends at the latest; None for never
     cache_prompt  whether to restore blocks of the prompt from the prefix cache and to save them
     constraint    rules for the answer, such as a grammar; None for none
+    progress      whether to deliver Prefilled after each chunk of the prompt
     """
 
     prompt: tuple[int, ...]
@@ -43,6 +44,7 @@ class Request:
     deadline: float | None = None
     cache_prompt: bool = True
     constraint: Constraint | None = None
+    progress: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,20 @@ class EmbedRequest:
 
     prompt: tuple[int, ...]
     deadline: float | None = None
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """More of the prompt has been read. Only for requests that ask for their progress.
+
+    at             when the request got its slot
+    tokens         tokens of the prompt that have been read so far
+    cached_tokens  those of them that came out of the prefix cache
+    """
+
+    at: float
+    tokens: int
+    cached_tokens: int
 
 
 @dataclass(frozen=True)
@@ -106,7 +122,7 @@ class Failed:
     by_rules: bool = False
 
 
-Event = Started | Token | Embedded | Finished | Failed
+Event = Prefilled | Started | Token | Embedded | Finished | Failed
 
 
 class Generation:

@@ -11,7 +11,7 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from server.engine.generation import EmbedRequest, Started, Token
+from server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
 from server.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from server.engine.generation import Event, Failed, Finished, Request
+    from server.engine.generation import Event, Failed, Finished
     from server.engine.prompt_lookup import PromptLookup
     from server.sampling.sampler import Sample
 
@@ -52,6 +52,7 @@ class Sequence:
     drafted         drafted tokens that the model has verified so far
     accepted        drafted tokens that became part of the answer so far
     hidden_sum      for an embedding: sum of the hidden states so far, f32 (hidden,)
+    progress        whether the client gets Prefilled
     started, ended  whether the client has received Started, and the last event
     """
 
@@ -74,6 +75,7 @@ class Sequence:
     drafted: int = 0
     accepted: int = 0
     hidden_sum: NDArray[np.float32] | None = None
+    progress: bool = False
     started: bool = False
     ended: bool = False
 
@@ -120,6 +122,11 @@ class Sequence:
         if sample.token not in self.eos:
             self.deliver(Token(sample.token, sample.logprobs, at, self.drafted, self.accepted))
         return finish
+
+    def report(self) -> None:
+        """Deliver how much of the prompt has been read, if the client asks for it."""
+        if self.progress and self.admitted_at is not None:
+            self.deliver(Prefilled(self.admitted_at, self.position, self.cached_tokens))
 
     def start(self) -> None:
         """Deliver Started, once, and only if the request got a slot."""
@@ -177,4 +184,5 @@ def new_sequence(
         sampler=sampler,
         exact=exact_logits or (sampler is not None and sampler.exact),
         block_keys=block_keys,
+        progress=isinstance(request, Request) and request.progress,
     )

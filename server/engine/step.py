@@ -100,6 +100,7 @@ class StepRunner:
         start, tokens = sequence.position, sequence.next_chunk(self._runtime.chunk)
         self._runtime.prefill(sequence.slot, tokens, start)
         self._scheduler.advance(sequence, len(tokens))
+        sequence.report()
         keys = sequence.block_keys[: sequence.position // self._runtime.chunk]
         if self._cache is not None and keys and len(tokens) == self._runtime.chunk:
             self._cache.add(keys, self._runtime.save(sequence.slot, start, sequence.position))

@@ -231,11 +231,12 @@ def open_language_service(
     name: str | None = None,
     options: EngineOptions = EngineOptions(),
     level: Level = "quick",
+    chat_template: str | None = None,
 ) -> LocalLanguageService:
     """Open a bundle with a language model; raises BundleError or CannotStore.
 
     `threads` None means one per physical core. `name` None means the name of the folder. `level`
-    is the level of the self-test.
+    is the level of the self-test. `chat_template` is used in place of the bundle's.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
 
@@ -257,7 +258,7 @@ def open_language_service(
         manifest,
         options,
         name=name or bundle.resolve().name,
-        template=open_template(bundle, manifest, tokenizer),
+        template=open_template(bundle, manifest, tokenizer, instead=chat_template),
         prefix=read_blocks(bundle / PREFIX, manifest.block_bytes) if PREFIX in files else None,
         level=level,
     )
@@ -271,14 +272,17 @@ def open_tokenizer(bundle: Path, manifest: LanguageManifest) -> Tokenizer:
 
 
 def open_template(
-    bundle: Path, manifest: LanguageManifest, tokenizer: Tokenizer
+    bundle: Path, manifest: LanguageManifest, tokenizer: Tokenizer, *, instead: str | None = None
 ) -> ChatTemplate | None:
-    """The chat template of a bundle, or None if it has none; raises BundleError."""
-    if CHAT_TEMPLATE not in {record.name for record in manifest.files}:
+    """The chat template of a bundle, or None if it has none; raises BundleError.
+
+    `instead` is the source of another template, used in place of the bundle's.
+    """
+    if instead is None and CHAT_TEMPLATE not in {record.name for record in manifest.files}:
         return None  # a template that was added to the folder later does not count
     from server.text.chat_template import ChatTemplate  # imports Jinja
 
-    return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens)
+    return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens, instead=instead)
 
 
 def _prefix_store(manifest: LanguageManifest, options: EngineOptions) -> PrefixStore | None:

@@ -23,7 +23,15 @@ from server.validation import expected
 
 # Fields of an API request that have no use in a terminal.
 NOT_HERE = frozenset(
-    {"stream", "cache_prompt", "timeout_ms", "post_sampling_probs", "response_format"}
+    {
+        "stream",
+        "cache_prompt",
+        "timeout_ms",
+        "timings_per_token",
+        "return_progress",
+        "post_sampling_probs",
+        "response_format",
+    }
 )
 
 # Exceptions that end the commands, each with its exit code: see hearth/cli.py.

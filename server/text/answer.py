@@ -38,21 +38,41 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How much of a prompt has been read; llama-server's `prompt_progress`."""
+
+    total: Annotated[int, Field(description="Tokens of the prompt.")]
+    cache: Annotated[
+        int, Field(description="Tokens of the prompt that came from the prefix cache.")
+    ]
+    processed: Annotated[
+        int, Field(description="Tokens of the prompt that have been read, cached ones included.")
+    ]
+    time_ms: Annotated[float, Field(description="Milliseconds since the request got its slot.")]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Piece:
     """More of the answer: at most one token, and the text and tool calls that are final so far.
 
-    `logprobs` has one entry per token, or none if the request did not ask for them.
+    `logprobs` has one entry per token, or none if the request did not ask for them. `timings` and
+    `progress` are present if the request asks for them; a piece with `progress` has nothing else.
     """
 
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
     calls: tuple[ToolCall, ...] = ()
+    timings: Timings | None = None
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timings:
-    """Durations of one answer. The first token ends the prefill and begins the decode."""
+    """Durations of one answer. The first token ends the prefill and begins the decode.
+
+    From `cache_n` on, the fields are llama-server's.
+    """
 
     queue_ms: Annotated[
         float, Field(description="Milliseconds from acceptance until a slot was free.")
@@ -69,6 +89,26 @@ class Timings:
             description="Tokens per second after the first token. null with fewer than two tokens."
         ),
     ]
+    cache_n: Annotated[
+        int, Field(description="Tokens of the prompt that came from the prefix cache.")
+    ]
+    prompt_n: Annotated[int, Field(description="Tokens of the prompt that the model read.")]
+    prompt_ms: Annotated[float, Field(description="The same as prefill_ms.")]
+    prompt_per_token_ms: Annotated[
+        float, Field(description="prompt_ms divided by prompt_n. 0 if nothing was read.")
+    ]
+    prompt_per_second: Annotated[
+        float, Field(description="prompt_n per second of prompt_ms. 0 if nothing was read.")
+    ]
+    predicted_n: Annotated[int, Field(description="Tokens of the answer.")]
+    predicted_ms: Annotated[float, Field(description="The same as decode_ms.")]
+    predicted_per_token_ms: Annotated[
+        float, Field(description="decode_ms per token after the first one. 0 without such tokens.")
+    ]
+    predicted_per_second: Annotated[
+        float,
+        Field(description="Tokens per second after the first token. 0 without such tokens."),
+    ]
     draft_n: Annotated[
         int, Field(description="Number of tokens that were drafted and verified by the model.")
     ]
@@ -79,9 +119,13 @@ class Timings:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The end of an answer. `cached_tokens` of the prompt came from the prefix cache."""
+    """The end of an answer. `cached_tokens` of the prompt came from the prefix cache.
+
+    `stop_string` is the stop string that ended the answer, or "".
+    """
 
     finish_reason: FinishReason
+    stop_string: str = ""
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int

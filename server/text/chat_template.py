@@ -76,11 +76,14 @@ class ChatTemplate:
 
     @staticmethod
     def from_bundle(
-        bundle: Path, tokenizer: Tokenizer, special: SpecialTokens
+        bundle: Path, tokenizer: Tokenizer, special: SpecialTokens, *, instead: str | None = None
     ) -> ChatTemplate | None:
-        """The template of a bundle, or None if it has none; raises BadChatTemplate."""
+        """The template of a bundle, or None if it has none; raises BadChatTemplate.
+
+        `instead` is the source of another template, used in place of the bundle's.
+        """
         try:
-            source = (bundle / CHAT_TEMPLATE).read_text(encoding="utf-8")
+            source = instead or (bundle / CHAT_TEMPLATE).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:

@@ -34,6 +34,11 @@ class Choices:
             for completion in self._completions:
                 stack.push(completion)
 
+    @property
+    def prompt_tokens(self) -> tuple[int, ...]:
+        """The number of tokens of each completion's prompt."""
+        return tuple(completion.prompt_tokens for completion in self._completions)
+
     async def pieces(self) -> AsyncIterator[tuple[int, Piece | Summary]]:
         """(index, piece) of all completions, as they arrive; raises as Completion.pieces."""
         arrived: asyncio.Queue[tuple[int, Piece | Summary] | Exception] = asyncio.Queue()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from server.engine.generation import Embedded, EmbedRequest, Failed, Request
-from server.errors import Draining, GenerationFailed, InvalidRequest
+from server.errors import ContextExceeded, Draining, GenerationFailed, InvalidRequest
 from server.text.answer import Embedding
 from server.text.answer_constraint import AnswerRules, Constraints
 from server.text.call_grammar import CallGrammars
@@ -78,6 +78,7 @@ class Completer:
                 deadline=_deadline(accepted, request.timeout_ms),
                 cache_prompt=request.cache_prompt,
                 constraint=constraint,
+                progress=request.return_progress,
             )
         )
         return Completion(
@@ -136,11 +137,7 @@ class Completer:
                     expected=f"token ids from 0 to {self._vocab_size - 1}",
                 )
         if len(ids) >= self._context:
-            raise InvalidRequest(
-                field=field,
-                got=f"{len(ids)} tokens",
-                expected=f"at most {self._context - 1} tokens, one less than the model's context",
-            )
+            raise ContextExceeded(field=field, tokens=len(ids), context=self._context)
         return ids
 
 

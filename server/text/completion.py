@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal
 
-from server.engine.generation import Event, Failed, Finished, Generation, Started, Token
+from server.engine.generation import Event, Failed, Finished, Generation, Prefilled, Started, Token
 from server.errors import Draining, GenerationFailed, RulesFailed
-from server.text.answer import Candidate, Ended, Piece, Summary, Timings, TokenLogprobs
+from server.text.answer import Candidate, Ended, Piece, Progress, Summary, Timings, TokenLogprobs
 from server.text.detokenize import Detokenizer, StopFilter
 from server.text.tool_calls.call_filter import CallFilter
 
@@ -42,7 +42,7 @@ class Completion:
         calls = use.format if use else None
         self._detokenizer = Detokenizer(tokenizer, shown=calls.special if calls else ())
         self._filter = StopFilter((*request.stop, *(calls.stop if calls else ())))
-        self._stop_ids = request.stop_token_ids
+        self._request = request
         self._calls = CallFilter(calls, [tool.name for tool in use.tools] if use else ())
         self._one_call = use is not None and not use.parallel
         self._prompt_tokens = prompt_tokens
@@ -79,6 +79,11 @@ class Completion:
                 )
             )
 
+    @property
+    def prompt_tokens(self) -> int:
+        """The number of tokens of the prompt."""
+        return self._prompt_tokens
+
     async def pieces(self) -> AsyncIterator[Piece | Summary]:
         """The pieces of the answer, at most one token each, and at the end the summary.
 
@@ -88,9 +93,13 @@ class Completion:
         """
         async for event in self._generation.events():
             match event:
+                case Prefilled(at, tokens, cached_tokens):
+                    yield self._progress(at, tokens, cached_tokens)
                 case Started(at, cached_tokens):
                     self._started, self._cached_tokens = at, cached_tokens
-                case Token() if event.id not in self._stop_ids:
+                    if self._request.return_progress:
+                        yield self._progress(at, self._prompt_tokens, cached_tokens)
+                case Token() if event.id not in self._request.stop_token_ids:
                     yield self._piece(event)
                 case Finished("cancelled"):
                     raise Draining("the server stopped before the answer was complete")
@@ -106,12 +115,27 @@ class Completion:
         self._token_times.append(token.at)
         self._drafted, self._accepted = token.drafted, token.accepted
         text, calls = self._calls.push(self._filter.push(self._detokenizer.push(token.id)))
-        return Piece(text=text, token_ids=(token.id,), logprobs=self._logprobs(token), calls=calls)
+        return Piece(
+            text=text,
+            token_ids=(token.id,),
+            logprobs=self._logprobs(token),
+            calls=calls,
+            timings=self._timings() if self._request.timings_per_token else None,
+        )
+
+    def _progress(self, started: float, tokens: int, cached_tokens: int) -> Piece:
+        progress = Progress(
+            total=self._prompt_tokens,
+            cache=cached_tokens,
+            processed=tokens,
+            time_ms=1e3 * (time.monotonic() - started),
+        )
+        return Piece(text="", token_ids=(), logprobs=(), progress=progress)
 
     def _end_at(self, event: Event) -> tuple[str, FinishReason] | None:
         """The rest of the text and the reason if the answer ends at an event, or None."""
         match event:
-            case Token() if event.id in self._stop_ids:
+            case Token() if event.id in self._request.stop_token_ids:
                 return self._rest(), "stop"
             case Token() if self._filter.stopped or (self._one_call and self._calls.count):
                 return "", "stop"
@@ -143,25 +167,41 @@ class Completion:
         names = self._tokenizer
         return Candidate(id_, names.name(id_), names.bytes_of(id_), logprob)
 
-    def _summary(self, reason: FinishReason) -> Summary:
-        self._outcome = reason
+    def _timings(self) -> Timings:
         times = self._token_times
         submitted = self._generation.submitted
         started = submitted if self._started is None else self._started
         # An answer without tokens spent all its time in the prefill.
         first, last = (times[0], times[-1]) if times else (time.monotonic(),) * 2
+        prefill_ms, decode_ms = 1e3 * (first - started), 1e3 * (last - first)
+        read, decoded = self._prompt_tokens - self._cached_tokens, len(times) - 1
+        speed = 1e3 * decoded / decode_ms if decode_ms else None
+        return Timings(
+            queue_ms=1e3 * (started - submitted),
+            prefill_ms=prefill_ms,
+            decode_ms=decode_ms,
+            tokens_per_second=speed,
+            cache_n=self._cached_tokens,
+            prompt_n=read,
+            prompt_ms=prefill_ms,
+            prompt_per_token_ms=prefill_ms / read if read else 0.0,
+            prompt_per_second=1e3 * read / prefill_ms if prefill_ms else 0.0,
+            predicted_n=len(times),
+            predicted_ms=decode_ms,
+            predicted_per_token_ms=decode_ms / decoded if decoded > 0 else 0.0,
+            predicted_per_second=speed or 0.0,
+            draft_n=self._drafted,
+            draft_n_accepted=self._accepted,
+        )
+
+    def _summary(self, reason: FinishReason) -> Summary:
+        self._outcome = reason
         return Summary(
             finish_reason=reason,
+            stop_string=self._filter.stop_string,
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
-            completion_tokens=len(times),
-            timings=Timings(
-                queue_ms=1e3 * (started - submitted),
-                prefill_ms=1e3 * (first - started),
-                decode_ms=1e3 * (last - first),
-                tokens_per_second=(len(times) - 1) / (last - first) if last > first else None,
-                draft_n=self._drafted,
-                draft_n_accepted=self._accepted,
-            ),
+            completion_tokens=len(self._token_times),
+            timings=self._timings(),
             seed=self._seed,
         )

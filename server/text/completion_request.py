@@ -38,6 +38,8 @@ class CompletionRequest:
                   of the text
     dry_sequence_breakers   strings that end a repetition for DRY
     tools         tools that the answer may call; calls are removed from the text
+    timings_per_token  report the timings so far with each token
+    return_progress    report how much of the prompt has been read, after each chunk
     field         name of the prompt in the client's request, for errors
     """
 
@@ -54,4 +56,6 @@ class CompletionRequest:
     dry_sequence_breakers: tuple[str, ...] = DRY_SEQUENCE_BREAKERS
     stop_token_ids: frozenset[int] = frozenset()
     tools: ToolUse | None = None
+    timings_per_token: bool = False
+    return_progress: bool = False
     field: str = "prompt"

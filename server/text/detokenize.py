@@ -61,16 +61,22 @@ class StopFilter:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
         self._held = ""
-        self.stopped = False
+        self.stop_string = ""  # the one that was found
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string was found."""
+        return bool(self.stop_string)
 
     def push(self, text: str) -> str:
         """Add text; return the text before any stop string that is final now."""
         text = self._held + text
         ends = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if ends:
-            self.stopped = True
+            end, start = min(ends)
+            self.stop_string = text[start:end]
             self._held = ""
-            return text[: min(ends)[1]]
+            return text[:start]
         keep = len(text) - self._overlap(text)
         self._held = text[keep:]
         return text[:keep]

@@ -177,6 +177,7 @@ def running(
     client_timeout: float = 30,
     send_buffer: int | None = None,
     later: Sequence[Service | Exception] = (),
+    webui: bool = True,
 ) -> Iterator[httpx.Client]:
     """A client of a real server in a thread, which drains when the block ends.
 
@@ -190,7 +191,12 @@ def running(
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     address = url(bound)
     deployment = deployed(service, *later)
-    app = create_app(deployment, on_verdict=lambda _verdict: ready.set(), guards=guards or Guards())
+    app = create_app(
+        deployment,
+        on_verdict=lambda _verdict: ready.set(),
+        guards=guards or Guards(),
+        webui=webui,
+    )
     app.add_middleware(before)
     server = DrainingServer(app, deployment, client_timeout=client_timeout)
     thread = threading.Thread(target=server.serve_on, args=(bound,))

@@ -14,8 +14,8 @@ from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
-from server.api.usage import Usage
-from server.text.answer import Candidate, FinishReason, Piece, Summary, Timings
+from server.api.usage import Usage, reports
+from server.text.answer import Candidate, FinishReason, Piece, Progress, Summary, Timings
 from server.text.completion import Completion
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Generate"])
@@ -72,6 +72,12 @@ class StreamEvent(BaseModel):
     logprobs: list[GeneratedToken] = Field(
         default=[], description="One entry per token; present if the request has `logprobs`."
     )
+    timings: Timings | None = Field(
+        default=None, description="The timings so far, if the request has `timings_per_token`."
+    )
+    prompt_progress: Progress | None = Field(
+        default=None, description="Present before the answer, if the request has `return_progress`."
+    )
 
 
 class GenerateResponse(StreamEvent):
@@ -119,7 +125,7 @@ async def _events(completion: Completion, with_logprobs: bool) -> AsyncIterator[
         if isinstance(piece, Summary):
             yield _response(piece, [], with_logprobs=False)
         else:
-            yield StreamEvent(**_content([piece], with_logprobs))
+            yield StreamEvent(**_content([piece], with_logprobs), **reports(piece))
 
 
 async def _collect(completion: Completion, with_logprobs: bool) -> GenerateResponse:

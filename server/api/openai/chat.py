@@ -30,6 +30,7 @@ from server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, t
 from server.api.openai.turn import Turn, begin
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
+from server.api.usage import reports
 from server.errors import InvalidRequest
 from server.text.answer import Piece, Summary
 from server.text.choices import Choices
@@ -214,31 +215,36 @@ def _check(body: ChatRequest) -> None:
         )
 
 
-async def _parts(
-    body: ChatRequest, choices: Choices
-) -> AsyncIterator[ChatChunkChoice | OpenAIUsage]:
+# A part of the answer, and the fields `timings` and `prompt_progress` beside it.
+Part = tuple[ChatChunkChoice | OpenAIUsage, dict[str, Any]]
+
+
+async def _parts(body: ChatRequest, choices: Choices) -> AsyncIterator[Part]:
     """Parts of the choices as they come, and the usage at the end."""
     summaries: dict[int, Summary] = {}
     calls: Counter[int] = Counter()
     for index in range(body.n):
         delta = ChatDelta(role="assistant", content=None)
-        yield ChatChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None)
+        yield ChatChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None), {}
     async for index, piece in choices.pieces():
         if isinstance(piece, Summary):
             summaries[index] = piece
             reason = finish_reason(piece.finish_reason)
-            yield ChatChunkChoice(
+            end = ChatChunkChoice(
                 index=index, delta=ChatDelta(), logprobs=None, finish_reason=reason
             )
-        elif piece.text or piece.logprobs or piece.calls:
-            yield ChatChunkChoice(
+            yield end, reports(piece)
+        elif piece.text or piece.logprobs or piece.calls or piece.progress:
+            more = ChatChunkChoice(
                 index=index,
                 delta=_delta(piece, calls[index]),
                 logprobs=_logprobs(piece) if body.logprobs else None,
                 finish_reason=None,
             )
+            yield more, reports(piece)
             calls[index] += len(piece.calls)
-    yield usage([summary for _, summary in sorted(summaries.items())], choices=body.n)
+    in_order = [summary for _, summary in sorted(summaries.items())]
+    yield usage(in_order, choices=body.n), reports(in_order[0])
 
 
 def _delta(piece: Piece, first_call: int) -> ChatDelta:
@@ -263,25 +269,23 @@ def _logprobs(piece: Piece) -> ChatLogprobs:
 
 
 async def _events(
-    body: ChatRequest, first: dict[str, Any], parts: AsyncIterator[ChatChunkChoice | OpenAIUsage]
+    body: ChatRequest, first: dict[str, Any], parts: AsyncIterator[Part]
 ) -> AsyncIterator[ChatChunk]:
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     usages: dict[str, Any] = {"usage": None} if with_usage else {}
-    async for part in parts:
+    async for part, more in parts:
         if isinstance(part, ChatChunkChoice):
-            yield ChatChunk(**first, choices=[part], **usages)
+            yield ChatChunk(**first, choices=[part], **usages, **more)
         elif with_usage:
             yield ChatChunk(**first, choices=[], usage=part)
 
 
-async def _whole(
-    first: dict[str, Any], parts: AsyncIterator[ChatChunkChoice | OpenAIUsage]
-) -> ChatResponse:
+async def _whole(first: dict[str, Any], parts: AsyncIterator[Part]) -> ChatResponse:
     gathered: dict[int, list[ChatChunkChoice]] = defaultdict(list)
-    async for part in parts:
+    async for part, more in parts:
         if isinstance(part, OpenAIUsage):
             choices = [_joined(gathered[index]) for index in sorted(gathered)]
-            return ChatResponse(**first, choices=choices, usage=part)
+            return ChatResponse(**first, choices=choices, usage=part, **more)
         gathered[part.index].append(part)
     raise AssertionError("the parts ended without a usage")
 

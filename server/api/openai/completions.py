@@ -26,6 +26,7 @@ from server.api.openai.shared_fields import (
 )
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
+from server.api.usage import reports
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
 from server.text.answer import Candidate, Summary, TokenLogprobs
@@ -143,9 +144,13 @@ def _check(body: CompletionsRequest) -> None:
         )
 
 
+# A part of the answer, and the fields `timings` and `prompt_progress` beside it.
+Part = tuple[CompletionsChoice | OpenAIUsage, dict[str, Any]]
+
+
 async def _parts(
     body: CompletionsRequest, service: LanguageService, choices: Choices
-) -> AsyncIterator[CompletionsChoice | OpenAIUsage]:
+) -> AsyncIterator[Part]:
     """Parts of the choices as they come, and the usage at the end."""
     lengths: dict[int, int] = {}
     summaries: dict[int, Summary] = {}
@@ -153,21 +158,25 @@ async def _parts(
         for place, (_, prompt) in enumerate(prompts(body.prompt, "prompt")):
             text = prompt if isinstance(prompt, str) else service.tokenizer.decode(prompt)
             for index in range(place * body.n, (place + 1) * body.n):
-                yield CompletionsChoice(index=index, text=text, logprobs=None, finish_reason=None)
+                echo = CompletionsChoice(index=index, text=text, logprobs=None, finish_reason=None)
+                yield echo, {}
     async for index, piece in choices.pieces():
         if isinstance(piece, Summary):
             summaries[index] = piece
             reason = finish_reason(piece.finish_reason)
-            yield CompletionsChoice(index=index, text="", logprobs=None, finish_reason=reason)
-        elif piece.text or piece.logprobs:
+            end = CompletionsChoice(index=index, text="", logprobs=None, finish_reason=reason)
+            yield end, reports(piece)
+        elif piece.text or piece.logprobs or piece.progress:
             logprobs = None
             if body.logprobs is not None:
                 logprobs = _logprobs(piece.logprobs, lengths.get(index, 0))
                 lengths[index] = lengths.get(index, 0) + _length(piece.logprobs)
-            yield CompletionsChoice(
+            more = CompletionsChoice(
                 index=index, text=piece.text, logprobs=logprobs, finish_reason=None
             )
-    yield usage([summary for _, summary in sorted(summaries.items())], choices=body.n)
+            yield more, reports(piece)
+    in_order = [summary for _, summary in sorted(summaries.items())]
+    yield usage(in_order, choices=body.n), reports(in_order[0])
 
 
 def _logprobs(tokens: tuple[TokenLogprobs, ...], start: int) -> CompletionsLogprobs:
@@ -196,25 +205,23 @@ def _label(candidate: Candidate) -> str:
 async def _events(
     body: CompletionsRequest,
     first: dict[str, Any],
-    parts: AsyncIterator[CompletionsChoice | OpenAIUsage],
+    parts: AsyncIterator[Part],
 ) -> AsyncIterator[CompletionsResponse]:
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     usages: dict[str, Any] = {"usage": None} if with_usage else {}
-    async for part in parts:
+    async for part, more in parts:
         if isinstance(part, CompletionsChoice):
-            yield CompletionsResponse(**first, choices=[part], **usages)
+            yield CompletionsResponse(**first, choices=[part], **usages, **more)
         elif with_usage:
             yield CompletionsResponse(**first, choices=[], usage=part)
 
 
-async def _whole(
-    first: dict[str, Any], parts: AsyncIterator[CompletionsChoice | OpenAIUsage]
-) -> CompletionsResponse:
+async def _whole(first: dict[str, Any], parts: AsyncIterator[Part]) -> CompletionsResponse:
     gathered: dict[int, list[CompletionsChoice]] = defaultdict(list)
-    async for part in parts:
+    async for part, more in parts:
         if isinstance(part, OpenAIUsage):
             choices = [_joined(gathered[index]) for index in sorted(gathered)]
-            return CompletionsResponse(**first, choices=choices, usage=part)
+            return CompletionsResponse(**first, choices=choices, usage=part, **more)
         gathered[part.index].append(part)
     raise AssertionError("the parts ended without a usage")
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.openai.shared_fields import ChosenLogprob, chosen_logprob, new_id
 from server.api.sse import NamedEvent
-from server.text.answer import Piece, Summary
+from server.text.answer import Piece, Summary, Timings
 from server.text.choices import Choices
 from server.text.tool_calls.call_format import ToolCall
 
@@ -109,6 +109,9 @@ class Response(BaseModel):
     top_p: float = Field(description="As in the request.")
     truncation: Literal["disabled"] = Field(default="disabled", description="Always disabled.")
     usage: ResponseUsage | None = Field(default=None, description="null until the end.")
+    timings: Timings | None = Field(
+        default=None, description="null until the end. A field of llama-server."
+    )
 
 
 class ResponseEvent(NamedEvent):
@@ -232,6 +235,7 @@ class ResponseWriter:
                     output_tokens_details=ReasoningTokens(),
                     total_tokens=summary.prompt_tokens + summary.completion_tokens,
                 ),
+                "timings": summary.timings,
             }
         )
         return [*events, self._event(status, response=self.response)]

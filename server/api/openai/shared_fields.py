@@ -10,7 +10,14 @@ from server.api.fields import Fields, JsonObject, Text, limit_members
 from server.api.generation_fields import GenerationFields
 from server.api.usage import Usage
 from server.services.language_service import LanguageService
-from server.text.answer import Candidate, FinishReason, Summary, TokenLogprobs
+from server.text.answer import (
+    Candidate,
+    FinishReason,
+    Progress,
+    Summary,
+    Timings,
+    TokenLogprobs,
+)
 
 FinishWord: TypeAlias = Literal["stop", "length", "tool_calls"]
 FINISH_REASONS = (
@@ -65,6 +72,14 @@ class Identity(BaseModel):
     created: int = Field(description="Unix time of the answer's start, in seconds.")
     model: str = Field(description="Name of the model that answers.")
     system_fingerprint: str = Field(description="Identifies the bundle: the start of its digest.")
+    timings: Timings | None = Field(
+        default=None,
+        description="Times of the first choice; in a stream of each choice, with its end. A field "
+        "of llama-server, which OpenAI's API lacks.",
+    )
+    prompt_progress: Progress | None = Field(
+        default=None, description="In a stream, if the request has `return_progress`."
+    )
 
 
 def usage(summaries: list[Summary], *, choices: int) -> OpenAIUsage:

@@ -76,12 +76,14 @@ class Health(BaseModel):
     last_reload: Reloaded | None = Field(description="The last reload. null if there was none.")
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Get the state of the server")
 async def health(service: CurrentService, deployment: Deployed) -> Health:
     """Answer 200 while the process runs. `status` says whether it accepts requests."""
     return _health(service, deployment)
 
 
+@router.head("/health/ready", include_in_schema=False)
 @router.get(
     "/health/ready",
     summary="Test whether requests are accepted",

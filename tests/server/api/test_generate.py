@@ -40,7 +40,7 @@ def test_an_answer_has_every_field(client: httpx.Client) -> None:
     assert data["seed"] == 5
     timings = data["timings"]
     names = {"queue_ms", "prefill_ms", "decode_ms", "tokens_per_second"}
-    assert set(timings) == names | {"draft_n", "draft_n_accepted"}
+    assert names | {"draft_n", "draft_n_accepted"} < set(timings)
     assert timings["tokens_per_second"] == pytest.approx(6e3 / timings["decode_ms"])
 
 

@@ -154,13 +154,15 @@ def test_an_invalid_field_is_rejected_by_name(
             {"prompt": [5] * 64},
             "prompt",
             "64 tokens",
-            "at most 63 tokens, one less than the model's context",
+            "at most 63 tokens, one less than the model's context: the prompt exceeds the "
+            "available context size",
         ),
         (
             {"prompt": "the" * 63},
             "prompt",
             "64 tokens",
-            "at most 63 tokens, one less than the model's context",
+            "at most 63 tokens, one less than the model's context: the prompt exceeds the "
+            "available context size",
         ),
     ],
 )
@@ -177,7 +179,8 @@ def test_an_invalid_prompt_is_rejected(
     assert response.status_code == 400
     error = response.json()["error"]
     assert (error["param"], error["got"], error["wanted"]) == (field, got, expected)
-    assert error["type"] == "invalid_request_error"
+    too_long = "exceeds" in expected
+    assert error["type"] == ("exceed_context_size_error" if too_long else "invalid_request_error")
 
 
 def test_text_with_tokens_outside_the_vocabulary_is_rejected() -> None:

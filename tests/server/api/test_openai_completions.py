@@ -189,7 +189,10 @@ def test_an_invalid_request_is_rejected_by_field(
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, **fields)
     assert caught.value.param == param
-    assert caught.value.type == "invalid_request_error"
+    too_long = "exceeds the available context size" in caught.value.message
+    assert caught.value.type == (
+        "exceed_context_size_error" if too_long else "invalid_request_error"
+    )
 
 
 def test_errors_map_to_openais_exceptions() -> None:

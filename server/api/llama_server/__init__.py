@@ -1,0 +1,1 @@
+"""The routes of llama-server for text: /completion, /infill, /embedding."""

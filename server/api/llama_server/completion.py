@@ -1,0 +1,228 @@
+"""POST /completion and /infill: llama-server's routes for text without a chat template."""
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from server.api.current_service import CurrentLanguageService
+from server.api.disconnect import unless_disconnected
+from server.api.fields import Fields, Logprobs, Text
+from server.api.generation_fields import GenerationFields
+from server.api.http_errors import ERRORS
+from server.api.json_body import JsonRoute
+from server.api.llama_server.answers import AnswerWriter, CompletionAnswer, CompletionEvent
+from server.api.openapi import streams
+from server.api.sse import CompletionStream
+from server.errors import InvalidRequest
+from server.services.language_service import LanguageService
+from server.text.infill import SourceFile, infill_prompt
+from server.text.tokenizer import Tokenizer
+
+router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
+
+_MAX_PROMPTS = 16
+_ABSENT = object()
+Ids = tuple[int, ...]
+
+
+class PredictFields(GenerationFields):
+    """What every request in llama-server's form has besides its prompt."""
+
+    n_predict: int = Field(
+        -1,
+        ge=-1,
+        description="Maximum number of tokens to generate. -1 continues to the end of the context. "
+        "0 reads the prompt, for the prefix cache, and generates nothing.",
+    )
+    max_tokens: int | None = Field(None, ge=-1, description="Another name of n_predict.")
+    n_probs: Logprobs = Field(
+        0,
+        description="Report the probability of each token, and of this many alternatives. 0 "
+        "reports nothing.",
+    )
+    return_tokens: bool = Field(
+        False, description="Return the ids of the answer's tokens. A stream always has them."
+    )
+    response_fields: list[Text] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Return only these fields, with paths such as generation_settings/seed.",
+    )
+
+    @property
+    def limit(self) -> int:
+        """`n_predict`, by either name."""
+        return self.n_predict if self.max_tokens is None else self.max_tokens
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of the request, for the answer."""
+        settings = self.model_dump(mode="json", include=set(PredictFields.model_fields))
+        return {**settings, "n_predict": self.limit}
+
+
+class CompletionRequest(PredictFields):
+    """Prompts to continue, as in llama-server."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"prompt": "The capital of France is", "n_predict": 16}]}
+    )
+
+    prompt: Text | list[int | Text | list[int | Text]] = Field(
+        description="A text; a list of token ids and texts, which is one prompt if it has an id; "
+        f"or a list of up to {_MAX_PROMPTS} of either.",
+    )
+
+
+class ExtraFile(Fields):
+    """Another file of the project."""
+
+    filename: Text = Field(description="Name of the file.")
+    text: Text = Field(description="Its content, or a part of it.")
+
+
+class InfillRequest(PredictFields):
+    """A gap to fill in, between two texts."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"input_prefix": "def f(", "input_suffix": "return x\n", "n_predict": 16}]
+        }
+    )
+
+    input_prefix: Text = Field("", description="The text before the gap.")
+    input_suffix: Text = Field("", description="The text after the gap.")
+    prompt: Text = Field("", description="More text before the gap, after input_prefix.")
+    input_extra: list[ExtraFile] = Field(
+        default_factory=list, max_length=64, description="Other files, for context."
+    )
+
+
+class SelectedFields(BaseModel):
+    """The fields that `response_fields` selects."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+Answer = CompletionAnswer | SelectedFields
+
+
+@router.post(
+    "/completion",
+    summary="Continue a prompt (llama-server)",
+    response_model=Answer | list[Answer],
+    response_model_exclude_unset=True,
+    responses=streams(CompletionEvent),
+)
+async def completion(
+    body: CompletionRequest, service: CurrentLanguageService, request: Request
+) -> Answer | list[Answer] | CompletionStream:
+    """Generate text after one or more prompts, with the fields of llama-server.
+
+    With `stream`, the answer is a stream of server-sent events, each a CompletionEvent; the last
+    one of each prompt is a CompletionAnswer without content.
+    """
+    return await _answer(body, _prompts(body.prompt, service.tokenizer), service, request)
+
+
+@router.post(
+    "/infill",
+    summary="Fill the gap between two texts",
+    response_model=Answer,
+    response_model_exclude_unset=True,
+    responses=streams(CompletionEvent),
+)
+async def infill(
+    body: InfillRequest, service: CurrentLanguageService, request: Request
+) -> Answer | list[Answer] | CompletionStream:
+    """Generate the text of a gap, for models whose vocabulary has tokens to fill in the middle.
+
+    The answer has the form of /completion. It is a 501 if the model lacks these tokens.
+    """
+    files = [SourceFile(name=file.filename, text=file.text) for file in body.input_extra]
+    before = body.input_prefix + body.prompt
+    ids = await asyncio.to_thread(
+        infill_prompt, service.tokenizer, before, body.input_suffix, files
+    )
+    return await _answer(body, [ids], service, request)
+
+
+async def _answer(
+    body: PredictFields, prompts: list[str | Ids], service: LanguageService, request: Request
+) -> Answer | list[Answer] | CompletionStream:
+    limit = body.limit
+    choices = await service.complete_all(
+        [
+            body.completion(
+                prompt,
+                max_tokens=None if limit == -1 else max(limit, 1),
+                logprobs=body.n_probs or None,
+            )
+            for prompt in prompts
+        ]
+    )
+    writer = AnswerWriter(
+        choices,
+        model=service.name,
+        prompts=[await asyncio.to_thread(_shown, prompt, service.tokenizer) for prompt in prompts],
+        settings=body.settings(),
+        n_predict=limit,
+        after_sampling=body.post_sampling_probs,
+        with_tokens=body.return_tokens,
+    )
+    if body.stream:
+        return CompletionStream(choices, writer.events())
+    with choices:
+        answers = await unless_disconnected(request, writer.whole())
+    selected = [_select(answer, body.response_fields) for answer in answers]
+    return selected[0] if len(selected) == 1 else selected
+
+
+def _prompts(
+    prompt: str | list[int | str | list[int | str]], tokenizer: Tokenizer
+) -> list[str | Ids]:
+    """The prompts of a request: one, or if the list has no ids at its top level, many."""
+    if isinstance(prompt, str):
+        return [prompt]
+    items = [item for item in prompt if not isinstance(item, list)]
+    if len(items) == len(prompt) and (not items or any(isinstance(item, int) for item in items)):
+        return [_ids(items, tokenizer)]
+    if len(prompt) > _MAX_PROMPTS or any(isinstance(item, int) for item in items):
+        raise InvalidRequest(
+            field="prompt",
+            got=f"a list of {len(prompt)}",
+            expected=f"one list of ids and texts, or a list of at most {_MAX_PROMPTS} prompts",
+        )
+    return [_ids(item, tokenizer) if isinstance(item, list) else str(item) for item in prompt]
+
+
+def _ids(items: list[int | str], tokenizer: Tokenizer) -> Ids:
+    """The ids of a prompt of ids and texts. Only a text at its start gets the first token."""
+    ids: list[int] = []
+    for place, item in enumerate(items):
+        if isinstance(item, int):
+            ids.append(item)
+        else:
+            ids += tokenizer.read(item) if place else tokenizer.encode(item)
+    return tuple(ids)
+
+
+def _shown(prompt: str | Ids, tokenizer: Tokenizer) -> str:
+    ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+    return tokenizer.decode(ids, special=True)
+
+
+def _select(answer: CompletionAnswer, paths: list[str]) -> Answer:
+    """The fields at the paths, each named by its path; without paths the whole answer."""
+    if not paths:
+        return answer
+    whole = answer.model_dump(mode="json", exclude_unset=True)
+    found: dict[str, Any] = {}
+    for path in paths:
+        value: Any = whole
+        for name in path.split("/"):
+            value = value.get(name, _ABSENT) if isinstance(value, dict) else _ABSENT
+        if value is not _ABSENT:
+            found[path] = value
+    return SelectedFields(**found)

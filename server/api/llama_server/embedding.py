@@ -1,0 +1,58 @@
+"""POST /embedding: llama-server's route for embeddings."""
+
+from typing import Self
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, model_validator
+
+from server.api.current_service import CurrentLanguageService
+from server.api.disconnect import unless_disconnected
+from server.api.fields import Fields, Text, prompts
+from server.api.http_errors import ERRORS
+from server.api.json_body import JsonRoute
+from server.services.language_service import LanguageService
+from server.text.answer import Embedding
+
+router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
+
+Inputs = Text | list[int] | list[Text | list[int]]
+
+
+class EmbeddingRequest(Fields):
+    """Texts to embed: `content`, or `input`."""
+
+    content: Inputs | None = Field(
+        None, description="A text, a list of token ids, or a list of either."
+    )
+    input: Inputs | None = Field(None, description="Another name of content.")
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.content is None) == (self.input is None):
+            raise ValueError("content or input")
+        return self
+
+
+class EmbeddingAnswer(BaseModel):
+    """The vector of one input."""
+
+    index: int = Field(description="Position of the input, from 0.")
+    embedding: list[list[float]] = Field(description="A list with the vector, of length 1.")
+
+
+@router.post("/embedding", summary="Embed texts (llama-server)")
+async def embedding(
+    body: EmbeddingRequest, service: CurrentLanguageService, request: Request
+) -> list[EmbeddingAnswer]:
+    """Return a vector for each text, as /v1/embeddings does, in the form of llama-server."""
+    vectors = await unless_disconnected(request, _embedded(body, service))
+    return [
+        EmbeddingAnswer(index=index, embedding=[vector.vector.tolist()])
+        for index, vector in enumerate(vectors)
+    ]
+
+
+async def _embedded(body: EmbeddingRequest, service: LanguageService) -> list[Embedding]:
+    name = "input" if body.content is None else "content"
+    texts = getattr(body, name)
+    return [await service.embed(text, field) for field, text in prompts(texts, name)]

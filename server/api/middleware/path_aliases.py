@@ -1,0 +1,31 @@
+"""ASGI middleware: the paths of llama-server that are other names of a route."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+ALIASES = {
+    "/v1/health": "/health",
+    "/models": "/v1/models",
+    "/chat/completions": "/v1/chat/completions",
+    "/responses": "/v1/responses",
+    "/completions": "/completion",
+    "/embeddings": "/embedding",
+}
+
+
+class PathAliases:
+    """Give a request to an alias the path of its route."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http" and (path := ALIASES.get(scope["path"])):
+            # In place: the access log reads the route from this object.
+            scope["path"], scope["raw_path"] = path, path.encode()
+        await self._app(scope, receive, send)
