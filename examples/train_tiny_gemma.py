@@ -21,8 +21,7 @@ from models.dsl import ops
 from models.dsl.optimizers import Adam
 from models.dsl.types import DType, TensorType
 from models.entry_points import read
-from models.gemma3 import Gemma3, stored_tensor
-from models.gemma3_config import Config
+from models.families.gemma3 import ARCHITECTURE, Config, Gemma3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 SEQUENCES, LENGTH = 4, 64
 END = 256  # the token after the bytes, which ends an answer and is in no text
 CONFIG = Config(
-    layers=2, hidden=64, ffn=128, heads=4, kv_heads=2, head_dim=16, window=24, max_context=2048,
-    vocab_size=END + 1, query_scale=16**-0.5, global_every=2,
+    layers=2, hidden=64, ffn=128, heads=4, kv_heads=2, head_dim=16, max_context=2048,
+    vocab_size=END + 1, query_scale=16**-0.5, windows=(24, None),
 )  # fmt: skip
 DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 
@@ -91,7 +90,7 @@ def save(weights: dict[str, Array], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     for name, array in weights.items():
-        stored = stored_tensor(CONFIG, name, (), gguf=False)
+        stored = ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False)
         tensors[stored.name] = (array - stored.offset).astype(np.float32)
     save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(hugging_face_config(), indent=2))
@@ -109,8 +108,8 @@ def hugging_face_config() -> dict[str, Any]:
         "num_key_value_heads": CONFIG.kv_heads,
         "head_dim": CONFIG.head_dim,
         "query_pre_attn_scalar": CONFIG.head_dim,
-        "sliding_window": CONFIG.window,
-        "sliding_window_pattern": CONFIG.global_every,
+        "sliding_window": CONFIG.windows[0],
+        "sliding_window_pattern": 2,
         "max_position_embeddings": CONFIG.max_context,
         "vocab_size": CONFIG.vocab_size,
         "eos_token_id": END,

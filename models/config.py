@@ -8,20 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Mapping
 
 
 # Far above all known models, and far below what a machine could not count with.
 MAX_LAYERS = 1024
 LARGEST = 2**31 - 1
-# What GGUF keys hold that hold no size.
-_GGUF_TYPES: Mapping[str, type] = {
-    "attention.layer_norm_rms_epsilon": float,
-    "rope.freq_base": float,
-    "rope.freq_base_swa": float,
-    "rope.scaling.factor": float,
-    "rope.scaling.type": str,
-}
 
 
 class ConfigError(Exception):
@@ -54,7 +46,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            require(getattr(self, field.name), _FIELD_TYPES[str(field.type)], field.name)
+            _require_field(getattr(self, field.name), str(field.type), field.name)
         if self.layers > MAX_LAYERS:
             raise ConfigError(f"{self.layers} layers, expected at most {MAX_LAYERS}")
         if self.heads % self.kv_heads:
@@ -64,6 +56,16 @@ class ModelConfig:
 
 
 _FIELD_TYPES: Mapping[str, type] = {"int": int, "float": float, "bool": bool}
+
+
+def _require_field(value: Any, annotation: str, key: str) -> None:
+    """Raise ConfigError unless a value has the type that the annotation of its field names."""
+    if annotation.startswith("tuple["):
+        require(value, tuple, key)
+        for one in value:
+            _require_field(one, annotation.removeprefix("tuple[").removesuffix(", ...]"), key)
+    elif value is not None or not annotation.endswith(" | None"):
+        require(value, _FIELD_TYPES[annotation.removesuffix(" | None")], key)
 
 
 def require(value: Any, expected_type: type, key: str) -> None:
@@ -81,66 +83,3 @@ def require(value: Any, expected_type: type, key: str) -> None:
         expected = f"a value of type {expected_type.__name__}"
     if not fits:
         raise ConfigError(f"{key}: expected {expected}, got {value!r:.80}")
-
-
-def require_kinds(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a value of config.json that is not of its default's kind."""
-    for key, default in defaults.items():
-        if default is not None:
-            require(data[key], type(default), f"config.json: {key}")
-
-
-def required_float(data: Mapping[str, Any], key: str, where: str) -> float:
-    """A number above zero that must be there; raises ConfigError."""
-    if key not in data:
-        raise ConfigError(f"{where}: {key} is missing")
-    require(data[key], float, f"{where}: {key}")
-    return float(data[key])
-
-
-def refuse_unknown(data: Mapping[str, Any], known: Set[str], where: str) -> None:
-    """Raise ConfigError for a key that may change what the model computes."""
-    unknown = sorted(data.keys() - known)
-    if unknown:
-        raise ConfigError(
-            f"{where}: unknown key {', '.join(unknown)}: it may change what the model computes"
-        )
-
-
-def refuse_other_values(data: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
-    """Raise ConfigError where config.json says something else than the only supported value."""
-    for key, supported in fixed.items():
-        if data.get(key, supported) not in (supported, None if supported is False else supported):
-            raise ConfigError(f"config.json: {key} = {data[key]!r}, supported is {supported!r}")
-
-
-def gguf_keys(
-    metadata: Mapping[str, Any], architecture: str, required: Set[str], optional: Set[str]
-) -> dict[str, Any]:
-    """The architecture's own keys of GGUF metadata, without their prefix.
-
-    Raises ConfigError for another architecture, and for a key that is missing or unknown.
-    """
-    file_architecture = metadata.get("general.architecture")
-    if file_architecture != architecture:
-        raise ConfigError(
-            f"general.architecture: expected {architecture}, got {file_architecture!r}"
-        )
-    prefix = f"{architecture}."
-    values = {
-        key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)
-    }
-    refuse_unknown(values, {*required, *optional}, f"{prefix}*")
-    for key in sorted(required):
-        if key not in values:
-            raise ConfigError(f"{prefix}{key} is missing")
-    for key, value in values.items():
-        require(value, _GGUF_TYPES.get(key, int), f"{prefix}{key}")
-    return values
-
-
-def vocabulary_rows(tensors: Mapping[str, tuple[int, ...]]) -> int:
-    """V of a GGUF file, from the shapes of its tensors; raises ConfigError."""
-    if "token_embd.weight" not in tensors:
-        raise ConfigError("the file has no tensor token_embd.weight")
-    return tensors["token_embd.weight"][0]

@@ -41,11 +41,14 @@ class LayerCache:
     keys: int
     window: int | None
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, cap: float | None = None
+    ) -> Tensor:
         """Attention of the new tokens over each sequence's cache, into which they go first.
 
         query (N, H, D), key and value (N, G, D), span after span -> (N, H * D). Replaces `buffers`
-        by the updated ones, which take the same storage once compiled.
+        by the updated ones, which take the same storage once compiled. For `cap` see
+        `f.cached_attention`.
         """
         rows, heads, width = query.shape
         tokens = rows // len(self.starts)
@@ -71,6 +74,7 @@ class LayerCache:
                     keys=self.keys,
                     window=self.window,
                     scale=scale,
+                    cap=cap,
                 )
                 mixed.append(ops.reshape(attended, shape=(tokens, heads * width)))
         return ops.concatenate(*mixed, axis=0)

@@ -42,7 +42,7 @@ def locate(
     names, gguf = source.names(), source.format == "gguf"
 
     def find(name: str, shape: tuple[int, ...]) -> StoredTensor:
-        tensor = architecture.stored_tensor(config, name, names, gguf=gguf)
+        tensor = architecture.tensors.find(config, name, names, gguf=gguf)
         actual = source.shape(tensor.name)
         if actual != shape:
             raise BadFile(
@@ -55,7 +55,9 @@ def locate(
         for weight in program.weights
     )
     used = {tensor.name for one in located for tensor in one.tensors}
-    unused = [name for name in names if name not in used and not architecture.is_other_part(name)]
+    unused = [
+        name for name in names if name not in used and not architecture.tensors.is_other_part(name)
+    ]
     if unused:
         raise BadFile(
             f"the weights hold tensors that {architecture.name} does not use: {unused[:5]}"
@@ -93,6 +95,6 @@ def _blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.f
 
 
 def half_after_half(rows: NDArray[np.float32], width: int) -> NDArray[np.float32]:
-    """Heads of `width` rows, from 0, D/2, 1, D/2 + 1, ... to 0, 1, ... D - 1: f32 (H * D, K)."""
-    heads = rows.reshape(-1, width // 2, 2, rows.shape[1])
+    """Heads of `width` rows, from 0, D/2, 1, D/2 + 1, ... to 0, 1, ... D - 1: f32 (H * D, ...)."""
+    heads = rows.reshape(-1, width // 2, 2, *rows.shape[1:])
     return heads.swapaxes(1, 2).reshape(rows.shape)

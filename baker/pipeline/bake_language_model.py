@@ -84,6 +84,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         architecture = recipe.architecture_of(request)
         weights = request.weights or recipe.packaged_weights(request)
         source = open_weights(weights)
+        recipe.check_architecture(request.model, source)
         config = _config(source, architecture)
         defaults = recipe.defaults_for(request, config)
         target = targets.find_target(request.target)
@@ -248,7 +249,7 @@ def _prefix_text(path: Path | None, target: Target) -> str | None:
 def _config(source: WeightSource, architecture: Architecture[Any]) -> ModelConfig:
     if source.format == "gguf":
         shapes = {name: source.shape(name) for name in source.names()}
-        config: ModelConfig = architecture.from_gguf(source.metadata(), shapes)
+        config: ModelConfig = architecture.from_gguf(source.metadata(), shapes, source.read)
     else:
         config = architecture.from_hugging_face(source.metadata())
     tensors = len(source.names())

@@ -1,6 +1,6 @@
 """The recipes in configs/, and the values of a request that replace theirs.
 
-Each file MODEL.toml is one published model, in every size of its architecture's presets.
+Each file MODEL.toml is one published model: its architecture, its sizes and its defaults.
 """
 
 from __future__ import annotations
@@ -8,20 +8,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tomllib
+from collections import defaultdict
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from baker.precision.auto_precision import AUTO
 from baker.weights.open_weights import PackagedWeights
-from models.architecture import ARCHITECTURES
+from models.config import ConfigError
 from models.dsl.functions import DECODE_ROWS
+from models.families import ARCHITECTURES
 from models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from baker.weights.source import WeightSource
     from models.architecture import Architecture
     from models.config import ModelConfig
 
@@ -70,19 +73,18 @@ class Defaults:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One size of a model of configs/. `weights` are baked when the request names none."""
+    """One size of a model of configs/.
+
+    shape    layers and width, which identify a size; vocabularies differ between fine-tunes
+    weights  are baked when the request names none
+    """
 
     model: str
     size: str
+    shape: tuple[int, int]
     architecture: Architecture[Any]
     defaults: Defaults
     weights: PackagedWeights | None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Layers and width, which identify a size; vocabularies differ between fine-tunes."""
-        preset = self.architecture.presets[f"{self.model}-{self.size}"]
-        return (preset.layers, preset.hidden)
 
 
 @functools.cache
@@ -93,7 +95,7 @@ def recipes() -> Mapping[str, tuple[Recipe, ...]]:
         for entry in files("configs").iterdir()
         if entry.name.endswith(_SUFFIX)
     )
-    return {model: tuple(sorted(_read(model), key=lambda recipe: recipe.shape)) for model in models}
+    return {model: tuple(_read(model)) for model in models}
 
 
 def check_precision(name: str | None) -> None:
@@ -108,6 +110,25 @@ def check_precision(name: str | None) -> None:
 def architecture_of(request: BakeRequest) -> Architecture[Any]:
     """The architecture of the model that a request names."""
     return recipes()[request.model][0].architecture
+
+
+def check_architecture(model: str, source: WeightSource) -> None:
+    """Raise RecipeError if the weights belong to another model, ConfigError if to none."""
+    in_gguf = source.format == "gguf"
+    key = "general.architecture" if in_gguf else "model_type"
+    kind = source.metadata().get(key)
+    models_of = defaultdict(list)
+    for name, (recipe, *_) in recipes().items():
+        architecture = recipe.architecture
+        for one in (architecture.name,) if in_gguf else architecture.model_types:
+            models_of[one].append(name)
+    if kind not in models_of:
+        raise ConfigError(
+            f"{key}: {kind!r:.80} is not supported, only {', '.join(sorted(models_of))}"
+        )
+    if model not in models_of[str(kind)]:
+        commands = " or ".join(f"`hearth bake {name}`" for name in models_of[str(kind)])
+        raise RecipeError(f"{key} is {kind!r}: bake these weights with {commands}, not {model}")
 
 
 def packaged_weights(request: BakeRequest) -> PackagedWeights:
@@ -172,31 +193,28 @@ def _requested(request: BakeRequest) -> Iterator[tuple[str, Any]]:
 
 
 def _read(model: str) -> Iterator[Recipe]:
-    """The recipes of a model: one for each preset of its architecture that has its name."""
+    """The recipes of a model: one for each of its sizes."""
     data = tomllib.loads(files("configs").joinpath(model + _SUFFIX).read_text("utf-8"))
     weights = data.pop("weights", {})
-    expected = {"architecture", *(field.name for field in dataclasses.fields(Defaults))}
+    expected = {"architecture", "sizes", *(field.name for field in dataclasses.fields(Defaults))}
     if data.keys() != expected:
         raise RecipeError(
             f"configs/{model}{_SUFFIX}: got the keys {sorted(data.keys())}, "
             f"expected {sorted(expected)}"
         )
-    architecture = ARCHITECTURES[data.pop("architecture")]
+    architecture, sizes = ARCHITECTURES[data.pop("architecture")], data.pop("sizes")
     defaults = Defaults(**{**data, "prefill_tokens": tuple(data["prefill_tokens"])})
-    sizes = [
-        name.removeprefix(f"{model}-")
-        for name in architecture.presets
-        if name.startswith(f"{model}-")
-    ]
     unknown = sorted(weights.keys() - set(sizes))
     if unknown:
         raise RecipeError(
-            f"configs/{model}{_SUFFIX}: weights of an unknown size: got {unknown}, expected {sizes}"
+            f"configs/{model}{_SUFFIX}: weights of an unknown size: got {unknown}, "
+            f"expected {list(sizes)}"
         )
-    for size in sizes:
+    for size, (layers, width) in sizes.items():
         yield Recipe(
             model=model,
             size=size,
+            shape=(layers, width),
             architecture=architecture,
             defaults=defaults,
             weights=PackagedWeights(**weights[size]) if size in weights else None,

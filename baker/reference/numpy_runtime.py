@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from baker.parameters.irpa import BadArchive, open_archive
-from models.architecture import ARCHITECTURES
 from models.bundle import MANIFEST, PARAMETERS, NotABundle
 from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
+from models.families import ARCHITECTURES
 from models.program import ProgramOptions
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ KERNEL_RULES = (
         pattern=(
             node(
                 f.cached_attention.op, query, key, value, start,
-                keys="keys", window="window", scale="scale",
+                keys="keys", window="window", scale="scale", cap="cap",
             ),
         ),
         replacement=lambda **bound: (

@@ -30,7 +30,6 @@ from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
 from baker.weights.open_weights import open_weights
 from examples.train_tiny_gemma import CONFIG as TINY_CONFIG
 from examples.train_tiny_gemma import initial, save
-from models.architecture import ARCHITECTURES
 from models.bundle import (
     MANIFEST,
     PARAMETERS,
@@ -43,7 +42,8 @@ from models.bundle import (
     write_manifest,
 )
 from models.config import ConfigError
-from models.gemma3 import Gemma3
+from models.families import ARCHITECTURES
+from models.families.gemma3 import Gemma3
 from runtime.cpu_features import UnsupportedCpu
 from runtime.open_bundle import open_bundle
 from tests.conftest import OTHER_TARGET, Silent, bake_request, packaged, weights_in

@@ -15,9 +15,9 @@ from baker.compiler.targets import find_target
 from baker.pipeline.memory_plan import footprint
 from models import entry_points
 from models.dsl.mlir.stablehlo import module_text
-from models.gemma3 import Gemma3
-from models.gemma3_config import PRESETS
+from models.families.gemma3 import Gemma3
 from models.program import ProgramOptions
+from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
     from models.program import Program
@@ -30,7 +30,7 @@ OPTIONS = ProgramOptions(
     verify_tokens=(2,),
 )
 # The 270m's first layers, of which the last one is global: it has three times these.
-CONFIG = replace(PRESETS["gemma3-270m"], layers=6)
+CONFIG = replace(GEMMA3["270m"], layers=6, windows=GEMMA3["270m"].windows[:6])
 # Those that read a few tokens and give logits.
 KINDS = ("decode", "verify")
 

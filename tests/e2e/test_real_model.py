@@ -18,8 +18,7 @@ from models.dsl.evaluate import evaluate
 from models.dsl.fused import LOGIT_MARGIN
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.gemma3 import Gemma3
-from models.gemma3_config import Config
+from models.families.gemma3 import Config, Gemma3
 from runtime.interface import read_prompt
 from runtime.open_bundle import open_bundle
 from tests.conftest import weights_in

@@ -16,8 +16,8 @@ from baker.tokenizer.tokenizer_files import chat_template, special_tokens, token
 from baker.weights.gguf import GgufSource
 from baker.weights.safetensors import SafetensorsFile, SafetensorsSource, read_json
 from baker.weights.source import WeightsError
-from models.architecture import ARCHITECTURES
 from models.config import ConfigError
+from models.families import ARCHITECTURES
 from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 from tests.fuzz.reader import Reader, in_json, written
@@ -126,7 +126,9 @@ def _read_metadata(metadata: Mapping[str, object], tensors: Mapping[str, tuple[i
     try:
         architecture = metadata.get("general.architecture")
         if isinstance(architecture, str) and architecture in ARCHITECTURES:
-            ARCHITECTURES[architecture].from_gguf(metadata, tensors)
+            ARCHITECTURES[architecture].from_gguf(
+                metadata, tensors, lambda _: np.ones(16, np.float32)
+            )
     except ConfigError as error:
         refused = error
     gguf_specials(metadata)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.gemma3_config import Config
+    from models.families.gemma3 import Config
 
     Array = NDArray[Any]
 
@@ -93,7 +93,8 @@ def attention(
 ) -> Array:
     """(T, E) -> (T, E)."""
     tokens, width, groups = len(x), config.head_dim, config.kv_heads
-    is_global = (layer + 1 + wrong.layer_shift) % config.global_every == 0
+    window = config.windows[(layer + wrong.layer_shift) % config.layers]
+    is_global = window is None
 
     def heads(name: str) -> Array:
         flat = x @ w[f"self_attn.{name}.weight"].T
@@ -122,8 +123,8 @@ def attention(
     scores = np.einsum("qhd,khd->hqk", query, key[:, of]) * scale
     q, k = np.indices((tokens, tokens))
     seen = (k == q) if wrong.cache_frozen else (k <= q)
-    if not is_global and not wrong.window_ignored:
-        seen &= k > q - (config.window + wrong.window_change)
+    if window is not None and not wrong.window_ignored:
+        seen &= k > q - (window + wrong.window_change)
     scores = np.where(seen, scores, -np.inf)
     shares = np.exp(scores - scores.max(axis=2, keepdims=True))
     shares /= shares.sum(axis=2, keepdims=True)
@@ -135,12 +136,12 @@ def attention(
 def rotate(config: Config, x: Array, is_global: bool, wrong: Mistakes) -> Array:
     """Rotary positions: pairs (i, i + D/2) turn by position * base^(-2i/D)."""
     tokens, _, width = x.shape
-    base = config.global_rope_base if is_global else config.local_rope_base
+    base = config.rope_base if is_global else config.local_rope_base
     if wrong.one_rope_base:
-        base = config.global_rope_base
-    factor = config.global_rope_factor if is_global and wrong.rope_factor else 1.0
+        base = config.rope_base
+    factor = config.rope_factor if is_global and wrong.rope_factor else 1.0
     if wrong.rope_factor_everywhere:
-        factor = config.global_rope_factor
+        factor = config.rope_factor
     turning = int(width * wrong.rotary_part)
     frequencies = base ** (-np.arange(0, turning, 2) / turning) / factor
     turn = np.exp(1j * np.outer(np.arange(tokens), frequencies))[:, None, :]  # (T, 1, D/2)

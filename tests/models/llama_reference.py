@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.llama_config import Config
+    from models.decoder.config import DecoderConfig as Config
 
     Array = NDArray[Any]
 

@@ -217,7 +217,7 @@ def sdpa(*names: str, scale: float | None = None) -> Callable[..., Tensor]:
     """Attention with the tensors behind q, k, v passed under these names."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor) -> Tensor:
-        named_masks = dict(zip(names, masks, strict=True))
+        named_masks: dict[str, Any] = dict(zip(names, masks, strict=True))
         return f.scaled_dot_product_attention(q, k, v, scale=scale, **named_masks)
 
     return attend

@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import entry_points, gemma3
+from models import entry_points
 from models.dsl.functions import DECODE_ROWS
 from models.dsl.types import DslError, DType
-from models.gemma3 import Gemma3
-from models.gemma3_config import PRESETS, Config
+from models.families import gemma3
+from models.families.gemma3 import Config, Gemma3
 from models.program import ProgramOptions, StoredTensor
 from tests.models.gemma3_reference import RIGHT, Mistakes, forward, hidden
 from tests.models.numpy_device import Device
+from tests.models.presets import GEMMA3
 from tests.models.unpacked import real_weights, whole
 
 if TYPE_CHECKING:
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
 
 CONTEXT = 48
 # No two extents agree, and the scale is not the one that head_dim would give.
+WINDOW = 4
 TINY = Config(
-    layers=7, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, window=4, max_context=64,
-    vocab_size=61, query_scale=6**-0.5, global_every=3, global_rope_factor=8.0,
-    global_rope_base=1000.0, local_rope_base=100.0,
+    layers=7, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, max_context=64,
+    vocab_size=61, query_scale=6**-0.5, windows=(4, 4, None, 4, 4, None, 4),
+    rope_factor=8.0, rope_base=1000.0, local_rope_base=100.0,
 )  # fmt: skip
 OPTIONS = ProgramOptions(
     context=CONTEXT,
@@ -238,7 +240,7 @@ def test_a_token_never_changes_what_is_before_it(device: Device, data: st.DataOb
 
 @pytest.fixture(scope="module")
 def one_sliding_layer() -> Device:
-    return make_device(replace(TINY, layers=1))
+    return make_device(replace(TINY, layers=1, windows=TINY.windows[:1]))
 
 
 @settings(deadline=None, max_examples=25)
@@ -246,11 +248,11 @@ def one_sliding_layer() -> Device:
 def test_a_sliding_layer_forgets_after_exactly_its_window(
     one_sliding_layer: Device, data: st.DataObject
 ) -> None:
-    position = data.draw(st.integers(TINY.window, 39))
+    position = data.draw(st.integers(WINDOW, 39))
     sizes = data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
     tokens = TOKENS[: position + 1]
     before = one_sliding_layer.logits_after(tokens, sizes)
-    gone = position - TINY.window
+    gone = position - WINDOW
     forgotten = [(token + 1) % 61 for token in tokens[: gone + 1]]
     after = one_sliding_layer.logits_after([*forgotten, *tokens[gone + 1 :]], sizes)
     assert np.array_equal(before, after)
@@ -261,7 +263,7 @@ def test_a_sliding_layer_forgets_after_exactly_its_window(
 def test_the_rings_of_sliding_layers_wrap_around(device: Device) -> None:
     """So the comparisons above see wrapped rows: three rounds and more of a sliding layer's."""
     rows = {spec.name: spec.rows for spec in device.program.caches}
-    assert rows["layers.0.key"] == TINY.window + OPTIONS.chunk == 12
+    assert rows["layers.0.key"] == WINDOW + OPTIONS.chunk == 12
     assert rows["layers.2.value"] == CONTEXT + OPTIONS.chunk
     assert len(TOKENS) > 3 * rows["layers.0.key"]
 
@@ -339,9 +341,7 @@ def test_sizes_of_a_verify_that_cannot_be(sizes: tuple[int, ...]) -> None:
 
 
 def test_the_270m_has_its_236_tensors_and_one_head() -> None:
-    config = replace(
-        PRESETS["gemma3-270m"], vocab_size=262153
-    )  # a fine-tune with tokens of its own
+    config = replace(GEMMA3["270m"], vocab_size=262153)  # a fine-tune with tokens of its own
     program = entry_points.program(Gemma3(config), replace(OPTIONS, context=2048))
     assert sum(len(one.sources) for one in program.weights) == 236
     large = [
@@ -356,9 +356,7 @@ def test_the_270m_has_its_236_tensors_and_one_head() -> None:
 @pytest.mark.parametrize(("precision", "tensors"), [("f32", 200), ("bf16", 200), ("int8-g32", 292)])
 def test_a_precision_changes_matrices_only(precision: str, tensors: int) -> None:
     """Integers add a scale for each of the 18 * 5 + 1 matrices, and the head is in two halves."""
-    program = entry_points.program(
-        Gemma3(PRESETS["gemma3-270m"]), replace(OPTIONS, precision=precision)
-    )
+    program = entry_points.program(Gemma3(GEMMA3["270m"]), replace(OPTIONS, precision=precision))
     assert len(program.parameters) == tensors
     storage = {"f32": DType.F32, "bf16": DType.BF16}.get(precision, DType.I8)
     for name, tensor_type in program.parameters.items():
@@ -377,13 +375,13 @@ def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens(device: Device)
 _TRACE = """
 import sys
 from models import entry_points
-from models.gemma3 import Gemma3
-from models.gemma3_config import PRESETS
+from models.families.gemma3 import Gemma3
+from tests.models.presets import GEMMA3
 from models.program import ProgramOptions
 options = ProgramOptions(
     context=8192, precision="bf16", prefill_tokens=(16, 128), decode_batches=(1, 2)
 )
-program = entry_points.program(Gemma3(PRESETS[sys.argv[1]]), options)
+program = entry_points.program(Gemma3(GEMMA3[sys.argv[1]]), options)
 print(sum(kind.size for kind in program.parameters.values()))
 print([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
 """
@@ -391,7 +389,7 @@ print([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0
 _PARAMETERS = {"270m": 268e6, "1b": 1.0e9, "4b": 3.88e9, "12b": 11.8e9, "27b": 27.0e9}
 
 
-@pytest.mark.parametrize("size", PRESETS)
+@pytest.mark.parametrize("size", GEMMA3)
 def test_a_preset_traces_without_the_memory_for_its_weights(size: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", _TRACE, size], capture_output=True, text=True, check=True
@@ -407,9 +405,9 @@ def test_a_preset_traces_without_the_memory_for_its_weights(size: str) -> None:
 
 
 def stored(*, gguf: bool, names: tuple[str, ...] = ()) -> Mapping[str, StoredTensor]:
-    config = PRESETS["gemma3-270m"]
+    config = GEMMA3["270m"]
     return {
-        name: gemma3.stored_tensor(config, name, names, gguf=gguf)
+        name: gemma3.ARCHITECTURE.tensors.find(config, name, names, gguf=gguf)
         for name in Gemma3(config).parameters()
     }
 
@@ -435,6 +433,6 @@ def test_names_in_safetensors_whose_norms_hold_w() -> None:
 @pytest.mark.parametrize("prefix", ["model.", "model.language_model.", "language_model.model."])
 def test_names_one_level_down(prefix: str) -> None:
     names = (f"{prefix}norm.weight", "vision_tower.x")
-    tensor = gemma3.stored_tensor(TINY, "norm.weight", names, gguf=False)
-    assert tensor.name == f"{prefix}norm.weight"
-    assert [gemma3.is_other_part(name) for name in names] == [False, True]
+    found = gemma3.ARCHITECTURE.tensors.find(TINY, "norm.weight", names, gguf=False)
+    assert found.name == f"{prefix}norm.weight"
+    assert [gemma3.ARCHITECTURE.tensors.is_other_part(name) for name in names] == [False, True]

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from baker.parameters.parameter_writer import half_after_half
-from models import entry_points, llama
+from models import entry_points
+from models.decoder.config import DecoderConfig as Config
 from models.dsl.types import DType
-from models.llama import Llama
-from models.llama_config import PRESETS, Config
+from models.families import llama
+from models.families.llama import Llama
 from models.program import ProgramOptions, StoredTensor
 from tests.models.llama_reference import RIGHT, Mistakes, file_order, forward, hidden
 from tests.models.numpy_device import Device
+from tests.models.presets import SMOLLM2
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -154,7 +156,7 @@ def test_rows_that_are_not_put_in_order_would_be_seen(device: Device, decoded: A
 @pytest.mark.parametrize(("precision", "made"), [("f32", 0), ("bf16", 0), ("int8-g32", 152)])
 def test_smollm2_has_its_272_tensors(precision: str, made: int) -> None:
     """Integers add a scale for each of the 30 * 5 + 1 matrices, and the head is in two halves."""
-    config = PRESETS["smollm2-135m"]
+    config = SMOLLM2
     program = entry_points.program(Llama(config), replace(OPTIONS, precision=precision))
     weights = {
         name: tensor_type
@@ -176,7 +178,7 @@ def test_smollm2_has_its_272_tensors(precision: str, made: int) -> None:
 
 def test_rows_of_a_gguf_file_come_back_in_order(device: Device, weights: dict[str, Array]) -> None:
     for name, ours in device.model_weights().items():
-        stored = llama.stored_tensor(TINY, name, (), gguf=True)
+        stored = llama.ARCHITECTURE.tensors.find(TINY, name, (), gguf=True)
         actual = weights[name]
         if stored.interleaved:
             assert not np.array_equal(actual, ours)
@@ -186,7 +188,7 @@ def test_rows_of_a_gguf_file_come_back_in_order(device: Device, weights: dict[st
 
 def test_names_in_gguf() -> None:
     def stored(name: str) -> StoredTensor:
-        return llama.stored_tensor(TINY, name, (), gguf=True)
+        return llama.ARCHITECTURE.tensors.find(TINY, name, (), gguf=True)
 
     assert stored("layers.3.self_attn.q_proj.weight") == StoredTensor("blk.3.attn_q.weight", 0.0, 8)
     assert stored("layers.3.self_attn.v_proj.weight") == StoredTensor("blk.3.attn_v.weight")
@@ -197,7 +199,7 @@ def test_names_in_gguf() -> None:
 
 def test_names_in_safetensors() -> None:
     for name in Llama(TINY).parameters():
-        stored = llama.stored_tensor(TINY, name, (), gguf=False)
+        stored = llama.ARCHITECTURE.tensors.find(TINY, name, (), gguf=False)
         assert stored == StoredTensor(name if name == "lm_head.weight" else f"model.{name}")
-    assert llama.is_other_part("model.layers.0.self_attn.rotary_emb.inv_freq")
-    assert not llama.is_other_part("model.layers.0.self_attn.q_proj.bias")
+    assert llama.ARCHITECTURE.tensors.is_other_part("model.layers.0.self_attn.rotary_emb.inv_freq")
+    assert not llama.ARCHITECTURE.tensors.is_other_part("model.layers.0.self_attn.q_proj.bias")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from models.architecture import ARCHITECTURES
 from models.config import ConfigError
-from models.llama_config import PRESETS, Config, from_gguf, from_hugging_face
+from models.decoder.config import DecoderConfig
+from models.families import ARCHITECTURES
+from tests.models.presets import SMOLLM2
 
-SMOLLM2 = PRESETS["smollm2-135m"]
+SMOLLM2 = SMOLLM2
 # HuggingFaceTB/SmolLM2-135M-Instruct
 HF_SMOLLM2: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
@@ -35,7 +37,7 @@ HF_LLAMA2: dict[str, Any] = {
     "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.31.0.dev0",
     "use_cache": True, "vocab_size": 32000,
 }  # fmt: skip
-LLAMA2 = Config(
+LLAMA2 = DecoderConfig(
     layers=32, hidden=4096, ffn=11008, heads=32, kv_heads=32, head_dim=128, max_context=4096,
     vocab_size=32000, norm_eps=1e-5, rope_base=10_000.0, tied=False,
 )  # fmt: skip
@@ -48,18 +50,30 @@ GGUF_SMOLLM2: dict[str, Any] = {
     "llama.attention.layer_norm_rms_epsilon": 9.999999747378752e-06,
     "llama.vocab_size": 49152, "llama.rope.dimension_count": 64, "tokenizer.ggml.model": "gpt2",
 }  # fmt: skip
+from_hugging_face = ARCHITECTURES["llama"].from_hugging_face
+
+
+def from_gguf(metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> DecoderConfig:
+    config: DecoderConfig = ARCHITECTURES["llama"].from_gguf(
+        metadata, shapes, lambda _: np.linspace(1, 8, 32, dtype=np.float32)
+    )
+    return config
+
+
 TENSORS = {"token_embd.weight": (49152, 576), "output_norm.weight": (576,)}
 
 
 @pytest.mark.parametrize(
     ("data", "config"), [(HF_SMOLLM2, SMOLLM2), (HF_LLAMA2, LLAMA2)], ids=["SmolLM2", "Llama 2"]
 )
-def test_a_hugging_face_config(data: dict[str, Any], config: Config) -> None:
+def test_a_hugging_face_config(data: dict[str, Any], config: DecoderConfig) -> None:
     assert from_hugging_face(data) == config
 
 
 def test_gguf_metadata_is_its_preset() -> None:
-    assert asdict(from_gguf(GGUF_SMOLLM2, TENSORS)) == pytest.approx(asdict(SMOLLM2))
+    found = from_gguf(GGUF_SMOLLM2, TENSORS)
+    assert found.norm_eps == pytest.approx(1e-5)
+    assert replace(found, norm_eps=1e-5) == SMOLLM2
 
 
 def test_a_head_of_its_own_is_seen_in_the_tensors() -> None:
@@ -83,13 +97,16 @@ def test_linear_scaling() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "mistral"}, "model_type: expected llama, got 'mistral'"),
-        ({"sliding_window": 4096}, "unknown key sliding_window"),
-        ({"attention_bias": True}, "attention_bias = True, supported is False"),
-        ({"mlp_bias": True}, "mlp_bias = True, supported is False"),
+        ({"model_type": "qwen3"}, "model_type: expected llama or mistral, got 'qwen3'"),
+        ({"experts": 8}, "unknown key experts"),
+        ({"mlp_bias": 1}, "mlp_bias: expected a value of type bool, got 1"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "folders .* got 'awq'; use"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config: .* got 'gptq'"),
+        ({"quantization_config": {"load_in_4bit": True}}, "quantization_config: .* got None"),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu', supported is 'silu'"),
         ({"rope_interleaved": True}, "rope_interleaved = True"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "type 'llama3', supported"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is missing"),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, "type 'dynamic' is not supported, only def"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "beta": 1}}, "unknown key beta"),
         ({"rope_parameters": {"rope_type": "default"}}, "rope_theta is missing"),
@@ -107,9 +124,9 @@ def test_a_config_is_refused(changes: dict[str, Any], message: str) -> None:
     [
         ({"general.architecture": "gemma3"}, "expected llama, got 'gemma3'"),
         ({"llama.expert_count": 8}, r"llama.\*: unknown key expert_count"),
-        ({"llama.rope.dimension_count": 32}, "rope.dimension_count is 32, .* key_length, 64"),
-        ({"llama.attention.value_length": 32}, "value_length is 32, .* key_length, 64"),
-        ({"llama.rope.scaling.type": "yarn"}, "scaling.type: 'yarn', supported is linear"),
+        ({"llama.rope.dimension_count": 32}, "rope.dimension_count is 32, supported is 64"),
+        ({"llama.attention.value_length": 32}, "value_length is 32, supported is 64"),
+        ({"llama.rope.scaling.type": "su"}, "scaling.type: 'su' is not supported, only none, lin"),
     ],
 )
 def test_gguf_metadata_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -117,9 +134,16 @@ def test_gguf_metadata_is_refused(changes: dict[str, Any], message: str) -> None
         from_gguf(GGUF_SMOLLM2 | changes, TENSORS)
 
 
-def test_gguf_tensors_that_change_the_rotation_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"rope_freqs\.weight: .* llama3 is unsupported"):
-        from_gguf(GGUF_SMOLLM2, TENSORS | {"rope_freqs.weight": (32,)})
+def test_rotary_divisors_are_read_from_the_tensor_of_a_gguf_file() -> None:
+    config = from_gguf(GGUF_SMOLLM2, TENSORS | {"rope_freqs.weight": (32,)})
+    assert config.rope_divisors[0] == 1.0
+    assert config.rope_divisors[-1] == 8.0
+    assert len(config.rope_divisors) == 32
+    with pytest.raises(ConfigError, match=r"rope_freqs\.weight: got shape \(16,\), expected \(32"):
+        from_gguf(GGUF_SMOLLM2, TENSORS | {"rope_freqs.weight": (16,)})
+
+
+def test_gguf_tensors_without_a_table_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"no tensor token_embd\.weight"):
         from_gguf(GGUF_SMOLLM2, {})
 

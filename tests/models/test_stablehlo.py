@@ -20,16 +20,15 @@ from models.dsl.ops import REGISTRY, Lowering
 from models.dsl.ops.creation import LARGEST_CONSTANT, literal
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
-from models.gemma3 import Gemma3
-from models.gemma3_config import Config
+from models.families.gemma3 import Config, Gemma3
 from models.program import ProgramOptions
 
 if TYPE_CHECKING:
     from models.program import Program
 
 TINY = Config(
-    layers=3, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, window=4, max_context=64,
-    vocab_size=61, query_scale=6**-0.5, global_every=3,
+    layers=3, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, max_context=64,
+    vocab_size=61, query_scale=6**-0.5, windows=(4, 4, None),
 )  # fmt: skip
 
 

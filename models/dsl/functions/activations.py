@@ -24,6 +24,7 @@ __all__ = [
     "relu",
     "sigmoid",
     "silu",
+    "soft_cap",
     "softmax",
 ]
 
@@ -115,3 +116,8 @@ def silu(x: Tensor) -> Tensor:
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x)), as a tanh, which overflows nowhere."""
     return ops.tanh(x * 0.5) * 0.5 + 0.5
+
+
+def soft_cap(x: Tensor, cap: float) -> Tensor:
+    """cap * tanh(x / cap): x where it is small, and between -cap and cap."""
+    return ops.tanh(x * (1.0 / cap)) * cap

@@ -13,12 +13,14 @@ import numpy as np
 
 from models.dsl import ops
 from models.dsl.composite import composite
-from models.dsl.functions.activations import softmax
+from models.dsl.functions.activations import soft_cap, softmax
 from models.dsl.functions.shapes import narrow, trailing
 from models.dsl.functions.wide import in_f32
 from models.dsl.types import DType, TypeRuleError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from models.dsl.graph import Tensor
@@ -39,19 +41,19 @@ _PART_BITS = 14
 
 
 def rope_table(
-    positions: Tensor, head_dim: int, *, base: float, factor: float = 1.0
+    positions: Tensor, head_dim: int, *, base: float, factor: float | Sequence[float] = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Cosine and sine of position * base^(-2i/D) / factor, each f32 (N, D/2), for i32 (N,).
 
-    Su et al., 2021; `factor` is the linear scaling of long-context models. Within 2e-7 of the exact
-    values for positions from 0 to 2^18 - 1.
+    Su et al., 2021; `factor` is the scaling of long-context models: one number, or D/2 of them.
+    Within 2e-7 of the exact values for positions from 0 to 2^18 - 1.
 
     A position's angle is a large number of which only the fraction of a turn counts, and f32 has no
     digits left for that. So angles are i32, in units of 2^-32 turns, where whole turns wrap around.
     """
     ops.require(head_dim % 2 == 0, f"an even width, got {head_dim}")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
-    units = np.remainder(base**-exponents / factor / (2 * math.pi), 1.0) * 2.0**32
+    units = np.remainder(base**-exponents / np.asarray(factor) / (2 * math.pi), 1.0) * 2.0**32
     whole, part = np.floor(units), np.floor(np.remainder(units, 1.0) * 2.0**_PART_BITS)
     shape = (positions.shape[0], head_dim // 2)
 
@@ -131,6 +133,7 @@ def scaled_dot_product_attention(
     seen: Tensor | None = None,
     mask: Tensor | None = None,
     scale: float | None = None,
+    cap: float | None = None,
 ) -> Tensor:
     """softmax(scale * q k^T + mask) v (Vaswani et al., 2017), grouped-query (Ainslie et al., 2023).
 
@@ -139,16 +142,13 @@ def scaled_dot_product_attention(
     seen   bool, broadcast to (B, H, T, S) from the end: other keys are left out
     mask   added to the scores, broadcast likewise, together with `seen`
     scale  D^-0.5 unless given (0.0 is 0.0)
+    cap    scores go through `soft_cap` before the mask is added
 
     Returns (B, T, H, E). A query that sees no key gets zeros.
     """
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.type.rank != 4:
-            raise TypeRuleError(f"attention: expected {name} of rank 4, got {tensor.type}")
+    _require_heads(query, key, value)
     batch, queries, heads, width = query.shape
     keys, groups = key.shape[1], key.shape[2]
-    if heads % groups:
-        raise TypeRuleError(f"attention: {heads} query heads do not share {groups} key heads")
     heads_per_group = heads // groups
     scores = ops.dot_general(
         _rows_by_group(query, groups) * (width**-0.5 if scale is None else scale),
@@ -159,6 +159,7 @@ def scaled_dot_product_attention(
     )
     by_token = (batch, groups, queries, heads_per_group, keys)
     scores = ops.reshape(scores, shape=by_token)
+    scores = scores if cap is None else soft_cap(scores, cap)
     if mask is not None:
         scores = scores + _per_score(mask, (batch, heads, queries, keys), by_token)
     if seen is not None:
@@ -175,6 +176,15 @@ def scaled_dot_product_attention(
     )
 
 
+def _require_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.type.rank != 4:
+            raise TypeRuleError(f"attention: expected {name} of rank 4, got {tensor.type}")
+    heads, groups = query.shape[2], key.shape[2]
+    if heads % groups:
+        raise TypeRuleError(f"attention: {heads} query heads do not share {groups} key heads")
+
+
 @composite()
 def cached_attention(
     query: Tensor,
@@ -185,6 +195,7 @@ def cached_attention(
     keys: int,
     window: int | None = None,
     scale: float,
+    cap: float | None = None,
 ) -> Tensor:
     """Causal attention over the KV cache of one sequence, which is a ring of rows.
 
@@ -193,6 +204,7 @@ def cached_attention(
     start   i32 (1,)
     keys    all positions are below it
     window  keys that a token sees, itself included; None for all
+    cap     scores go through `soft_cap`; None: they do not
 
     Returns (T, H, D). Each query sees at most R - T + 1 keys, or there are at most R positions.
     """
@@ -208,7 +220,7 @@ def cached_attention(
     seen = visible(positions, newest - age, window)
     heads = (split_heads(narrow(cache, 0, 0, looked_at), width) for cache in (key, value))
     batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *heads))
-    mixed = scaled_dot_product_attention(*batch, seen=seen, scale=scale)
+    mixed = scaled_dot_product_attention(*batch, seen=seen, scale=scale, cap=cap)
     return ops.reshape(mixed, shape=query.shape)
 
 

@@ -36,6 +36,7 @@ def _limits(types: Types, attrs: Attrs) -> None:
         and query.shape[1] % (columns // width) == 0,
         f"heads of a multiple of {_WIDTH_STEP} and at most {_MAX_WIDTH}, H a multiple of G",
     )
+    require(attrs.get("cap") is None, "no soft cap of scores")
     window = attrs.get("window")
     require(window is None or window >= 1, f"a window of at least 1 key, got {window}")
 

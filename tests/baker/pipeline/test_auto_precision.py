@@ -12,9 +12,8 @@ import pytest
 from baker.atomic_folder import BakeError
 from baker.precision.auto_precision import by_speed, choose
 from baker.precision.kl_from_f32 import Divergence, Meter
-from models import gemma3
-from models.architecture import ARCHITECTURES
-from models.gemma3 import Gemma3
+from models.families import ARCHITECTURES, gemma3
+from models.families.gemma3 import Gemma3
 from models.precision import PRECISIONS
 from tests.models.gemma3_reference import forward
 from tests.models.test_gemma3 import GROUPED, TOKENS
@@ -124,7 +123,7 @@ class RandomWeights:
     @cached_property
     def _tensors(self) -> dict[str, Array]:
         return {
-            gemma3.stored_tensor(GROUPED, name, (), gguf=True).name: values
+            gemma3.ARCHITECTURE.tensors.find(GROUPED, name, (), gguf=True).name: values
             for name, values in self.parameters.items()
         }
 

@@ -11,7 +11,7 @@ from baker.reference.golden_values import LARGEST, PROMPTS, STEPS, golden_values
 from baker.reference.numpy_runtime import NumpyRuntime
 from examples.train_tiny_gemma import tokenizer
 from models import entry_points
-from models.gemma3 import Gemma3
+from models.families.gemma3 import Gemma3
 from models.program import model_weights
 from tests.models.gemma3_reference import forward
 from tests.models.numpy_device import random_weights

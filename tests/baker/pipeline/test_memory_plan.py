@@ -17,10 +17,10 @@ from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.gemma3 import Gemma3
-from models.gemma3_config import PRESETS, Config
+from models.families.gemma3 import Config, Gemma3
 from models.program import ProgramOptions
 from tests.conftest import Silent, bake_request
+from tests.models.presets import GEMMA3
 from tests.models.test_gemma3 import TINY
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_every_weight_counts_where_it_is_used(precision: str) -> None:
 
 def test_weights_of_our_own_kernels_are_read_where_they_lie() -> None:
     choice = Defaults(context=64, slots=1, precision="int8-g32", prefill_tokens=(8,))
-    program = made(choice, replace(PRESETS["gemma3-270m"], layers=1))
+    program = made(choice, replace(GEMMA3["270m"], layers=1, windows=(512,)))
     plan = footprint(program.graphs, program.parameters)
     assert (plan.laid_out, plan.looked_up) == (0, 0)
     assert plan.read == sum(tensor_type.nbytes for tensor_type in program.parameters.values())
@@ -113,7 +113,7 @@ def test_what_fits_is_baked_and_a_byte_less_is_refused_with_advice() -> None:
 
 
 def test_a_smaller_precision_is_advised_where_weights_are_most_of_it() -> None:
-    config = replace(PRESETS["gemma3-270m"], layers=1)
+    config = replace(GEMMA3["270m"], layers=1, windows=(512,))
     choice = Defaults(context=64, slots=1, precision="f32", prefill_tokens=(16,))
     program = made(choice, config)
     limit = program_memory(program, CHOICE.context).needed(1) - 300_000_000

@@ -12,8 +12,10 @@ from baker.pipeline import recipe
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.recipe import RecipeError
 from baker.weights.open_weights import PackagedWeights
-from models.architecture import ARCHITECTURES
+from models.config import ConfigError
+from models.families import ARCHITECTURES
 from tests.conftest import Silent, bake_request
+from tests.models.presets import GEMMA3, SMOLLM2
 
 
 def request_for(model: str, **changes: Any) -> recipe.BakeRequest:
@@ -24,21 +26,50 @@ def test_recipes_list_models_by_size() -> None:
     sizes_by_model = {
         model: [one.size for one in sizes] for model, sizes in recipe.recipes().items()
     }
-    assert sizes_by_model == {"gemma3": ["270m", "1b", "4b", "12b", "27b"], "smollm2": ["135m"]}
+    assert sizes_by_model["gemma3"] == ["270m", "1b", "4b", "12b", "27b"]
+    assert sizes_by_model["smollm2"] == ["135m", "360m", "1.7b"]
 
 
-def test_every_preset_has_a_recipe_of_its_architecture() -> None:
-    named = {
-        (f"{one.model}-{one.size}", one.architecture.name)
-        for sizes in recipe.recipes().values()
-        for one in sizes
-    }
-    presets = {
-        (name, architecture.name)
-        for architecture in ARCHITECTURES.values()
-        for name in architecture.presets
-    }
-    assert named == presets
+def test_every_architecture_has_a_recipe() -> None:
+    used = {sizes[0].architecture.name for sizes in recipe.recipes().values()}
+    assert used == ARCHITECTURES.keys()
+
+
+def test_sizes_are_those_of_the_published_models() -> None:
+    shapes = {one.size: one.shape for one in recipe.recipes()["gemma3"]}
+    assert shapes == {size: (one.layers, one.hidden) for size, one in GEMMA3.items()}
+    assert recipe.recipes()["smollm2"][0].shape == (SMOLLM2.layers, SMOLLM2.hidden)
+
+
+class OnlyMetadata:
+    """Weights of which nothing but the metadata may be read."""
+
+    def __init__(self, format_: str, metadata: dict[str, object]) -> None:
+        self.format = format_
+        self._metadata = metadata
+
+    def metadata(self) -> dict[str, object]:
+        return self._metadata
+
+
+@pytest.mark.parametrize(
+    ("format_", "metadata", "error", "message"),
+    [
+        ("safetensors", {"model_type": "qwen3"}, RecipeError,
+         "model_type is 'qwen3': bake these weights with `hearth bake qwen3`, not gemma3"),
+        ("gguf", {"general.architecture": "llama"}, RecipeError,
+         "general.architecture is 'llama': bake these weights with `hearth bake llama3` or "),
+        ("safetensors", {"model_type": "mamba"}, ConfigError,
+         "model_type: 'mamba' is not supported, only gemma2, gemma3, "),
+        ("safetensors", {}, ConfigError, "model_type: None is not supported"),
+    ],
+)  # fmt: skip
+def test_weights_of_another_architecture_are_named(
+    format_: str, metadata: dict[str, object], error: type[Exception], message: str
+) -> None:
+    source: Any = OnlyMetadata(format_, metadata)
+    with pytest.raises(error, match=message):
+        recipe.check_architecture("gemma3", source)
 
 
 @pytest.mark.parametrize("model", ["gemma3", "smollm2"])
@@ -58,19 +89,19 @@ def test_a_size_without_a_package_needs_weights() -> None:
 
 
 def test_weights_decide_the_size_and_a_request_overrides_values() -> None:
-    config = ARCHITECTURES["gemma3"].presets["gemma3-4b"]
+    config = GEMMA3["4b"]
     assert recipe.size_of("gemma3", config) == "4b"
-    assert recipe.size_of("gemma3", replace(config, layers=33)) is None
+    assert recipe.size_of("gemma3", replace(config, layers=33, windows=())) is None
     usual = recipe.defaults_for(request_for("gemma3"), config)
     assert (usual.slots, usual.context, usual.precision) == (4, 2048, "int8-g32")
     changed = recipe.defaults_for(request_for("gemma3", slots=3, precision="bf16"), config)
     assert changed == replace(usual, slots=3, precision="bf16")
-    unknown = recipe.defaults_for(request_for("gemma3"), replace(config, layers=33))
+    unknown = recipe.defaults_for(request_for("gemma3"), replace(config, layers=33, windows=()))
     assert unknown == recipe.recipes()["gemma3"][0].defaults
 
 
 def test_the_default_context_is_at_most_that_of_the_model() -> None:
-    config = replace(ARCHITECTURES["gemma3"].presets["gemma3-4b"], max_context=512)
+    config = replace(GEMMA3["4b"], max_context=512)
     assert recipe.defaults_for(request_for("gemma3"), config).context == 512
     with pytest.raises(RecipeError, match="--context 1024 is out of range: expected 64 to 512"):
         recipe.defaults_for(request_for("gemma3", context=1024), config)
@@ -87,7 +118,7 @@ def test_an_unknown_precision_is_rejected_before_the_weights_are_read(
 
 
 def test_a_size_of_another_model_is_rejected() -> None:
-    config = ARCHITECTURES["llama"].presets["smollm2-135m"]
+    config = SMOLLM2
     assert recipe.size_of("gemma3", config) is None
     with pytest.raises(RecipeError, match=r"--size 360m: the weights have size 135m \(30 layers"):
         recipe.defaults_for(request_for("smollm2", size="360m"), config)

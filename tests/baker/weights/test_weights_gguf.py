@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from baker.weights import source as weights_source
 from baker.weights.gguf import GgufSource
 from baker.weights.source import BadFile, NoSuchTensor, UnsupportedType, WeightsError
-from models.gemma3 import stored_tensor
-from models.gemma3_config import PRESETS
+from models.families.gemma3 import ARCHITECTURE
 from tests.conftest import packaged, weights_in
+from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -261,7 +261,7 @@ def test_the_demo_model_equals_the_reading_of_the_library(bundles: Bundles) -> N
     """Its values as they lie in a bundle that rounds nothing."""
     source = packaged("gemma3")
     read = {
-        stored_tensor(PRESETS["gemma3-270m"], name, (), gguf=True).name: values
+        ARCHITECTURE.tensors.find(GEMMA3["270m"], name, (), gguf=True).name: values
         for name, values in weights_in(bundles["f32"]).items()
     }
     reader = gguf.GGUFReader(source.files()[0])

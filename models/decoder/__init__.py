@@ -1,0 +1,1 @@
+"""What decoder-only transformers share: configuration, layers, and names of tensors in files."""

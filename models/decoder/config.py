@@ -1,0 +1,140 @@
+"""The configuration that models of the Llama kind share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from models.config import MAX_LAYERS, ConfigError, ModelConfig
+from models.decoder.config_json import ConfigJson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.rope_scaling import Rope
+
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig(ModelConfig):
+    """The shape of a decoder with rotary positions.
+
+    rope_factor     divides the rotary frequencies (linear scaling)
+    rope_divisors   divides each of the D / 2 frequencies by its own number; empty: by none
+    rope_magnitude  multiplies cosines and sines
+    tied            whether the embedding table is also the output head
+    attention_bias  whether the projections to queries, keys and values add a bias
+    output_bias     whether the projection of attention's result does
+    mlp_bias        whether the projections of the MLP do
+    windows         for each layer, the keys that a token sees, itself included; None: all of them.
+                    Empty: all of them in every layer
+    """
+
+    rope_base: float
+    rope_factor: float = 1.0
+    rope_divisors: tuple[float, ...] = ()
+    rope_magnitude: float = 1.0
+    tied: bool
+    attention_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    windows: tuple[int | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.per_layer("windows", self.windows)
+        if self.rope_divisors and len(self.rope_divisors) > self.head_dim // 2:
+            raise ConfigError(
+                f"rope_divisors: got {len(self.rope_divisors)}, expected {self.head_dim // 2}"
+            )
+
+    def per_layer(self, name: str, values: Sequence[object]) -> None:
+        """Raise ConfigError unless there is a value for each layer, or none."""
+        if values and len(values) != self.layers:
+            raise ConfigError(f"{name}: got {len(values)} values, expected {self.layers}, by layer")
+
+
+def from_config_json(
+    data: ConfigJson, read_rope: Callable[[ConfigJson, int, int], Rope] = ConfigJson.rope
+) -> dict[str, Any]:
+    """The fields of `DecoderConfig` but `windows`; raises ConfigError.
+
+    read_rope  (data, width, max_context) -> the rotary positions
+    """
+    data.fixed(hidden_act="silu", rope_interleaved=False)
+    heads, hidden = data.size("num_attention_heads"), data.size("hidden_size")
+    head_dim = data.size("head_dim", default=max(1, hidden // heads))
+    max_context = data.size("max_position_embeddings")
+    bias = data.flag("attention_bias", default=False)
+    return {
+        "layers": data.size("num_hidden_layers", limit=MAX_LAYERS),
+        "hidden": hidden,
+        "ffn": data.size("intermediate_size"),
+        "heads": heads,
+        "kv_heads": data.size("num_key_value_heads", default=heads),
+        "head_dim": head_dim,
+        "max_context": max_context,
+        "vocab_size": data.size("vocab_size"),
+        "norm_eps": data.number("rms_norm_eps"),
+        "tied": data.flag("tie_word_embeddings", default=False),
+        "attention_bias": bias,
+        "output_bias": bias,
+        "mlp_bias": data.flag("mlp_bias", default=False),
+        **read_rope(data, head_dim, max_context).fields,
+    }
+
+
+def from_gguf_metadata(data: GgufMetadata, *, rope_base: float = 10_000.0) -> dict[str, Any]:
+    """The fields of `DecoderConfig` but `windows`; raises ConfigError.
+
+    rope_base  what a missing key means
+    """
+    heads, hidden = data.size("attention.head_count"), data.size("embedding_length")
+    head_dim = data.size("attention.key_length", default=max(1, hidden // heads))
+    max_context = data.size("context_length")
+    data.fixed("attention.value_length", head_dim)
+    data.size("vocab_size", default=1)  # the table has as many rows, or some more
+    return {
+        "layers": data.size("block_count", limit=MAX_LAYERS),
+        "hidden": hidden,
+        "ffn": data.size("feed_forward_length"),
+        "heads": heads,
+        "kv_heads": data.size("attention.head_count_kv"),
+        "head_dim": head_dim,
+        "max_context": max_context,
+        "vocab_size": data.vocabulary_rows,
+        "norm_eps": data.number("attention.layer_norm_rms_epsilon"),
+        "tied": not data.has_tensor("output.weight"),
+        "attention_bias": data.has_tensor("blk.0.attn_q.bias"),
+        "output_bias": data.has_tensor("blk.0.attn_output.bias"),
+        "mlp_bias": data.has_tensor("blk.0.ffn_up.bias"),
+        **data.rope(head_dim, max_context, rope_base).fields,
+    }
+
+
+def every_nth_layer_sees_all(period: int, layers: int, window: int) -> tuple[int | None, ...]:
+    """`windows` of layers of which the last one of each `period` has none."""
+    return tuple(window if (layer + 1) % period else None for layer in range(layers))
+
+
+def windows_by_type(data: ConfigJson, usual: Sequence[bool]) -> tuple[int | None, ...]:
+    """`windows` from `layer_types` and `sliding_window`; raises ConfigError.
+
+    usual  for each layer, whether it slides where the file has no `layer_types`
+    """
+    kinds = data.texts("layer_types", default=[_SLIDING if slides else _FULL for slides in usual])
+    window = data.size("sliding_window", default=None)
+    for kind in kinds:
+        if kind not in (_SLIDING, _FULL):
+            raise ConfigError(
+                f"config.json: layer_types: got {kind!r:.80}, supported: {_FULL}, {_SLIDING}"
+            )
+    if _SLIDING not in kinds:
+        return ()
+    if window is None:
+        raise ConfigError("config.json: sliding_window is missing")
+    if len(kinds) != len(usual):
+        raise ConfigError(f"config.json: layer_types: got {len(kinds)}, expected {len(usual)}")
+    return tuple(window if kind == _SLIDING else None for kind in kinds)

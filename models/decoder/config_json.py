@@ -1,0 +1,174 @@
+"""config.json of a Hugging Face folder. A key that no architecture asks for is refused by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from models.config import LARGEST, ConfigError, require
+from models.decoder import rope_scaling
+from models.decoder.rope_scaling import Rope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_NAME = "config.json"
+# Keys that change nothing in inference, or that other files are the source of.
+_IGNORED = frozenset(
+    "_attn_implementation_autoset _name_or_path architectures attention_dropout auto_map "
+    "bos_token_id cache_implementation dtype embd_pdrop eos_token_id initializer_range "
+    "is_llama_config model_type pad_token_id pretraining_tp resid_pdrop torch_dtype "
+    "transformers.js_config transformers_version use_cache".split()
+)
+# Set by the tools that quantize a folder; what it then means is up to the tool.
+_QUANTIZED = ("quantization_config", "compression_config")
+
+
+class ConfigJson:
+    """Reads the keys of config.json, or of an object in it. null counts as a missing key.
+
+    data   the object
+    where  how errors name the object
+
+    Every method raises ConfigError, naming the key, for a value that is not of the expected kind.
+    """
+
+    def __init__(self, data: Mapping[str, Any], where: str = _NAME) -> None:
+        for key in _QUANTIZED:
+            if data.get(key) is not None:
+                raise ConfigError(
+                    f"{where}: {key}: quantized folders are not supported, got "
+                    f"{_method(data[key])!r:.80}; use the unquantized folder or a GGUF file"
+                )
+        self._data = data
+        self._where = where
+        self._defaults: dict[str, Any] = {}
+        self._sections: dict[str, ConfigJson] = {}
+        self._read: set[str] = set(_QUANTIZED)
+
+    def assume(self, **defaults: Any) -> None:
+        """Say what missing keys mean, instead of the usual defaults."""
+        self._defaults |= defaults
+
+    def has(self, key: str) -> bool:
+        """Whether the file has a key, and it is not null."""
+        return self._data.get(key) is not None
+
+    @overload
+    def size(self, key: str, *, limit: int = LARGEST) -> int: ...
+    @overload
+    def size(self, key: str, *, default: int) -> int: ...
+    @overload
+    def size(self, key: str, *, default: None) -> int | None: ...
+    def size(self, key: str, *, limit: int = LARGEST, **given: int | None) -> int | None:
+        """An integer from 1 to `limit`."""
+        value: int | None = self._value(key, int, given)
+        if value is not None and value > limit:
+            raise ConfigError(f"{self._where}: {key}: got {value}, expected at most {limit}")
+        return value
+
+    @overload
+    def number(self, key: str) -> float: ...
+    @overload
+    def number(self, key: str, *, default: float) -> float: ...
+    @overload
+    def number(self, key: str, *, default: None) -> float | None: ...
+    def number(self, key: str, **given: float | None) -> float | None:
+        """A number above zero."""
+        value = self._value(key, float, given)
+        return None if value is None else float(value)
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        value: bool = self._value(key, bool, {"default": default})
+        return value
+
+    def text(self, key: str, *, default: str) -> str:
+        """A string."""
+        value: str = self._value(key, str, {"default": default})
+        return value
+
+    def texts(self, key: str, *, default: Sequence[str]) -> list[str]:
+        """A list of strings."""
+        return self._list(key, str, default)
+
+    def counts(self, key: str, *, default: Sequence[int]) -> list[int]:
+        """A list of integers from 0; a single one counts as a list of it."""
+        self._read.add(key)
+        value = self._data.get(key)
+        values = list(default) if value is None else value if isinstance(value, list) else [value]
+        for one in values:
+            if type(one) is not int or one != 0:
+                require(one, int, f"{self._where}: {key}")
+        return values
+
+    def numbers(self, key: str) -> list[float]:
+        """A list of numbers above zero."""
+        return [float(value) for value in self._list(key, float)]
+
+    def section(self, key: str) -> ConfigJson:
+        """An object in this one."""
+        value = self._value(key, dict, {})
+        return self._sections.setdefault(key, ConfigJson(value, where=f"{self._where}: {key}"))
+
+    def fixed(self, **supported: Any) -> None:
+        """Raise ConfigError where a key is there and has another than the only supported value."""
+        for key, value in supported.items():
+            self._read.add(key)
+            got = self._data.get(key)
+            if got is not None and (got != value or type(got) is not type(value)):
+                raise ConfigError(f"{self._where}: {key} = {got!r:.80}, supported is {value!r}")
+
+    def ignore(self, *keys: str) -> None:
+        """Accept any value of keys that do not matter here."""
+        self._read.update(keys)
+
+    def rope(self, width: int, max_context: int) -> Rope:
+        """The rotary positions of heads of which `width` columns turn.
+
+        They are in `rope_parameters`, or in older files in `rope_theta` and `rope_scaling`.
+        """
+        if self.has("rope_parameters"):
+            self.ignore("rope_theta", "rope_scaling")
+            return self.section("rope_parameters").rope_parameters(width, max_context)
+        base = self.number("rope_theta", default=10_000.0)
+        self.ignore("rope_parameters", "rope_scaling")
+        if not self.has("rope_scaling"):
+            return Rope(base=base)
+        return rope_scaling.read(self.section("rope_scaling"), base, width, max_context)
+
+    def rope_parameters(self, width: int, max_context: int) -> Rope:
+        """The same of this object, which is what the key `rope_parameters` holds."""
+        return rope_scaling.read(self, self.number("rope_theta"), width, max_context)
+
+    def finish(self) -> None:
+        """Raise ConfigError for keys that were not asked for, and are not known to be harmless."""
+        unknown = sorted(self._data.keys() - self._read - _IGNORED)
+        if unknown:
+            raise ConfigError(
+                f"{self._where}: unknown key {', '.join(unknown):.200}: "
+                "it may change what the model computes"
+            )
+        for section in self._sections.values():
+            section.finish()
+
+    def _list(self, key: str, kind: type, default: Sequence[Any] | None = None) -> list[Any]:
+        given = {} if default is None else {"default": list(default)}
+        values = self._value(key, list, given)
+        for value in values:
+            require(value, kind, f"{self._where}: {key}")
+        return list(values)
+
+    def _value(self, key: str, kind: type, given: Mapping[str, Any]) -> Any:
+        self._read.add(key)
+        value = self._data.get(key)
+        if value is None:
+            given = {"default": self._defaults[key]} if key in self._defaults else given
+            if "default" not in given:
+                raise ConfigError(f"{self._where}: {key} is missing")
+            return given["default"]
+        require(value, kind, f"{self._where}: {key}")
+        return value
+
+
+def _method(value: object) -> object:
+    return value.get("quant_method") if isinstance(value, dict) else value

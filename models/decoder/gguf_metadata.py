@@ -1,0 +1,155 @@
+"""GGUF metadata of one architecture. A key that the architecture does not ask for is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from models.config import LARGEST, ConfigError, require
+from models.decoder.rope_scaling import Rope, yarn_divisors, yarn_magnitude
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+ROPE_DIVISORS = "rope_freqs.weight"
+
+
+class GgufMetadata:
+    """Reads the keys of one architecture, without its prefix, and facts about the tensors.
+
+    metadata      all keys of the file
+    tensors       the shapes of the file's tensors
+    read          the values of a tensor, of which only small tables of rotary divisors are read
+    architecture  the value that `general.architecture` must have
+
+    Every method raises ConfigError, naming the key, for a value that is not of the expected kind.
+    """
+
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        tensors: Mapping[str, tuple[int, ...]],
+        read: Callable[[str], NDArray[np.float32]],
+        architecture: str,
+    ) -> None:
+        found = metadata.get("general.architecture")
+        if found != architecture:
+            raise ConfigError(f"general.architecture: expected {architecture}, got {found!r:.80}")
+        self._prefix = f"{architecture}."
+        self._data = {
+            key.removeprefix(self._prefix): value
+            for key, value in metadata.items()
+            if key.startswith(self._prefix)
+        }
+        self._tensors = tensors
+        self._values = read
+        self._read: set[str] = set()
+
+    def has_tensor(self, name: str) -> bool:
+        """Whether the file has a tensor."""
+        return name in self._tensors
+
+    @property
+    def vocabulary_rows(self) -> int:
+        """V, from the embedding table."""
+        if "token_embd.weight" not in self._tensors:
+            raise ConfigError("the file has no tensor token_embd.weight")
+        return self._tensors["token_embd.weight"][0]
+
+    @overload
+    def size(self, key: str, *, limit: int = LARGEST) -> int: ...
+    @overload
+    def size(self, key: str, *, default: int) -> int: ...
+    @overload
+    def size(self, key: str, *, default: None) -> int | None: ...
+    def size(self, key: str, *, limit: int = LARGEST, **given: int | None) -> int | None:
+        """An integer from 1 to `limit`."""
+        value: int | None = self._value(key, int, given)
+        if value is not None and value > limit:
+            raise ConfigError(f"{self._prefix}{key}: got {value}, expected at most {limit}")
+        return value
+
+    @overload
+    def number(self, key: str) -> float: ...
+    @overload
+    def number(self, key: str, *, default: float) -> float: ...
+    def number(self, key: str, **given: float) -> float:
+        """A number above zero."""
+        return float(self._value(key, float, given))
+
+    def text(self, key: str, *, default: str) -> str:
+        """A string."""
+        value: str = self._value(key, str, {"default": default})
+        return value
+
+    def fixed(self, key: str, supported: int) -> None:
+        """Raise ConfigError where a key is there and has another than the only supported value."""
+        got = self.size(key, default=supported)
+        if got != supported:
+            raise ConfigError(f"{self._prefix}{key} is {got}, supported is {supported}")
+
+    def divisors(self, name: str, width: int) -> tuple[float, ...]:
+        """A table of rotary divisors, one for each of `width` / 2 frequencies."""
+        shape = self._tensors[name]
+        if shape != (width // 2,):
+            raise ConfigError(f"{name}: got shape {shape}, expected ({width // 2},)")
+        values = tuple(float(value) for value in self._values(name))
+        for value in values:
+            require(value, float, name)
+        return values
+
+    def rope(self, head_dim: int, max_context: int, default_base: float) -> Rope:
+        """The rotary positions of heads that turn as a whole."""
+        self.fixed("rope.dimension_count", head_dim)
+        base = self.number("rope.freq_base", default=default_base)
+        kind = self.text("rope.scaling.type", default="none")
+        factor = self.number("rope.scaling.factor", default=1.0)
+        original = self.size("rope.scaling.original_context_length", default=max_context)
+        magnitude = self.number("rope.scaling.attn_factor", default=1.0)
+        if kind not in ("none", "linear", "yarn"):
+            raise ConfigError(
+                f"{self._prefix}rope.scaling.type: {kind!r:.80} is not supported, only none, "
+                "linear and yarn"
+            )
+        if kind == "yarn":
+            return Rope(
+                base=base,
+                magnitude=magnitude * yarn_magnitude(factor),
+                divisors=yarn_divisors(
+                    base,
+                    head_dim,
+                    factor=factor,
+                    fast=self.number("rope.scaling.yarn_beta_fast", default=32.0),
+                    slow=self.number("rope.scaling.yarn_beta_slow", default=1.0),
+                    original_context=original,
+                ),
+            )
+        divisors: tuple[float, ...] = ()
+        if self.has_tensor(ROPE_DIVISORS):
+            divisors = self.divisors(ROPE_DIVISORS, head_dim)
+        return Rope(
+            base=base,
+            factor=factor if kind == "linear" else 1.0,
+            divisors=divisors,
+            magnitude=magnitude,
+        )
+
+    def finish(self) -> None:
+        """Raise ConfigError for keys of the architecture that were not asked for."""
+        unknown = sorted(self._data.keys() - self._read)
+        if unknown:
+            raise ConfigError(
+                f"{self._prefix}*: unknown key {', '.join(unknown):.200}: "
+                "it may change what the model computes"
+            )
+
+    def _value(self, key: str, kind: type, given: Mapping[str, Any]) -> Any:
+        self._read.add(key)
+        if key not in self._data:
+            if "default" not in given:
+                raise ConfigError(f"{self._prefix}{key} is missing")
+            return given["default"]
+        require(self._data[key], kind, f"{self._prefix}{key}")
+        return self._data[key]

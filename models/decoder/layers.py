@@ -1,0 +1,178 @@
+"""The layers that models of the Llama kind share. An architecture replaces what it does otherwise.
+
+In shape comments `N` is sequences x tokens, `E` the hidden width, `H` query heads, `G` key/value
+heads, `D` the width of a head, `V` the vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from models.dsl import functions as f
+from models.dsl import nn, ops
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from models.decoder.config import DecoderConfig
+    from models.dsl.graph import Tensor
+    from models.kv_cache import LayerCache
+
+    # Cosine and sine of the angles at every position, each f32 (N, D / 2).
+    RopeTable: TypeAlias = tuple[Tensor, Tensor]
+
+
+class Layer(Protocol):
+    """A layer, or the part of one that reads the other tokens."""
+
+    def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache, /) -> Tensor:
+        """(N, E) -> (N, E)."""
+
+
+class HeadLinear(nn.Linear):
+    """x W^T + b, split into heads."""
+
+    def __init__(self, inputs: int, heads: int, width: int, *, bias: bool = False) -> None:
+        super().__init__(inputs, heads * width, bias=bias)
+        self.heads = (heads, width)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, inputs) -> (N, heads, width)."""
+        y = f.split_heads(f.linear(x, self.weight), self.heads[1])
+        if self.bias is None:
+            return y
+        bias = ops.reshape(self.bias, shape=self.heads)
+        return y + ops.broadcast(bias, shape=y.shape, axes=(1, 2))
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary positions."""
+
+    def __init__(
+        self, config: DecoderConfig, *, scale: float | None = None, cap: float | None = None
+    ) -> None:
+        """`scale` is that of q k^T, D^-0.5 unless given; `cap` that of `f.soft_cap` of scores."""
+        width, bias = config.head_dim, config.attention_bias
+        self.scale, self.cap = scale or width**-0.5, cap
+        self.q_proj = HeadLinear(config.hidden, config.heads, width, bias=bias)
+        self.k_proj = HeadLinear(config.hidden, config.kv_heads, width, bias=bias)
+        self.v_proj = HeadLinear(config.hidden, config.kv_heads, width, bias=bias)
+        self.o_proj = nn.Linear(config.heads * width, config.hidden, bias=config.output_bias)
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(N, E) -> queries (N, H, D), keys and values (N, G, D), before rotation."""
+        return self.q_proj(x), self.k_proj(x), self.v_proj(x)
+
+    def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E); without a table, heads have no positions."""
+        query, key, value = self.heads(x)
+        query, key = rotated(query, rope), rotated(key, rope)
+        return self.o_proj(cache.attend(query, key, value, scale=self.scale, cap=self.cap))
+
+
+class NormedAttention(Attention):
+    """Attention of which each head of queries and keys is normalised."""
+
+    def __init__(self, config: DecoderConfig, *, scale: float | None = None) -> None:
+        super().__init__(config, scale=scale)
+        self.q_norm = nn.RMSNorm(config.head_dim, config.norm_eps)
+        self.k_norm = nn.RMSNorm(config.head_dim, config.norm_eps)
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(N, E) -> queries (N, H, D), keys and values (N, G, D), before rotation."""
+        query, key, value = super().heads(x)
+        return self.q_norm(query), self.k_norm(key), value
+
+
+class MLP(nn.Module):
+    """down(activation(gate(x)) * up(x)) (Shazeer, 2020)."""
+
+    def __init__(
+        self, config: DecoderConfig, activation: Callable[[Tensor], Tensor] = f.silu
+    ) -> None:
+        self.activation, bias = activation, config.mlp_bias
+        self.gate_proj = nn.Linear(config.hidden, config.ffn, bias=bias)
+        self.up_proj = nn.Linear(config.hidden, config.ffn, bias=bias)
+        self.down_proj = nn.Linear(config.ffn, config.hidden, bias=bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, E) -> (N, E)."""
+        return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Block(nn.Module):
+    """One layer: attention and MLP, each normalised before."""
+
+    def __init__(
+        self, config: DecoderConfig, self_attn: Layer, mlp: Callable[[Tensor], Tensor]
+    ) -> None:
+        self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.self_attn = self_attn
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.mlp = mlp
+
+    def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        x = self.input_layernorm(h)
+        h = h + self.self_attn(x, rope, cache)
+        x = self.post_attention_layernorm(h)
+        return h + self.mlp(x)
+
+
+class DecoderModel(nn.Module):
+    """The whole model; the output head is a matrix of its own, or the embedding table."""
+
+    def __init__(self, config: DecoderConfig, blocks: Sequence[Layer]) -> None:
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden)
+        self.layers = list(blocks)
+        self.norm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.lm_head = None if config.tied else nn.Linear(config.hidden, config.vocab_size)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Tokens i32 (N,) -> hidden states (N, E)."""
+        return self.embed_tokens(tokens)
+
+    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
+        """For each layer, the rotary table of positions i32 (N,), or None for no rotation."""
+        return [rope_table(self.config, positions)] * self.config.layers
+
+    def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
+        """Tokens i32 (N,) at positions i32 (N,) -> normalised hidden states (N, E)."""
+        h = self.embed(tokens)
+        ropes = self.rope_tables(positions)
+        for block, rope, cache in zip(self.layers, ropes, caches, strict=True):
+            h = block(h, rope, cache)
+        return self.norm(h)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Normalised hidden states (N, E) -> logits (N, V)."""
+        return self.embed_tokens.logits(x) if self.lm_head is None else self.lm_head(x)
+
+    def window(self, layer: int) -> int | None:
+        """Keys that a token sees in a layer, itself included; None for all of them."""
+        return self.config.windows[layer] if self.config.windows else None
+
+
+def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = None) -> RopeTable:
+    """The table of a configuration for positions i32 (N,); `width` columns of a head turn."""
+    cosine, sine = f.rope_table(
+        positions,
+        width or config.head_dim,
+        base=config.rope_base,
+        factor=config.rope_divisors or config.rope_factor,
+    )
+    if config.rope_magnitude == 1.0:
+        return cosine, sine
+    return cosine * config.rope_magnitude, sine * config.rope_magnitude
+
+
+def rotated(x: Tensor, rope: RopeTable | None) -> Tensor:
+    """Rotate the first columns of heads (N, H, D), as many as the table is for."""
+    if rope is None:
+        return x
+    width, turning = x.shape[2], 2 * rope[0].shape[1]
+    if turning == width:
+        return f.rope(x, *rope)
+    turned = f.rope(f.narrow(x, 2, 0, turning), *rope)
+    return ops.concatenate(turned, f.narrow(x, 2, turning, width), axis=2)

@@ -1,0 +1,80 @@
+"""Where the values of a model's parameters are in GGUF files and Hugging Face folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from models.program import StoredTensor, gguf_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from models.config import ModelConfig
+
+GGUF_NAMES: Mapping[str, str] = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+}
+# Not weights: tables of rotary frequencies. A head beside a tied table is a copy of it.
+_NOT_WEIGHTS = (
+    "rotary_emb.inv_freq",
+    "rope_freqs.weight",
+    "rope_factors_long.weight",
+    "rope_factors_short.weight",
+)
+_HEAD = "lm_head."
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorNames:
+    """The names of an architecture's tensors.
+
+    gguf         GGUF's names for the parts of a layer, and for what is beside the layers
+    interleaved  whether GGUF files have the rows of queries and keys in llama.cpp's order: it
+                 rotates the pairs (2i, 2i + 1), and its converter puts them side by side. Here, as
+                 in Hugging Face's files, a pair is (i, i + D / 2)
+    prefixes     what may precede the names in Hugging Face folders; the first is the usual one
+    norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
+                 1 + w, and GGUF files store 1 + w
+    others       starts of the names of tensors that Hearth does not run, such as a vision tower
+    """
+
+    gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
+    interleaved: bool = False
+    prefixes: tuple[str, ...] = ("model.",)
+    norm_offset: float = 0.0
+    others: tuple[str, ...] = ()
+
+    def find(
+        self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
+    ) -> StoredTensor:
+        """Where a parameter is in a file with these tensor names."""
+        if gguf:
+            path = parameter.rpartition(".")[0]
+            rotated = self.interleaved and path.endswith(("q_proj", "k_proj"))
+            width = config.head_dim if rotated else 0
+            return StoredTensor(gguf_name(parameter, self.gguf), interleaved=width)
+        offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
+        if parameter.startswith(_HEAD):
+            return StoredTensor(parameter)
+        found = [name for name in (p + parameter for p in self.prefixes) if name in names]
+        return StoredTensor(found[0] if found else self.prefixes[0] + parameter, offset)
+
+    def is_other_part(self, tensor: str) -> bool:
+        """Whether a tensor that no parameter was found in may be left out."""
+        return tensor.endswith(_NOT_WEIGHTS) or tensor.startswith((_HEAD, *self.others))

@@ -1,0 +1,17 @@
+"""The architectures that Hearth runs, one in each file. Other modules do not name them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from models.families import gemma2, gemma3, llama, qwen2, qwen3
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from models.architecture import Architecture
+
+ARCHITECTURES: Mapping[str, Architecture[Any]] = {
+    family.ARCHITECTURE.name: family.ARCHITECTURE
+    for family in (gemma2, gemma3, llama, qwen2, qwen3)
+}

@@ -1,0 +1,168 @@
+"""Gemma 3 (text): Gemma 2 with normalised queries and keys, and two kinds of rotary positions.
+
+Source: "Gemma 3 Technical Report" (2025) and the reference implementation google/gemma_pytorch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from models.architecture import Architecture
+from models.config import ConfigError
+from models.decoder.config import (
+    DecoderConfig,
+    every_nth_layer_sees_all,
+    from_config_json,
+    from_gguf_metadata,
+    windows_by_type,
+)
+from models.decoder.layers import NormedAttention, rope_table
+from models.decoder.rope_scaling import Rope
+from models.dsl import functions as f
+from models.families.gemma2 import GEMMA_NAMES, GemmaBlock, GemmaModel, gemma_keys
+
+if TYPE_CHECKING:
+    from models.decoder.config_json import ConfigJson
+    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.layers import RopeTable
+    from models.dsl.graph import Tensor
+
+_PERIOD = 6  # every sixth layer attends to the whole context
+_LAYERS_27B = 62
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
+    """The shape of a model; `rope_base` and its scaling are those of the layers without a window.
+
+    query_scale      factor of q k^T
+    local_rope_base  base of the rotary positions of layers with a window
+    """
+
+    query_scale: float
+    norm_eps: float = 1e-6
+    rope_base: float = 1_000_000.0
+    local_rope_base: float = 10_000.0
+    tied: bool = True
+
+
+class Gemma3(GemmaModel):
+    """Layers with a window have rotary positions of their own."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        blocks = [
+            GemmaBlock(config, NormedAttention(config, scale=config.query_scale))
+            for _ in range(config.layers)
+        ]
+        super().__init__(config, blocks)
+
+    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
+        """For each layer, the rotary table of positions i32 (N,)."""
+        config = self.config
+        local = f.rope_table(positions, config.head_dim, base=config.local_rope_base)
+        everywhere = rope_table(config, positions)
+        return [
+            everywhere if self.window(layer) is None else local for layer in range(config.layers)
+        ]
+
+
+# Gemma3TextConfig's own defaults: files leave out what equals them.
+_DEFAULTS = {
+    "vocab_size": 262208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131072,
+    "sliding_window": 4096,
+    "query_pre_attn_scalar": 256.0,
+}
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json; that of the larger models has the text model's one level down."""
+    if not data.has("text_config"):
+        return _text_config(data)
+    data.ignore(
+        "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id",
+        "image_token_index", "mm_tokens_per_image", "vision_config",
+    )  # fmt: skip
+    data.fixed(tie_word_embeddings=True)
+    return _text_config(data.section("text_config"))
+
+
+def _text_config(data: ConfigJson) -> Config:
+    gemma_keys(data)
+    data.assume(**_DEFAULTS, rope_theta=1_000_000.0)
+    data.fixed(attn_logit_softcapping=None, final_logit_softcapping=None)
+    fields = from_config_json(data, _global_rope)
+    period = data.size("_sliding_window_pattern", default=_PERIOD)
+    period = data.size("sliding_window_pattern", default=period)
+    return Config(
+        **fields,
+        windows=windows_by_type(
+            data, [(layer + 1) % period != 0 for layer in range(fields["layers"])]
+        ),
+        query_scale=data.number("query_pre_attn_scalar") ** -0.5,
+        local_rope_base=_local_rope(data, fields["head_dim"], fields["max_context"]).base,
+    )
+
+
+def _global_rope(data: ConfigJson, width: int, max_context: int) -> Rope:
+    if not data.has("rope_parameters"):
+        return data.rope(width, max_context)
+    data.ignore("rope_theta", "rope_scaling")
+    kinds = data.section("rope_parameters")
+    return kinds.section("full_attention").rope_parameters(width, max_context)
+
+
+def _local_rope(data: ConfigJson, width: int, max_context: int) -> Rope:
+    older = Rope(base=data.number("rope_local_base_freq", default=10_000.0))
+    if not data.has("rope_parameters"):
+        return older
+    kinds = data.section("rope_parameters")
+    rope = kinds.section("sliding_attention").rope_parameters(width, max_context)
+    if rope != Rope(base=rope.base):
+        raise ConfigError("rope_parameters: sliding_attention: rope_type: supported is default")
+    return rope
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata."""
+    fields = from_gguf_metadata(data, rope_base=1_000_000.0)
+    layers, window = fields["layers"], data.size("attention.sliding_window")
+    period = data.size("attention.sliding_window_pattern", default=_PERIOD)
+    # The format does not say the scale. Only the 27B, known by its depth, has hidden / heads.
+    width = fields["hidden"] / fields["heads"] if layers == _LAYERS_27B else fields["head_dim"]
+    return Config(
+        **fields,
+        windows=every_nth_layer_sees_all(period, layers, window),
+        query_scale=width**-0.5,
+        local_rope_base=data.number("rope.freq_base_swa", default=10_000.0),
+    )
+
+
+ARCHITECTURE = Architecture(
+    name="gemma3",
+    config=Config,
+    model_types=("gemma3_text", "gemma3"),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=Gemma3,
+    # The larger models come with a vision tower, and with the text model one level down.
+    tensors=replace(
+        GEMMA_NAMES,
+        prefixes=("model.", "model.language_model.", "language_model.model."),
+        others=(
+            "model.vision_tower.",
+            "vision_tower.",
+            "multi_modal_projector.",
+            "model.multi_modal_projector.",
+        ),
+    ),
+)

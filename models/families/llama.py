@@ -1,0 +1,43 @@
+"""Llama and Mistral.
+
+Source: "Llama 2: Open Foundation and Fine-Tuned Chat Models" (2023), "Mistral 7B" (2023), and the
+reference implementation meta-llama/llama. SmolLM2 and many others are of this architecture.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from models.architecture import Architecture
+from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.layers import MLP, Attention, Block, DecoderModel
+from models.decoder.tensor_names import TensorNames
+
+if TYPE_CHECKING:
+    from models.decoder.config_json import ConfigJson
+
+
+class Llama(DecoderModel):
+    """The layers as `models/decoder/layers.py` has them."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        blocks = [Block(config, Attention(config), MLP(config)) for _ in range(config.layers)]
+        super().__init__(config, blocks)
+
+
+def from_hugging_face(data: ConfigJson) -> DecoderConfig:
+    """Read config.json. Mistral's window holds for every layer."""
+    fields = from_config_json(data)
+    window = data.size("sliding_window", default=None)
+    return DecoderConfig(**fields, windows=(window,) * fields["layers"] if window else ())
+
+
+ARCHITECTURE = Architecture(
+    name="llama",
+    config=DecoderConfig,
+    model_types=("llama", "mistral"),
+    read_config_json=from_hugging_face,
+    read_gguf=lambda data: DecoderConfig(**from_gguf_metadata(data)),
+    model=Llama,
+    tensors=TensorNames(interleaved=True),
+)

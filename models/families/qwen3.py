@@ -1,0 +1,28 @@
+"""Qwen3: Llama with normalised queries and keys ("Qwen3 Technical Report", 2025)."""
+
+from __future__ import annotations
+
+from models.architecture import Architecture
+from models.decoder.config import DecoderConfig, from_gguf_metadata
+from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
+from models.decoder.tensor_names import TensorNames
+from models.families.qwen2 import qwen_config
+
+
+class Qwen3(DecoderModel):
+    """Blocks with normalised heads."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        blocks = [Block(config, NormedAttention(config), MLP(config)) for _ in range(config.layers)]
+        super().__init__(config, blocks)
+
+
+ARCHITECTURE = Architecture(
+    name="qwen3",
+    config=DecoderConfig,
+    model_types=("qwen3",),
+    read_config_json=qwen_config,
+    read_gguf=lambda data: DecoderConfig(**from_gguf_metadata(data)),
+    model=Qwen3,
+    tensors=TensorNames(),
+)

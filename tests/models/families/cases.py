@@ -1,0 +1,136 @@
+"""Tiny models of every family, by the arguments of their configurations in transformers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A model.
+
+    name          of the case
+    architecture  a name of ARCHITECTURES
+    config        the configuration's class in transformers
+    arguments     its arguments, besides those of `SMALL`
+    """
+
+    name: str
+    architecture: str
+    config: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+def random_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
+    """Tensors by name, with values that depend on the name and the shape alone."""
+    tensors = {}
+    for name, shape in shapes.items():
+        rng = np.random.default_rng(crc32(name.encode()))
+        if "norm" in name:
+            values = rng.uniform(0.5, 1.5, size=shape)
+        else:
+            values = rng.normal(size=shape) * (0.5 if len(shape) == 1 else 1.5 * shape[-1] ** -0.5)
+        tensors[name] = values.astype(np.float32)
+    return tensors
+
+
+# No two extents agree, and the vocabulary is a multiple of nothing.
+SMALL: Mapping[str, Any] = {
+    "vocab_size": 97, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12,
+    "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "pad_token_id": 0, "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+_LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+}  # fmt: skip
+_YARN = {
+    "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0,
+    "original_max_position_embeddings": 128,
+}  # fmt: skip
+
+
+def _rope(base: float) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": base}}
+
+
+def _cases(architecture: str, config: str, **arguments: Mapping[str, Any]) -> list[Case]:
+    return [
+        Case(name=name, architecture=architecture, config=config, arguments=changes)
+        for name, changes in arguments.items()
+    ]
+
+
+TOKENS: tuple[int, ...] = tuple(np.random.default_rng(3).integers(0, 96, 300).tolist())
+
+CASES: Mapping[str, Case] = {
+    f"{case.architecture}-{case.name}": case
+    for case in (
+        *_cases(
+            "llama",
+            "LlamaConfig",
+            llama={},
+            tied={"tie_word_embeddings": True, "vocab_size": 101},
+            one_group={"num_key_value_heads": 1},
+            all_groups={"num_key_value_heads": 4, "head_dim": 10},
+            biases={"attention_bias": True, "mlp_bias": True},
+            llama3={"rope_parameters": _LLAMA3, "tie_word_embeddings": True},
+            yarn={"rope_parameters": _YARN},
+            linear={
+                "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
+            },
+        ),
+        *_cases(
+            "llama",
+            "MistralConfig",
+            mistral={"sliding_window": None, **_rope(1e6)},
+            mistral_window={"sliding_window": 40},
+        ),
+        *_cases(
+            "qwen2",
+            "Qwen2Config",
+            qwen2={"tie_word_embeddings": True, **_rope(1e6)},
+            window={"use_sliding_window": True, "sliding_window": 33, "max_window_layers": 1},
+            yarn={"rope_parameters": _YARN | {"rope_theta": 1e6}},
+        ),
+        *_cases(
+            "qwen3",
+            "Qwen3Config",
+            qwen3={"tie_word_embeddings": True, **_rope(1e6)},
+            bias={"attention_bias": True, "num_key_value_heads": 1},
+            window={"use_sliding_window": True, "sliding_window": 50, "max_window_layers": 2},
+        ),
+        *_cases(
+            "gemma2",
+            "Gemma2Config",
+            gemma2={"sliding_window": 48, "query_pre_attn_scalar": 12},
+            uncapped={
+                "sliding_window": 30, "attn_logit_softcapping": None, "query_pre_attn_scalar": 20,
+                "final_logit_softcapping": None,
+            },
+        ),
+        *_cases(
+            "gemma3",
+            "Gemma3TextConfig",
+            gemma3={"sliding_window": 48, "query_pre_attn_scalar": 12, "num_hidden_layers": 7},
+            scaled={
+                "sliding_window": 30, "num_hidden_layers": 4, "sliding_window_pattern": 2,
+                "query_pre_attn_scalar": 20,
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                },
+            },
+        ),
+    )
+}  # fmt: skip

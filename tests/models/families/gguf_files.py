@@ -1,0 +1,98 @@
+"""The weights of a folder as a GGUF file, with the names that the gguf package has for tensors.
+
+What llama.cpp's converter does besides is done here too: it changes the order of the rows of
+queries and keys where llama.cpp rotates neighbours, and stores 1 + w for the norms of Gemma.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gguf
+import numpy as np
+
+from baker.weights.safetensors import SafetensorsSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.decoder.config import DecoderConfig
+
+    Array = NDArray[Any]
+
+# llama.cpp's architectures that rotate neighbours: LLAMA_ROPE_TYPE_NORM.
+_ROTATES_NEIGHBOURS = ("llama", "smollm3", "granite")
+
+
+def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
+    """Write the file into the folder; returns its path."""
+    path = folder / "model.gguf"
+    writer = gguf.GGUFWriter(path, architecture)
+    _add_config(writer, config)
+    for name, value in EXTRA_KEYS.get(architecture, lambda _: {})(config).items():
+        writer.add_key_value(f"{architecture}.{name}", value, gguf.GGUFValueType.get_type(value))
+    numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(numbers[architecture], config.layers)
+    source = SafetensorsSource(folder)
+    for name in source.names():
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert stored is not None, name
+        values = source.read(name)
+        if architecture in _ROTATES_NEIGHBOURS and ("q_proj" in name or "k_proj" in name):
+            values = neighbours(values, config.head_dim)
+        if architecture.startswith("gemma") and name.endswith("norm.weight"):
+            values = values + np.float32(1)
+        writer.add_tensor(stored, values)
+    if config.rope_divisors:
+        writer.add_tensor("rope_freqs.weight", np.array(config.rope_divisors, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def neighbours(rows: Array, width: int) -> Array:
+    """Rows of heads in the order 0, D/2, 1, D/2 + 1, ..., as convert_hf_to_gguf.py has them."""
+    return np.ascontiguousarray(
+        rows.reshape(-1, 2, width // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+    )
+
+
+def _add_config(writer: Any, config: DecoderConfig) -> None:
+    writer.add_block_count(config.layers)
+    writer.add_context_length(config.max_context)
+    writer.add_embedding_length(config.hidden)
+    writer.add_feed_forward_length(config.ffn)
+    writer.add_head_count(config.heads)
+    writer.add_head_count_kv(config.kv_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_rope_freq_base(config.rope_base)
+    writer.add_vocab_size(config.vocab_size)
+    if config.rope_factor != 1.0:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(config.rope_factor)
+
+
+def _gemma2(config: Any) -> dict[str, Any]:
+    return {
+        "attention.sliding_window": next(window for window in config.windows if window),
+        "attn_logit_softcapping": config.attention_cap,
+        "final_logit_softcapping": config.logit_cap,
+    }
+
+
+def _gemma3(config: Any) -> dict[str, Any]:
+    return {
+        "attention.sliding_window": next(window for window in config.windows if window),
+        "attention.sliding_window_pattern": config.windows.index(None) + 1,
+        "rope.freq_base_swa": config.local_rope_base,
+    }
+
+
+# Keys that an architecture has besides those of all.
+EXTRA_KEYS = {"gemma2": _gemma2, "gemma3": _gemma3}

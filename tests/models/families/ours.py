@@ -1,0 +1,88 @@
+"""What Hearth computes with weights, in NumPy, after every token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from baker.parameters.parameter_writer import locate, write_parameters
+from baker.reference.numpy_runtime import stored_parameters
+from models.dsl.evaluate import evaluate
+from models.dsl.fuse import optimized
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from models.entry_points import read
+from models.families import ARCHITECTURES
+from models.precision import PRECISIONS
+from models.program import ProgramOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from baker.weights.source import WeightSource
+    from models.config import ModelConfig
+    from models.dsl.graph import Tensor
+    from models.program import Program
+
+    Array = NDArray[Any]
+
+CONTEXT = 320
+CHUNK = 60
+OPTIONS = ProgramOptions(
+    context=CONTEXT, precision="f32", prefill_tokens=(CHUNK,), decode_batches=(1,)
+)
+
+
+def config_of(source: WeightSource, architecture: str) -> ModelConfig:
+    """The configuration in a folder or a GGUF file."""
+    family, metadata = ARCHITECTURES[architecture], source.metadata()
+    shapes = {name: source.shape(name) for name in source.names()}
+    config: ModelConfig = (
+        family.from_gguf(metadata, shapes, source.read)
+        if source.format == "gguf"
+        else family.from_hugging_face(metadata)
+    )
+    return config
+
+
+def parameters_of(
+    source: WeightSource, architecture: str, config: ModelConfig, folder: Path
+) -> tuple[Program, Mapping[str, Array]]:
+    """The f32 program and its parameters, as a bake writes them to a file in `folder`."""
+    family, archive = ARCHITECTURES[architecture], folder / "params.irpa"
+    program = family.program(config, OPTIONS)
+    write_parameters(source, locate(source, family, config, program), archive, lambda _: None)
+    return program, stored_parameters(program.parameters, archive)
+
+
+def logits(
+    source: WeightSource, architecture: str, folder: Path, tokens: Sequence[int]
+) -> NDArray[np.float32]:
+    """The logits after each token, f32 (T, V); `folder` is for a temporary file."""
+    config = config_of(source, architecture)
+    program, parameters = parameters_of(source, architecture, config, folder)
+    model = ARCHITECTURES[architecture].model(config)
+
+    def step(tokens: Tensor, start: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
+        pairs = [[(slots[i], slots[i + 1])] for i in range(0, len(slots), 2)]
+        x, caches = read(model, tokens, [start], pairs, CONTEXT)
+        return model.logits(x), *(part for cache in caches for part in cache.buffers[0])
+
+    inputs = {"tokens": TensorType((CHUNK,), DType.I32), "start": TensorType((1,), DType.I32)}
+    inputs |= {spec.name: TensorType((spec.rows, spec.width), DType.F32) for spec in program.caches}
+    plain = PRECISIONS["f32"]
+    graph = trace("logits", step, inputs, parameters=model.parameters())
+    (graph,) = optimized(
+        [graph], model.parameters(), matrices=plain.matrices, tables=plain.tables, kernels=False
+    ).graphs
+    caches: list[Array] = [np.zeros((spec.rows, spec.width), np.float32) for spec in program.caches]
+    rows = []
+    for start in range(0, len(tokens), CHUNK):
+        chunk = np.array(tokens[start : start + CHUNK], np.int32)
+        new, *caches = evaluate(graph, [chunk, np.array([start], np.int32), *caches], parameters)
+        rows.append(new)
+    return np.concatenate(rows)

@@ -1,0 +1,39 @@
+"""Record what transformers computes: python -m tests.models.families.record"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from baker.weights.safetensors import SafetensorsSource
+from tests.models.families import oracle
+from tests.models.families.cases import CASES, TOKENS, Case
+from tests.models.families.recording import ROWS, Recording, write
+
+
+def record(case: Case, folder: Path) -> Recording:
+    """What is recorded of one case."""
+    oracle.save_pretrained(case, folder)
+    logits, source = oracle.logits(folder, TOKENS), SafetensorsSource(folder)
+    return Recording(
+        config=json.loads((folder / "config.json").read_text(encoding="utf-8")),
+        shapes={name: source.shape(name) for name in source.names()},
+        greedy=logits.argmax(axis=1).tolist(),
+        logits=logits[ROWS],
+    )
+
+
+def main() -> None:
+    """Record every case."""
+    with tempfile.TemporaryDirectory() as folder:
+        recordings = {}
+        for name, case in CASES.items():
+            path = Path(folder, name)
+            path.mkdir()
+            recordings[name] = record(case, path)
+        write(recordings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What transformers computed with the models of cases.py: a folder's contents, and some logits."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.models.families.cases import TOKENS, random_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+FILE = Path(__file__).parents[2] / "golden" / "families.npz"
+# The positions of the recorded logits.
+ROWS = [0, 59, 180, len(TOKENS) - 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """One case.
+
+    config  config.json
+    shapes  the shapes of the tensors in the folder
+    greedy  the most likely token after each of TOKENS
+    logits  after the tokens at ROWS, f32 (len(ROWS), V)
+    """
+
+    config: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    greedy: list[int]
+    logits: NDArray[np.float32]
+
+
+@functools.cache
+def _file() -> Mapping[str, NDArray[Any]]:
+    with np.load(FILE) as file:
+        return dict(file)
+
+
+def recorded(name: str) -> Recording:
+    """The recording of a case."""
+    folder = json.loads(str(_file()[f"{name}.folder"]))
+    return Recording(
+        config=folder["config"],
+        shapes={tensor: tuple(shape) for tensor, shape in folder["shapes"].items()},
+        greedy=_file()[f"{name}.greedy"].tolist(),
+        logits=_file()[f"{name}.logits"],
+    )
+
+
+def write(recordings: Mapping[str, Recording]) -> None:
+    """Write the file."""
+    arrays: dict[str, Any] = {}
+    for name, one in recordings.items():
+        folder = {"config": one.config, "shapes": one.shapes}
+        arrays[f"{name}.folder"] = np.array(json.dumps(folder))
+        arrays[f"{name}.greedy"] = np.array(one.greedy, np.int32)
+        arrays[f"{name}.logits"] = one.logits
+    np.savez_compressed(FILE, **arrays)
+
+
+def write_folder(recording: Recording, folder: Path) -> None:
+    """The Hugging Face folder, without a tokenizer."""
+    (folder / "config.json").write_text(json.dumps(recording.config), encoding="utf-8")
+    save_file(random_tensors(recording.shapes), folder / "model.safetensors")

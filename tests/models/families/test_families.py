@@ -1,0 +1,79 @@
+"""Every family against transformers, on random weights that transformers saved.
+
+Where transformers is not installed, what it computed is read from tests/golden/families.npz, which
+`python -m tests.models.families.record` writes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from baker.weights.open_weights import open_weights
+from tests.models.families import ours
+from tests.models.families.cases import CASES, TOKENS
+from tests.models.families.gguf_files import write_gguf
+from tests.models.families.recording import ROWS, recorded, write_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+TOLERANCE = 1e-4  # of the largest logit
+HAS_TRANSFORMERS = all(map(importlib.util.find_spec, ("torch", "transformers")))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
+    case, recording = CASES[name], recorded(name)
+    if HAS_TRANSFORMERS:
+        from tests.models.families import oracle
+
+        oracle.save_pretrained(case, tmp_path)
+        expected = oracle.logits(tmp_path, TOKENS)
+        close(recording.logits, expected[ROWS], 1e-5)
+        assert recording.greedy == expected.argmax(axis=1).tolist()
+    else:
+        write_folder(recording, tmp_path)
+    found = ours.logits(open_weights(tmp_path), case.architecture, tmp_path, TOKENS)
+    close(found[ROWS], recording.logits, TOLERANCE)
+    assert found.argmax(axis=1).tolist() == recording.greedy
+    if HAS_TRANSFORMERS:
+        close(found, expected, TOLERANCE)
+
+
+def close(found: NDArray[Any], expected: NDArray[Any], tolerance: float) -> None:
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+# What GGUF metadata do not say: other windows than the usual ones of an architecture, YaRN as an
+# exact table, and a scale of queries that is not the usual one.
+NOT_IN_GGUF = ("mistral_window", "window", "yarn", "uncapped", "scaled")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if not name.partition("-")[2].startswith(NOT_IN_GGUF)]
+)
+def test_a_gguf_file_holds_the_same_model(name: str, tmp_path: Path) -> None:
+    """The same configuration, and the same values of every parameter."""
+    case = CASES[name]
+    write_folder(recorded(name), tmp_path)
+    folder = open_weights(tmp_path)
+    config: Any = ours.config_of(folder, case.architecture)
+    file = open_weights(write_gguf(tmp_path, case.architecture, config))
+    same: Any = ours.config_of(file, case.architecture)
+    inexact = {"norm_eps", "rope_base", "rope_divisors", "query_scale"}
+    for key, value in asdict(config).items():
+        found = getattr(same, key)
+        assert found == (pytest.approx(value) if key in inexact else value), key
+    _, expected = ours.parameters_of(folder, case.architecture, config, tmp_path)
+    expected = {key: np.array(array) for key, array in expected.items()}
+    _, actual = ours.parameters_of(file, case.architecture, config, tmp_path)
+    assert expected.keys() == actual.keys()
+    for key, values in expected.items():
+        np.testing.assert_allclose(actual[key], values, rtol=1e-6, err_msg=key)
