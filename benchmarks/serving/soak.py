@@ -32,7 +32,7 @@ _INVALID: tuple[dict[str, Any], ...] = (
     {},
     {"prompt": 1.5},
     {"prompt": "Hello", "temperature": -1},
-    {"prompt": "Hello", "no_such_field": 1},
+    {"prompt": "Hello", "max_tokens": "many"},
 )
 _TOO_LONG = 40_000  # words
 
