@@ -19,7 +19,7 @@ from models.dsl.types import DType, TensorType, TypeRuleError
 from models.program import ArraysProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from models.dsl.graph import Graph
 
@@ -81,6 +81,7 @@ def config_from_shapes(
     Where the form "fused" does not take it, the configuration has another, and `fallback` says why.
     Raises ConfigError, naming the tensor that is missing, unknown or of another shape.
     """
+    _refuse_prefix(shapes)
     for name in ("weight_ih_l0", "weight_hh_l0"):
         if len(shapes.get(name, ())) != 2:
             raise ConfigError(
@@ -110,6 +111,17 @@ def config_from_shapes(
                 f"got {shapes.get(name, 'no such tensor')}"
             )
     return config
+
+
+def _refuse_prefix(names: Collection[str]) -> None:
+    """Raise ConfigError for the names of a GRU that is a part of a larger module."""
+    for name in sorted(names):
+        prefix, dot, tensor = name.rpartition(".")
+        if dot and tensor == "weight_ih_l0":
+            raise ConfigError(
+                f"{name}: expected {tensor}; the names have the prefix {prefix + dot!r}: save the "
+                "state_dict() of the GRU alone"
+            )
 
 
 def program(config: GruConfig) -> ArraysProgram:

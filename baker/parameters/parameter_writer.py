@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from baker.parameters.irpa import ArchiveWriter
-from baker.parameters.quantization import encoded
+from baker.parameters.quantization import NotFiniteError, encoded
 from baker.weights.source import BadFile
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from baker.weights.source import WeightSource
     from models.architecture import Architecture
     from models.config import ModelConfig
-    from models.dsl.storage import Weight
+    from models.dsl.storage import Storage, Weight
     from models.program import Program, StoredTensor
 
 
@@ -71,7 +71,7 @@ def write_parameters(
     """Write the arrays of all weights; `advance` is told the bytes of each block written.
 
     Only one block of one tensor is in memory at a time; a tensor whose rows change their order is
-    one block. Raises a WeightsError.
+    one block. Raises a WeightsError or NotFiniteError.
     """
     sizes = {
         name: array.type.nbytes for one in located for name, array in one.weight.parameters.items()
@@ -81,10 +81,18 @@ def write_parameters(
             for tensor in one.tensors:
                 for block in _blocks(source, tensor):
                     shifted = block + np.float32(tensor.offset) if tensor.offset else block
-                    arrays = encoded(one.weight.storage, shifted)
+                    arrays = _encoded(one.weight.storage, shifted, tensor.name)
                     for name, data in zip(one.weight.parameters, arrays, strict=True):
                         archive.write(name, data)
                         advance(data.nbytes)
+
+
+def _encoded(storage: Storage, block: NDArray[np.float32], name: str) -> tuple[NDArray[Any], ...]:
+    """As `encoded`; raises NotFiniteError with the name of the tensor."""
+    try:
+        return encoded(storage, block)
+    except NotFiniteError as error:
+        raise NotFiniteError(f"tensor {name}: {error}") from None
 
 
 def _blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:

@@ -44,6 +44,11 @@ def _in_halves(block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     return (*split(integers), scale)
 
 
+def _finite(block: NDArray[np.float32]) -> NDArray[np.float32]:
+    _require_finite(block, block)
+    return block
+
+
 def to_bf16(block: NDArray[np.float32]) -> NDArray[Any]:
     """f32 of any shape as ml_dtypes.bfloat16, rounded to nearest, ties to even.
 
@@ -128,7 +133,7 @@ def _require_finite(block: NDArray[np.float32], stored: NDArray[Any]) -> None:
 
 
 _ENCODERS: Mapping[Storage, Callable[[NDArray[np.float32]], tuple[NDArray[Any], ...]]] = {
-    F32: lambda block: (block,),
+    F32: lambda block: (_finite(block),),
     BF16: lambda block: (to_bf16(block),),
     INT8_G32: int8_groups,
     INT8_G32_HALVES: _in_halves,

@@ -6,10 +6,11 @@ That is the whole graph; `Graph` only adds which tensors go in and come out, and
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from models.dsl.types import DslError, DType, TensorType, VoidError
+from models.dsl.types import DslError, DType, TensorType, TypeRuleError, VoidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,8 +39,8 @@ class Apply:
     attrs: Mapping[str, Any]
 
 
-# What Python's operators apply to tensors, by symbol, and "fill": (tensor, number) -> a tensor of
-# the same type filled with the number. The files of models/dsl/ops register their ops here.
+# What Python's operators apply to tensors, by how they are written, and "fill": (tensor, number)
+# -> a tensor of the same type filled with the number. The files of models/dsl/ops register theirs.
 OPERATORS: dict[str, Callable[..., Tensor]] = {}
 
 
@@ -49,16 +50,31 @@ def _operator(
     """A Python operator on tensors of one type; a number stands for a tensor filled with it."""
 
     def method(self: Tensor, other: Tensor | float) -> Tensor:
-        operand = other if isinstance(other, Tensor) else OPERATORS["fill"](self, other)
+        operand = other if isinstance(other, Tensor) else filled(self, other)
         pair = (operand, self) if reflected else (self, operand)
-        return OPERATORS[symbol](*pair)
+        return OPERATORS[f"x {symbol} y"](*pair)
+
+    def filled(like: Tensor, value: object) -> Tensor:
+        pair = (f"{value!r:.60}", str(like.type))
+        left, right = pair if reflected else reversed(pair)
+        if not isinstance(value, numbers.Real):
+            raise TypeRuleError(f"{left} {symbol} {right}: expected a tensor or a number")
+        try:
+            return OPERATORS["fill"](like, value)
+        except TypeRuleError:
+            raise TypeRuleError(
+                f"{left} {symbol} {right}: {value!r} is not a value of {like.dtype}; convert first"
+            ) from None
 
     return method
 
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A void value: a type and an origin, no data. Compared by identity."""
+    """A void value: a type and an origin, no data.
+
+    `==` compares identity, as tensors are keys of mappings: `f.eq` compares elements.
+    """
 
     type: TensorType
     origin: Input | Parameter | Apply
@@ -89,8 +105,19 @@ class Tensor:
     __pow__ = _operator("**")
     __rpow__ = _operator("**", reflected=True)
 
+    __lt__ = _operator("<")
+    __le__ = _operator("<=")
+    __gt__ = _operator(">")
+    __ge__ = _operator(">=")
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return OPERATORS["x @ y"](self, other)
+
     def __neg__(self) -> Tensor:
-        return OPERATORS["neg"](self)
+        return OPERATORS["-x"](self)
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return OPERATORS["x[...]"](self, key)
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise VoidError(

@@ -50,6 +50,11 @@ class DType(enum.Enum):
         self.numpy = numpy
         self.mlir = mlir
 
+    def __repr__(self) -> str:
+        return self.label
+
+    __str__ = __repr__
+
     @property
     def is_float(self) -> bool:
         """Whether values of this dtype have a gradient."""

@@ -24,6 +24,7 @@ from baker.checks.reproduction import changes, compare, reproduce
 from baker.checks.verification import verify
 from baker.cli import app
 from baker.compiler.targets import embedded_elfs
+from baker.parameters.quantization import NotFiniteError
 from baker.pipeline.bake_arrays import TOLERANCE
 from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.origin import source_records
@@ -264,8 +265,18 @@ def without(name: str) -> dict[str, Array]:
             UnsupportedType,
             "tensor bias_hh_l0 is F64, expected one of F32, F16, BF16",
         ),
+        (
+            weights() | {"bias_hh_l1": np.full(12, np.nan, np.float32)},
+            NotFiniteError,
+            r"tensor bias_hh_l1: the weight at \(0,\) of the block is nan",
+        ),
+        (
+            {f"gru.{name}": tensor for name, tensor in weights().items()},
+            ConfigError,
+            r"gru.weight_ih_l0: expected weight_ih_l0; the names have the prefix 'gru.': save the",
+        ),
     ],
-    ids=["missing", "no bias", "shape", "unknown", "dtype"],
+    ids=["missing", "no bias", "shape", "unknown", "dtype", "NaN", "prefix"],
 )
 def test_weights_that_are_not_a_gru_are_rejected(
     tmp_path: Path, tensors: dict[str, Any], error: type[Exception], message: str

@@ -1,4 +1,9 @@
-"""Compile graphs with the baker's own flags for this machine, and call them by name."""
+"""Compile graphs with the baker's own flags for this machine, and call them by name.
+
+A test module makes its fixture with `compiled_fixture`. All of its graphs are one module for the
+compiler, which is fastest; when a run has selected some of its tests (`-k`, a node id), each graph
+is compiled when it is first called, so that one test takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import iree.runtime as rt
 import ml_dtypes
 import numpy as np
+import pytest
 
 from baker.compiler.compilation import Compilation
 from baker.compiler.targets import find_target
 from models.dsl.mlir.stablehlo import kernels, module_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -33,7 +39,49 @@ _ELEMENT_TYPES = {
 
 
 class Compiled:
-    """Graphs without parameters as one compiled module."""
+    """Graphs without parameters, by name: one compiled module, or one for each, made on demand."""
+
+    def __init__(self, graphs: Iterable[Graph], folder: Path, *, on_demand: bool = False) -> None:
+        self._graphs = {graph.name: graph for graph in graphs}
+        self._folder = folder
+        self._modules: dict[str, _Module] = {}
+        if not on_demand:
+            self._modules = dict.fromkeys(self._graphs, _Module([*self._graphs.values()], folder))
+
+    def __call__(self, name: str, *arrays: Array) -> list[Array]:
+        """The results of one function, in the types that its graph states."""
+        if name not in self._modules:
+            folder = self._folder / name
+            folder.mkdir()
+            self._modules[name] = _Module([self._graphs[name]], folder)
+        return self._modules[name].call(self._graphs[name], arrays)
+
+
+def compiled_fixture(graphs: Callable[[], Iterable[Graph]]) -> Any:
+    """A fixture `compiled` of a test module: the graphs that its tests call."""
+
+    @pytest.fixture(scope="module")
+    def compiled(
+        request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    ) -> Compiled:
+        folder = tmp_path_factory.mktemp("compiled")
+        return Compiled(graphs(), folder, on_demand=not _all_selected(request))
+
+    return compiled
+
+
+def _all_selected(request: pytest.FixtureRequest) -> bool:
+    """Whether this run has every test of a module that asks for the fixture."""
+    selected = {item.nodeid for item in request.session.items}
+    return all(
+        item.nodeid in selected
+        for item in request.node.collect()
+        if request.fixturename in item.fixturenames
+    )
+
+
+class _Module:
+    """Graphs as one compiled module."""
 
     def __init__(self, graphs: Sequence[Graph], folder: Path) -> None:
         source, program = folder / "module.mlir", folder / "module.vmfb"
@@ -46,19 +94,16 @@ class Compiled:
         self._module = rt.VmModule.mmap(instance, str(program))
         modules = [rt.create_hal_module(instance, self._device), self._module]
         self._context = rt.VmContext(instance, modules)
-        self._graphs = {graph.name: graph for graph in graphs}
 
-    def __call__(self, name: str, *arrays: Array) -> list[Array]:
-        """The results of one function, in the types that its graph states."""
+    def call(self, graph: Graph, arrays: Sequence[Array]) -> list[Array]:
         arguments = rt.VmVariantList(len(arrays))
         for array in arrays:
             arguments.push_ref(self._upload(array))
-        outputs = self._graphs[name].outputs
-        results = rt.VmVariantList(len(outputs))
-        self._context.invoke(self._module.lookup_function(name), arguments, results)
+        results = rt.VmVariantList(len(graph.outputs))
+        self._context.invoke(self._module.lookup_function(graph.name), arguments, results)
         return [
             self._download(results.get_as_object(i, rt.HalBufferView), tensor.dtype.numpy)
-            for i, tensor in enumerate(outputs)
+            for i, tensor in enumerate(graph.outputs)
         ]
 
     def _upload(self, array: Array) -> rt.HalBufferView:

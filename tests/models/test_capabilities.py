@@ -20,7 +20,7 @@ from models.dsl.graph import Graph, Input, Tensor
 from models.dsl.mlir.stablehlo import module_text
 from models.dsl.trace import trace
 from models.dsl.types import DType, NoGradientError, TypeRuleError
-from tests.models.compiled import Compiled
+from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.graphs import (
     check_gradient,
     float_inputs,
@@ -57,6 +57,13 @@ DIFFERENTIABLE: dict[str, Case] = {
     "matmul": (f.matmul, normal(3, 4), normal(4, 2)),
     "matmul_3d_by_2d": (f.matmul, normal(2, 3, 4), normal(4, 5)),
     "matmul_batched": (f.matmul, normal(3, 2, 2, 4), normal(2, 4, 3)),
+    "row_times_matrix": (lambda x, y: x @ y, normal(4), normal(2, 4, 3)),
+    "matrix_times_column": (lambda x, y: x @ y, normal(2, 3, 4), normal(4)),
+    "dot": (lambda x, y: x @ y, normal(4), normal(4, seed=1)),
+    "subscript": (lambda x: x[1:, None, ..., -1], normal(3, 4, 5)),
+    "comparison": (lambda x, y: ops.select(x < y, x * x, y * ops.convert(
+        x >= 0.5, dtype=x.dtype)), X, Y),
+    "equality": (lambda x, i: x * ops.convert(f.eq(i, 2), dtype=x.dtype), normal(4), TWICE),
     "transpose": (lambda x: f.transpose(x, 0, -1), normal(2, 3, 4)),
     "permute": (lambda x: f.permute(x, 2, 0, 3, 1), normal(2, 3, 4, 5)),
     "relu": (f.relu, X),
@@ -196,6 +203,14 @@ def test_what_has_no_gradient_says_why(name: str) -> None:
         gradients(graph, upstream, graph.inputs)
 
 
+def test_compiled_stop_gradient_equals_numpy(compiled: Compiled) -> None:
+    """Of x stop(x^2) the gradient is x^2, and not 3 x^2."""
+    x, upstream = X.astype(np.float32), Y.astype(np.float32)
+    value, gradient = compiled("stopped", x, upstream)
+    np.testing.assert_allclose(value, x**3, rtol=1e-5)
+    np.testing.assert_allclose(gradient, upstream * x * x, rtol=1e-5)
+
+
 def test_choosing_twice_counts_twice() -> None:
     """Duplicates add up, in the gradient of what is chosen by index and of overlapping windows."""
     (x,) = [np.zeros(4)]
@@ -246,7 +261,8 @@ def test_what_does_not_fit_is_refused(function: Callable[..., Tensor], message: 
 
 def all_graphs() -> list[Graph]:
     """Every value and every gradient."""
-    graphs = [parts_graph()]
+    stopped = traced(lambda x: x * ops.stop_gradient(x * x), [X.astype(np.float32)])
+    graphs = [parts_graph(), value_and_gradients(stopped, "stopped")]
     for name in DIFFERENTIABLE:
         graph, _ = in_f32(name)
         graphs.append(value_and_gradients(graph, name))
@@ -264,7 +280,4 @@ def test_all_is_written_in_operations_that_the_compiler_knows() -> None:
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    """All of it, as one module."""
-    return Compiled(all_graphs(), tmp_path_factory.mktemp("capabilities"))
+compiled = compiled_fixture(all_graphs)

@@ -13,16 +13,16 @@ from models.dsl import ops
 from models.dsl.evaluate import evaluate
 from models.dsl.trace import trace
 from models.dsl.types import DType
-from tests.models.compiled import Compiled
+from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.graphs import gradient_graph, run, traced, type_of
 from tests.models.test_functions import exact_rope_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Tensor
+    from models.dsl.graph import Graph, Tensor
 
     Array = NDArray[Any]
     Case = tuple[Callable[..., Tensor], tuple[Array, ...]]
@@ -147,12 +147,14 @@ NEGATIVE = np.array([-3, -2, -0.5, 0.5, 2], np.float32)
 GRADIENTS = (-3.0, -2.0, 2.0, 4.0)
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    graphs = [traced(function, arrays, name) for name, (function, arrays) in CASES.items()]
+def all_graphs() -> Iterator[Graph]:
+    for name, (function, arrays) in CASES.items():
+        yield traced(function, arrays, name)
     for i, exponent in enumerate(GRADIENTS):
-        graphs.append(gradient_graph(traced(to_the(exponent), [NEGATIVE]), f"gradient_{i}"))
-    return Compiled(graphs, tmp_path_factory.mktemp("values"))
+        yield gradient_graph(traced(to_the(exponent), [NEGATIVE]), f"gradient_{i}")
+
+
+compiled = compiled_fixture(all_graphs)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -14,15 +14,15 @@ from models.dsl import ops
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType, TypeRuleError
 from models.dsl.value_and_grad import value_and_grad
-from tests.models.compiled import Compiled
+from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.graphs import run, traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Tensor
+    from models.dsl.graph import Graph, Tensor
 
     Array = NDArray[Any]
     Case = tuple[Callable[..., Tensor], tuple[Array, ...], Any]
@@ -155,10 +155,13 @@ BF16_TRAINING = trace(
 )
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    graphs = [traced(function, arrays, name) for name, (function, arrays, _) in CASES.items()]
-    return Compiled([*graphs, BF16_TRAINING], tmp_path_factory.mktemp("edges"))
+def all_graphs() -> Iterator[Graph]:
+    for name, (function, arrays, _) in CASES.items():
+        yield traced(function, arrays, name)
+    yield BF16_TRAINING
+
+
+compiled = compiled_fixture(all_graphs)
 
 
 def assert_rounded(actual: Array, expected: Any) -> None:

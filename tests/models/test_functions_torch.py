@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -391,3 +392,42 @@ def test_linear_and_embedding(rows: int, width: int, seed: int) -> None:
     agree(lambda x, w, b: f.linear(x, w, b), F.linear, x, weight, bias)
     ids = np.array([[0, 2, 2], [2, 1, 0]], np.int32)  # each but one of them twice or more
     agree(f.embedding, F.embedding, ids, weight)
+
+
+# --- operators
+
+
+@quick
+@given(few, few, few, st.sampled_from(["row", "column", "both"]), seeds)
+def test_a_product_with_a_vector(rows: int, inner: int, batch: int, side: str, seed: int) -> None:
+    """A vector is a row on the left and a column on the right, without its axis in the result."""
+    left = (inner,) if side in ("row", "both") else (batch, rows, inner)
+    right = (inner,) if side in ("column", "both") else (batch, inner, rows)
+    agree(operator.matmul, operator.matmul, *normal(seed, left, right))
+
+
+@quick
+@given(
+    st.tuples(*[st.one_of(st.integers(-2, 1), st.none(), st.just(slice(1, None, 2)))] * 3), seeds
+)
+def test_subscripts(key: tuple[Any, ...], seed: int) -> None:
+    (x,) = normal(seed, (2, 3, 4))
+    agree(operator.itemgetter((..., *key)), operator.itemgetter((..., *key)), x)
+
+
+def test_comparisons_choose_gradients() -> None:
+    x, y = normal(0, (3, 4), (3, 4))
+
+    def theirs(x: Any, y: Any) -> Any:
+        return torch.where(x < y, x * x, y) + torch.where(x >= 0.5, x, -x) * torch.le(y, x)
+
+    def ours(x: Tensor, y: Tensor) -> Tensor:
+        smaller = ops.select(x < y, x * x, y)
+        return smaller + ops.select(x >= 0.5, x, -x) * ops.convert(y <= x, dtype=x.dtype)
+
+    agree(ours, theirs, x, y)
+
+
+def test_stop_gradient_detaches() -> None:
+    (x,) = normal(1, (3, 4))
+    agree(lambda x: x * ops.stop_gradient(x * x) + x, lambda x: x * (x * x).detach() + x, x)

@@ -55,6 +55,10 @@ def test_a_state_dict_tells_the_configuration(
     [
         ({"weight_hh_l0": None}, "weight_hh_l0: expected a matrix, got no such tensor"),
         ({"weight_hh_l0": (12,)}, "weight_hh_l0: expected a matrix"),
+        (
+            {"gru.weight_ih_l0": (12, 3)},
+            r"gru.weight_ih_l0: expected weight_ih_l0; the names have the prefix 'gru.': save the",
+        ),
         ({"weight_ih_l0": (16, 3)}, r"weight_ih_l0: expected \(12, 3\), got \(16, 3\)"),
         ({"bias_hh_l1": None}, r"bias_hh_l1: expected \(12,\), got no such tensor"),
         ({"weight_ih_l1": None}, "bias_hh_l1: expected no such tensor"),

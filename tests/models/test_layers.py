@@ -14,7 +14,7 @@ from models.dsl.evaluate import evaluate
 from models.dsl.graph import Apply, Tensor
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType, TypeRuleError
-from tests.models.compiled import Compiled
+from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.layer_cases import LAYERS, layer_arrays, layer_graph
 
 if TYPE_CHECKING:
@@ -109,8 +109,6 @@ def test_batch_norm_keeps_running_statistics() -> None:
     np.testing.assert_allclose(variance, 0.75 * 0.5 + 0.25 * x.var(over, ddof=1))
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    """Every layer in every dtype, as one module."""
-    graphs = [layer_graph(name, dtype) for name in LAYERS for dtype in DTYPES]
-    return Compiled(graphs, tmp_path_factory.mktemp("layers"))
+compiled = compiled_fixture(
+    lambda: (layer_graph(name, dtype) for name in LAYERS for dtype in DTYPES)
+)

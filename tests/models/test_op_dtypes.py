@@ -12,7 +12,7 @@ from models.dsl.ops import REGISTRY, Sample
 from models.dsl.registry.facts import all_facts
 from models.dsl.registry.signature import slots, variants
 from models.dsl.types import DType
-from tests.models.compiled import Compiled
+from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.graphs import traced
 from tests.models.op_checks import samples_of
 
@@ -48,10 +48,9 @@ def narrowed(dtype: DType) -> dict[str, tuple[Graph, Sample]]:
     return graphs
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    graphs = [graph for dtype in NARROW for graph, _ in narrowed(dtype).values()]
-    return Compiled(graphs, tmp_path_factory.mktemp("narrow"))
+compiled = compiled_fixture(
+    lambda: (graph for dtype in NARROW for graph, _ in narrowed(dtype).values())
+)
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=lambda dtype: dtype.label)

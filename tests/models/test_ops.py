@@ -26,12 +26,15 @@ from models.dsl.ops import (
     transpose,
 )
 from models.dsl.types import DslError
-from tests.models.compiled import Compiled
+from tests.models.compiled import compiled_fixture
 from tests.models.graphs import gradient_graph, run, traced
 from tests.models.op_checks import broken, check_op, graphs_of
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from collections.abc import Iterator
+
+    from models.dsl.graph import Graph, Tensor
+    from tests.models.compiled import Compiled
 
 
 @pytest.mark.parametrize("op", REGISTRY.values(), ids=lambda op: op.name)
@@ -48,16 +51,16 @@ def test_no_op_is_left_out(request: pytest.FixtureRequest) -> None:
     ]
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    """Every op's samples and gradients, and one op whose lowering is wrong, as one module."""
-    graphs = []
+def all_graphs() -> Iterator[Graph]:
+    """Every op's samples and gradients, and those of an op whose lowering is wrong."""
     for op in REGISTRY.values():
         with suppress(Exception):  # of an op that cannot be traced its own test says why
-            graphs += list(graphs_of(op))
+            yield from graphs_of(op)
     with broken(subtract, **WRONG_LOWERING) as op:
-        graphs += graphs_of(op)
-    return Compiled(graphs, tmp_path_factory.mktemp("ops"))
+        yield from graphs_of(op)
+
+
+compiled = compiled_fixture(all_graphs)
 
 
 # --- a broken op fails, by the very check that is there for it

@@ -53,23 +53,6 @@ def test_a_void_tensor_says_where_it_comes_from() -> None:
     assert repr(nn.parameter(3, 4, dtype=DType.BF16)) == "<parameter: bf16[3, 4]>"
 
 
-# --- operators
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (lambda x: x + 2, X + 2), (lambda x: 2 + x, X + 2),
-        (lambda x: x - 2, X - 2), (lambda x: 2 - x, 2 - X),
-        (lambda x: x * 3, X * 3), (lambda x: 3 * x, X * 3),
-        (lambda x: x / 2, X / 2), (lambda x: 2 / x, 2 / X),
-        (lambda x: x + x, X + X), (lambda x: x - x * x, X - X * X), (lambda x: x / x, X / X),
-    ],
-)  # fmt: skip
-def test_operators(function: Callable[[Tensor], Tensor], expected: np.ndarray[Any, Any]) -> None:
-    assert np.array_equal(run(function, X), expected)
-
-
 # --- what ops refuse: the message names the op and the types
 
 

@@ -16,7 +16,7 @@ from models.dsl.optimizers import Adam, Optimizer, Sgd
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, NoGradientError, TensorType
 from models.dsl.value_and_grad import value_and_grad
-from tests.models.compiled import Compiled
+from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.graphs import check_gradient, run, traced, type_of
 
 if TYPE_CHECKING:
@@ -226,9 +226,7 @@ def loss_graphs() -> dict[str, tuple[Graph, list[Array]]]:
 CASES = loss_graphs()
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return Compiled([graph for graph, _ in CASES.values()], tmp_path_factory.mktemp("training"))
+compiled = compiled_fixture(lambda: (graph for graph, _ in CASES.values()))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -51,7 +51,7 @@ def rope_table(
     A position's angle is a large number of which only the fraction of a turn counts, and f32 has no
     digits left for that. So angles are i32, in units of 2^-32 turns, where whole turns wrap around.
     """
-    ops.require(head_dim % 2 == 0, f"an even width, got {head_dim}")
+    ops.require(head_dim % 2 == 0, f"an even head_dim, got {head_dim}", "rope_table")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
     units = np.remainder(base**-exponents / np.asarray(factor) / (2 * math.pi), 1.0) * 2.0**32
     whole, part = np.floor(units), np.floor(np.remainder(units, 1.0) * 2.0**_PART_BITS)

@@ -6,6 +6,8 @@ behind them is one number for all or one for each.
 
 from __future__ import annotations
 
+import operator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from models.dsl import ops
@@ -34,11 +36,10 @@ def convolution(
     `padding` zeros are on both sides of x. An output reads elements of x that are `dilation`
     apart, and the next one begins `stride` further.
     """
-    spatial = x.type.rank - 2
-    strides, dilations = _per_axis(stride, spatial), _per_axis(dilation, spatial)
-    ops.require(min((1, *strides, *dilations)) >= 1, "positive strides and dilations")
-    padded = _padded(x, _per_axis(padding, spatial))
-    for axis in range(spatial):
+    window = _window("convolution", x, weight, stride, padding, dilation)
+    strides, dilations = window.strides, window.dilations
+    padded = _padded(x, window.padding)
+    for axis in range(x.type.rank - 2):
         reach = (weight.shape[2 + axis] - 1) * dilations[axis] + 1
         unread = max(0, padded.shape[2 + axis] - reach) % strides[axis]
         padded = narrow(padded, 2 + axis, 0, padded.shape[2 + axis] - unread)
@@ -62,23 +63,66 @@ def transposed_convolution(
     weight (C, O / G, ...), bias (O,). `padding` elements are taken off both sides, after
     `output_padding` zeros have been put behind the end.
     """
-    spatial = x.type.rank - 2
-    y = ops.spread(
-        x,
-        weight,
-        strides=_per_axis(stride, spatial),
-        dilation=_per_axis(dilation, spatial),
-        groups=groups,
+    name = "transposed_convolution"
+    window = _window(name, x, weight, stride, padding, dilation)
+    behind = _per_axis(name, "output_padding", output_padding, x.type.rank - 2, 0)
+    ops.require(
+        all(map(operator.lt, behind, map(max, window.strides, window.dilations))),
+        f"an output_padding below the stride or the dilation, got {output_padding}",
+        name,
     )
-    behind = ((0, more, 0) for more in _per_axis(output_padding, spatial))
-    y = ops.pad(y, padding=((0, 0, 0), (0, 0, 0), *behind))
-    for axis, crop in enumerate(_per_axis(padding, spatial), 2):
+    ops.require(
+        groups >= 1 and x.shape[1] == weight.shape[0] and x.shape[1] % groups == 0,
+        f"x (N, C, ...) and weight (C, O / G, ...) with C a multiple of {groups} groups, "
+        f"got {x.type} and {weight.type}",
+        name,
+    )
+    y = ops.spread(x, weight, strides=window.strides, dilation=window.dilations, groups=groups)
+    y = ops.pad(y, padding=((0, 0, 0), (0, 0, 0), *((0, more, 0) for more in behind)))
+    for axis, crop in enumerate(window.padding, 2):
+        ops.require(
+            2 * crop < y.shape[axis],
+            f"padding that leaves an element of axis {axis}, got {crop} of {y.shape[axis]}",
+            name,
+        )
         y = narrow(y, axis, crop, y.shape[axis] - crop)
     return _with_bias(y, bias)
 
 
-def _per_axis(value: _PerAxis, axes: int) -> tuple[int, ...]:
-    return (value,) * axes if isinstance(value, int) else value
+@dataclass(frozen=True)
+class _Window:
+    """How a kernel moves over x, along each spatial axis."""
+
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+
+def _window(
+    name: str, x: Tensor, weight: Tensor, stride: _PerAxis, padding: _PerAxis, dilation: _PerAxis
+) -> _Window:
+    """The attributes of a convolution, for each spatial axis; raises TypeRuleError."""
+    ops.require(
+        x.type.rank == weight.type.rank >= 3,
+        f"x (N, C, ...) and a weight of its rank, got {x.type} and {weight.type}",
+        name,
+    )
+    spatial = x.type.rank - 2
+    return _Window(
+        strides=_per_axis(name, "stride", stride, spatial, 1),
+        padding=_per_axis(name, "padding", padding, spatial, 0),
+        dilations=_per_axis(name, "dilation", dilation, spatial, 1),
+    )
+
+
+def _per_axis(name: str, label: str, value: _PerAxis, axes: int, minimum: int) -> tuple[int, ...]:
+    values = (value,) * axes if isinstance(value, int) else value
+    ops.require(
+        len(values) == axes and min(values) >= minimum,
+        f"a {label} of at least {minimum} for each of {axes} axes, got {value}",
+        name,
+    )
+    return values
 
 
 def _padded(x: Tensor, padding: tuple[int, ...]) -> Tensor:

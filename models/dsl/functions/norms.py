@@ -52,9 +52,11 @@ def group_norm(
 
     weight and bias are (C,).
     """
+    ops.require(x.type.rank >= 2, f"x (N, C, ...), got {x.type}", "group_norm")
     ops.require(
         groups >= 1 and x.shape[1] % groups == 0,
-        f"{x.shape[1]} channels in equal groups, got {groups}",
+        f"groups that divide the {x.shape[1]} channels, got {groups}",
+        "group_norm",
     )
     grouped = ops.reshape(x, shape=(x.shape[0], groups, x.type.size // x.shape[0] // groups))
     return _per_channel(ops.reshape(_standard(grouped, (-1,), eps), shape=x.shape), weight, bias)

@@ -28,28 +28,46 @@ def max_pool2d(
 
     Of equal elements the first, row by row, takes the gradient.
     """
-    _check_windows(x, size, stride or size, padding, dilation)
+    stride = size if stride is None else stride
+    _check_windows("max_pool2d", x, size, stride, padding, dilation)
     if padding:
         x = pad2d(x, (padding,) * 4, value=-math.inf)
     for axis in (-1, -2):
-        x = _windows(x, axis, size, stride or size, dilation, ops.maximum)
+        x = _windows(x, axis, size, stride, dilation, ops.maximum)
     return x
 
 
 @in_f32
 def avg_pool2d(x: Tensor, size: int, *, stride: int | None = None, padding: int = 0) -> Tensor:
     """The mean of each window, `stride` (or `size`) apart; zeros of the padding count."""
-    _check_windows(x, size, stride or size, padding)
+    stride = size if stride is None else stride
+    _check_windows("avg_pool2d", x, size, stride, padding)
     x = pad2d(x, (padding,) * 4)
     for axis in (-1, -2):
-        x = _windows(x, axis, size, stride or size, 1, ops.add)
+        x = _windows(x, axis, size, stride, 1, ops.add)
     return x * (1.0 / size**2)
 
 
-def _check_windows(x: Tensor, size: int, stride: int, padding: int, dilation: int = 1) -> None:
-    ops.require(x.type.rank >= 2, f"an image (..., H, W), got {x.type}")
-    ops.require(min(size, stride, dilation) >= 1, "a positive size, stride and dilation")
-    ops.require(0 <= padding <= size // 2, f"padding of at most half of {size}, got {padding}")
+def _check_windows(
+    name: str, x: Tensor, size: int, stride: int, padding: int, dilation: int = 1
+) -> None:
+    ops.require(x.type.rank >= 2, f"an image (..., H, W), got {x.type}", name)
+    ops.require(
+        min(size, stride, dilation) >= 1,
+        f"size, stride and dilation of at least 1, got {size}, {stride} and {dilation}",
+        name,
+    )
+    ops.require(
+        0 <= padding <= size // 2,
+        f"padding of 0 to half the window's size {size}, got {padding}",
+        name,
+    )
+    reach = (size - 1) * dilation + 1
+    ops.require(
+        min(x.shape[-2:]) + 2 * padding >= reach,
+        f"an image of at least {reach} x {reach}, got {x.type} and padding {padding}",
+        name,
+    )
 
 
 def _windows(
@@ -64,7 +82,7 @@ def _windows(
 
 def upsample2d_nearest(x: Tensor, scale: int) -> Tensor:
     """Each element `scale` times along both axes."""
-    ops.require(scale >= 1, f"a scale of at least 1, got {scale}")
+    ops.require(scale >= 1, f"a scale of at least 1, got {scale}", "upsample2d_nearest")
     for axis in (-2, -1):
         x = _interleaved([x] * scale, axis)
     return x
@@ -76,7 +94,7 @@ def upsample2d_bilinear(x: Tensor, scale: int) -> Tensor:
     An element stands for the middle of its pixel (PyTorch's align_corners=False); outside of the
     first and the last middle is the border's value.
     """
-    ops.require(scale >= 1, f"a scale of at least 1, got {scale}")
+    ops.require(scale >= 1, f"a scale of at least 1, got {scale}", "upsample2d_bilinear")
     for axis in (-2, -1):
         extent = x.shape[axis]
         first, final = narrow(x, axis, 0, 1), narrow(x, axis, extent - 1, extent)

@@ -51,6 +51,10 @@ def times_weight(x: Tensor, weight: Tensor) -> Tensor:
     W has the dtype of x, or is bf16 beside an f32 x: see `linear_bf16` for what it rounds. Products
     of f16 and bf16 are summed in f32.
     """
+    ops.require(
+        x.type.rank >= 1 and weight.type.rank == 2,
+        f"x (..., K) and a weight (N, K), got {x.type} and {weight.type}",
+    )
     rows = flatten_rows(x)
     if x.dtype is DType.F32 and weight.dtype is DType.BF16:
         product = linear_bf16(rows, weight)
@@ -62,27 +66,8 @@ def times_weight(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:
-    """(..., M, K) times (..., K, N), for each index of the leading axes: (..., M, N).
-
-    Leading axes are aligned at the end. Those that both have are equal; those that one has alone
-    stay in front: (B, M, K) times (K, N) is (B, M, N). Products of f16 and bf16 are summed in f32.
-    """
-    shared = min(x.type.rank, y.type.rank) - 2
-    own_x, own_y = x.type.rank - 2 - shared, y.type.rank - 2 - shared
-    product = ops.dot_general(
-        x,
-        y,
-        batch=(tuple(range(own_x, own_x + shared)), tuple(range(own_y, own_y + shared))),
-        contract=((x.type.rank - 1,), (y.type.rank - 2,)),
-        dtype=DType.F32 if x.dtype in NARROW else x.dtype,
-    )
-    product = product if product.dtype is x.dtype else ops.convert(product, dtype=x.dtype)
-    # Its axes: shared, those of x alone, M, those of y alone, N. One of the two has none.
-    rows = shared + own_x
-    alone = (*range(shared, rows), *range(rows + 1, rows + 1 + own_y))
-    order = (*alone, *range(shared), rows, rows + 1 + own_y)
-    in_order = order == tuple(range(len(order)))
-    return product if in_order else ops.transpose(product, order=order)
+    """x @ y for x (..., M, K) and y (..., K, N): (..., M, N). See `ops.matmul`."""
+    return ops.matmul(x, y)
 
 
 def matmul_transposed(x: Tensor, weight: Tensor, *, dtype: DType) -> Tensor:

@@ -1,17 +1,30 @@
-"""Elements chosen by where they are."""
+"""Elements compared, and chosen by where they are."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from models.dsl import ops
 from models.dsl.functions.shapes import axis_of
+from models.dsl.graph import Tensor
 from models.dsl.types import DType
 
-if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+__all__ = ["eq", "gather", "ne", "tril"]
 
-__all__ = ["gather", "tril"]
+
+def eq(x: Tensor, y: Tensor | float) -> Tensor:
+    """Whether elements are equal, as booleans; y is a tensor of x's type or a number.
+
+    `x == y` compares the identity of two tensors; `<`, `<=`, `>` and `>=` compare elements.
+    """
+    return ops.compare(x, _tensor(y, x), direction="EQ")
+
+
+def ne(x: Tensor, y: Tensor | float) -> Tensor:
+    """Whether elements differ, as booleans; y is a tensor of x's type or a number."""
+    return ops.compare(x, _tensor(y, x), direction="NE")
+
+
+def _tensor(value: Tensor | float, like: Tensor) -> Tensor:
+    return value if isinstance(value, Tensor) else ops.full_like(like, value)
 
 
 def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:

@@ -99,6 +99,8 @@ def at(x: Tensor, index: int) -> Tensor:
 def split(x: Tensor, sizes: Sequence[int], *, axis: int) -> tuple[Tensor, ...]:
     """Parts of x that are `sizes` long, one after the other along one axis."""
     axis = axis_of(x, axis)
+    if min(sizes, default=0) < 1:
+        raise TypeRuleError(f"split: expected sizes of at least 1, got {list(sizes)}")
     if sum(sizes) != x.shape[axis]:
         raise TypeRuleError(f"split: sizes {list(sizes)} do not add up to axis {axis} of {x}")
     stops = list(itertools.accumulate(sizes))
@@ -167,6 +169,8 @@ def transpose(x: Tensor, first: int, second: int) -> Tensor:
 def flatten(x: Tensor, *, first: int = 0, last: int = -1) -> Tensor:
     """The axes from `first` to `last` as one."""
     start, stop = axis_of(x, first), axis_of(x, last) + 1
+    if start >= stop:
+        raise TypeRuleError(f"flatten: expected first <= last, got {first} and {last} for {x}")
     size = math.prod(x.shape[start:stop])
     return ops.reshape(x, shape=(*x.shape[:start], size, *x.shape[stop:]))
 

@@ -14,3 +14,4 @@ from models.dsl.ops.matmul import *
 from models.dsl.ops.record import *
 from models.dsl.ops.reduction import *
 from models.dsl.ops.shape import *
+from models.dsl.ops.subscript import *

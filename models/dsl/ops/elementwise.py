@@ -21,6 +21,7 @@ from models.dsl.ops.record import (
     Types,
     operands,
     require,
+    zero_gradient,
 )
 from models.dsl.ops.samples import distinct, integers, normal, positive
 from models.dsl.types import FLOATS, NUMBERS, DType, NoGradientError, TensorType
@@ -59,6 +60,7 @@ __all__ = [
     "sign",
     "sine",
     "sqrt",
+    "stop_gradient",
     "subtract",
     "tanh",
 ]
@@ -89,9 +91,10 @@ def unary(
     gradient: Callable[[Tensor, Tensor, Tensor], Tensor] | str,
     *,
     sample: Callable[..., Array] = normal,
+    dtypes: Collection[DType] = FLOATS,
     mlir: str = "",
 ) -> Op:
-    """A row of the table of unary float ops.
+    """A row of the table of unary ops.
 
     `gradient` takes (upstream g, input x, output y), or is the reason why there is none. `mlir` is
     the operation, if it is not StableHLO's of the same name.
@@ -106,7 +109,7 @@ def unary(
     return Op(
         name=name,
         doc=doc,
-        infer=lambda types, _: _same_types(types, 1, FLOATS),
+        infer=lambda types, _: _same_types(types, 1, dtypes),
         evaluate=lambda arrays, _: evaluate(arrays[0]),
         lower=lambda *_: Lowering(mlir or f"stablehlo.{name}"),
         vjp=NoGradient(gradient) if isinstance(gradient, str) else vjp,
@@ -207,7 +210,7 @@ _BITS = "its inputs are integers"
 
 # --- unary: the gradient is a function of (g, x, y)
 
-negate: Op = unary("negate", "-x.", np.negative, lambda g, x, y: -g)
+negate: Op = unary("negate", "-x.", np.negative, lambda g, x, y: -g, dtypes=NUMBERS)
 exponential: Op = unary("exponential", "e to the power of x.", np.exp, lambda g, x, y: g * y)
 exponential_minus_one: Op = unary("exponential_minus_one", "e to the power of x, minus 1; precise "
                                   "near 0.", np.expm1, lambda g, x, y: g + g * y)
@@ -251,10 +254,12 @@ shift_right: Op = binary("shift_right", "Bits of x, y places lower; zeros come i
                          _shifted_right, _BITS, sample=_shifts, dtypes=_INTEGERS,
                          mlir="stablehlo.shift_right_logical")
 
-# fmt: on
+OPERATORS |= {
+    "x + y": add, "x - y": subtract, "x * y": multiply, "x / y": divide, "x ** y": power,
+    "-x": negate,
+}
 
-# What Python's operators on tensors are.
-OPERATORS |= {"+": add, "-": subtract, "*": multiply, "/": divide, "**": power, "neg": negate}
+# fmt: on
 
 COMPUTE_BARRIER = "iree_tensor_ext.compute_barrier.start"
 
@@ -267,6 +272,18 @@ barrier: Op = Op(
     evaluate=lambda arrays, _: arrays[0],
     lower=lambda *_: Lowering(COMPUTE_BARRIER),
     vjp=lambda upstream, *_: (barrier(upstream),),
+    samples=lambda rng: [Sample((normal(rng, 3, 5),)), Sample((integers(rng, 2, 1, 4),))],
+    reads=Reads.IN_PLACE,
+    is_stored=False,
+)
+
+stop_gradient: Op = Op(
+    name="stop_gradient",
+    doc="x, unchanged: its gradient is zero.",
+    infer=lambda types, _: _same_types(types, 1),
+    evaluate=lambda arrays, _: arrays[0],
+    lower=lambda *_: Lowering("stablehlo.reshape"),
+    vjp=zero_gradient,
     samples=lambda rng: [Sample((normal(rng, 3, 5),)), Sample((integers(rng, 2, 1, 4),))],
     reads=Reads.IN_PLACE,
     is_stored=False,
@@ -307,6 +324,20 @@ compare: Op = Op(
     reads=Reads.IN_PLACE,
     is_stored=False,
 )
+
+
+def _comparison(symbol: str, direction: str) -> Callable[[Tensor, Tensor], Tensor]:
+    def apply(x: Tensor, y: Tensor) -> Tensor:
+        return compare(x, y, direction=direction)
+
+    apply.__doc__ = f"Whether x {symbol} y, as booleans."
+    return apply
+
+
+OPERATORS |= {
+    f"x {symbol} y": _comparison(symbol, direction)
+    for symbol, direction in (("<", "LT"), ("<=", "LE"), (">", "GT"), (">=", "GE"))
+}
 
 select: Op = Op(
     name="select",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from models.dsl.graph import OPERATORS, Tensor
 from models.dsl.ops.elementwise import convert
 from models.dsl.ops.record import (
     Array,
@@ -20,13 +20,10 @@ from models.dsl.ops.record import (
     require,
 )
 from models.dsl.ops.samples import normal
-from models.dsl.ops.shape import transpose
-from models.dsl.types import NUMBERS, DType, TensorType
+from models.dsl.ops.shape import reshape, transpose
+from models.dsl.types import NARROW, NUMBERS, DType, TensorType
 
-if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-
-__all__ = ["dot_general", "project"]
+__all__ = ["dot_general", "matmul", "project"]
 
 # Elements of a low-precision operand that are widened at a time, so that evaluating a large
 # matrix never holds a second copy of it.
@@ -304,3 +301,48 @@ project: Op = Op(
     reads=Reads.LAID_OUT,
     is_stored=True,
 )
+
+
+# --- x @ y
+
+
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    """(..., M, K) times (..., K, N), for each index of the leading axes: (..., M, N).
+
+    Leading axes are aligned at the end. Those that both have are equal; those that one has alone
+    stay in front: (B, M, K) times (K, N) is (B, M, N). A vector (K,) on the left is a row, one on
+    the right a column, and its axis is left out of the result. Products of f16 and bf16 are summed
+    in f32.
+    """
+    for tensor in (x, y):
+        require(isinstance(tensor, Tensor), f"two tensors, got {tensor!r:.60}", "matmul")
+        require(tensor.type.rank >= 1, f"at least one axis, got {tensor.type}", "matmul")
+    left = x if x.type.rank > 1 else reshape(x, shape=(1, *x.shape))
+    right = y if y.type.rank > 1 else reshape(y, shape=(*y.shape, 1))
+    product = _matrix_product(left, right)
+    *leading, rows, columns = product.shape
+    shape = (*leading, *([rows] if left is x else []), *([columns] if right is y else []))
+    return product if product.shape == shape else reshape(product, shape=shape)
+
+
+OPERATORS["x @ y"] = matmul
+
+
+def _matrix_product(x: Tensor, y: Tensor) -> Tensor:
+    """As `matmul`, of tensors of at least two axes."""
+    shared = min(x.type.rank, y.type.rank) - 2
+    x_alone, y_alone = x.type.rank - 2 - shared, y.type.rank - 2 - shared
+    product = dot_general(
+        x,
+        y,
+        batch=(tuple(range(x_alone, x_alone + shared)), tuple(range(y_alone, y_alone + shared))),
+        contract=((x.type.rank - 1,), (y.type.rank - 2,)),
+        dtype=DType.F32 if x.dtype in NARROW else x.dtype,
+    )
+    product = product if product.dtype is x.dtype else convert(product, dtype=x.dtype)
+    # Its axes: shared, those of x alone, M, those of y alone, N. One of the two has none.
+    rows = shared + x_alone
+    alone = (*range(shared, rows), *range(rows + 1, rows + 1 + y_alone))
+    order = (*alone, *range(shared), rows, rows + 1 + y_alone)
+    in_order = order == tuple(range(len(order)))
+    return product if in_order else transpose(product, order=order)

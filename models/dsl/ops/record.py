@@ -111,8 +111,16 @@ class Sample:
     attrs: Attrs = field(default_factory=dict)
 
 
-# vjp(upstream, inputs, output, attrs) -> one gradient for each input; None for an integer input.
+# vjp(upstream, inputs, output, attrs) -> one gradient for each input; None for an integer input,
+# and for one that the upstream gradient does not reach.
 Vjp: TypeAlias = Callable[[Tensor, tuple[Tensor, ...], Tensor, Attrs], tuple["Tensor | None", ...]]
+
+
+def zero_gradient(
+    _: Tensor, inputs: tuple[Tensor, ...], __: Tensor, ___: Attrs
+) -> tuple[Tensor | None, ...]:
+    """The vjp of an op through which no gradient flows, whatever its derivative."""
+    return (None,) * len(inputs)
 
 
 class Reads(enum.Enum):
@@ -188,10 +196,15 @@ class Op:
 REGISTRY: dict[str, Op] = {}
 
 
-def require(condition: bool, expected: str) -> None:
-    """Raise TypeRuleError with what the op expects, unless the condition holds."""
+def require(condition: bool, expected: str, function: str = "") -> None:
+    """Raise TypeRuleError with what is expected, unless the condition holds.
+
+    An op's name and input types are added when it is applied; another function states its name.
+    """
     if not condition:
-        raise TypeRuleError(f"expected {expected}")
+        raise TypeRuleError(
+            f"{function}: expected {expected}" if function else f"expected {expected}"
+        )
 
 
 def operands(types: Types, count: int) -> Types:

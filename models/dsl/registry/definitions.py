@@ -41,9 +41,12 @@ def read(path: Path) -> File:
         calls[name] = _arguments(constructor, text)[1:] if constructor else []
     return File(
         name=path.stem,
-        doc=_first_sentence(tree),
+        doc=first_sentence(ast.get_docstring(tree)),
         definitions=tuple(
-            Definition(f"{node.name}({', '.join(calls[node.name])})", _first_sentence(node))
+            Definition(
+                f"{node.name}({', '.join(calls[node.name])})",
+                first_sentence(ast.get_docstring(node)),
+            )
             for node in tree.body
             if isinstance(node, ast.FunctionDef | ast.ClassDef)
             and node.name in _exported(tree, calls)
@@ -92,6 +95,7 @@ def _argument(argument: ast.arg, default: ast.expr | None, text: str) -> str:
     return f"{argument.arg}={ast.get_source_segment(text, default)}"
 
 
-def _first_sentence(node: ast.Module | ast.FunctionDef | ast.ClassDef) -> str:
-    paragraph = (ast.get_docstring(node) or "").split("\n\n")[0]
+def first_sentence(docstring: str | None) -> str:
+    """The first sentence of a docstring, on one line; empty without one."""
+    paragraph = (docstring or "").split("\n\n")[0]
     return re.split(r"(?<=\.)\s", " ".join(paragraph.split()), maxsplit=1)[0]

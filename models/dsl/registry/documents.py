@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.dsl.ops import NoGradient
-from models.dsl.registry.definitions import File, read
+from models.dsl.graph import OPERATORS
+from models.dsl.ops import NoGradient, Op
+from models.dsl.registry.definitions import File, first_sentence, read
 from models.dsl.registry.facts import all_facts
 from models.dsl.types import COMPILED, FLOATS, NUMBERS, DType
 
@@ -86,11 +87,16 @@ def _markdown(facts: Sequence[Facts]) -> str:
         "# Operators",
         f"Written by `{COMMAND}`: a change made here is lost. For programs: "
         "[operators.json](../operators.json), by [its schema](operators.schema.json).",
+        "- What Python's [operators](#operators) on tensors compute\n"
         f"- {len(facts)} ops, {differentiable} with a gradient and {len(facts) - differentiable} "
         f"that say why they have none: {', '.join(_links(*named) for named in ops.items())}\n"
         f"- Functions over ops: {_links('functions', functions)}\n"
         f"- Modules, which own weights: {_links('nn', layers)}",
         _legend(),
+        "## operators",
+        "A number stands for a tensor of the other's type, filled with it. `x == y` compares "
+        "identity, as tensors are keys of mappings: `f.eq` and `f.ne` compare elements.",
+        _table(("written", "computes"), _operator_rows()),
     ]
     for module in modules:
         file = read(_path(module))
@@ -102,6 +108,17 @@ def _markdown(facts: Sequence[Facts]) -> str:
             rows = [(f"`{one.call}`", one.doc) for one in file.definitions]
             parts += [f"## {_title(package, file)}", file.doc, _table(("called", "computes"), rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def _operator_rows() -> list[tuple[str, str]]:
+    return [
+        (
+            f"`{written}`",
+            function.doc if isinstance(function, Op) else first_sentence(function.__doc__),
+        )
+        for written, function in OPERATORS.items()
+        if written != "fill"
+    ]
 
 
 def _path(module: str) -> Path:
