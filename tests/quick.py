@@ -26,6 +26,7 @@ ROOT = Path(__file__).parent.parent
 SLOW_IMPORTS = frozenset({"iree.compiler", "multiprocessing", "selenium", "subprocess", "torch"})
 # Tests that need none of these, and seconds all the same.
 SLOW_PATHS = (
+    ROOT / "tests/cluster",  # starts Ray
     ROOT / "tests/docs",  # imports every command
     ROOT / "tests/fuzz",
     ROOT / "tests/models/test_registry.py",  # traces every op for every document

@@ -66,6 +66,7 @@ ALLOWED = {
     ),
     "server.web": (),
     "server.cluster": (
+        "server.api",
         "server.app",
         "server.errors",
         "server.logs",

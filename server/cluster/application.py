@@ -7,7 +7,8 @@ Its arguments are the settings of `hearth serve` by their names, and those of `S
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import serve
@@ -20,7 +21,7 @@ from server.cluster.router import REPORT_SECONDS, CachedBlocksRouter
 from server.settings import BadSettings, Settings, load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ray.serve import Application
 
@@ -39,23 +40,28 @@ class Scale:
     min_replicas, max_replicas  model replicas; Ray starts and stops them by their requests
     fronts                      processes that answer HTTP
     max_bundles                 bundles that one replica may have loaded at a time
+    front_resources             custom resources of Ray that a front takes: it runs where they are
     """
 
     min_replicas: int = 1
     max_replicas: int = 1
     fronts: int = 1
     max_bundles: int = 2
+    front_resources: Mapping[str, float] = field(default_factory=dict)
 
 
 def hearth_app(args: Mapping[str, Any]) -> Application:
     """The application for a bundle; raises BadSettings or BundleError.
 
-    `args` are settings of `hearth serve`, and `replicas` ("4", or "1-4" to scale between both),
-    `fronts` and `max_bundles`: see Scale.
+    `args` are settings of `hearth serve`, of which `bundle` may be a list of folders, and the
+    arguments `replicas` ("4", or "1-4" to scale between both), `fronts` and `max_bundles`: see
+    Scale.
     """
     flags = dict(args)
     scale = _scale(flags)
-    loaded = load(flags)
+    folders = flags.get("bundle", [])
+    folders = folders.split(",") if isinstance(folders, str) else list(folders)
+    loaded = load({**flags, "bundle": folders[0]} if folders else flags)
     for name in _RAYS_SETTINGS:
         if name in loaded.origins:
             raise BadSettings(f"{name}: not valid with Ray; set it in the Serve config")
@@ -63,23 +69,30 @@ def hearth_app(args: Mapping[str, Any]) -> Application:
     if settings.threads is None:
         raise BadSettings("threads: missing; give the CPU threads of one replica")
     opener = BundleFolders(settings)
-    return application(opener, settings, opener.describe(settings.bundle), scale)
+    bundles = [opener.describe(Path(folder)) for folder in folders or [settings.bundle]]
+    if len({bundle.name for bundle in bundles}) < len(bundles):
+        raise BadSettings("bundle: several bundles need folders with different names, and no alias")
+    return application(opener, settings, bundles, scale)
 
 
-def application(opener: Bundles, settings: Settings, bundle: Bundle, scale: Scale) -> Application:
-    """The application for a bundle that `opener` opens."""
+def application(
+    opener: Bundles, settings: Settings, bundles: Sequence[Bundle], scale: Scale
+) -> Application:
+    """The application for bundles that `opener` opens."""
+    slots = max(bundle.slots for bundle in bundles)
+    largest = sorted((bundle.memory for bundle in bundles), reverse=True)[: scale.max_bundles]
     model = serve.deployment(
         ModelReplica,
         name="Model",
-        ray_actor_options={"num_cpus": settings.threads, "memory": bundle.memory},
-        max_ongoing_requests=bundle.slots,
+        ray_actor_options={"num_cpus": settings.threads, "memory": sum(largest)},
+        max_ongoing_requests=slots,
         max_queued_requests=max(1, settings.queue_limit),
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=1),
         graceful_shutdown_timeout_s=settings.shutdown_timeout,
         autoscaling_config=AutoscalingConfig(
             min_replicas=scale.min_replicas,
             max_replicas=scale.max_replicas,
-            target_ongoing_requests=bundle.slots,
+            target_ongoing_requests=slots,
         ),
         request_router_config=RequestRouterConfig(
             request_router_class=CachedBlocksRouter,
@@ -92,27 +105,28 @@ def application(opener: Bundles, settings: Settings, bundle: Bundle, scale: Scal
         FRONT,
         name="Front",
         num_replicas=scale.fronts,
-        ray_actor_options={"num_cpus": 0},
+        ray_actor_options={"num_cpus": 0, "resources": dict(scale.front_resources)},
         max_ongoing_requests=_MAX_STREAMS,
         graceful_shutdown_timeout_s=settings.shutdown_timeout,
     )
-    replicas = model.bind(opener, settings, (bundle,), max_bundles=scale.max_bundles)
-    return front.bind(opener, settings, bundle, replicas)
+    replicas = model.bind(opener, settings, bundles, max_bundles=scale.max_bundles)
+    return front.bind(opener, settings, bundles, replicas)
 
 
 def _scale(flags: dict[str, Any]) -> Scale:
     """Take the arguments of Scale out of `flags`; raises BadSettings."""
     least, _, most = str(flags.pop("replicas", 1)).partition("-")
-    texts = {
-        "min_replicas": least,
-        "max_replicas": most or least,
-        "fronts": flags.pop("fronts", Scale.fronts),
-        "max_bundles": flags.pop("max_bundles", Scale.max_bundles),
-    }
+    fronts = flags.pop("fronts", Scale.fronts)
+    max_bundles = flags.pop("max_bundles", Scale.max_bundles)
     try:
-        scale = Scale(**{name: int(text) for name, text in texts.items()})
-    except ValueError:
-        raise BadSettings(f"replicas, fronts, max_bundles: got {texts}, expected numbers") from None
+        scale = Scale(
+            min_replicas=int(least),
+            max_replicas=int(most or least),
+            fronts=int(fronts),
+            max_bundles=int(max_bundles),
+        )
+    except ValueError as error:
+        raise BadSettings(f"replicas, fronts, max_bundles: expected numbers: {error}") from None
     if not 0 <= scale.min_replicas <= max(1, scale.min_replicas) <= scale.max_replicas:
         raise BadSettings("replicas: expected a number, or two such as 1-4, the second at least 1")
     if scale.fronts < 1 or scale.max_bundles < 1:

@@ -18,8 +18,10 @@ from server.services.language_service import LanguageService
 from server.settings import read_keys
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from collections.abc import Sequence
+
     from ray.serve.handle import DeploymentHandle
+    from starlette.types import ASGIApp
 
     from runtime.self_test import Verdict
     from server.cluster.bundles import Bundle, Bundles, TextParts
@@ -78,38 +80,49 @@ class Front:
         self,
         opener: Bundles,
         settings: Settings,
-        bundle: Bundle,
+        bundles: Sequence[Bundle],
         handle: DeploymentHandle[Any],
     ) -> None:
-        """Open the text layer of the bundle; raises BundleError or BadSettings."""
+        """Open the text layers of the bundles; raises BundleError or BadSettings."""
         logs.configure(settings.log_level, settings.log_format)
         names = handle.deployment_name, handle.app_name
         self._settings = settings
-        engine = RemoteEngine(
-            handle,
-            bundle,
-            queue_limit=settings.queue_limit,
-            router=lambda: router_of(*names),
-        )
-        parts = opener.open_text(bundle)
-        self._service = ClusterService(handle, bundle, parts, settings, engine)
+        self._services = {}
+        for bundle in bundles:
+            engine = RemoteEngine(
+                handle,
+                bundle,
+                queue_limit=settings.queue_limit,
+                router=lambda: router_of(*names),
+            )
+            parts = opener.open_text(bundle)
+            self._services[bundle.name] = ClusterService(handle, bundle, parts, settings, engine)
 
-    def __serve_build_asgi_app__(self) -> FastAPI:
+    def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray."""
         build_models_lazily()
         from server.app import Guards, create_app
+        from server.cluster.by_model import by_model
 
-        return create_app(
-            Deployment(self._service, _refuse_reload),
-            on_verdict=lambda verdict: log.info("self-test of a replica: %s", verdict.message),
-            guards=Guards(
-                api_keys=read_keys(self._settings),
-                cors_origins=self._settings.cors_origins,
-                max_body_bytes=self._settings.max_body_bytes,
-                strict_fields=self._settings.strict_fields,
-            ),
-            webui=self._settings.webui,
+        settings = self._settings
+        guards = Guards(
+            api_keys=read_keys(settings),
+            cors_origins=settings.cors_origins,
+            max_body_bytes=settings.max_body_bytes,
+            strict_fields=settings.strict_fields,
         )
+        apps = {
+            name: create_app(
+                Deployment(service, _refuse_reload),
+                on_verdict=lambda verdict: log.info("self-test of a replica: %s", verdict.message),
+                guards=guards,
+                webui=settings.webui,
+            )
+            for name, service in self._services.items()
+        }
+        if len(apps) == 1:
+            return next(iter(apps.values()))
+        return by_model(apps, settings.max_body_bytes)
 
 
 FRONT = serve.ingress()(Front)

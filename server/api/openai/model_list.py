@@ -1,5 +1,6 @@
 """GET /v1/models: the served model, in OpenAI's form."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from fastapi import APIRouter
@@ -34,13 +35,13 @@ class ModelList(BaseModel):
     """The models of this server."""
 
     object: Literal["list"]
-    data: list[ListedModel] = Field(description="The one model.")
+    data: list[ListedModel] = Field(description="The one model; several in a cluster.")
 
 
 @router.get("/v1/models", summary="List the models")
 async def models(service: CurrentLanguageService) -> ModelList:
     """Return a list with the one model of this server."""
-    return ModelList(object="list", data=[_model(service)])
+    return listed_models([service])
 
 
 @router.get("/v1/models/{name}", summary="Get a model")
@@ -49,6 +50,11 @@ async def model(name: str, service: CurrentLanguageService) -> ListedModel:
     if name != service.name:
         raise HTTPException(404)
     return _model(service)
+
+
+def listed_models(services: Iterable[LanguageService]) -> ModelList:
+    """The models of these services."""
+    return ModelList(object="list", data=[_model(service) for service in services])
 
 
 def _model(service: LanguageService) -> ListedModel:

@@ -1,0 +1,88 @@
+"""Bundles without files: a fake runtime with a fixed step time, in the processes of Ray."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from server.cluster.bundles import Bundle, TextParts
+from server.engine.generation import Request
+from server.sampling.options import SamplingOptions
+from server.services.language_service import EngineOptions, LocalLanguageService
+from server.services.service import fingerprint
+from server.text.chat_template import ChatTemplate
+from server.text.tokenizer import Tokenizer
+from tests.fake_runtime import FakeRuntime
+from tests.server import fakes, templates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LIBRARY = fakes.gemma_like(special=(*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL))
+
+
+@dataclass(frozen=True)
+class FakeBundles:
+    """Opens the bundle of a FakeRuntime with these fields, and a prefix cache of `cache_ram`.
+
+    The fields of the runtime take the place of a folder in the id of a bundle, so an opener with
+    other fields opens the same bundle.
+    """
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    cache_ram: int = 2**24
+    template: str = templates.GEMMA
+
+    def describe(self, name: str = "fake-model") -> Bundle:
+        """The bundle, under this name."""
+        runtime = _runtime(self.fields)
+        return Bundle(
+            id=f"{fingerprint(fakes.manifest_of(runtime))}:{json.dumps(self.fields)}",
+            name=name,
+            slots=runtime.slots,
+            chunk=runtime.chunk,
+            memory=0,
+        )
+
+    def open_model(self, bundle: Bundle) -> LocalLanguageService:
+        """As Bundles.open_model."""
+        parts = self.open_text(bundle)
+        return LocalLanguageService(
+            _runtime_of(bundle),
+            parts.tokenizer,
+            parts.manifest,
+            EngineOptions(cache_ram=self.cache_ram, speculation="off"),
+            name=bundle.name,
+            template=parts.template,
+        )
+
+    def open_text(self, bundle: Bundle) -> TextParts:
+        """As Bundles.open_text."""
+        runtime = _runtime_of(bundle)
+        tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=runtime.context)
+        template = ChatTemplate(self.template, tokenizer, eos=fakes.EOS)
+        return TextParts(fakes.manifest_of(runtime), tokenizer, template)
+
+    def with_fields(self, **fields: Any) -> FakeBundles:
+        """The bundles of a runtime with these other fields."""
+        return dataclasses.replace(self, fields={**self.fields, **fields})
+
+    def request(self, body: Mapping[str, Any], seed: int) -> Request:
+        """The engine's request for the body of a request to /generate, with this seed."""
+        return Request(
+            prompt=tuple(body["prompt"]),
+            max_tokens=body["max_tokens"],
+            sampling=SamplingOptions(),
+            seed=seed,
+        )
+
+
+def _runtime_of(bundle: Bundle) -> FakeRuntime:
+    return _runtime(json.loads(bundle.id.partition(":")[2]))
+
+
+def _runtime(fields: Mapping[str, Any]) -> FakeRuntime:
+    values = {"context": 256, "slots": 4, "batch": 4, **fields}
+    return FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), **values)

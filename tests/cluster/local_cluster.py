@@ -1,0 +1,139 @@
+"""Two nodes of Ray on this machine, and the application on them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import httpx
+import ray
+from ray import serve
+from ray.cluster_utils import Cluster
+
+from server.cluster.application import Scale, application
+from server.cluster.bundles import Bundles
+from server.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from server.cluster.bundles import Bundle
+
+APP = "hearth"
+_HEAD = "head"  # a resource of the head node, which keeps the front there
+_STORE = 78_643_200  # bytes of each node's object store, the least that Ray takes
+_REPLICA_TITLE = f"ray::ServeReplica:{APP}:Model"
+
+
+class Described(Bundles, Protocol):
+    """An opener of one bundle."""
+
+    def describe(self) -> Bundle:
+        """The bundle."""
+
+
+class LocalCluster:
+    """A head node, which has the front, and a second node; each has room for two replicas."""
+
+    def __init__(self, cluster: Cluster, url: str) -> None:
+        self.url = url
+        self._cluster = cluster
+        self._second: Any = None
+
+    def deploy(self, bundles: Described, scale: Scale, **settings: Any) -> None:
+        """Deploy the application, or update it, and wait until it is served by all replicas."""
+        values = {"bundle": "/nowhere", "threads": 1, "shutdown_timeout": 10, **settings}
+        scale = dataclasses.replace(scale, front_resources={_HEAD: 0.1})
+        app = application(bundles, Settings(**values), [bundles.describe()], scale)
+        self.add_second_node()
+        serve.run_many([serve.RunTarget(app, name=APP)], wait_for_applications_running=False)
+        replicas = max(1, scale.min_replicas)
+        self.wait_until(lambda: serve.status().applications[APP].status == "RUNNING")
+        self.wait_until(lambda: self._answers("/health/ready"))
+        self.wait_until(lambda: len(replica_processes()) >= replicas or not scale.min_replicas)
+
+    def add_second_node(self) -> None:
+        """Start the second node, unless it runs."""
+        if self._second is None:
+            self._second = _patiently(
+                lambda: self._cluster.add_node(num_cpus=2, object_store_memory=_STORE)
+            )
+
+    def kill_second_node(self) -> None:
+        """Kill all processes of the second node at once."""
+        self._cluster.remove_node(self._second, allow_graceful=False)
+        self._second = None
+
+    def wait_until(self, condition: Any, seconds: float = 120) -> None:
+        """Wait until a condition holds; raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {seconds} s: {serve.status()}")
+            time.sleep(0.2)
+
+    def _answers(self, path: str) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}{path}", timeout=5).status_code == 200
+        return False
+
+
+@contextlib.contextmanager
+def local_cluster() -> Iterator[LocalCluster]:
+    """A cluster as long as the block."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    port = _free_port()
+    cluster = Cluster()
+    try:
+        _patiently(
+            lambda: cluster.add_node(
+                num_cpus=2,
+                object_store_memory=_STORE,
+                resources={_HEAD: 1},
+                include_dashboard=False,
+            )
+        )
+        ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        serve.start(http_options={"port": port, "location": "HeadOnly"})
+        yield LocalCluster(cluster, f"http://127.0.0.1:{port}")
+    finally:
+        with contextlib.suppress(Exception):
+            serve.shutdown()
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def _patiently(start: Callable[[], Any]) -> Any:
+    """What `start` returns. Ray gives a node 30 seconds, which a busy machine exceeds."""
+    for _ in range(3):
+        with contextlib.suppress(Exception):
+            return start()
+    return start()
+
+
+def replica_processes() -> list[int]:
+    """The ids of the processes of all model replicas."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "cmdline").read_bytes().startswith(_REPLICA_TITLE.encode()):
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def kill_replica(process: int) -> None:
+    """Kill the process of a model replica, which has no time to tell anybody."""
+    os.kill(process, signal.SIGKILL)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port

@@ -1,0 +1,95 @@
+"""A plugin of pytest: tests that start a fake server get a cluster in the place of one process.
+
+python -m pytest -p tests.cluster.on_cluster tests/server/api/test_openai_chat.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx
+import pytest
+
+from server.cluster.application import Scale
+from server.cluster.bundles import Bundle, TextParts
+from server.services.language_service import EngineOptions, LocalLanguageService
+from server.services.service import fingerprint
+from server.text.chat_template import ChatTemplate
+from server.text.tokenizer import Tokenizer
+from tests.cluster.local_cluster import local_cluster
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import tokenizers
+
+    from models.bundle import LanguageManifest
+    from tests.cluster.local_cluster import LocalCluster
+    from tests.fake_runtime import FakeRuntime
+
+
+@dataclass(frozen=True)
+class PickledBundle:
+    """The parts of a service that can be sent to another process; opens a service like it."""
+
+    runtime: FakeRuntime
+    library: tokenizers.Tokenizer
+    manifest: LanguageManifest
+    template: str
+    name: str
+
+    def describe(self) -> Bundle:
+        """The bundle."""
+        return Bundle(
+            id=f"{fingerprint(self.manifest)}:{id(self)}",
+            name=self.name,
+            slots=self.runtime.slots,
+            chunk=self.runtime.chunk,
+            memory=0,
+        )
+
+    def open_model(self, bundle: Bundle) -> LocalLanguageService:
+        """As Bundles.open_model."""
+        parts = self.open_text(bundle)
+        return LocalLanguageService(
+            self.runtime,
+            parts.tokenizer,
+            parts.manifest,
+            EngineOptions(speculation="off"),
+            name=self.name,
+            template=parts.template,
+        )
+
+    def open_text(self, bundle: Bundle) -> TextParts:  # noqa: ARG002
+        """As Bundles.open_text."""
+        bos = self.manifest.special_tokens.bos
+        tokenizer = Tokenizer(self.library, bos=bos, context=self.manifest.context)
+        template = None
+        if self.template:
+            template = ChatTemplate(self.template, tokenizer, eos=fakes.EOS)
+        return TextParts(self.manifest, tokenizer, template)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _on_cluster() -> Iterator[None]:
+    with local_cluster() as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fakes, "running", lambda service, **_: _running(cluster, service))
+        yield
+
+
+@contextlib.contextmanager
+def _running(cluster: LocalCluster, service: Any) -> Iterator[httpx.Client]:
+    assert isinstance(service, LocalLanguageService)
+    bundle = PickledBundle(
+        cast("FakeRuntime", service._runtime),
+        service.tokenizer._tokenizer,
+        service.manifest,
+        service.chat_template,
+        service.name,
+    )
+    cluster.deploy(bundle, Scale())
+    with httpx.Client(base_url=cluster.url, timeout=30) as client:
+        yield client

@@ -1,0 +1,23 @@
+"""`hearth serve` with a fake runtime, in a process of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from server.app import create_app
+from server.process.draining_server import DrainingServer
+from server.process.listening import bind, url
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from tests.cluster.fake_bundles import FakeBundles
+
+
+def serve(bundles: FakeBundles, ready: Connection) -> None:
+    """Serve until SIGTERM; send the address through `ready`."""
+    deployment = fakes.deployed(bundles.open_model(bundles.describe()))
+    bound = bind("127.0.0.1", 0)
+    app = create_app(deployment, on_verdict=lambda _: ready.send(url(bound)))
+    DrainingServer(app, deployment).serve_on(bound)
