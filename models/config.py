@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +53,10 @@ class ModelConfig:
             raise ConfigError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim must be even for rotary positions, got {self.head_dim}")
+
+    def for_context(self, _: int) -> Self:
+        """The configuration for programs whose slots have a number of positions."""
+        return self
 
 
 _FIELD_TYPES: Mapping[str, type] = {"int": int, "float": float, "bool": bool}

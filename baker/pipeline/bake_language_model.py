@@ -87,6 +87,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         recipe.check_architecture(request.model, source)
         config = _config(source, architecture)
         defaults = recipe.defaults_for(request, config)
+        config = config.for_context(defaults.context)
         target = targets.find_target(request.target)
         prefix = _prefix_text(request.prefix, target)
     recorded = RecordedRequest(

@@ -86,10 +86,13 @@ def from_config_json(
     }
 
 
-def from_gguf_metadata(data: GgufMetadata, *, rope_base: float = 10_000.0) -> dict[str, Any]:
+def from_gguf_metadata(
+    data: GgufMetadata, *, rope_base: float = 10_000.0, rope_width: int | None = None
+) -> dict[str, Any]:
     """The fields of `DecoderConfig` but `windows`; raises ConfigError.
 
-    rope_base  what a missing key means
+    rope_base   what a missing key means
+    rope_width  columns of a head that turn, None for all
     """
     heads, hidden = data.size("attention.head_count"), data.size("embedding_length")
     head_dim = data.size("attention.key_length", default=max(1, hidden // heads))
@@ -110,7 +113,7 @@ def from_gguf_metadata(data: GgufMetadata, *, rope_base: float = 10_000.0) -> di
         "attention_bias": data.has_tensor("blk.0.attn_q.bias"),
         "output_bias": data.has_tensor("blk.0.attn_output.bias"),
         "mlp_bias": data.has_tensor("blk.0.ffn_up.bias"),
-        **data.rope(head_dim, max_context, rope_base).fields,
+        **data.rope(rope_width or head_dim, max_context, rope_base).fields,
     }
 
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 from models.config import LARGEST, ConfigError, require
 from models.decoder import rope_scaling
-from models.decoder.rope_scaling import Rope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from models.decoder.rope_scaling import Rope
 
 _NAME = "config.json"
 # Keys that change nothing in inference, or that other files are the source of.
@@ -127,14 +128,18 @@ class ConfigJson:
 
         They are in `rope_parameters`, or in older files in `rope_theta` and `rope_scaling`.
         """
+        return rope_scaling.read(*self.rope_section(), width, max_context)
+
+    def rope_section(self) -> tuple[ConfigJson, float]:
+        """The object with the scaling of rotary positions, which may be empty, and the base."""
+        self.ignore("rope_theta", "rope_scaling", "rope_parameters")
         if self.has("rope_parameters"):
-            self.ignore("rope_theta", "rope_scaling")
-            return self.section("rope_parameters").rope_parameters(width, max_context)
+            section = self.section("rope_parameters")
+            return section, section.number("rope_theta")
         base = self.number("rope_theta", default=10_000.0)
-        self.ignore("rope_parameters", "rope_scaling")
         if not self.has("rope_scaling"):
-            return Rope(base=base)
-        return rope_scaling.read(self.section("rope_scaling"), base, width, max_context)
+            return ConfigJson({}), base
+        return self.section("rope_scaling"), base
 
     def rope_parameters(self, width: int, max_context: int) -> Rope:
         """The same of this object, which is what the key `rope_parameters` holds."""

@@ -100,9 +100,9 @@ class GgufMetadata:
             require(value, float, name)
         return values
 
-    def rope(self, head_dim: int, max_context: int, default_base: float) -> Rope:
-        """The rotary positions of heads that turn as a whole."""
-        self.fixed("rope.dimension_count", head_dim)
+    def rope(self, width: int, max_context: int, default_base: float) -> Rope:
+        """The rotary positions of heads of which `width` columns turn."""
+        self.fixed("rope.dimension_count", width)
         base = self.number("rope.freq_base", default=default_base)
         kind = self.text("rope.scaling.type", default="none")
         factor = self.number("rope.scaling.factor", default=1.0)
@@ -119,7 +119,7 @@ class GgufMetadata:
                 magnitude=magnitude * yarn_magnitude(factor),
                 divisors=yarn_divisors(
                     base,
-                    head_dim,
+                    width,
                     factor=factor,
                     fast=self.number("rope.scaling.yarn_beta_fast", default=32.0),
                     slow=self.number("rope.scaling.yarn_beta_slow", default=1.0),
@@ -128,7 +128,7 @@ class GgufMetadata:
             )
         divisors: tuple[float, ...] = ()
         if self.has_tensor(ROPE_DIVISORS):
-            divisors = self.divisors(ROPE_DIVISORS, head_dim)
+            divisors = self.divisors(ROPE_DIVISORS, width)
         return Rope(
             base=base,
             factor=factor if kind == "linear" else 1.0,

@@ -40,8 +40,6 @@ class Rope:
     @property
     def fields(self) -> dict[str, Any]:
         """The fields of `DecoderConfig`."""
-        if self.long_divisors:
-            raise ConfigError("rope_scaling: type 'longrope' is not supported by this architecture")
         return {
             "rope_base": self.base,
             "rope_factor": self.factor,
@@ -157,8 +155,8 @@ def yarn_divisors(
     return tuple((1.0 / (scaled / factor + (1.0 - scaled))).tolist())
 
 
-def _longrope(data: ConfigJson, base: float, width: int, max_context: int) -> Rope:
-    original = data.size("original_max_position_embeddings", default=max_context)
+def longrope(data: ConfigJson, base: float, width: int, max_context: int, original: int) -> Rope:
+    """LongRoPE: one table of divisors for the original context, one for longer ones."""
     factor = data.number("factor", default=max_context / original)
     magnitude = data.number("attention_factor", default=longrope_magnitude(factor, original))
     short, long = (tuple(data.numbers(f"{name}_factor")) for name in ("short", "long"))
@@ -188,5 +186,4 @@ _READERS: Mapping[str, Callable[[ConfigJson, float, int, int], Rope]] = {
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,
-    "longrope": _longrope,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from models.architecture import Architecture
 from models.decoder.config import (
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson
 
 
-def qwen_config(data: ConfigJson, **changes: bool) -> DecoderConfig:
+def qwen_fields(data: ConfigJson) -> dict[str, Any]:
     """Read config.json of Qwen 2 or 3, in which the layers from `max_window_layers` may slide."""
-    fields = from_config_json(data) | changes
+    fields = from_config_json(data)
     slides = data.flag("use_sliding_window", default=False)
-    (first,) = data.counts("max_window_layers", default=[0])
+    first = data.counts("max_window_layers", default=[0])[0]
     usual = [slides and layer >= first for layer in range(fields["layers"])]
-    return DecoderConfig(**fields, windows=windows_by_type(data, usual))
+    return fields | {"windows": windows_by_type(data, usual)}
 
 
 ARCHITECTURE = Architecture(
     name="qwen2",
     config=DecoderConfig,
     model_types=("qwen2",),
-    read_config_json=lambda data: qwen_config(data, attention_bias=True),
+    read_config_json=lambda data: DecoderConfig(**qwen_fields(data) | {"attention_bias": True}),
     read_gguf=lambda data: DecoderConfig(**from_gguf_metadata(data)),
     model=Llama,
     tensors=TensorNames(),

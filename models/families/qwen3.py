@@ -6,7 +6,7 @@ from models.architecture import Architecture
 from models.decoder.config import DecoderConfig, from_gguf_metadata
 from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
 from models.decoder.tensor_names import TensorNames
-from models.families.qwen2 import qwen_config
+from models.families.qwen2 import qwen_fields
 
 
 class Qwen3(DecoderModel):
@@ -21,7 +21,7 @@ ARCHITECTURE = Architecture(
     name="qwen3",
     config=DecoderConfig,
     model_types=("qwen3",),
-    read_config_json=qwen_config,
+    read_config_json=lambda data: DecoderConfig(**qwen_fields(data)),
     read_gguf=lambda data: DecoderConfig(**from_gguf_metadata(data)),
     model=Qwen3,
     tensors=TensorNames(),

@@ -50,6 +50,7 @@ SMALL: Mapping[str, Any] = {
     "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2,
 }  # fmt: skip
+_LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
 _LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
@@ -57,6 +58,11 @@ _LLAMA3 = {
 _YARN = {
     "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0,
     "original_max_position_embeddings": 128,
+}  # fmt: skip
+_LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 10_000.0, "partial_rotary_factor": 1.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+    "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
 }  # fmt: skip
 
 
@@ -86,9 +92,7 @@ CASES: Mapping[str, Case] = {
             biases={"attention_bias": True, "mlp_bias": True},
             llama3={"rope_parameters": _LLAMA3, "tie_word_embeddings": True},
             yarn={"rope_parameters": _YARN},
-            linear={
-                "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
-            },
+            linear={"rope_parameters": _LINEAR},
         ),
         *_cases(
             "llama",
@@ -110,6 +114,48 @@ CASES: Mapping[str, Case] = {
             bias={"attention_bias": True, "num_key_value_heads": 1},
             window={"use_sliding_window": True, "sliding_window": 50, "max_window_layers": 2},
         ),
+        *_cases(
+            "smollm3",
+            "SmolLM3Config",
+            smollm3={"num_hidden_layers": 5},
+            window={
+                "no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 45,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                "tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True,
+            },
+        ),
+        *_cases(
+            "granite",
+            "GraniteConfig",
+            granite={
+                "embedding_multiplier": 12.0, "attention_multiplier": 0.2,
+                "residual_multiplier": 0.22, "logits_scaling": 4.0, "tie_word_embeddings": True,
+                "vocab_size": 99,
+            },
+            bias={"attention_bias": True, "mlp_bias": True, "rope_parameters": _YARN},
+        ),
+        *_cases(
+            "phi3",
+            "Phi3Config",
+            phi3={"original_max_position_embeddings": 512},
+            window={"sliding_window": 47, "num_key_value_heads": 1},
+            partial={
+                "tie_word_embeddings": True, "original_max_position_embeddings": 512,
+                "head_dim": 16, "hidden_size": 64,
+                "rope_parameters": {
+                    "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75,
+                },
+            },
+            short={
+                "original_max_position_embeddings": 400, "max_position_embeddings": 800,
+                "rope_parameters": _LONGROPE,
+            },
+            long={
+                "original_max_position_embeddings": 64, "max_position_embeddings": 512,
+                "rope_parameters": _LONGROPE,
+            },
+        ),
+        *_cases("olmo2", "Olmo2Config", olmo2={}, linear={"rope_parameters": _LINEAR}),
         *_cases(
             "gemma2",
             "Gemma2Config",

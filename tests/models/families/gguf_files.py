@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 
 from baker.weights.safetensors import SafetensorsSource
+from models.families.phi3 import Config as Phi3Config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,8 +46,13 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
         if architecture.startswith("gemma") and name.endswith("norm.weight"):
             values = values + np.float32(1)
         writer.add_tensor(stored, values)
-    if config.rope_divisors:
-        writer.add_tensor("rope_freqs.weight", np.array(config.rope_divisors, np.float32))
+    tables = {"rope_freqs": config.rope_divisors}
+    if isinstance(config, Phi3Config):
+        tables = {"factors_short": config.rope_divisors, "factors_long": config.long_divisors}
+        tables = {f"rope_{name}": divisors for name, divisors in tables.items()}
+    for table, divisors in tables.items():
+        if divisors:
+            writer.add_tensor(f"{table}.weight", np.array(divisors, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -94,5 +100,23 @@ def _gemma3(config: Any) -> dict[str, Any]:
     }
 
 
+def _granite(config: Any) -> dict[str, Any]:
+    return {
+        "embedding_scale": config.embedding_scale,
+        "attention.scale": config.attention_scale,
+        "residual_scale": config.residual_scale,
+        "logit_scale": config.logit_scale,
+    }
+
+
+def _phi3(config: Any) -> dict[str, Any]:
+    return {
+        "rope.dimension_count": config.rotary_width,
+        "rope.scaling.original_context_length": config.original_context,
+        "rope.scaling.attn_factor": config.rope_magnitude,
+        **({"attention.sliding_window": config.windows[0]} if config.windows else {}),
+    }
+
+
 # Keys that an architecture has besides those of all.
-EXTRA_KEYS = {"gemma2": _gemma2, "gemma3": _gemma3}
+EXTRA_KEYS = {"gemma2": _gemma2, "gemma3": _gemma3, "granite": _granite, "phi3": _phi3}

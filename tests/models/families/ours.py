@@ -63,7 +63,7 @@ def logits(
     source: WeightSource, architecture: str, folder: Path, tokens: Sequence[int]
 ) -> NDArray[np.float32]:
     """The logits after each token, f32 (T, V); `folder` is for a temporary file."""
-    config = config_of(source, architecture)
+    config = config_of(source, architecture).for_context(CONTEXT)
     program, parameters = parameters_of(source, architecture, config, folder)
     model = ARCHITECTURES[architecture].model(config)
 

@@ -1,0 +1,99 @@
+"""Granite 3: Llama with four multipliers ("Granite 3.0 Language Models", 2024)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from models.architecture import Architecture
+from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.layers import MLP, Attention, Block, DecoderModel
+from models.decoder.tensor_names import TensorNames
+
+if TYPE_CHECKING:
+    from models.decoder.config_json import ConfigJson
+    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.layers import RopeTable
+    from models.dsl.graph import Tensor
+    from models.kv_cache import LayerCache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
+    """The shape of a model.
+
+    embedding_scale  multiplies embeddings
+    attention_scale  factor of q k^T
+    residual_scale   multiplies what a layer adds
+    logit_scale      divides logits
+    """
+
+    embedding_scale: float
+    attention_scale: float
+    residual_scale: float
+    logit_scale: float
+
+
+class GraniteBlock(Block):
+    """One layer, whose results are scaled before they are added."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config, Attention(config, scale=config.attention_scale), MLP(config))
+        self.scale = config.residual_scale
+
+    def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        x = self.input_layernorm(h)
+        h = h + self.self_attn(x, rope, cache) * self.scale
+        x = self.post_attention_layernorm(h)
+        return h + self.mlp(x) * self.scale
+
+
+class Granite(DecoderModel):
+    """Embeddings and logits are scaled too."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config, [GraniteBlock(config) for _ in range(config.layers)])
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Tokens i32 (N,) -> hidden states (N, E)."""
+        return super().embed(tokens) * self.config.embedding_scale
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Normalised hidden states (N, E) -> logits (N, V)."""
+        return super().logits(x * (1.0 / self.config.logit_scale))
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json."""
+    return Config(
+        **from_config_json(data),
+        embedding_scale=data.number("embedding_multiplier", default=1.0),
+        attention_scale=data.number("attention_multiplier", default=1.0),
+        residual_scale=data.number("residual_multiplier", default=1.0),
+        logit_scale=data.number("logits_scaling", default=1.0),
+    )
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata."""
+    return Config(
+        **from_gguf_metadata(data),
+        embedding_scale=data.number("embedding_scale"),
+        attention_scale=data.number("attention.scale"),
+        residual_scale=data.number("residual_scale"),
+        logit_scale=data.number("logit_scale"),
+    )
+
+
+ARCHITECTURE = Architecture(
+    name="granite",
+    config=Config,
+    model_types=("granite",),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=Granite,
+    tensors=TensorNames(interleaved=True),
+)

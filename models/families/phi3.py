@@ -1,0 +1,166 @@
+"""Phi-3 and Phi-4-mini: fused projections, partial rotation and LongRoPE.
+
+Source: "Phi-3 Technical Report" (2024), "LongRoPE" (Ding et al., 2024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from models.architecture import Architecture
+from models.config import ConfigError
+from models.decoder import rope_scaling
+from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.layers import Attention, Block, DecoderModel, HeadLinear, rope_table
+from models.decoder.tensor_names import TensorNames
+from models.dsl import functions as f
+from models.dsl import nn
+
+if TYPE_CHECKING:
+    from models.decoder.config_json import ConfigJson
+    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.layers import RopeTable
+    from models.decoder.rope_scaling import Rope
+    from models.dsl.graph import Tensor
+
+_LONG_KINDS = ("longrope", "su", "yarn")  # the older names mean the same in this architecture
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
+    """The shape of a model.
+
+    rotary_width      columns of a head that turn
+    long_divisors     `rope_divisors` for contexts beyond the original one; empty: the same
+    original_context  in tokens
+    """
+
+    rotary_width: int
+    long_divisors: tuple[float, ...]
+    original_context: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rotary_width % 2 or self.rotary_width > self.head_dim:
+            raise ConfigError(
+                f"partial_rotary_factor: expected at most {self.head_dim} columns, "
+                f"an even number, got {self.rotary_width}"
+            )
+
+    def for_context(self, context: int) -> Self:
+        """Choose the rotary divisors for slots of a number of positions."""
+        if context <= self.original_context or not self.long_divisors:
+            return self
+        return replace(self, rope_divisors=self.long_divisors)
+
+
+class FusedAttention(Attention):
+    """Attention with one projection to queries, keys and values."""
+
+    def __init__(self, config: Config) -> None:
+        width = config.head_dim
+        self.scale, self.cap = width**-0.5, None
+        self.counts = (config.heads, config.kv_heads)
+        count = config.heads + 2 * config.kv_heads
+        self.qkv_proj = HeadLinear(config.hidden, count, width, bias=config.attention_bias)
+        self.o_proj = nn.Linear(config.heads * width, config.hidden, bias=config.output_bias)
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(N, E) -> queries (N, H, D), keys and values (N, G, D), before rotation."""
+        heads, groups = self.counts
+        y = self.qkv_proj(x)
+        return (
+            f.narrow(y, 1, 0, heads),
+            f.narrow(y, 1, heads, heads + groups),
+            f.narrow(y, 1, heads + groups, heads + 2 * groups),
+        )
+
+
+class FusedMLP(nn.Module):
+    """down(silu(gate) * up), where one projection gives gate and up."""
+
+    def __init__(self, config: Config) -> None:
+        self.gate_up_proj = nn.Linear(config.hidden, 2 * config.ffn)
+        self.down_proj = nn.Linear(config.ffn, config.hidden)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, E) -> (N, E)."""
+        y = self.gate_up_proj(x)
+        width = y.shape[1] // 2
+        gate, up = f.narrow(y, 1, 0, width), f.narrow(y, 1, width, 2 * width)
+        return self.down_proj(f.silu(gate) * up)
+
+
+class Phi3(DecoderModel):
+    """Heads of which some columns turn."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(
+            config,
+            [Block(config, FusedAttention(config), FusedMLP(config)) for _ in range(config.layers)],
+        )
+
+    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
+        """For each layer, the rotary table of positions i32 (N,)."""
+        return [rope_table(self.config, positions, self.config.rotary_width)] * self.config.layers
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json."""
+    fields = from_config_json(data, lambda *arguments: _rope(*arguments)[1])
+    rotary_width, rope = _rope(data, fields["head_dim"], fields["max_context"])
+    window = data.size("sliding_window", default=None)
+    return Config(
+        **fields,
+        windows=(window,) * fields["layers"] if window else (),
+        rotary_width=rotary_width,
+        long_divisors=rope.long_divisors,
+        original_context=rope.original_context or fields["max_context"],
+    )
+
+
+def _rope(data: ConfigJson, head_dim: int, max_context: int) -> tuple[int, Rope]:
+    """The columns of a head that turn, and how."""
+    section, base = data.rope_section()
+    share = data.number("partial_rotary_factor", default=1.0)
+    width = int(head_dim * section.number("partial_rotary_factor", default=share))
+    original = data.size("original_max_position_embeddings", default=max_context)
+    original = section.size("original_max_position_embeddings", default=original)
+    if section.text("rope_type", default=section.text("type", default="")) in _LONG_KINDS:
+        return width, rope_scaling.longrope(section, base, width, max_context, original)
+    return width, rope_scaling.read(section, base, width, max_context)
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata, and the tables of rotary divisors."""
+    head_dim = data.size("attention.key_length", default=None)
+    head_dim = head_dim or data.size("embedding_length") // data.size("attention.head_count")
+    width = data.size("rope.dimension_count", default=head_dim)
+    fields = from_gguf_metadata(data, rope_width=width)
+    window = data.size("attention.sliding_window", default=None)
+    original = data.size("rope.scaling.original_context_length", default=fields["max_context"])
+    long: tuple[float, ...] = ()
+    if data.has_tensor("rope_factors_long.weight"):
+        long = data.divisors("rope_factors_long.weight", width)
+        fields["rope_divisors"] = data.divisors("rope_factors_short.weight", width)
+    return Config(
+        **fields,
+        windows=(window,) * fields["layers"] if window else (),
+        rotary_width=width,
+        long_divisors=long,
+        original_context=original,
+    )
+
+
+ARCHITECTURE = Architecture(
+    name="phi3",
+    config=Config,
+    model_types=("phi3",),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=Phi3,
+    tensors=TensorNames(),
+)

@@ -1,0 +1,73 @@
+"""SmolLM3: Llama in which every fourth layer has no rotary positions (NoPE; Kazemnejad, 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from models.architecture import Architecture
+from models.decoder.config import DecoderConfig, from_gguf_metadata
+from models.decoder.tensor_names import TensorNames
+from models.families.llama import Llama
+from models.families.qwen2 import qwen_fields
+
+if TYPE_CHECKING:
+    from models.decoder.config_json import ConfigJson
+    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.layers import RopeTable
+    from models.dsl.graph import Tensor
+
+_PERIOD = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
+    """The shape of a model; `rotated` says for each layer whether it has rotary positions."""
+
+    rotated: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.per_layer("rotated", self.rotated)
+
+
+class SmolLM3(Llama):
+    """Some layers have no rotary positions."""
+
+    config: Config
+
+    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
+        """For each layer, the rotary table of positions i32 (N,), or None for no rotation."""
+        tables = super().rope_tables(positions)
+        return [
+            table if rotated else None
+            for table, rotated in zip(tables, self.config.rotated, strict=True)
+        ]
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json, in which a 1 in `no_rope_layers` means rotary positions."""
+    data.assume(rope_theta=2_000_000.0, tie_word_embeddings=True)
+    period = data.size("no_rope_layer_interval", default=_PERIOD)
+    fields = qwen_fields(data)
+    usual = [int((layer + 1) % period != 0) for layer in range(fields["layers"])]
+    rotated = data.counts("no_rope_layers", default=usual)
+    return Config(**fields, rotated=tuple(map(bool, rotated)))
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata, which do not say the layers."""
+    fields = from_gguf_metadata(data)
+    rotated = tuple((layer + 1) % _PERIOD != 0 for layer in range(fields["layers"]))
+    return Config(**fields, rotated=rotated)
+
+
+ARCHITECTURE = Architecture(
+    name="smollm3",
+    config=Config,
+    model_types=("smollm3",),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=SmolLM3,
+    tensors=TensorNames(interleaved=True),
+)
