@@ -16,6 +16,9 @@ from starlette.middleware.cors import CORSMiddleware
 from models.bundle import REQUEST_MEMORY
 from server import web
 from server.api import http_errors, openapi
+from server.api.anthropic import messages
+from server.api.anthropic.errors import AnthropicErrors
+from server.api.anthropic.events import MessageEvent
 from server.api.current_service import ServicePerRequest
 from server.api.llama_server import completion, embedding
 from server.api.llama_server.answers import CompletionEvent
@@ -44,6 +47,7 @@ _LANGUAGE = (
     chat,
     responses,
     embeddings,
+    messages,
     model_list,
     completion,
     embedding,
@@ -52,7 +56,7 @@ _LANGUAGE = (
 )
 _ARRAYS = (run_function,)
 
-_EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, CompletionEvent)
+_EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, CompletionEvent)
 
 # Open without an API key: the probes, the model's name, and the chat page, which asks the user for
 # the key.
@@ -141,3 +145,4 @@ def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
         )
     app.add_middleware(PathAliases)
     app.add_middleware(access_log.Access, count=deployment.current.metrics.answered)
+    app.add_middleware(AnthropicErrors)

@@ -83,6 +83,7 @@ FIELDS: dict[str, Inert] = {
     "suffix": Inert(_one_of(""), "null; /infill takes input_suffix"),
     "image_data": Inert(_one_of([]), "no images"),
     "web_search_options": Inert(_none, "null: the server cannot search"),
+    "mcp_servers": Inert(_one_of([]), "no servers"),
     "lora": Inert(_one_of([]), "no adapters"),
     "prompt": Inert(_none, "messages or input"),
     # Other ways to choose tokens.

@@ -16,6 +16,7 @@ SUMMARY = "A language model, or a program of functions on arrays, served on this
 TAGS = [
     {"name": "OpenAI", "description": "Routes that are compatible with OpenAI's API."},
     {"name": "Generate", "description": "Generate text with llama-server's field names."},
+    {"name": "Anthropic", "description": "Routes that are compatible with Anthropic's API."},
     {"name": "llama-server", "description": "Routes that are compatible with llama-server."},
     {"name": "Tokens", "description": "Tokenize text and render conversations."},
     {"name": "Arrays", "description": "Run functions on arrays."},

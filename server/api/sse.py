@@ -13,7 +13,7 @@ from server.api.http_errors import describe, encode
 from server.errors import ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.types import Receive, Scope, Send
 
@@ -33,10 +33,15 @@ class NamedEvent(BaseModel):
     type: str
 
 
+def _describe(error: Exception) -> str:
+    return encode(describe(error))
+
+
 class CompletionStream(EventSourceResponse):
     """Send `events`, one `data:` line each; an error becomes an event named `error`.
 
-    With `done`, a stream without an error ends with `data: [DONE]`.
+    With `done`, a stream without an error ends with `data: [DONE]`. `error` makes the data of the
+    event for an error.
 
     The completion is cancelled when the response ends for any reason. A comment every 15 seconds
     keeps an idle connection open.
@@ -48,8 +53,9 @@ class CompletionStream(EventSourceResponse):
         events: AsyncIterator[BaseModel],
         *,
         done: bool = False,
+        error: Callable[[Exception], str] = _describe,
     ) -> None:
-        super().__init__(_encode(events, done=done), sep="\n")
+        super().__init__(_encode(events, done=done, error=error), sep="\n")
         self._completion = completion
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +64,9 @@ class CompletionStream(EventSourceResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _encode(events: AsyncIterator[BaseModel], *, done: bool) -> AsyncIterator[dict[str, str]]:
+async def _encode(
+    events: AsyncIterator[BaseModel], *, done: bool, error: Callable[[Exception], str]
+) -> AsyncIterator[dict[str, str]]:
     try:
         async for event in events:
             if isinstance(event, NamedEvent):
@@ -67,7 +75,7 @@ async def _encode(events: AsyncIterator[BaseModel], *, done: bool) -> AsyncItera
                 yield {"data": event.model_dump_json(exclude_unset=True)}
         if done:
             yield {"data": "[DONE]"}
-    except Exception as error:
-        if not isinstance(error, ServerError):
+    except Exception as problem:
+        if not isinstance(problem, ServerError):
             log.exception("a stream failed")
-        yield {"event": "error", "data": encode(describe(error))}
+        yield {"event": "error", "data": error(problem)}

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from server.api.openai.messages import ChatMessage, conversation
 from server.api.openai.shared_fields import TurnFields
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
+from server.text.chat_template import Prompt
 from server.text.choices import Choices
 from server.text.tool_calls.tools import Tool, ToolChoice
 
@@ -17,13 +19,30 @@ from server.text.tool_calls.tools import Tool, ToolChoice
 class Turn:
     """A conversation whose next message the model generates.
 
-    field  name of the messages in the request, for errors
+    variables  of the chat template, besides those that the request names
+    field      name of the messages in the request, for errors
     """
 
     messages: Sequence[ChatMessage]
     tools: Sequence[Tool]
     choice: ToolChoice
+    variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     field: str = "messages"
+
+
+async def rendered(service: LanguageService, body: TurnFields, turn: Turn) -> Prompt:
+    """The prompt for a turn; raises InvalidRequest."""
+    with _errors_at(turn.field):
+        return await asyncio.to_thread(
+            service.template.prompt,
+            conversation(turn.messages),
+            tools=[tool.as_template() for tool in _visible(turn)],
+            variables={**turn.variables, **body.chat_template_kwargs},
+        )
+
+
+def _visible(turn: Turn) -> Sequence[Tool]:
+    return () if turn.choice.mode == "none" else turn.tools
 
 
 async def begin(
@@ -36,22 +55,14 @@ async def begin(
     choices: int = 1,
 ) -> Choices:
     """Render a turn and submit `choices` answers; raises InvalidRequest, QueueFull, Unavailable."""
-    tools = () if turn.choice.mode == "none" else turn.tools
-    with _errors_at(turn.field):
-        template = service.template
-        prompt = await asyncio.to_thread(
-            template.prompt,
-            conversation(turn.messages),
-            tools=[tool.as_template() for tool in tools],
-            variables=body.chat_template_kwargs,
-        )
+    prompt = await rendered(service, body, turn)
     return await service.complete_all(
         [
             dataclasses.replace(
                 body.completion(
                     prompt.ids, max_tokens=max_tokens, logprobs=logprobs, choice=choice
                 ),
-                tools=template.tool_use(tools, turn.choice),
+                tools=service.template.tool_use(_visible(turn), turn.choice),
                 field=turn.field,
             )
             for choice in range(choices)

@@ -99,7 +99,8 @@ def test_every_route_with_a_body_rejects_duplicate_keys(client: httpx.Client) ->
         refused = client.post(
             path, content='{"a": 1, "a": 2}', headers={"Content-Type": "application/json"}
         )
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "a"), path
+        assert refused.status_code == 400, path
+        assert refused.json()["error"]["message"].startswith('a: got "2 values"'), path
 
 
 @pytest.mark.parametrize(

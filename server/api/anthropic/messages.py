@@ -1,0 +1,153 @@
+"""POST /v1/messages and /v1/messages/count_tokens: Anthropic's routes for conversations."""
+
+import json
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from server.api.anthropic import conversation
+from server.api.anthropic.conversation import MessageParam, ToolChoiceParam, ToolParam
+from server.api.anthropic.errors import ERRORS, stream_error
+from server.api.anthropic.events import Message, MessageEvent, MessageWriter
+from server.api.current_service import CurrentLanguageService
+from server.api.disconnect import unless_disconnected
+from server.api.fields import Fields, JsonObject, Text
+from server.api.generation_fields import StopString
+from server.api.json_body import JsonRoute
+from server.api.openai.messages import TextPart
+from server.api.openai.shared_fields import TurnFields
+from server.api.openai.turn import Turn, begin, rendered
+from server.api.openapi import streams
+from server.api.sse import CompletionStream
+from server.errors import InvalidRequest
+from server.text.grammar import Grammar
+
+router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Anthropic"])
+
+
+class Thinking(Fields):
+    """Whether the model reasons before it answers, if its chat template offers a choice."""
+
+    type: Literal["enabled", "disabled", "adaptive"] = Field(
+        description="enabled and adaptive set the template's variable enable_thinking to true, "
+        "disabled to false."
+    )
+
+
+class OutputFormat(Fields):
+    """The format of the answer."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    type: Literal["json_schema"]
+    schema_: JsonObject = Field(alias="schema", description="The JSON Schema.")
+
+
+class OutputConfig(Fields):
+    """Options of the answer."""
+
+    format: OutputFormat | None = Field(default=None, description="The format; null for any text.")
+
+
+class MessagesRequest(TurnFields):
+    """A conversation to continue. Sampling fields have llama-server's names and defaults."""
+
+    model_config = ConfigDict(
+        populate_by_name=True,
+        json_schema_extra={
+            "examples": [
+                {"max_tokens": 32, "messages": [{"role": "user", "content": "Say hello."}]}
+            ]
+        },
+    )
+
+    messages: list[MessageParam] = Field(
+        min_length=1, description="The conversation so far, oldest message first."
+    )
+    system: Text | list[TextPart] = Field(
+        "", description="A system message before the conversation: a text, or a list of texts."
+    )
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Maximum number of tokens of the answer. By default the rest of the context.",
+    )
+    stop: Annotated[list[StopString], Field(max_length=16)] = Field(
+        default_factory=list,
+        alias="stop_sequences",
+        description="End the answer before any of these strings.",
+    )
+    tools: list[ToolParam] = Field(
+        default_factory=list, description="Tools that the model may call."
+    )
+    tool_choice: ToolChoiceParam | None = Field(
+        None, description="Whether and which tools the model may call. auto by default."
+    )
+    thinking: Thinking | None = Field(
+        None, description="Whether reasoning gets blocks of its own, and is asked for."
+    )
+    output_config: OutputConfig | None = Field(None, description="Options of the answer.")
+
+    @property
+    def thinks(self) -> bool:
+        """Whether reasoning gets blocks of its own."""
+        return self.thinking is not None and self.thinking.type != "disabled"
+
+    def rules(self) -> Grammar | None:
+        """The grammar, from `output_config` or a field of all routes."""
+        rules = super().rules()
+        form = self.output_config.format if self.output_config else None
+        if form is None:
+            return rules
+        if rules:
+            raise InvalidRequest(
+                field=rules.field, got=rules.type, expected="none beside output_config"
+            )
+        schema = json.dumps(form.schema_, ensure_ascii=False)
+        return Grammar("json_schema", schema, "output_config.format.schema")
+
+    def turn(self) -> Turn:
+        """The conversation and its tools; raises InvalidRequest."""
+        tools = conversation.tools(self.tools)
+        return Turn(
+            messages=conversation.messages(self.system, self.messages),
+            tools=tools,
+            choice=conversation.choice(self.tool_choice, tools),
+            variables={} if self.thinking is None else {"enable_thinking": self.thinks},
+        )
+
+
+class TokenCount(BaseModel):
+    """The length of a conversation."""
+
+    input_tokens: int = Field(description="Tokens of the conversation, as the model reads it.")
+
+
+@router.post(
+    "/v1/messages",
+    summary="Answer a conversation (Anthropic)",
+    response_model=Message,
+    responses=streams(MessageEvent),
+)
+async def create_message(
+    body: MessagesRequest, service: CurrentLanguageService, request: Request
+) -> Message | CompletionStream:
+    """Generate the next message of a conversation, in the form of Anthropic's API.
+
+    With `stream`, the answer is a stream of server-sent events with Anthropic's names, such as
+    content_block_delta.
+    """
+    choices = await begin(service, body, body.turn(), max_tokens=body.max_tokens, logprobs=None)
+    writer = MessageWriter(choices, model=service.name, stops=body.stop, thinking=body.thinks)
+    if body.stream:
+        return CompletionStream(choices, writer.events(), error=stream_error)
+    with choices:
+        return await unless_disconnected(request, writer.whole())
+
+
+@router.post("/v1/messages/count_tokens", summary="Count the tokens of a conversation")
+async def count_tokens(body: MessagesRequest, service: CurrentLanguageService) -> TokenCount:
+    """Return the number of tokens that the model reads for a conversation."""
+    prompt = await rendered(service, body, body.turn())
+    return TokenCount(input_tokens=len(prompt.ids))
