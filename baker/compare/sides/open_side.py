@@ -13,6 +13,7 @@ from baker.compare.sides.llama_cpp import EXACT, LlamaCpp
 from baker.compare.sides.recording import read_recording
 from baker.compare.sides.side import (
     ALL,
+    BundleSide,
     LlamaSide,
     ReaderSide,
     RecordedSide,
@@ -90,12 +91,12 @@ def opened(name: str, options: SideOptions) -> Iterator[Side]:
         raise SideError(f"{name}: cannot be compared; expected {FORMS}")
 
 
-def _bundle(name: str, threads: int | None) -> ReaderSide:
+def _bundle(name: str, threads: int | None) -> BundleSide:
     bundle = Path(name.removeprefix(EXACT_LOGITS))
     manifest, runtime = open_bundle(bundle, threads=threads)
     about = SideDescription(kind="bundle", name=name, gives=ALL, details=_details(manifest))
     exact = name.startswith(EXACT_LOGITS)
-    return ReaderSide(runtime, about, BundleVocabulary.of(bundle), exact=exact)
+    return BundleSide(runtime, about, BundleVocabulary.of(bundle), exact=exact)
 
 
 def _numpy(name: str) -> ReaderSide:

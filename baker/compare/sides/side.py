@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from baker.compare.sides.prediction import FullPrediction, TopPrediction
-from runtime.interface import read_prompt
+from runtime.interface import prefill_all_but_last, read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from baker.compare.sides.prediction import Prediction
     from baker.compare.sides.recording import Recording
     from baker.compare.sides.vocabulary import Vocabulary
-    from runtime.interface import Reader
+    from runtime.interface import Reader, Runtime
 
 SideType: TypeAlias = Literal["bundle", "numpy", "llama.cpp", "recording", "endpoint"]
 _SLOT = 0
@@ -117,6 +117,35 @@ class ReaderSide:
         """See Side."""
         for end in range(start, len(token_ids)):
             yield self.after(token_ids[:end])
+
+
+class BundleSide(ReaderSide):
+    """A bundle: `verify` reads several tokens of a text in one call, with the bits of `decode`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        about: SideDescription,
+        vocabulary: Vocabulary | None,
+        *,
+        exact: bool = False,
+    ) -> None:
+        super().__init__(runtime, about, vocabulary, exact=exact)
+        self._runtime = runtime
+
+    def read(self, token_ids: Sequence[int], start: int) -> Iterator[FullPrediction]:
+        """See Side."""
+        size = max(self._runtime.verify_tokens, default=0)
+        if not size:
+            yield from super().read(token_ids, start)
+            return
+        self._read = []  # the slot is about to hold another text
+        prefill_all_but_last(self._runtime, token_ids[:start], slot=_SLOT)
+        known = token_ids[:-1]
+        for first in range(start - 1, len(known), size):
+            tokens = known[first : first + size]
+            for logits in self._runtime.verify(_SLOT, tokens, first, exact=self._exact):
+                yield FullPrediction(logits)
 
 
 class LlamaSide(ReaderSide):

@@ -12,7 +12,7 @@ from baker.compare.measurement.passages import recorded_passages
 from baker.compare.measurement.side_by_side import compare
 from baker.compare.report.summary import summarize
 from baker.compare.sides.recording import read_recording
-from baker.compare.sides.side import ALL, ReaderSide, RecordedSide, SideDescription
+from baker.compare.sides.side import ALL, BundleSide, RecordedSide, SideDescription
 from runtime.open_bundle import open_bundle
 from tests.conftest import Silent
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
     from baker.compare.measurement.side_by_side import PassageResult
     from baker.compare.sides.recording import Recording
-    from runtime.interface import Reader
+    from runtime.interface import Runtime
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "gemma3_270m_llamacpp_f32.json"
 
 
-def against(recording: Recording, runtime: Reader) -> tuple[PassageResult, ...]:
+def against(recording: Recording, runtime: Runtime) -> tuple[PassageResult, ...]:
     """A runtime reading a recording's answers."""
     recorded = SideDescription(kind="recording", name="golden", gives="the best", details={})
     about = SideDescription(kind="bundle", name="bundle", gives=ALL, details={})
-    sides = RecordedSide(recording, recorded), ReaderSide(runtime, about, None)
+    sides = RecordedSide(recording, recorded), BundleSide(runtime, about, None)
     return compare(*sides, recorded_passages(recording), lambda: None).passages
 
 

@@ -16,6 +16,7 @@ from baker.compare.sides.prediction import FullPrediction, TopPrediction
 from baker.compare.sides.recording import Best, Case, Recording
 from baker.compare.sides.side import (
     ALL,
+    BundleSide,
     LlamaSide,
     ReaderSide,
     RecordedSide,
@@ -43,6 +44,22 @@ def fake(*, chunk: int = 8, spread: float = 3.0) -> ReaderSide:
 
 def logits(token_ids: Sequence[int]) -> np.ndarray:
     return read_prompt(FakeRuntime(vocab_size=VOCAB, context=64), token_ids)
+
+
+@given(tokens, st.data())
+def test_a_bundle_reads_several_tokens_at_once_as_one_after_the_other(
+    token_ids: tuple[int, ...], data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(1, len(token_ids) - 1))
+    sizes = data.draw(st.sampled_from([(), (2,), (2, 5)]))
+    runtime = FakeRuntime(vocab_size=VOCAB, context=64, chunk=8, spread=3.0, verify_tokens=sizes)
+    side, alone = BundleSide(runtime, ABOUT, None), fake()
+    for _ in range(2):
+        read = [prediction.logits for prediction in side.read(token_ids, start)]
+        expected = [prediction.logits for prediction in alone.read(token_ids, start)]
+        np.testing.assert_array_equal(read, expected)
+    after = side.after(token_ids)
+    np.testing.assert_array_equal(after.logits, alone.after(token_ids).logits)
 
 
 def text(token_ids: tuple[int, ...], start: int = 1) -> Passage:
