@@ -53,7 +53,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """More of the answer: at most one token, and the text and tool calls that are final so far.
+    """More of the answer: at most one token, and the text, reasoning and tool calls that are final.
 
     `logprobs` has one entry per token, or none if the request did not ask for them. `timings` and
     `progress` are present if the request asks for them; a piece with `progress` has nothing else.
@@ -65,6 +65,7 @@ class Piece:
     calls: tuple[ToolCall, ...] = ()
     timings: Timings | None = None
     progress: Progress | None = None
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +123,7 @@ class Summary:
     """The end of an answer. `cached_tokens` of the prompt came from the prefix cache.
 
     `stop_string` is the stop string that ended the answer, or "".
+    `reasoning_tokens` of the answer's tokens are reasoning, which is separated from the text.
     """
 
     finish_reason: FinishReason
@@ -129,6 +131,7 @@ class Summary:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    reasoning_tokens: int
     timings: Timings
     seed: int
 

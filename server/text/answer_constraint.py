@@ -1,4 +1,4 @@
-"""The constraint of one answer, which may begin in the middle of it.
+"""The constraint of one answer: of its reasoning, and of the text or calls after it.
 
 AnswerRules describe it and can be sent to another process; Constraints makes its state.
 """
@@ -8,17 +8,20 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from server.text.grammar import Grammars
+import numpy as np
+
+from server.sampling.constraint import ConstraintFailed
+from server.text.grammar import Grammars, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    from server.text.grammar import Grammar, Rules
+    from server.text.grammar import Grammar
+    from server.text.reasoning import Reasoning
     from server.text.tokenizer import Tokenizer
 
 _MAX_WINDOW = 256  # bytes in which a trigger occurs
@@ -38,10 +41,16 @@ class Trigger:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerRules:
-    """What an answer must match: a grammar, or any text and from a trigger on a grammar."""
+    """What an answer must match after its reasoning.
 
-    grammar: Grammar
+    grammar    None allows any text
+    trigger    the text from which the grammar applies; None for the beginning
+    reasoning  the reasoning before the answer, which may be anything within its budget
+    """
+
+    grammar: Grammar | None = None
     trigger: Trigger | None = None
+    reasoning: Reasoning | None = None
 
 
 class Constraints:
@@ -53,28 +62,193 @@ class Constraints:
     def __init__(self, tokenizer: Tokenizer, *, vocab_size: int, ends: Collection[int]) -> None:
         self.grammars = Grammars(tokenizer, vocab_size=vocab_size, ends=ends)
         self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
 
     def constraint(self, rules: AnswerRules) -> AnswerConstraint:
         """The constraint of an empty answer; raises InvalidRequest."""
-        return AnswerConstraint(rules, self.grammars.rules(rules.grammar), self._tokenizer)
+        answer: _Part = _FREE
+        if rules.grammar and rules.trigger:
+            answer = _FromTrigger(
+                self.grammars.rules(rules.grammar), rules.trigger, self._tokenizer
+            )
+        elif rules.grammar:
+            answer = self.grammars.rules(rules.grammar)
+        reasoning = None
+        if rules.reasoning:
+            reasoning = _ReasoningPart(rules.reasoning, self._tokenizer, self._vocab_size)
+            if isinstance(answer, Rules) and not reasoning.can_begin:
+                reasoning = None
+        return AnswerConstraint(rules, reasoning, answer)
+
+
+class _Part(Protocol):
+    """The constraint of a part of an answer."""
+
+    @property
+    def finished(self) -> bool:
+        """As Constraint.finished."""
+
+    def allowed(self) -> NDArray[np.bool_] | None:
+        """As Constraint.allowed."""
+
+    def accept(self, token: int) -> None:
+        """As Constraint.accept."""
 
 
 class AnswerConstraint:
-    """The state of one answer in its rules: the sampler's Constraint.
+    """The state of one answer in its rules: the sampler's Constraint."""
 
-    Before the trigger every token is allowed. Text that begins like a call and cannot become one is
-    free again.
+    def __init__(self, rules: AnswerRules, reasoning: _ReasoningPart | None, answer: _Part) -> None:
+        self.rules = rules
+        self._reasoning = reasoning
+        self._answer = answer
+
+    @property
+    def finished(self) -> bool:
+        """As Constraint.finished."""
+        inside = self._reasoning is not None and self._reasoning.inside
+        return not inside and self._answer.finished
+
+    def allowed(self) -> NDArray[np.bool_] | None:
+        """As Constraint.allowed."""
+        if self._reasoning is None:
+            return self._answer.allowed()
+        if self._reasoning.inside:
+            return self._reasoning.allowed()
+        return self._reasoning.around(self._answer.allowed())
+
+    def accept(self, token: int) -> None:
+        """As Constraint.accept."""
+        if self._reasoning is None:
+            self._answer.accept(token)
+            return
+        began, rest = self._reasoning.accept(token)
+        if not began:
+            self._answer.accept(token)
+        elif rest.strip() and isinstance(self._answer, Rules) and not self._answer.feed(rest, ()):
+            raise ConstraintFailed("grammar: the reasoning ends in the middle of a token")
+        if self._reasoning.ended:
+            self._reasoning = None
+
+
+class _Free:
+    """Allows every token."""
+
+    finished = False
+
+    def allowed(self) -> None:
+        """As Constraint.allowed."""
+
+    def accept(self, token: int) -> None:
+        """As Constraint.accept."""
+
+
+_FREE = _Free()
+
+
+class _ReasoningPart:
+    """The reasoning at the beginning of an answer, whose end is forced when its budget is spent.
+
+    If the prompt has not begun it, the start tag begins it. Where a grammar applies to the answer,
+    only a tag of one token can do that.
     """
 
-    def __init__(self, rules: AnswerRules, grammar: Rules, tokenizer: Tokenizer) -> None:
-        self.rules = rules
+    def __init__(self, reasoning: Reasoning, tokenizer: Tokenizer, vocab_size: int) -> None:
+        tags = reasoning.tags
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._start, self._end = tags.start.encode(), tags.end.encode()
+        self._starts = _single_tokens(tokenizer, tags.start)
+        # A line break between the reasoning and the answer is part of neither.
+        self._breaks = _single_tokens(tokenizer, "\n", "\n\n")
+        self._after = False  # the reasoning has just ended
+        self.can_begin = reasoning.begun or bool(self._starts)
+        self._closing = tokenizer.read(f"\n{tags.end}\n\n")
+        self._left = reasoning.budget
+        self._text = b""
+        self._forced: tuple[int, ...] = ()
+        self.inside = reasoning.begun
+        self.ended = not reasoning.begun and not reasoning.possible
+        if self.inside and self._left == 0:
+            self._forced = self._closing
+
+    def allowed(self) -> NDArray[np.bool_] | None:
+        """As Constraint.allowed, inside the reasoning."""
+        if not self._forced:
+            return None
+        only = np.zeros(self._vocab_size, np.bool_)
+        only[self._forced[0]] = True
+        return only
+
+    def around(self, allowed: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+        """The tokens that an answer may begin with, and the start tag or a line break after it."""
+        more = self._breaks if self._after else self._starts
+        if allowed is None or not more or (self._text and not self._after):
+            return allowed
+        allowed = allowed.copy()
+        allowed[list(more)] = True
+        return allowed
+
+    def accept(self, token: int) -> tuple[bool, bytes]:
+        """Take a token; return whether it is reasoning, and the bytes after it that are not."""
+        word = self._tokenizer.bytes_of(token)
+        if self._after:
+            self.ended = True
+            return token in self._breaks, b""
+        if not self.inside:
+            return self._look_for_start(token, word), b""
+        if self._forced:
+            self._forced = self._forced[1:]
+            self.ended = not self._forced
+            self.inside = not self.ended
+            return True, b""
+        self._text += word
+        _, end, rest = self._text.partition(self._end)
+        if end:
+            self.inside, self._after, self.ended = False, not rest, bool(rest)
+            return True, rest
+        self._text = self._text[-len(self._end) :]
+        self._spend()
+        return True, b""
+
+    def _look_for_start(self, token: int, word: bytes) -> bool:
+        """Whether the token begins the reasoning, alone or with those before it."""
+        self._text += word
+        text = self._text.lstrip()
+        if token in self._starts or text.startswith(self._start):
+            self.inside, self._text = True, text[len(self._start) :]
+            self._spend(0)
+            return token in self._starts
+        self.ended = not self._start.startswith(text)
+        return False
+
+    def _spend(self, tokens: int = 1) -> None:
+        if self._left is not None:
+            self._left -= tokens
+            if self._left <= 0:
+                self._forced = self._closing
+
+
+def _single_tokens(tokenizer: Tokenizer, *texts: str) -> frozenset[int]:
+    """The tokens of the texts that are one token each."""
+    return frozenset(ids[0] for text in texts if len(ids := tokenizer.read(text)) == 1)
+
+
+class _FromTrigger:
+    """Allows every token until a trigger, and from there on those of a grammar.
+
+    Text that matches the trigger and not the grammar is free again.
+    """
+
+    def __init__(self, grammar: Rules, trigger: Trigger, tokenizer: Tokenizer) -> None:
         self._grammar = grammar
         self._tokenizer = tokenizer
-        self._trigger = rules.trigger
-        self._pattern = re.compile(rules.trigger.pattern) if rules.trigger else None
+        self._only_first = trigger.only_first
+        self._pattern = re.compile(trigger.pattern)
         self._recent: deque[tuple[int, bytes]] = deque()
         self._size = 0  # bytes of the recent tokens
-        self._enforced = rules.trigger is None
+        self._possible = True  # whether the trigger can still occur
+        self._enforced = False
 
     @property
     def finished(self) -> bool:
@@ -89,22 +263,21 @@ class AnswerConstraint:
         """As Constraint.accept."""
         if self._enforced:
             self._grammar.accept(token)
-        elif self._pattern and self._trigger:
-            self._look(token, self._pattern, self._trigger)
+        elif self._possible:
+            self._look(token, self._tokenizer.bytes_of(token))
 
-    def _look(self, token: int, pattern: re.Pattern[bytes], trigger: Trigger) -> None:
+    def _look(self, token: int, word: bytes) -> None:
         """Look for a trigger that ends in this token."""
-        word = self._tokenizer.bytes_of(token)
         self._recent.append((token, word))
         self._size += len(word)
         text = b"".join(word for _, word in self._recent)
-        begin = pattern.match(text) if trigger.only_first else pattern.search(text)
+        begin = self._pattern.match(text) if self._only_first else self._pattern.search(text)
         if begin:
             self._enforced = self._grammar.feed(*self._from(begin.start("call")))
             self._recent.clear()
             self._size = 0
-        if trigger.only_first and (begin or self._size > _MAX_WINDOW):
-            self._trigger = None
+        if self._only_first and (begin or self._size > _MAX_WINDOW):
+            self._possible = False
         while self._size > _MAX_WINDOW:
             self._size -= len(self._recent.popleft()[1])
 

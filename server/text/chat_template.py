@@ -19,6 +19,7 @@ import jinja2
 from models.bundle import CHAT_TEMPLATE, BundleError
 from server.errors import InvalidRequest
 from server.text import special_token_guard as guard
+from server.text.reasoning import Reasoning, reasoning_tags
 from server.text.template_sandbox import LimitedEnvironment
 from server.text.tool_calls.call_formats import call_format
 from server.text.tool_calls.tools import ToolUse
@@ -43,10 +44,14 @@ class BadChatTemplate(BundleError):
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """A rendered conversation: its text, and its ids as the model reads them."""
+    """A rendered conversation: its text, and its ids as the model reads them.
+
+    `reasoning` is that of the answer, or None if the template has no tags for it.
+    """
 
     text: str
     ids: tuple[int, ...]
+    reasoning: Reasoning | None = None
 
 
 class ChatTemplate:
@@ -58,6 +63,7 @@ class ChatTemplate:
     def __init__(self, source: str, tokenizer: Tokenizer, *, eos: int | None) -> None:
         self.source = source
         self._calls = call_format(source)
+        self._tags = reasoning_tags(source)
         self._tokenizer = tokenizer
         self._special = {
             "bos_token": "" if tokenizer.bos is None else tokenizer.name(tokenizer.bos),
@@ -99,9 +105,11 @@ class ChatTemplate:
         tools: Sequence[ToolDefinition] = (),
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
+        continue_final: bool = False,
     ) -> Prompt:
         """Render a conversation; raises InvalidRequest.
 
+        With `continue_final` the prompt ends in the last message, which the answer continues.
         `variables` are more variables of the template, such as enable_thinking. Names of special
         tokens in the messages, tools and variables are plain text in `ids`.
         """
@@ -116,16 +124,43 @@ class ChatTemplate:
             "tools": list(tools),
             "variables": dict(variables or {}),
         }
-        mark = guard.choose_mark(values)
-        if mark is None:
+        marks = guard.choose_marks(values, 2)
+        if marks is None:
             raise InvalidRequest(
                 field="messages",
                 got="every character from U+E000 to U+F8FF",
-                expected="at least one of them to be absent",
+                expected="at least two of them to be absent",
             )
+        mark, end = marks
         values = guard.protect(values, self._tokenizer, mark)
+        if continue_final:
+            # A template that trims messages drops the space, and then that of the message too.
+            values["messages"][-1]["content"] += f"{end} "
         text = self.render(**values, add_generation_prompt=add_generation_prompt)
-        return Prompt(text=text.replace(mark, ""), ids=guard.encode(text, self._tokenizer, mark))
+        if continue_final:
+            text = _before_end(text, end)
+        plain = text.replace(mark, "")
+        return Prompt(
+            text=plain,
+            ids=guard.encode(text, self._tokenizer, mark),
+            reasoning=self._reasoning_after(
+                plain, messages[-1]["content"] if continue_final else None
+            ),
+        )
+
+    def _reasoning_after(self, prompt: str, continued: str | None) -> Reasoning | None:
+        """The reasoning of the answer to a prompt; `continued` is the message that it continues."""
+        tags = self._tags
+        if tags is None:
+            return None
+        if continued is not None:
+            begun = continued.rfind(tags.start) > continued.rfind(tags.end)
+            begun = begun or (not continued.strip() and prompt.rstrip().endswith(tags.start))
+            return Reasoning(tags=tags, begun=begun, possible=False)
+        prompt = prompt.rstrip()
+        return Reasoning(
+            tags=tags, begun=prompt.endswith(tags.start), possible=not prompt.endswith(tags.end)
+        )
 
     def tool_use(self, tools: Sequence[Tool], choice: ToolChoice) -> ToolUse | None:
         """How an answer may call these tools; None without tools."""
@@ -158,6 +193,7 @@ class ChatTemplate:
             **(variables or {}),
             "messages": messages,
             "tools": tools or None,
+            "documents": None,
             "add_generation_prompt": add_generation_prompt,
             **self._special,
         }
@@ -174,6 +210,18 @@ class ChatTemplate:
                 expected=f"a conversation that the model's chat template accepts: {error}",
             ) from error
         return text
+
+
+def _before_end(text: str, end: str) -> str:
+    """The prompt up to the mark at the end of its last message; raises InvalidRequest."""
+    before, mark, after = text.rpartition(end)
+    if not mark:
+        raise InvalidRequest(
+            field="messages",
+            got="a last message to continue",
+            expected="another one: the model's chat template does not write it",
+        )
+    return before if after.startswith(" ") else before.rstrip()
 
 
 def _raise_exception(message: str) -> NoReturn:

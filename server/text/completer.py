@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -113,12 +114,13 @@ class Completer:
             logit_bias=request.logit_bias,
             dry_sequence_breakers=request.dry_sequence_breakers,
         )
-        rules = None
+        rules = AnswerRules(grammar=request.grammar)
         if request.tools:
             rules = self._call_grammars.rules(request.tools, request.grammar)
-        elif request.grammar:
-            rules = AnswerRules(grammar=request.grammar)
-        return sampling, self._constraints.constraint(rules) if rules else None
+        reasoning = request.reasoning
+        if not rules.grammar and (reasoning is None or reasoning.budget is None):
+            return sampling, None
+        return sampling, self._constraints.constraint(replace(rules, reasoning=reasoning))
 
     async def _prompt_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
         if len(prompt) == 0:

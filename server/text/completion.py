@@ -12,6 +12,7 @@ from server.engine.generation import Event, Failed, Finished, Generation, Prefil
 from server.errors import Draining, GenerationFailed, RulesFailed
 from server.text.answer import Candidate, Ended, Piece, Progress, Summary, Timings, TokenLogprobs
 from server.text.detokenize import Detokenizer, StopFilter
+from server.text.reasoning import ReasoningFilter
 from server.text.tool_calls.call_filter import CallFilter
 
 if TYPE_CHECKING:
@@ -40,7 +41,11 @@ class Completion:
         self._tokenizer = tokenizer
         use = request.tools
         calls = use.format if use else None
-        self._detokenizer = Detokenizer(tokenizer, shown=calls.special if calls else ())
+        tags = request.reasoning.tags if request.reasoning else None
+        shown = (*(calls.special if calls else ()), *((tags.start, tags.end) if tags else ()))
+        self._detokenizer = Detokenizer(tokenizer, shown=shown)
+        self._reasoning = ReasoningFilter(request.reasoning)
+        self._reasoning_tokens = 0
         self._filter = StopFilter((*request.stop, *(calls.stop if calls else ())))
         self._request = request
         self._calls = CallFilter(calls, [tool.name for tool in use.tools] if use else ())
@@ -114,12 +119,16 @@ class Completion:
     def _piece(self, token: Token) -> Piece:
         self._token_times.append(token.at)
         self._drafted, self._accepted = token.drafted, token.accepted
-        text, calls = self._calls.push(self._filter.push(self._detokenizer.push(token.id)))
+        inside = self._reasoning.inside
+        reasoning, text = self._reasoning.push(self._filter.push(self._detokenizer.push(token.id)))
+        self._reasoning_tokens += inside or self._reasoning.inside
+        text, calls = self._calls.push(text)
         return Piece(
             text=text,
             token_ids=(token.id,),
             logprobs=self._logprobs(token),
             calls=calls,
+            reasoning=reasoning,
             timings=self._timings() if self._request.timings_per_token else None,
         )
 
@@ -150,11 +159,14 @@ class Completion:
 
     def _end(self, rest: str, reason: FinishReason) -> Iterator[Piece | Summary]:
         """The remaining text and calls, and the summary."""
-        text, calls = self._calls.push(rest)
+        reasoning, text = self._reasoning.push(rest)
+        more_reasoning, more_text = self._reasoning.flush()
+        reasoning, text = reasoning + more_reasoning, text + more_text
+        text, calls = self._calls.push(text)
         held, more = self._calls.flush()
         text, calls = text + held, calls + more
-        if text or calls:
-            yield Piece(text=text, token_ids=(), logprobs=(), calls=calls)
+        if text or calls or reasoning:
+            yield Piece(text=text, token_ids=(), logprobs=(), calls=calls, reasoning=reasoning)
         yield self._summary("tool_calls" if self._calls.count and reason == "stop" else reason)
 
     def _logprobs(self, token: Token) -> tuple[TokenLogprobs, ...]:
@@ -203,5 +215,6 @@ class Completion:
             cached_tokens=self._cached_tokens,
             completion_tokens=len(self._token_times),
             timings=self._timings(),
+            reasoning_tokens=self._reasoning_tokens,
             seed=self._seed,
         )

@@ -9,6 +9,7 @@ from server.sampling.options import SamplingParameters
 
 if TYPE_CHECKING:
     from server.text.grammar import Grammar
+    from server.text.reasoning import Reasoning
     from server.text.tool_calls.tools import ToolUse
 
 # SamplingParameters is exported for the API layer, which does not import the sampling package.
@@ -37,6 +38,7 @@ class CompletionRequest:
     logit_bias    (token id or text, number) pairs, added to the logits of the id or of each token
                   of the text
     dry_sequence_breakers   strings that end a repetition for DRY
+    reasoning     the reasoning before the answer; None for a model without one
     tools         tools that the answer may call; calls are removed from the text
     timings_per_token  report the timings so far with each token
     return_progress    report how much of the prompt has been read, after each chunk
@@ -55,6 +57,7 @@ class CompletionRequest:
     logit_bias: tuple[tuple[int | str, float], ...] = ()
     dry_sequence_breakers: tuple[str, ...] = DRY_SEQUENCE_BREAKERS
     stop_token_ids: frozenset[int] = frozenset()
+    reasoning: Reasoning | None = None
     tools: ToolUse | None = None
     timings_per_token: bool = False
     return_progress: bool = False

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from server.text.text_overlap import overlap
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -77,7 +79,7 @@ class StopFilter:
             self.stop_string = text[start:end]
             self._held = ""
             return text[:start]
-        keep = len(text) - self._overlap(text)
+        keep = len(text) - overlap(text, self._stops)
         self._held = text[keep:]
         return text[:keep]
 
@@ -85,12 +87,3 @@ class StopFilter:
         """The text that was held because it could have become a stop string."""
         text, self._held = self._held, ""
         return text
-
-    def _overlap(self, text: str) -> int:
-        """The length of the longest suffix of `text` that is a prefix of a stop string."""
-        longest = max((len(stop) for stop in self._stops), default=1) - 1
-        for length in range(min(longest, len(text)), 0, -1):
-            end = text[-length:]
-            if any(stop.startswith(end) for stop in self._stops):
-                return length
-        return 0

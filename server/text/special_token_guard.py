@@ -8,6 +8,7 @@ marks from the rendered prompt and reads the marked names as plain text.
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 _MARKS = range(0xE000, 0xF900)
 
 
-def choose_mark(value: Any) -> str | None:
-    """A character that no string of a JSON value contains, or None if there is none."""
+def choose_marks(value: Any, count: int) -> list[str] | None:
+    """Characters that no string of a JSON value contains, or None if there are fewer."""
     used = set(json.dumps(value, ensure_ascii=False))
-    return next((chr(code) for code in _MARKS if chr(code) not in used), None)
+    marks = list(itertools.islice((chr(c) for c in _MARKS if chr(c) not in used), count))
+    return marks if len(marks) == count else None
 
 
 def protect(value: Any, tokenizer: Tokenizer, mark: str) -> Any:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 from jinja2 import meta, nodes
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
@@ -35,6 +35,7 @@ from server.text.template_operations import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from jinja2.parser import Parser
     from jinja2.runtime import Context
 
 MAX_SOURCE = 200_000  # characters; the longest of known models has 30 000
@@ -48,7 +49,10 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self, *, functions: Mapping[str, Callable[..., Any]]) -> None:
         """`functions` are the ones that templates may call besides Jinja's own."""
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols], finalize=self._written
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[loopcontrols, _Generation],
+            finalize=self._written,
         )
         self._rendering = threading.Lock()
         self._budget = Budget()
@@ -153,12 +157,33 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         self.check_time()
         return self.checked(value)
 
-    def _to_json(self, value: Any, indent: int | None = None, **options: Any) -> str:
+    def _to_json(
+        self,
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
         """JSON without escapes for HTML, which Jinja's own filter adds and no model expects."""
-        if indent is None and "separators" not in options:
-            return json.dumps(value, ensure_ascii=False, **options)
-        encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, **options)
+        encoder = json.JSONEncoder(
+            ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+        if indent is None and separators is None:
+            return encoder.encode(value)
         return self.concat(encoder.iterencode(value))
+
+
+class _Generation(Extension):
+    """`{% generation %}`, which marks the model's words for training. Here it is only its body."""
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """See Extension.parse."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+_Generation.tags = {"generation"}
 
 
 class _Namespace(Namespace):

@@ -90,3 +90,53 @@ FUNCTION_GEMMA_SPECIAL = (
     "<start_function_response>",
     "<escape>",
 )
+
+# With reasoning and tools, as Qwen 3 has it: earlier reasoning is left out, and enable_thinking can
+# turn it off.
+THINKING = r"""{%- set ns = namespace(last_query=-1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages | length - 1) - loop.index0 %}
+    {%- if ns.last_query < 0 and message.role == "user" %}
+        {%- set ns.last_query = index %}
+    {%- endif %}
+{%- endfor %}
+{%- if tools %}
+    {{- '<|im_start|>system\n<tools>' }}
+    {%- for tool in tools %}
+        {{- "\n" ~ (tool | tojson) }}
+    {%- endfor %}
+    {{- '\n</tools>\n<tool_call>...</tool_call><|im_end|>\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- set content = message.content if message.content is string else '' %}
+    {{- '<|im_start|>' + message.role + '\n' }}
+    {%- if message.role == "assistant" %}
+        {%- set reasoning = '' %}
+        {%- if message.reasoning_content is string %}
+            {%- set reasoning = message.reasoning_content %}
+        {%- elif '</think>' in content %}
+            {%- set reasoning = content.split('</think>')[0].split('<think>')[-1].strip('\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query and reasoning %}
+            {{- '<think>\n' + reasoning.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}
+        {%- else %}
+            {{- content }}
+        {%- endif %}
+    {%- else %}
+        {{- content }}
+    {%- endif %}
+    {{- '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}
+"""
+# The same, with the reasoning begun in the prompt, as in the models that always reason.
+ALWAYS_THINKING = THINKING.replace(
+    """    {%- if enable_thinking is defined""",
+    """    {{- '<think>\\n' }}\n    {%- if false and x""",
+)

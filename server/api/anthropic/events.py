@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.anthropic.thinking import ThinkingFilter
 from server.api.openai.shared_fields import new_id
 from server.api.sse import NamedEvent
 from server.text.answer import Piece, Summary
@@ -87,13 +86,10 @@ def _event(name: str, /, **fields: Any) -> MessageEvent:
 class MessageWriter:
     """Turn the pieces of one answer into events; at the end `message` is complete.
 
-    stops     the stop sequences of the request
-    thinking  whether reasoning gets blocks of its own
+    `stops` are the stop sequences of the request.
     """
 
-    def __init__(
-        self, choices: Choices, *, model: str, stops: Collection[str], thinking: bool
-    ) -> None:
+    def __init__(self, choices: Choices, *, model: str, stops: Collection[str]) -> None:
         (prompt_tokens,) = choices.prompt_tokens
         self.message = Message(
             id=new_id("msg_"),
@@ -104,7 +100,6 @@ class MessageWriter:
         )
         self._choices = choices
         self._stops = stops
-        self._filter = ThinkingFilter(enabled=thinking)
         self._open: TextBlock | ThoughtBlock | None = None
 
     async def events(self) -> AsyncIterator[MessageEvent]:
@@ -122,9 +117,9 @@ class MessageWriter:
         return self.message
 
     def _more(self, piece: Piece) -> list[MessageEvent]:
-        events = self._texts(*self._filter.push(piece.text))
+        events = self._texts(piece.reasoning, piece.text)
         if piece.calls:
-            events += [*self._texts(*self._filter.flush()), *self._close()]
+            events += self._close()
         for call in piece.calls:
             events += self._call(call)
         return events
@@ -178,7 +173,7 @@ class MessageWriter:
         return _event(name, index=len(self.message.content) - 1, **fields)
 
     def _end(self, summary: Summary) -> list[MessageEvent]:
-        events = [*self._texts(*self._filter.flush()), *self._close()]
+        events = self._close()
         message = self.message
         message.stop_reason = self._reason(summary)
         if message.stop_reason == "stop_sequence":

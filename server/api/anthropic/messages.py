@@ -16,8 +16,8 @@ from server.api.fields import Fields, JsonObject, Text
 from server.api.generation_fields import StopString
 from server.api.json_body import JsonRoute
 from server.api.openai.messages import TextPart
-from server.api.openai.shared_fields import TurnFields
 from server.api.openai.turn import Turn, begin, rendered
+from server.api.openai.turn_fields import TurnFields
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
 from server.errors import InvalidRequest
@@ -32,6 +32,9 @@ class Thinking(Fields):
     type: Literal["enabled", "disabled", "adaptive"] = Field(
         description="enabled and adaptive set the template's variable enable_thinking to true, "
         "disabled to false."
+    )
+    budget_tokens: int | None = Field(
+        default=None, ge=0, description="Number of tokens after which the reasoning is ended."
     )
 
 
@@ -85,14 +88,15 @@ class MessagesRequest(TurnFields):
         None, description="Whether and which tools the model may call. auto by default."
     )
     thinking: Thinking | None = Field(
-        None, description="Whether reasoning gets blocks of its own, and is asked for."
+        None, description="Whether the model reasons, and for how long."
     )
     output_config: OutputConfig | None = Field(None, description="Options of the answer.")
 
     @property
-    def thinks(self) -> bool:
-        """Whether reasoning gets blocks of its own."""
-        return self.thinking is not None and self.thinking.type != "disabled"
+    def reasoning_budget(self) -> int | None:
+        """See TurnFields.reasoning_budget."""
+        budget = self.thinking.budget_tokens if self.thinking else None
+        return super().reasoning_budget if budget is None else budget
 
     def rules(self) -> Grammar | None:
         """The grammar, from `output_config` or a field of all routes."""
@@ -114,7 +118,9 @@ class MessagesRequest(TurnFields):
             messages=conversation.messages(self.system, self.messages),
             tools=tools,
             choice=conversation.choice(self.tool_choice, tools),
-            variables={} if self.thinking is None else {"enable_thinking": self.thinks},
+            variables={}
+            if self.thinking is None
+            else {"enable_thinking": self.thinking.type != "disabled"},
         )
 
 
@@ -139,7 +145,7 @@ async def create_message(
     content_block_delta.
     """
     choices = await begin(service, body, body.turn(), max_tokens=body.max_tokens, logprobs=None)
-    writer = MessageWriter(choices, model=service.name, stops=body.stop, thinking=body.thinks)
+    writer = MessageWriter(choices, model=service.name, stops=body.stop)
     if body.stream:
         return CompletionStream(choices, writer.events(), error=stream_error)
     with choices:

@@ -19,7 +19,6 @@ from server.api.openai.shared_fields import (
     Identity,
     OpenAIUsage,
     StreamOptions,
-    TurnFields,
     chosen_logprob,
     finish_reason,
     head,
@@ -28,6 +27,7 @@ from server.api.openai.shared_fields import (
 )
 from server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
 from server.api.openai.turn import Turn, begin
+from server.api.openai.turn_fields import EFFORT, Effort, TurnFields
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
 from server.api.usage import reports
@@ -79,6 +79,12 @@ class ChatRequest(TurnFields):
     parallel_tool_calls: bool = Field(
         True, description="Allow several calls in one answer. If false, an answer has at most one."
     )
+    reasoning_effort: Effort | None = Field(None, description=EFFORT)
+
+    @property
+    def effort(self) -> Effort | None:
+        """See TurnFields.effort."""
+        return self.reasoning_effort
 
 
 class ChatFunctionCall(BaseModel):
@@ -110,6 +116,7 @@ class ChatDelta(BaseModel):
 
     role: Literal["assistant"] = "assistant"
     content: str | None = Field(default=None, description="More text.")
+    reasoning_content: str | None = Field(default=None, description="More reasoning.")
     tool_calls: list[ChatToolCall] = Field(
         default=[], description="More tool calls, each complete."
     )
@@ -120,6 +127,9 @@ class ChatAnswerMessage(BaseModel):
 
     role: Literal["assistant"]
     content: str | None = Field(description="The text. null if the answer is tool calls only.")
+    reasoning_content: str | None = Field(
+        default=None, description="The reasoning before the text, if there is one."
+    )
     tool_calls: list[ChatToolCall] = Field(default=[], description="The model's tool calls.")
 
 
@@ -234,7 +244,7 @@ async def _parts(body: ChatRequest, choices: Choices) -> AsyncIterator[Part]:
                 index=index, delta=ChatDelta(), logprobs=None, finish_reason=reason
             )
             yield end, reports(piece)
-        elif piece.text or piece.logprobs or piece.calls or piece.progress:
+        elif piece.text or piece.logprobs or piece.calls or piece.reasoning or piece.progress:
             more = ChatChunkChoice(
                 index=index,
                 delta=_delta(piece, calls[index]),
@@ -249,7 +259,9 @@ async def _parts(body: ChatRequest, choices: Choices) -> AsyncIterator[Part]:
 
 def _delta(piece: Piece, first_call: int) -> ChatDelta:
     more: dict[str, Any] = {}
-    if piece.text or not piece.calls:
+    if piece.reasoning:
+        more["reasoning_content"] = piece.reasoning
+    if piece.text or not (piece.calls or piece.reasoning):
         more["content"] = piece.text
     if piece.calls:
         more["tool_calls"] = [
@@ -297,6 +309,9 @@ def _joined(parts: list[ChatChunkChoice]) -> ChatChoice:
         for part in parts
         for call in part.delta.tool_calls
     ]
+    more: dict[str, Any] = {"tool_calls": calls} if calls else {}
+    if reasoning := "".join(part.delta.reasoning_content or "" for part in parts):
+        more["reasoning_content"] = reasoning
     logprobs = [part.logprobs for part in parts if part.logprobs]
     last = parts[-1].finish_reason
     assert last is not None
@@ -305,7 +320,7 @@ def _joined(parts: list[ChatChunkChoice]) -> ChatChoice:
         message=ChatAnswerMessage(
             role="assistant",
             content=content if content or not calls else None,
-            **({"tool_calls": calls} if calls else {}),
+            **more,
         ),
         logprobs=ChatLogprobs(content=[token for part in logprobs for token in part.content])
         if logprobs

@@ -48,6 +48,28 @@ class OutputCall(BaseModel):
     )
 
 
+class ReasoningText(BaseModel):
+    """Reasoning."""
+
+    type: Literal["reasoning_text"] = "reasoning_text"
+    text: str = Field(description="The text.")
+
+
+class OutputReasoning(BaseModel):
+    """The reasoning of the model before its answer."""
+
+    type: Literal["reasoning"] = "reasoning"
+    id: str = Field(description="A unique id of the item.")
+    status: Literal["in_progress", "completed", "incomplete"] = Field(
+        description="incomplete: the answer reached its limit."
+    )
+    summary: list[None] = Field(default=[], description="Always empty.")
+    content: list[ReasoningText] = Field(description="The reasoning, in one part.")
+
+
+OutputItem = OutputMessage | OutputReasoning | OutputCall
+
+
 class CachedTokens(BaseModel):
     """Origin of the input's tokens."""
 
@@ -57,7 +79,9 @@ class CachedTokens(BaseModel):
 class ReasoningTokens(BaseModel):
     """Tokens that are not part of the answer's text."""
 
-    reasoning_tokens: Literal[0] = Field(default=0, description="Always 0.")
+    reasoning_tokens: int = Field(
+        description="Tokens of the reasoning, if it is separated from the text."
+    )
 
 
 class ResponseUsage(BaseModel):
@@ -95,10 +119,11 @@ class Response(BaseModel):
     max_output_tokens: int | None = Field(description="As in the request.")
     metadata: dict[str, str] = Field(description="As in the request.")
     model: str = Field(description="Name of the model that answers.")
-    output: list[OutputMessage | OutputCall] = Field(
-        default=[], description="The answer: messages and tool calls, in order."
+    output: list[OutputItem] = Field(
+        default=[], description="The answer: reasoning, messages and tool calls, in order."
     )
     parallel_tool_calls: bool = Field(description="As in the request.")
+    reasoning: dict[str, Any] = Field(description="As in the request.")
     previous_response_id: None = Field(default=None, description="Always null.")
     store: Literal[False] = Field(default=False, description="Always false.")
     system_fingerprint: str = Field(description="Identifies the bundle: the start of its digest.")
@@ -128,8 +153,8 @@ class ResponseWriter:
     def __init__(self, response: Response) -> None:
         self.response = response
         self._number = -1
-        self._message: OutputMessage | None = None
-        self._output: list[OutputMessage | OutputCall] = []
+        self._item: OutputMessage | OutputReasoning | None = None  # the open one
+        self._output: list[OutputItem] = []
         self._logprobs: list[ChosenLogprob] = []
 
     async def events(self, choices: Choices) -> AsyncIterator[ResponseEvent]:
@@ -145,53 +170,79 @@ class ResponseWriter:
         return ResponseEvent(type=f"response.{name}", sequence_number=self._number, **fields)
 
     def _more(self, piece: Piece) -> list[ResponseEvent]:
+        if isinstance(self._item, OutputReasoning):
+            self._logprobs = []  # tokens of the reasoning, which are not reported
         self._logprobs += [chosen_logprob(token) for token in piece.logprobs]
-        events = self._text(piece.text) if piece.text else []
+        events = self._reason(piece.reasoning) if piece.reasoning else []
+        events += self._text(piece.text) if piece.text else []
         for call in piece.calls:
             events += [*self._close("completed"), *self._call(call)]
         return events
 
+    def _reason(self, text: str) -> list[ResponseEvent]:
+        events: list[ResponseEvent] = []
+        if not isinstance(self._item, OutputReasoning):
+            item = OutputReasoning(
+                id=new_id("rs_"), status="in_progress", content=[ReasoningText(text="")]
+            )
+            events = self._open(item)
+            self._item = item
+        self._item.content[0].text += text
+        return [*events, self._part("reasoning_text.delta", delta=text)]
+
     def _text(self, text: str) -> list[ResponseEvent]:
-        events = [] if self._message else self._open()
-        assert self._message is not None
-        part = self._message.content[0]
+        events: list[ResponseEvent] = []
+        if not isinstance(self._item, OutputMessage):
+            item = OutputMessage(
+                id=new_id("msg_"),
+                status="in_progress",
+                content=[OutputText(text="", logprobs=[])],
+            )
+            events = self._open(item)
+            self._item = item
+        part = self._item.content[0]
         part.text += text
         part.logprobs += self._logprobs
         delta = self._part("output_text.delta", delta=text, logprobs=self._logprobs)
         self._logprobs = []
         return [*events, delta]
 
-    def _open(self) -> list[ResponseEvent]:
-        self._message = OutputMessage(id=new_id("msg_"), status="in_progress", content=[])
-        added = self._event(
-            "output_item.added",
-            output_index=len(self._output),
-            item=self._message.model_copy(deep=True),
-        )
-        self._message.content.append(OutputText(text="", logprobs=[]))
-        empty = OutputText(text="")
-        return [added, self._part("content_part.added", part=empty)]
+    def _open(self, item: OutputMessage | OutputReasoning) -> list[ResponseEvent]:
+        """Complete the open item, if there is one, and begin another."""
+        events = self._close("completed")
+        self._item = item
+        empty = item.model_copy(update={"content": []})
+        part = item.content[0].model_copy(deep=True)
+        return [
+            *events,
+            self._event("output_item.added", output_index=len(self._output), item=empty),
+            self._part("content_part.added", part=part),
+        ]
 
     def _close(self, status: Literal["completed", "incomplete"]) -> list[ResponseEvent]:
-        """Complete the open message, if there is one."""
-        if self._message is None:
+        """Complete the open item, if there is one."""
+        item = self._item
+        if item is None:
             return []
-        message, self._message.status = self._message, status
-        part = message.content[0]
+        item.status = status
+        part = item.content[0]
+        fields: dict[str, Any] = {"text": part.text}
+        if isinstance(part, OutputText):
+            fields["logprobs"] = part.logprobs
         events = [
-            self._part("output_text.done", text=part.text, logprobs=part.logprobs),
+            self._part(f"{part.type}.done", **fields),
             self._part("content_part.done", part=part),
-            self._event("output_item.done", output_index=len(self._output), item=message),
+            self._event("output_item.done", output_index=len(self._output), item=item),
         ]
-        self._output.append(message)
-        self._message = None
+        self._output.append(item)
+        self._item = None
         return events
 
     def _part(self, name: str, **fields: Any) -> ResponseEvent:
-        assert self._message is not None
+        assert self._item is not None
         return self._event(
             name,
-            item_id=self._message.id,
+            item_id=self._item.id,
             output_index=len(self._output),
             content_index=0,
             **fields,
@@ -221,7 +272,7 @@ class ResponseWriter:
     def _end(self, summary: Summary) -> list[ResponseEvent]:
         cut = summary.finish_reason in ("length", "timeout")
         status: Literal["completed", "incomplete"] = "incomplete" if cut else "completed"
-        events = [] if self._output or self._message else self._open()
+        events = [] if self._output or self._item else self._text("")
         events += self._close(status)
         self.response = self.response.model_copy(
             update={
@@ -232,7 +283,9 @@ class ResponseWriter:
                     input_tokens=summary.prompt_tokens,
                     input_tokens_details=CachedTokens(cached_tokens=summary.cached_tokens),
                     output_tokens=summary.completion_tokens,
-                    output_tokens_details=ReasoningTokens(),
+                    output_tokens_details=ReasoningTokens(
+                        reasoning_tokens=summary.reasoning_tokens
+                    ),
                     total_tokens=summary.prompt_tokens + summary.completion_tokens,
                 ),
                 "timings": summary.timings,

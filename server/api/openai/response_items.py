@@ -80,33 +80,67 @@ class CallOutputItem(ItemState):
     output: Text = Field(description="The result, as text.")
 
 
+class ReasoningPart(Fields):
+    """Reasoning, or a summary of it."""
+
+    type: Literal["reasoning_text", "summary_text"]
+    text: Text = Field(description="The text.")
+
+
+class ReasoningItem(ItemState):
+    """The reasoning before an earlier answer."""
+
+    type: Literal["reasoning"]
+    content: list[ReasoningPart] = Field(default_factory=list, description="The reasoning.")
+    summary: list[ReasoningPart] = Field(
+        default_factory=list,
+        description="A summary, which stands in for reasoning without content.",
+    )
+    encrypted_content: Text | None = Field(default=None, description="Accepted and ignored.")
+
+    def text(self) -> str:
+        """The parts as one text."""
+        return "\n".join(part.text for part in self.content or self.summary)
+
+
 def _with_type(item: Any) -> Any:
     """Add the type of a message that has none."""
     return {"type": "message", **item} if isinstance(item, dict) and "role" in item else item
 
 
 Item = Annotated[
-    MessageItem | CallItem | CallOutputItem,
+    MessageItem | ReasoningItem | CallItem | CallOutputItem,
     Field(discriminator="type"),
     BeforeValidator(_with_type),
 ]
 
 
 def messages(
-    instructions: str, items: Sequence[MessageItem | CallItem | CallOutputItem]
+    instructions: str, items: Sequence[MessageItem | ReasoningItem | CallItem | CallOutputItem]
 ) -> list[ChatMessage]:
-    """The items as messages; consecutive calls, and the text before them, are one message."""
+    """The items as messages; consecutive calls, and the text before them, are one message.
+
+    Reasoning belongs to the message from the assistant that follows it.
+    """
+    reasoning = ""
     converted: list[ChatMessage] = []
     if instructions:
         converted.append(PlainMessage(role="system", content=instructions))
     for item in items:
         match item:
             case MessageItem(role="assistant"):
-                converted.append(AssistantMessage(role="assistant", content=item.text()))
+                message = AssistantMessage(role="assistant", content=item.text())
+                message.reasoning_content, reasoning = reasoning, ""
+                converted.append(message)
+            case ReasoningItem():
+                reasoning = item.text()
             case MessageItem(role="system" | "developer" | "user" as role):
                 converted.append(PlainMessage(role=role, content=item.text()))
             case CallItem():
-                _last_answer(converted).tool_calls.append(_call(item))
+                answer = _last_answer(converted, new=bool(reasoning))
+                answer.reasoning_content = answer.reasoning_content or reasoning
+                answer.tool_calls.append(_call(item))
+                reasoning = ""
             case CallOutputItem():
                 converted.append(
                     ToolMessage(role="tool", content=item.output, tool_call_id=item.call_id)
@@ -114,9 +148,9 @@ def messages(
     return converted
 
 
-def _last_answer(converted: list[ChatMessage]) -> AssistantMessage:
+def _last_answer(converted: list[ChatMessage], *, new: bool) -> AssistantMessage:
     last = converted[-1] if converted else None
-    if not isinstance(last, AssistantMessage):
+    if new or not isinstance(last, AssistantMessage):
         last = AssistantMessage(role="assistant")
         converted.append(last)
     return last

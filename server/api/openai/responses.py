@@ -15,9 +15,10 @@ from server.api.json_body import JsonRoute
 from server.api.openai import response_items
 from server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
 from server.api.openai.response_items import Item, MessageItem
-from server.api.openai.shared_fields import TurnFields, new_id
+from server.api.openai.shared_fields import new_id
 from server.api.openai.tool_fields import MODES, FlatTool, FlatToolChoice, tool_choice
 from server.api.openai.turn import Turn, begin
+from server.api.openai.turn_fields import EFFORT, Effort, TurnFields
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
 from server.errors import InvalidRequest
@@ -79,6 +80,15 @@ class TextOptions(Fields):
     format: TextFormat = Field(default_factory=TextFormat)
 
 
+class ReasoningOptions(Fields):
+    """Options of the reasoning."""
+
+    effort: Effort | None = Field(default=None, description=EFFORT)
+    summary: Literal["auto", "concise", "detailed"] | None = Field(
+        default=None, description="Accepted and ignored: the reasoning itself is returned."
+    )
+
+
 class ResponsesRequest(TurnFields):
     """A conversation to continue. Sampling fields have llama-server's names and defaults."""
 
@@ -97,6 +107,7 @@ class ResponsesRequest(TurnFields):
         description="Maximum number of tokens of the answer. By default the rest of the context.",
     )
     text: TextOptions = Field(default_factory=TextOptions)
+    reasoning: ReasoningOptions = Field(default_factory=ReasoningOptions)
     tools: list[FlatTool] = Field(
         default_factory=list, description="Functions that the model may call."
     )
@@ -117,6 +128,11 @@ class ResponsesRequest(TurnFields):
         "0 by default.",
     )
     metadata: Metadata = Field(default_factory=dict, description="Returned with the answer.")
+
+    @property
+    def effort(self) -> Effort | None:
+        """See TurnFields.effort."""
+        return self.reasoning.effort
 
     def rules(self) -> Grammar | None:
         """The grammar, from `text` or a field of all routes; raises InvalidRequest for two."""
@@ -182,6 +198,7 @@ def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
         metadata=body.metadata,
         model=service.name,
         parallel_tool_calls=body.parallel_tool_calls,
+        reasoning=body.reasoning.model_dump(),
         system_fingerprint=service.fingerprint,
         temperature=body.temperature,
         text=body.text.model_dump(by_alias=True, exclude_none=True),

@@ -2,11 +2,11 @@
 
 import secrets
 import time
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 
-from server.api.fields import Fields, JsonObject, Text, limit_members
+from server.api.fields import Fields, Text
 from server.api.generation_fields import GenerationFields
 from server.api.usage import Usage
 from server.services.language_service import LanguageService
@@ -43,12 +43,11 @@ class OpenAIFields(GenerationFields):
     )
 
 
-class TurnFields(OpenAIFields):
-    """Fields of every OpenAI route that takes a conversation."""
+class CompletionDetails(BaseModel):
+    """Kinds of the answer's tokens."""
 
-    chat_template_kwargs: Annotated[JsonObject, BeforeValidator(limit_members)] = Field(
-        default_factory=dict,
-        description='Variables for the chat template, such as {"enable_thinking": false}.',
+    reasoning_tokens: int = Field(
+        description="Tokens of the reasoning, if it is separated from the text."
     )
 
 
@@ -62,6 +61,7 @@ class OpenAIUsage(Usage):
     """Token counts of all choices. The token with which the model ends an answer is not counted."""
 
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails
 
 
 class Identity(BaseModel):
@@ -93,6 +93,9 @@ def usage(summaries: list[Summary], *, choices: int) -> OpenAIUsage:
         total_tokens=prompt + completion,
         prompt_tokens_details=PromptDetails(
             cached_tokens=sum(summary.cached_tokens for summary in prompts)
+        ),
+        completion_tokens_details=CompletionDetails(
+            reasoning_tokens=sum(summary.reasoning_tokens for summary in summaries)
         ),
     )
 

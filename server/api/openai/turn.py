@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from server.api.openai.messages import ChatMessage, conversation
-from server.api.openai.shared_fields import TurnFields
+from server.api.openai.turn_fields import TurnFields
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
 from server.text.chat_template import Prompt
@@ -31,14 +31,22 @@ class Turn:
 
 
 async def rendered(service: LanguageService, body: TurnFields, turn: Turn) -> Prompt:
-    """The prompt for a turn; raises InvalidRequest."""
+    """The prompt for a turn, and the reasoning that may follow it; raises InvalidRequest."""
     with _errors_at(turn.field):
-        return await asyncio.to_thread(
+        messages = conversation(turn.messages)
+        continued = body.continues(messages[-1])
+        prompt = await asyncio.to_thread(
             service.template.prompt,
-            conversation(turn.messages),
+            messages,
             tools=[tool.as_template() for tool in _visible(turn)],
-            variables={**turn.variables, **body.chat_template_kwargs},
+            variables={**turn.variables, **body.template_variables()},
+            continue_final=continued,
+            add_generation_prompt=not continued and body.add_generation_prompt is not False,
         )
+    reasoning = prompt.reasoning and dataclasses.replace(
+        prompt.reasoning, budget=body.reasoning_budget, split=body.reasoning_format != "none"
+    )
+    return dataclasses.replace(prompt, reasoning=reasoning)
 
 
 def _visible(turn: Turn) -> Sequence[Tool]:
@@ -63,6 +71,7 @@ async def begin(
                     prompt.ids, max_tokens=max_tokens, logprobs=logprobs, choice=choice
                 ),
                 tools=service.template.tool_use(_visible(turn), turn.choice),
+                reasoning=prompt.reasoning,
                 field=turn.field,
             )
             for choice in range(choices)

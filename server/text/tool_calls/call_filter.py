@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from server.text.text_overlap import overlap
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -69,11 +71,7 @@ class CallFilter:
         found = [(at, start) for start in starts if (at := text.find(start)) >= 0]
         if format_.only_first:
             found = [(at, start) for at, start in found if not text[:at].strip()]
-        end = (
-            min(found)[0]
-            if found
-            else len(text) - max((_overlap(text, s) for s in starts), default=0)
-        )
+        end = min(found)[0] if found else len(text) - overlap(text, starts)
         passed = text[:end].rstrip()
         self._began = self._began or bool(passed)
         self._after_call = self._after_call and not passed
@@ -82,9 +80,3 @@ class CallFilter:
         else:
             self._held = text[len(passed) :]
         return passed
-
-
-def _overlap(text: str, word: str) -> int:
-    """The length of the longest suffix of `text` that is a prefix of `word`."""
-    lengths = range(min(len(word) - 1, len(text)), 0, -1)
-    return next((length for length in lengths if text.endswith(word[:length])), 0)

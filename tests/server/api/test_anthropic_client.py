@@ -92,7 +92,9 @@ def test_a_tool_result_is_answered() -> None:
 
 
 def test_thinking() -> None:
-    with client_of(scripted("<think>\nthe fox\n</think>\n\nthe dog")) as client:
+    with client_of(
+        scripted("<think>\nthe fox\n</think>\n\nthe dog", template=templates.THINKING)
+    ) as client:
         thinking = {"type": "enabled", "budget_tokens": 1024}
         with client.messages.stream(
             model="any", max_tokens=2000, messages=HELLO, thinking=thinking

@@ -70,6 +70,6 @@ def test_keys_and_values_are_marked() -> None:
 
 
 def test_the_mark_occurs_nowhere_else() -> None:
-    assert guard.choose_mark({"a": ["\ue000", {"\ue001": 1}]}) == "\ue002"
+    assert guard.choose_marks({"a": ["\ue000", {"\ue002": 1}]}, 2) == ["\ue001", "\ue003"]
     everything = "".join(map(chr, range(0xE000, 0xF900)))
-    assert guard.choose_mark([everything]) is None
+    assert guard.choose_marks([everything], 1) is None
