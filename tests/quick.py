@@ -29,7 +29,7 @@ SLOW_PATHS = (
     ROOT / "tests/cluster",  # starts Ray
     ROOT / "tests/docs",  # imports every command
     ROOT / "tests/fuzz",
-    ROOT / "tests/models/test_registry.py",  # traces every op for every document
+    ROOT / "tests/models/dsl/test_registry.py",  # traces every op for every document
     ROOT / "tests/server/api",  # each test starts an HTTP server
     ROOT / "tests/server/process/test_draining_server.py",  # waits for timeouts
 )

@@ -18,7 +18,7 @@ TESTS = ROOT / "tests"
     ("module", "reached"),
     [
         ("server/test_cli.py", "subprocess"),
-        ("baker/test_bake_gru.py", "iree.compiler"),
+        ("baker/gru/test_bake_gru.py", "iree.compiler"),
         ("server/web/test_chat.py", "selenium"),
     ],
 )

@@ -21,8 +21,8 @@ from models.families import ARCHITECTURES
 from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 from tests.fuzz.reader import Reader, in_json, written
-from tests.models.test_gemma3_config import HF_1B_NEW, HF_4B, HF_270M
-from tests.models.test_llama_config import HF_SMOLLM2
+from tests.models.families.test_gemma3_config import HF_1B_NEW, HF_4B, HF_270M
+from tests.models.families.test_llama_config import HF_SMOLLM2
 from tests.server import fakes, templates
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Record what torch.nn.GRU makes of every case of tests/models/gru_cases.py, in gru_torch.npz.
+"""Record the answers of torch.nn.GRU for every case of gru_cases.py, in gru_torch.npz.
 
     python -m tests.golden.record_gru_torch
 
@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from models.dsl.types import DType
-from tests.models.gru_cases import CASES, GOLDEN, HIDDEN
+from tests.models.dsl.nn.gru_cases import CASES, GOLDEN, HIDDEN
 
 if TYPE_CHECKING:
-    from tests.models.gru_cases import Array, Case
+    from tests.models.dsl.nn.gru_cases import Array, Case
 
 
 def torch_gru(case: Case, dtype: DType) -> tuple[Array, Array]:

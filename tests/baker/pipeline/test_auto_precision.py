@@ -15,8 +15,8 @@ from baker.precision.kl_from_f32 import Divergence, Meter
 from models.families import ARCHITECTURES, gemma3
 from models.families.gemma3 import Gemma3
 from models.precision import PRECISIONS
-from tests.models.gemma3_reference import forward
-from tests.models.test_gemma3 import GROUPED, TOKENS
+from tests.models.families.gemma3_cases import GROUPED, TOKENS
+from tests.models.families.gemma3_reference import forward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from examples.train_tiny_gemma import tokenizer
 from models import entry_points
 from models.families.gemma3 import Gemma3
 from models.program import model_weights
-from tests.models.gemma3_reference import forward
+from tests.models.families.gemma3_cases import OPTIONS, TINY
+from tests.models.families.gemma3_reference import forward
 from tests.models.numpy_device import random_weights
-from tests.models.test_gemma3 import OPTIONS, TINY
 
 CONFIG = replace(TINY, vocab_size=tokenizer().get_vocab_size())
 

@@ -20,8 +20,8 @@ from models.dsl.types import DType, TensorType
 from models.families.gemma3 import Config, Gemma3
 from models.program import ProgramOptions
 from tests.conftest import Silent, bake_request
+from tests.models.families.gemma3_cases import TINY
 from tests.models.presets import GEMMA3
-from tests.models.test_gemma3 import TINY
 
 if TYPE_CHECKING:
     from pathlib import Path

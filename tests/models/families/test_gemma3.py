@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,47 +11,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import entry_points
 from models.dsl.functions import DECODE_ROWS
-from models.dsl.types import DslError, DType
-from models.families import gemma3
-from models.families.gemma3 import Config, Gemma3
-from models.program import ProgramOptions, StoredTensor
-from tests.models.gemma3_reference import RIGHT, Mistakes, forward, hidden
-from tests.models.numpy_device import Device
-from tests.models.presets import GEMMA3
+from models.dsl.types import DslError
+from tests.models.families.gemma3_cases import (
+    CONTEXT,
+    GROUPED,
+    OPTIONS,
+    SOME,
+    TINY,
+    TOKENS,
+    TOLERANCE,
+    WINDOW,
+    make_device,
+)
+from tests.models.families.gemma3_reference import RIGHT, Mistakes, forward, hidden
 from tests.models.unpacked import real_weights, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
+    from tests.models.numpy_device import Device
+
     Array = NDArray[Any]
-
-CONTEXT = 48
-# No two extents agree, and the scale is not the one that head_dim would give.
-WINDOW = 4
-TINY = Config(
-    layers=7, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, max_context=64,
-    vocab_size=61, query_scale=6**-0.5, windows=(4, 4, None, 4, 4, None, 4),
-    rope_factor=8.0, rope_base=1000.0, local_rope_base=100.0,
-)  # fmt: skip
-OPTIONS = ProgramOptions(
-    context=CONTEXT,
-    precision="f32",
-    prefill_tokens=(3, 8),
-    decode_batches=(1, 2),
-    verify_tokens=(2, 8),
-)
-TOKENS = np.random.default_rng(0).integers(0, TINY.vocab_size, 40).tolist()
-SOME = list(range(0, 40, 6))
-# Logits are up to 3; f32 keeps 2e-7 of that, over seven layers some times more.
-TOLERANCE = 2e-5
-
-
-def make_device(config: Config, options: ProgramOptions = OPTIONS, padding: int = 0) -> Device:
-    return Device(entry_points.program(Gemma3(config), options), padding)
 
 
 @pytest.fixture(scope="module")
@@ -174,10 +153,6 @@ def test_bf16_weights(size: int, least: float, most: float) -> None:
     assert (
         least <= np.abs(actual - forward(TINY, device.model_weights(), TOKENS)[SOME]).max() < most
     )
-
-
-# The kernels of int8-g32 have rows by sixteen, columns by 32, and heads by 64.
-GROUPED = replace(TINY, hidden=64, ffn=96, head_dim=64, vocab_size=64)
 
 
 @pytest.fixture(scope="module")
@@ -335,104 +310,3 @@ def test_sizes_of_a_verify_that_cannot_be(sizes: tuple[int, ...]) -> None:
     chunk = 3 if max(sizes) == 4 else 16
     with pytest.raises(DslError, match="verify_tokens: expected rising sizes from 2 to"):
         replace(OPTIONS, prefill_tokens=(chunk,), verify_tokens=sizes)
-
-
-# --- what a program is made of
-
-
-def test_the_270m_has_its_236_tensors_and_one_head() -> None:
-    config = replace(GEMMA3["270m"], vocab_size=262153)  # a fine-tune with tokens of its own
-    program = entry_points.program(Gemma3(config), replace(OPTIONS, context=2048))
-    assert sum(len(one.sources) for one in program.weights) == 236
-    large = [
-        name for name, tensor_type in program.parameters.items() if 262153 in tensor_type.shape
-    ]
-    assert large == ["embed_tokens.weight"]
-    for point, graph in program.entry_points:
-        logits = [tensor for tensor in graph.outputs if 262153 in tensor.shape]
-        assert len(logits) == (point.kind in ("decode", "verify"))
-
-
-@pytest.mark.parametrize(("precision", "tensors"), [("f32", 200), ("bf16", 200), ("int8-g32", 292)])
-def test_a_precision_changes_matrices_only(precision: str, tensors: int) -> None:
-    """Integers add a scale for each of the 18 * 5 + 1 matrices, and the head is in two halves."""
-    program = entry_points.program(Gemma3(GEMMA3["270m"]), replace(OPTIONS, precision=precision))
-    assert len(program.parameters) == tensors
-    storage = {"f32": DType.F32, "bf16": DType.BF16}.get(precision, DType.I8)
-    for name, tensor_type in program.parameters.items():
-        plain = DType.F16 if name.endswith(".scale") else DType.F32
-        matrix = tensor_type.rank > 1 and not name.endswith(".scale")
-        assert tensor_type.dtype is (storage if matrix else plain), name
-
-
-def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens(device: Device) -> None:
-    for point, graph in device.program.entry_points:
-        assert ("norm.weight" in graph.parameters) == (point.kind != "prefill")
-        numbers = 2 if point.kind == "prefill" else 3
-        assert sorted(graph.in_place.values()) == list(range(numbers, len(graph.inputs)))
-
-
-_TRACE = """
-import sys
-from models import entry_points
-from models.families.gemma3 import Gemma3
-from tests.models.presets import GEMMA3
-from models.program import ProgramOptions
-options = ProgramOptions(
-    context=8192, precision="bf16", prefill_tokens=(16, 128), decode_batches=(1, 2)
-)
-program = entry_points.program(Gemma3(GEMMA3[sys.argv[1]]), options)
-print(sum(kind.size for kind in program.parameters.values()))
-print([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
-"""
-# Published sizes of the text models, in parameters.
-_PARAMETERS = {"270m": 268e6, "1b": 1.0e9, "4b": 3.88e9, "12b": 11.8e9, "27b": 27.0e9}
-
-
-@pytest.mark.parametrize("size", GEMMA3)
-def test_a_preset_traces_without_the_memory_for_its_weights(size: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", _TRACE, size], capture_output=True, text=True, check=True
-    )
-    count, peak = result.stdout.strip().split("\n")
-    assert int(count) == pytest.approx(_PARAMETERS[size.removeprefix("gemma3-")], rel=0.01)
-    _, kilobytes, unit = peak.split()
-    assert unit == "kB"
-    assert int(kilobytes) < 250_000  # the 27B's weights have 54 GB
-
-
-# --- names in files
-
-
-def stored(*, gguf: bool, names: tuple[str, ...] = ()) -> Mapping[str, StoredTensor]:
-    config = GEMMA3["270m"]
-    return {
-        name: gemma3.ARCHITECTURE.tensors.find(config, name, names, gguf=gguf)
-        for name in Gemma3(config).parameters()
-    }
-
-
-def test_names_in_gguf_whose_norms_hold_1_plus_w() -> None:
-    tensors = stored(gguf=True)
-    assert len({tensor.name for tensor in tensors.values()}) == 236
-    assert {tensor.offset for tensor in tensors.values()} == {0.0}
-    assert tensors["layers.17.self_attn.k_norm.weight"].name == "blk.17.attn_k_norm.weight"
-    assert tensors["layers.0.pre_feedforward_layernorm.weight"].name == "blk.0.ffn_norm.weight"
-    assert tensors["norm.weight"].name == "output_norm.weight"
-
-
-def test_names_in_safetensors_whose_norms_hold_w() -> None:
-    tensors = stored(gguf=False)
-    assert all(tensor.name == f"model.{name}" for name, tensor in tensors.items())
-    norms = {name for name, tensor in tensors.items() if tensor.offset == 1.0}
-    assert len(norms) == 18 * 6 + 1
-    assert norms == {name for name in tensors if "norm" in name}
-    assert {tensors[name].offset for name in tensors.keys() - norms} == {0.0}
-
-
-@pytest.mark.parametrize("prefix", ["model.", "model.language_model.", "language_model.model."])
-def test_names_one_level_down(prefix: str) -> None:
-    names = (f"{prefix}norm.weight", "vision_tower.x")
-    found = gemma3.ARCHITECTURE.tensors.find(TINY, "norm.weight", names, gguf=False)
-    assert found.name == f"{prefix}norm.weight"
-    assert [gemma3.ARCHITECTURE.tensors.is_other_part(name) for name in names] == [False, True]

@@ -22,13 +22,13 @@ from models.dsl.registry.documents import documents
 from models.dsl.registry.facts import all_facts
 from models.dsl.registry.signature import slots, variants
 from models.dsl.types import DslError, DType, NoGradientError
+from tests.models.dsl.ops.op_checks import samples_of
 from tests.models.graphs import gradient_graph, traced, type_of
-from tests.models.op_checks import samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "docs/operators.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 

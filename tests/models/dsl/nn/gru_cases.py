@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "gru_torch.npz"
+GOLDEN = Path(__file__).parents[3] / "golden" / "gru_torch.npz"
 BATCH, HIDDEN = 2, 3
 
 

@@ -19,8 +19,7 @@ from models.dsl.evaluate import evaluate  # noqa: E402
 from models.dsl.types import DType  # noqa: E402
 from models.gru import config_from_shapes, program  # noqa: E402
 from tests.golden.record_gru_torch import torch_gru  # noqa: E402
-from tests.models.graphs import gradient_graph  # noqa: E402
-from tests.models.gru_cases import (  # noqa: E402
+from tests.models.dsl.nn.gru_cases import (  # noqa: E402
     FORMS,
     ONE_LAYER,
     Case,
@@ -31,6 +30,7 @@ from tests.models.gru_cases import (  # noqa: E402
     joined,
     torch_answers,
 )
+from tests.models.graphs import gradient_graph  # noqa: E402
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,8 +15,8 @@ from models.dsl.optimizers import Adam, Sgd
 from models.dsl.trace import trace
 from models.dsl.types import DType
 from models.dsl.value_and_grad import value_and_grad
+from tests.models.dsl.test_training import OPTIMIZERS, update_graph
 from tests.models.graphs import type_of
-from tests.models.test_training import OPTIMIZERS, update_graph
 
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor

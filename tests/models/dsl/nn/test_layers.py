@@ -15,7 +15,7 @@ from models.dsl.graph import Apply, Tensor
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType, TypeRuleError
 from tests.models.compiled import Compiled, compiled_fixture
-from tests.models.layer_cases import LAYERS, layer_arrays, layer_graph
+from tests.models.dsl.nn.layer_cases import LAYERS, layer_arrays, layer_graph
 
 if TYPE_CHECKING:
     from typing import Any

@@ -13,8 +13,8 @@ from models.dsl.registry.facts import all_facts
 from models.dsl.registry.signature import slots, variants
 from models.dsl.types import DType
 from tests.models.compiled import Compiled, compiled_fixture
+from tests.models.dsl.ops.op_checks import samples_of
 from tests.models.graphs import traced
-from tests.models.op_checks import samples_of
 
 if TYPE_CHECKING:
     from models.dsl.graph import Graph

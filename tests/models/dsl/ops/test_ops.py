@@ -27,8 +27,8 @@ from models.dsl.ops import (
 )
 from models.dsl.types import DslError
 from tests.models.compiled import compiled_fixture
+from tests.models.dsl.ops.op_checks import broken, check_op, graphs_of
 from tests.models.graphs import gradient_graph, run, traced
-from tests.models.op_checks import broken, check_op, graphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,7 @@ from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
 from models.dsl.ops.record import Loop
 from models.dsl.types import DType, TensorType, TypeRuleError
 from tests.models.compiled import Compiled, compiled_fixture
-from tests.models.graphs import check_gradient, gradient_graph, run
-from tests.models.gru_cases import (
+from tests.models.dsl.nn.gru_cases import (
     BATCH,
     CASE,
     FORMS,
@@ -32,6 +31,7 @@ from tests.models.gru_cases import (
     joined,
     torch_answers,
 )
+from tests.models.graphs import check_gradient, gradient_graph, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from models.dsl.evaluate import evaluate
 from models.dsl.trace import trace
 from models.dsl.types import DType
 from tests.models.compiled import Compiled, compiled_fixture
+from tests.models.dsl.functions.test_functions import exact_rope_table
 from tests.models.graphs import gradient_graph, run, traced, type_of
-from tests.models.test_functions import exact_rope_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,18 +1,13 @@
-"""`bake gru`, from random weights to answers that are those of the formula."""
+"""`bake gru`, the bundle, and what is refused."""
 
 from __future__ import annotations
 
-import itertools
 import platform
 import re
-import signal
-import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import numpy as np
 import pytest
 from rich.console import Console
@@ -26,7 +21,7 @@ from baker.cli import app
 from baker.compiler.targets import embedded_elfs
 from baker.parameters.quantization import NotFiniteError
 from baker.pipeline.bake_arrays import TOLERANCE
-from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
+from baker.pipeline.bake_gru import bake_gru
 from baker.pipeline.origin import source_records
 from baker.weights.source import BadFile, NoWeights, UnsupportedType
 from models.bundle import (
@@ -43,6 +38,15 @@ from models.bundle import (
 from models.config import ConfigError
 from runtime.cpu_features import UnsupportedCpu
 from runtime.open_bundle import open_arrays
+from tests.baker.gru.gru_example import (
+    LAYERS,
+    B,
+    D,
+    H,
+    S,
+    gru_request,
+    weights,
+)
 from tests.conftest import Silent
 
 if TYPE_CHECKING:
@@ -53,76 +57,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float32]
 
-S, B, D, H, LAYERS = 5, 2, 3, 4, 2
 _OTHER = {"x86_64": ("aarch64", 183), "aarch64": ("x86_64-v3", 62)}
-
-
-def weights() -> dict[str, Array]:
-    """Those of a torch.nn.GRU(D, H, num_layers=LAYERS), by its names."""
-    rng = np.random.default_rng(7)
-    shapes: dict[str, tuple[int, ...]] = {}
-    for layer in range(LAYERS):
-        shapes |= {
-            f"weight_ih_l{layer}": (3 * H, D if layer == 0 else H),
-            f"weight_hh_l{layer}": (3 * H, H),
-            f"bias_ih_l{layer}": (3 * H,),
-            f"bias_hh_l{layer}": (3 * H,),
-        }
-    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-
-
-def formula(x: NDArray[Any], h: NDArray[Any], layer: int) -> NDArray[Any]:
-    """A step of a layer, in float64, from PyTorch's documentation of GRU."""
-    stored = {name: value.astype(np.float64) for name, value in weights().items()}
-    gates = x @ stored[f"weight_ih_l{layer}"].T + stored[f"bias_ih_l{layer}"]
-    state = h @ stored[f"weight_hh_l{layer}"].T + stored[f"bias_hh_l{layer}"]
-    r, z = (
-        1 / (1 + np.exp(-gates[:, part] - state[:, part]))
-        for part in (slice(0, H), slice(H, 2 * H))
-    )
-    n = np.tanh(gates[:, 2 * H :] + r * state[:, 2 * H :])
-    return np.asarray((1 - z) * n + z * h)
-
-
-def expected(x: Array, h0: Array) -> tuple[NDArray[Any], NDArray[Any]]:
-    """y (S, B, H) and h_n (LAYERS, B, H)."""
-    inputs, last = list(x.astype(np.float64)), []
-    for layer in range(LAYERS):
-        states = [h0[layer].astype(np.float64)]
-        for row in inputs:
-            states.append(formula(row, states[-1], layer))
-        inputs = states[1:]
-        last.append(states[-1])
-    return np.stack(inputs), np.stack(last)
-
-
-def gru_request(weights: Path, out: Path, **options: object) -> GruBakeRequest:
-    defaults: dict[str, Any] = {
-        "steps": S,
-        "batch": B,
-        "batch_first": False,
-        "form": None,
-        "target": "host",
-    }
-    return GruBakeRequest(weights=weights, out=out, **{**defaults, **options})
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("weights") / "model.safetensors"
-    save_file(weights(), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def bundle(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bake_gru(gru_request(file, tmp_path_factory.mktemp("gru") / "sensor"), Silent())
-
-
-@pytest.fixture(scope="module")
-def sequence() -> tuple[Array, Array]:
-    rng = np.random.default_rng(8)
-    return rng.normal(size=(S, B, D)).astype("f4"), rng.normal(size=(LAYERS, B, H)).astype("f4")
 
 
 def copy_of(bundle: Path, place: Path) -> Path:
@@ -360,121 +295,3 @@ def test_a_gru_has_no_options_of_language_models() -> None:
     result = CliRunner().invoke(app, ["gru", "--weights", "x", "--context", "64"])
     assert result.exit_code == 2
     assert "No such option" in result.output
-
-
-# Served.
-
-
-def command(name: str, *arguments: object, env: dict[str, str] | None = None) -> list[Any]:
-    environment = {"PATH": "", "PYTHONPATH": ".", "NO_COLOR": "1", "COLUMNS": "200", **(env or {})}
-    return [[sys.executable, "-m", "hearth", name, *map(str, arguments)], environment]
-
-
-@pytest.fixture(scope="module")
-def client(bundle: Path) -> Iterator[httpx.Client]:
-    line, environment = command("serve", bundle, "--port", "0", "--threads", "1")
-    with subprocess.Popen(
-        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            said = process.stdout.readline()
-            match = re.search(r"serves gru \(f32\) at (http://127\.0\.0\.1:\d+)", said)
-            assert match, said
-            with httpx.Client(base_url=match[1], timeout=10) as client:
-                yield client
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
-        finally:
-            process.kill()
-
-
-def run_json(client: httpx.Client, function: str, **inputs: Array) -> dict[str, Array]:
-    body = {"function": function, "inputs": {k: v.tolist() for k, v in inputs.items()}}
-    response = client.post("/run", json=body)
-    assert response.status_code == 200, response.text
-    return {k: np.array(v, np.float32) for k, v in response.json()["outputs"].items()}
-
-
-def run_raw(client: httpx.Client, function: str, **inputs: Array) -> dict[str, Array]:
-    shapes = (f"{name}={'x'.join(map(str, array.shape))}" for name, array in inputs.items())
-    response = client.post(
-        "/run",
-        content=b"".join(array.tobytes() for array in inputs.values()),
-        headers={
-            "Content-Type": "application/octet-stream",
-            "Accept": "application/octet-stream",
-            "X-Hearth-Function": function,
-            "X-Hearth-Inputs": ", ".join(shapes),
-        },
-    )
-    assert response.status_code == 200, response.text
-    values, outputs = np.frombuffer(response.content, "<f4"), {}
-    for part in response.headers["X-Hearth-Outputs"].split(", "):
-        name, sizes = part.split("=")
-        shape = tuple(map(int, sizes.split("x")))
-        outputs[name] = values[: np.prod(shape)].reshape(shape)
-        values = values[np.prod(shape) :]
-    assert not values.size
-    return outputs
-
-
-@pytest.mark.parametrize("ask", [run_json, run_raw])
-def test_results_equal_the_formula(
-    client: httpx.Client,
-    sequence: tuple[Array, Array],
-    ask: Callable[..., dict[str, Array]],
-) -> None:
-    x, h0 = sequence
-    for case in ({"x": x, "h0": h0}, {"x": x}):
-        y, h_n = expected(x, case.get("h0", np.zeros_like(h0)))
-        outputs = ask(client, "run", **case)
-        np.testing.assert_allclose(outputs["y"], y, rtol=0, atol=2e-6)
-        np.testing.assert_allclose(outputs["h_n"], h_n, rtol=0, atol=2e-6)
-
-
-def test_json_and_binary_results_have_the_same_bits(
-    client: httpx.Client, sequence: tuple[Array, Array]
-) -> None:
-    x, h0 = sequence
-    in_json, raw = (ask(client, "run", x=x, h0=h0) for ask in (run_json, run_raw))
-    assert {k: v.tobytes() for k, v in in_json.items()} == {k: v.tobytes() for k, v in raw.items()}
-
-
-def test_calling_step_repeatedly_equals_run(
-    client: httpx.Client, sequence: tuple[Array, Array]
-) -> None:
-    x, h = sequence
-    whole = run_raw(client, "run", x=x, h0=h)
-    for row, expected_row, ask in zip(
-        x, whole["y"], itertools.cycle((run_raw, run_json)), strict=False
-    ):
-        outputs = ask(client, "step", x=row, h=h)
-        np.testing.assert_allclose(outputs["y"], expected_row, rtol=0, atol=1e-6)
-        h = outputs["h"]
-    np.testing.assert_allclose(h, whole["h_n"], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "env", "message"),
-    [
-        (("--cache-ram", "0"), {}, "cache_ram: only valid for language models.*(from --cache-ram)"),
-        ((), {"HEARTH_CACHE_DIR": "c"}, "cache_dir: only valid for .*(from HEARTH_CACHE_DIR)"),
-    ],
-    ids=["flag", "environment"],
-)
-def test_settings_of_language_models_are_rejected(
-    bundle: Path, arguments: tuple[str, ...], env: dict[str, str], message: str
-) -> None:
-    line, environment = command("serve", bundle, "--port", "0", *arguments, env=env)
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=20)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.search(message.replace("(", r"\(").replace(")", r"\)"), done.stderr), done.stderr
-
-
-def test_text_commands_need_a_language_model(bundle: Path) -> None:
-    line, environment = command("generate", bundle, "Once upon a time")
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=20)
-    assert done.returncode == 1
-    assert "got a bundle of array functions, expected a language model" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -7,14 +7,22 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.dsl import functions as f
 from models.dsl import ops
-from models.dsl.evaluate import evaluate
-from tests.models.graphs import gradient_graph, run, traced
+from tests.models.dsl.functions.torch_agreement import (
+    F,
+    agree,
+    axes,
+    few,
+    normal,
+    quick,
+    seeds,
+    torch,
+)
+from tests.models.graphs import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,159 +32,6 @@ if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
     Array = NDArray[Any]
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-F = torch.nn.functional
-
-quick = settings(deadline=None, max_examples=20)
-seeds = st.integers(0, 2**32 - 1)
-few = st.integers(1, 3)
-axes = st.integers(-3, 2)
-
-
-def agree(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: Array) -> None:
-    """Value, and the gradient of every float input under a random upstream gradient."""
-    tensors = [torch.tensor(array, requires_grad=array.dtype == np.float64) for array in arrays]
-    expected = theirs(*tensors)
-    graph = traced(ours, arrays)
-    (value,) = evaluate(graph, arrays, {})
-    np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-10, atol=1e-10)
-    upstream = np.random.default_rng(0).normal(size=value.shape)
-    expected.backward(torch.tensor(upstream))
-    gradients = evaluate(gradient_graph(graph), [*arrays, upstream], {})
-    expected_gradients = [tensor.grad for tensor in tensors if tensor.requires_grad]
-    for actual, gradient in zip(gradients, expected_gradients, strict=True):
-        np.testing.assert_allclose(actual, gradient.numpy(), rtol=1e-10, atol=1e-10)
-
-
-def normal(seed: int, *shapes: tuple[int, ...]) -> list[Array]:
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=shape) for shape in shapes]
-
-
-# --- convolutions
-
-
-@st.composite
-def convolutions(draw: st.DrawFn) -> tuple[int, list[int], list[int], dict[str, Any]]:
-    """(spatial axes, x's extents, the kernel's, attributes) that fit together."""
-    spatial = draw(few)
-    kernel = [draw(few) for _ in range(spatial)]
-    options = {
-        name: tuple(draw(st.integers(low, 3)) for _ in range(spatial))
-        for name, low in (("stride", 1), ("padding", 0), ("dilation", 1))
-    }
-    extents = []
-    for size, apart, around in zip(kernel, options["dilation"], options["padding"], strict=True):
-        least = max(1, (size - 1) * apart + 1 - 2 * around)
-        extents.append(draw(st.integers(least, least + 4)))
-    return spatial, extents, kernel, {**options, "groups": draw(few)}
-
-
-@quick
-@given(convolutions(), few, few, few, seeds)
-def test_convolution(
-    case: tuple[int, list[int], list[int], dict[str, Any]],
-    batch: int,
-    inputs: int,
-    outputs: int,
-    seed: int,
-) -> None:
-    spatial, extents, kernel, attrs = case
-    groups = attrs["groups"]
-    arrays = normal(
-        seed,
-        (batch, groups * inputs, *extents),
-        (groups * outputs, inputs, *kernel),
-        (groups * outputs,),
-    )
-    theirs = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
-    agree(
-        lambda x, w, b: f.convolution(x, w, b, **attrs),
-        lambda x, w, b: theirs(x, w, b, **attrs),
-        *arrays,
-    )
-
-
-@quick
-@given(convolutions(), few, few, few, seeds, st.data())
-def test_transposed_convolution(
-    case: tuple[int, list[int], list[int], dict[str, Any]],
-    batch: int,
-    inputs: int,
-    outputs: int,
-    seed: int,
-    data: st.DataObject,
-) -> None:
-    spatial, extents, kernel, attrs = case
-    groups, strides = attrs["groups"], attrs["stride"]
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, attrs["dilation"], strict=True)]
-    # Something must be left of the result when the padding is taken off.
-    whole = [(e - 1) * s + r for e, s, r in zip(extents, strides, reach, strict=True)]
-    attrs["padding"] = tuple(
-        min(p, (w - 1) // 2) for p, w in zip(attrs["padding"], whole, strict=True)
-    )
-    attrs["output_padding"] = tuple(data.draw(st.integers(0, s - 1)) for s in strides)
-    arrays = normal(
-        seed,
-        (batch, groups * inputs, *extents),
-        (groups * inputs, outputs, *kernel),
-        (groups * outputs,),
-    )
-    theirs = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
-    agree(
-        lambda x, w, b: f.transposed_convolution(x, w, b, **attrs),
-        lambda x, w, b: theirs(x, w, b, **attrs),
-        *arrays,
-    )
-
-
-# --- pooling and upsampling
-
-
-@quick
-@given(few, few, st.integers(0, 1), few, st.integers(5, 8), st.integers(5, 8), seeds)
-def test_max_pool2d(
-    size: int, stride: int, padding: int, dilation: int, height: int, width: int, seed: int
-) -> None:
-    """Of few different values, so that many elements of a window are equal."""
-    padding = min(padding, size // 2)
-    (x,) = normal(seed, (2, height + size, width + size))
-    attrs = {"stride": stride, "padding": padding, "dilation": dilation}
-    agree(
-        lambda x: f.max_pool2d(x, size, **attrs),
-        lambda x: F.max_pool2d(x, size, **attrs),
-        np.rint(x),
-    )
-
-
-@quick
-@given(few, few | st.none(), st.integers(0, 1), st.integers(4, 8), st.integers(4, 8), seeds)
-def test_avg_pool2d(
-    size: int, stride: int | None, padding: int, height: int, width: int, seed: int
-) -> None:
-    padding = min(padding, size // 2)
-    agree(
-        lambda x: f.avg_pool2d(x, size, stride=stride, padding=padding),
-        lambda x: F.avg_pool2d(x, size, stride=stride, padding=padding),
-        *normal(seed, (2, 3, height, width)),
-    )
-
-
-@quick
-@given(few, st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), seeds)
-def test_upsample2d(batch: int, height: int, width: int, scale: int, seed: int) -> None:
-    (x,) = normal(seed, (batch, 2, height, width))
-    agree(
-        lambda x: f.upsample2d_nearest(x, scale),
-        lambda x: F.interpolate(x, scale_factor=scale, mode="nearest"),
-        x,
-    )
-    agree(
-        lambda x: f.upsample2d_bilinear(x, scale),
-        lambda x: F.interpolate(x, scale_factor=scale, mode="bilinear"),
-        x,
-    )
 
 
 # --- norms

@@ -9,7 +9,7 @@ import pytest
 
 from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
-from tests.models.layer_cases import LAYERS, layer_arrays, layer_graph
+from tests.models.dsl.nn.layer_cases import LAYERS, layer_arrays, layer_graph
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
