@@ -1,4 +1,4 @@
-"""The chat page: the files of this folder, at `/` and `/web/NAME`.
+"""The chat page: the files of this folder, at `/` and `/web/PATH`.
 
 The files are read once and sent from memory. Each has a route, so a request's path is never used as
 a file name. The page uses the HTTP API like any other client.
@@ -20,12 +20,13 @@ MEDIA_TYPES = {
     ".html": "text/html",
     ".css": "text/css",
     ".js": "text/javascript",
+    ".mjs": "text/javascript",
     ".svg": "image/svg+xml",
 }
 # The path of every file.
 FILES = {
-    "/" if path.name == "index.html" else f"/web/{path.name}": path
-    for path in sorted(FOLDER.iterdir())
+    "/" if path.name == "index.html" else f"/web/{path.relative_to(FOLDER).as_posix()}": path
+    for path in sorted(FOLDER.rglob("*"))
     if path.suffix in MEDIA_TYPES
 }
 # Allow scripts, styles and requests for this server only, and no HTML made from text.

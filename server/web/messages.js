@@ -3,7 +3,7 @@
 
 import { lastQuestion } from "./conversation.js";
 import { byId, iconButton, make } from "./dom.js";
-import { parse, render } from "./markdown.js";
+import { render } from "./markdown.js";
 import { tokenView } from "./tokens.js";
 import { speak } from "./view.js";
 
@@ -36,7 +36,7 @@ export function liveAnswer() {
   const draw = () => {
     frame = 0;
     const near = isNear();
-    body.replaceChildren(...render(parse(text)));
+    body.replaceChildren(...render(text));
     follow(near);
   };
   return {
@@ -86,7 +86,7 @@ function question({ content }, edit) {
 }
 
 function answer(message, regenerate) {
-  const body = make("div", { className: "body" }, ...render(parse(message.content)));
+  const body = make("div", { className: "body" }, ...render(message.content));
   const tools = make("div", { className: "actions" }, copyButton(message.content));
   if (regenerate) tools.append(iconButton("again", "Regenerate", regenerate));
   if (message.tokens?.length) tools.append(probabilityButton(message, body));
@@ -99,7 +99,7 @@ function probabilityButton({ content, tokens }, body) {
   const button = iconButton("odds", "Token probabilities", () => {
     const pressed = button.ariaPressed !== "true";
     button.ariaPressed = String(pressed);
-    body.replaceChildren(...(pressed ? [legend(), tokenView(tokens)] : render(parse(content))));
+    body.replaceChildren(...(pressed ? [legend(), tokenView(tokens)] : render(content)));
   });
   button.ariaPressed = "false";
   return button;

@@ -76,90 +76,84 @@ def test_events_do_not_depend_on_how_the_stream_is_split(
     assert cut == whole
 
 
-def p(*inline: Any) -> dict[str, Any]:
-    return {"kind": "p", "inline": list(inline)}
+HTML = """source => {
+    const box = document.createElement("div");
+    box.append(...m.render(source));
+    return box.innerHTML;
+}"""
 
 
 @pytest.mark.parametrize(
-    ("source", "blocks"),
+    ("source", "html"),
     [
-        ("one\ntwo\n\nthree", [p("one\ntwo"), p("three")]),
-        ("# Title #\ntext", [{"kind": "h", "level": 1, "inline": ["Title"]}, p("text")]),
+        ("one\ntwo\n\nthree", "<p>one<br>two</p><p>three</p>"),
+        ("# Title #\ntext", "<h2>Title</h2><p>text</p>"),
         (
-            "before\n```py\na * b * c\n\n    d\n```\nafter",
-            [
-                p("before"),
-                {"kind": "code", "language": "py", "text": "a * b * c\n\n    d"},
-                p("after"),
-            ],
+            "a\n```py\na * b\n\n  d\n```\nc",
+            '<p>a</p><pre tabindex="0" data-language="py"><code>a * b\n\n  d</code></pre><p>c</p>',
         ),
-        ("~~~\n```\n~~~", [{"kind": "code", "language": "", "text": "```"}]),
-        ("```\nnot closed", [{"kind": "code", "language": "", "text": "not closed"}]),
+        ("```\nnot closed", '<pre tabindex="0"><code>not closed</code></pre>'),
+        ("- a\n- b\n  more", "<ul><li>a</li><li>b<br>more</li></ul>"),
+        ("3. a\n   - b\n4. c", '<ol start="3"><li>a<ul><li>b</li></ul></li><li>c</li></ol>'),
+        ("It was\n2024. A year", "<p>It was<br>2024. A year</p>"),
+        ("> a\n\n---", "<blockquote><p>a</p></blockquote><hr>"),
         (
-            "- a\n- b\n  more\n\n- c",
-            [{"kind": "ul", "start": 1, "items": [[p("a")], [p("b\nmore")], [p("c")]]}],
+            "|a|b|\n|-|-:|\n|1|2|",
+            '<table><thead><tr><th>a</th><th style="text-align: right;">b</th></tr></thead>'
+            '<tbody><tr><td>1</td><td style="text-align: right;">2</td></tr></tbody></table>',
+        ),
+        ("**a *b* c** ~~d~~", "<p><strong>a <em>b</em> c</strong> <s>d</s></p>"),
+        ("`**a**` ``b ` c``", "<p><code>**a**</code> <code>b ` c</code></p>"),
+        ("snake_case and 2 * 3 * 4", "<p>snake_case and 2 * 3 * 4</p>"),
+        ("**not closed and `neither", "<p>**not closed and `neither</p>"),
+        ("\\*not\\* &lt;", "<p>*not* &lt;</p>"),
+        (
+            "<b>x</b> <script>y</script>",
+            "<p>&lt;b&gt;x&lt;/b&gt; &lt;script&gt;y&lt;/script&gt;</p>",
         ),
         (
-            "3. a\n   - b\n   - c\n4. d",
-            [
-                {
-                    "kind": "ol",
-                    "start": 3,
-                    "items": [
-                        [p("a"), {"kind": "ul", "start": 1, "items": [[p("b")], [p("c")]]}],
-                        [p("d")],
-                    ],
-                }
-            ],
+            "[a](https://b.example)",
+            '<p><a href="https://b.example" target="_blank" rel="noopener noreferrer">a</a></p>',
         ),
-        ("It was\n2024. A year", [p("It was\n2024. A year")]),
-        ("- a\n\ntext", [{"kind": "ul", "start": 1, "items": [[p("a")]]}, p("text")]),
-        ("", []),
+        ("[a](/docs) ![c](https://b.example/x.png)", "<p><span>a</span> c</p>"),
+        ("[a](javascript:alert)", "<p>[a](javascript:alert)</p>"),
+        ("", ""),
     ],
 )
-def test_markdown_blocks_are_parsed(modules: Page, source: str, blocks: list[Any]) -> None:
-    assert call(modules, "markdown.js", "m.parse", source) == blocks
-
-
-def strong(*inline: Any) -> dict[str, Any]:
-    return {"kind": "strong", "inline": list(inline)}
-
-
-def em(*inline: Any) -> dict[str, Any]:
-    return {"kind": "em", "inline": list(inline)}
-
-
-def code(text: str) -> dict[str, Any]:
-    return {"kind": "code", "text": text}
-
-
-@pytest.mark.parametrize(
-    ("source", "runs"),
-    [
-        ("a **b** c", ["a ", strong("b"), " c"]),
-        ("*a* _b_ __c__", [em("a"), " ", em("b"), " ", strong("c")]),
-        ("**a *b* c**", [strong("a ", em("b"), " c")]),
-        ("`**a**` ``b ` c``", [code("**a**"), " ", code("b ` c")]),
-        ("snake_case_name and 2 * 3 * 4", ["snake_case_name and 2 * 3 * 4"]),
-        ("**not closed and `neither", ["**not closed and `neither"]),
-        (r"\*not\*", ["*", "not", "*"]),
-        ("<b>x</b> &amp;", ["<b>x</b> &amp;"]),
-    ],
-)
-def test_inline_markdown_is_parsed(modules: Page, source: str, runs: list[Any]) -> None:
-    assert call(modules, "markdown.js", "m.inline", source) == runs
+def test_markdown_is_rendered(modules: Page, source: str, html: str) -> None:
+    assert call(modules, "markdown.js", HTML, source) == html
 
 
 @few
-@given(source=st.text(alphabet="ab *_`#-1.\n~\\<>&", max_size=80))
+@given(source=st.text(alphabet="ab *_`#-1.\n~\\<>&[]()!|:", max_size=80))
 def test_any_text_renders_to_known_elements_only(modules: Page, source: str) -> None:
     names = """source => {
         const box = document.createElement("div");
-        box.append(...m.render(m.parse(source)));
+        box.append(...m.render(source));
         return [...box.querySelectorAll("*")].map(e => e.localName);
     }"""
-    known = {*"p h2 h3 h4 h5 h6 ul ol li pre code strong em br".split()}
+    blocks = "p h2 h3 h4 h5 h6 ul ol li pre blockquote hr table thead tbody tr th td"
+    known = {*blocks.split(), *"code strong em s a br span".split()}
     assert set(call(modules, "markdown.js", names, source)) <= known
+
+
+@pytest.mark.parametrize("prefix", ["- " * 1200, ">" * 20_000, "- > " * 600])
+def test_deep_nesting_is_shown_as_plain_text(modules: Page, prefix: str) -> None:
+    html = call(modules, "markdown.js", HTML, f"{prefix}end")
+    escaped = prefix.replace(">", "&gt;")
+    assert html == f'<p class="plain-text">{escaped}end</p>'
+
+
+@pytest.mark.parametrize("text", ["**a ", "[a](", "![", "`", "_a", "&#1", "| a "])
+def test_rendering_time_does_not_grow_with_the_square_of_the_length(
+    modules: Page, text: str
+) -> None:
+    milliseconds = """source => {
+        const began = performance.now();
+        m.render(source);
+        return performance.now() - began;
+    }"""
+    assert call(modules, "markdown.js", milliseconds, text * 60_000) < 10_000
 
 
 def test_adjacent_messages_of_one_role_are_joined(modules: Page) -> None:
