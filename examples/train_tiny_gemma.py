@@ -16,12 +16,10 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models
 
 from examples.training import Array, Task, Trained, draw_losses, train
-from models.dsl import functions as f
-from models.dsl import ops
 from models.dsl.optimizers import Adam
 from models.dsl.types import DType, TensorType
-from models.entry_points import read
 from models.families.gemma3 import ARCHITECTURE, Config, Gemma3
+from models.next_token_loss import next_token_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,12 +59,7 @@ def loss_of(model: Gemma3) -> Callable[[Tensor, Tensor], Tensor]:
     """The cross-entropy of the next byte; every sequence starts at position 0."""
 
     def loss(tokens: Tensor, targets: Tensor) -> Tensor:
-        start = ops.full(shape=(1,), dtype=DType.I32, value=0)
-        shape = (LENGTH, CONFIG.kv_heads * CONFIG.head_dim)
-        empty = ops.full(shape=shape, dtype=DType.F32, value=0.0)
-        caches = [[(empty, empty)] * SEQUENCES] * CONFIG.layers
-        h, _ = read(model, tokens, [start] * SEQUENCES, caches, LENGTH)
-        return f.cross_entropy(model.logits(h), targets)
+        return next_token_loss(model, tokens, targets, sequences=SEQUENCES)
 
     return loss
 

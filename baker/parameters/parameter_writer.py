@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from models.architecture import Architecture
     from models.config import ModelConfig
     from models.dsl.storage import Storage, Weight
-    from models.program import Program, StoredTensor
+    from models.program import ArraysProgram, Program, StoredTensor
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,10 @@ class Located:
 
 
 def locate(
-    source: WeightSource, architecture: Architecture[Any], config: ModelConfig, program: Program
+    source: WeightSource,
+    architecture: Architecture[Any],
+    config: ModelConfig,
+    program: Program | ArraysProgram,
 ) -> tuple[Located, ...]:
     """Find the tensors of each weight.
 

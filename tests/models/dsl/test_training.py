@@ -12,7 +12,7 @@ from models.dsl import ops
 from models.dsl.evaluate import evaluate
 from models.dsl.graph import Input, Tensor, make_graph
 from models.dsl.nn import Linear
-from models.dsl.optimizers import Adam, Optimizer, Sgd
+from models.dsl.optimizers import Adam, Optimizer, Sgd, WarmupCosine, clipped
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, NoGradientError, TensorType
 from models.dsl.value_and_grad import value_and_grad
@@ -32,6 +32,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "sgd": Sgd(rate=0.05),
     "momentum": Sgd(rate=0.05, momentum=0.9),
     "adam": Adam(rate=0.02, beta1=0.8, beta2=0.99, eps=1e-6),
+    "adamw": Adam(rate=WarmupCosine(peak=0.05, warmup=2, total=7), decay=0.1),
 }
 
 
@@ -131,9 +132,10 @@ def test_gradients_of_losses_equal_finite_differences() -> None:
 # --- optimisers
 
 
-def update_graph(name: str, shapes: dict[str, tuple[int, ...]], dtype: DType) -> Graph:
+def update_graph(
+    optimizer: Optimizer, shapes: dict[str, tuple[int, ...]], dtype: DType, name: str = "update"
+) -> Graph:
     """(weights, gradients, state) -> (weights, state), each in the order of its names."""
-    optimizer = OPTIMIZERS[name]
     weights = {key: TensorType(shape, dtype) for key, shape in shapes.items()}
     state = optimizer.state(weights)
     inputs = {**weights, **{f"{key}.gradient": weights[key] for key in weights}, **state}
@@ -164,15 +166,27 @@ def steps_of(name: str, w: Array, gradients: list[Array]) -> Array:
             m = optimizer.beta1 * m + (1 - optimizer.beta1) * g
             v = optimizer.beta2 * v + (1 - optimizer.beta2) * g**2
             mean, square = m / (1 - optimizer.beta1**t), v / (1 - optimizer.beta2**t)
-            w = w - optimizer.rate * mean / (np.sqrt(square) + optimizer.eps)
+            change = mean / (np.sqrt(square) + optimizer.eps) + optimizer.decay * w
+            w = w - rate_of(optimizer, t) * change
     return w
+
+
+def rate_of(optimizer: Adam, t: int) -> float:
+    """The learning rate of step t, counted from 1."""
+    match optimizer.rate:
+        case WarmupCosine(peak=peak, warmup=warmup, total=total):
+            progress = (t - 1 - warmup) / (total - warmup)
+            return peak * (t / warmup if t <= warmup else (1 + np.cos(np.pi * progress)) / 2)
+        case float(rate):
+            return rate
+    raise AssertionError(optimizer.rate)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers_follow_their_formulas(name: str) -> None:
     rng = np.random.default_rng(2)
     shapes = {"a": (3, 2), "b": (4,)}
-    graph = update_graph(name, shapes, DType.F64)
+    graph = update_graph(OPTIMIZERS[name], shapes, DType.F64)
     starts = [rng.normal(size=shape) for shape in shapes.values()]
     gradients = [[rng.normal(size=shape) for shape in shapes.values()] for _ in range(5)]
     weights = starts
@@ -183,6 +197,32 @@ def test_optimizers_follow_their_formulas(name: str) -> None:
     for place, actual in enumerate(weights):
         expected = steps_of(name, starts[place], [step[place] for step in gradients])
         np.testing.assert_allclose(actual, expected, rtol=1e-12)
+
+
+def test_a_schedule_ends_at_zero_and_checks_its_steps() -> None:
+    schedule = WarmupCosine(peak=2.0, warmup=2, total=6)
+    rates = [
+        float(run(lambda steps: schedule.rate(steps, DType.F64), np.array(step, np.int32)))
+        for step in range(9)
+    ]
+    falling = [1 + np.cos(np.pi * part) for part in (0, 0.25, 0.5, 0.75)]
+    np.testing.assert_allclose(rates, [1.0, 2.0, *falling, 0.0, 0.0, 0.0], atol=1e-15)
+    with pytest.raises(DslError, match="warmup: expected 0 to 5, got 6"):
+        WarmupCosine(peak=1.0, warmup=6, total=6)
+
+
+def test_clipping_scales_all_gradients_by_their_common_norm() -> None:
+    """The norm of (3, 0) and (4,) is 5; a norm below the limit changes nothing."""
+    a, b = np.array([3.0, 0.0]), np.array([4.0])
+    for limit, factor in ((1.0, 0.2), (50.0, 1.0)):
+        names = trace(
+            "clipped",
+            lambda a, b, limit=limit: tuple(clipped({"a": a, "b": b}, limit).values()),
+            {"a": type_of(a), "b": type_of(b)},
+        )
+        actual = evaluate(names, [a, b], {})
+        np.testing.assert_allclose(actual[0], a * factor, rtol=1e-6)
+        np.testing.assert_allclose(actual[1], b * factor, rtol=1e-6)
 
 
 # --- compiled
@@ -214,7 +254,7 @@ def loss_graphs() -> dict[str, tuple[Graph, list[Array]]]:
         ),
     }
     for name in OPTIMIZERS:
-        graph = update_graph(name, {"a": (3, 2)}, DType.F32)
+        graph = update_graph(OPTIMIZERS[name], {"a": (3, 2)}, DType.F32, name)
         arrays = [
             np.array(3, np.int32) if tensor.dtype is DType.I32 else abs(normal(*tensor.shape))
             for tensor in graph.inputs
