@@ -10,6 +10,8 @@ and `tool_call_id`.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 ToolDefinition = dict[str, Any]  # in OpenAI's form
 
+# Phi 4's words for a conversation with tools and no system message.
+_SYSTEM = "You are a helpful assistant with some tools."
 MAX_PROMPT = 4_000_000  # characters: more than any context, and little memory
 
 
@@ -78,7 +82,11 @@ class ChatTemplate:
             raise BadChatTemplate(
                 f"{CHAT_TEMPLATE} is not a valid template: {error}; bake the bundle again"
             ) from error
-        self._takes_tools = "tools" in variables and self._calls is not None
+        # Phi 4's template has no variable `tools` but a field of the system message.
+        self._tools_in_message = "tools" not in variables and "message['tools']" in source
+        self._takes_tools = self._calls is not None and (
+            "tools" in variables or self._tools_in_message
+        )
 
     @staticmethod
     def from_bundle(
@@ -113,14 +121,8 @@ class ChatTemplate:
         `variables` are more variables of the template, such as enable_thinking. Names of special
         tokens in the messages, tools and variables are plain text in `ids`.
         """
-        if tools and not self._takes_tools:
-            raise InvalidRequest(
-                field="tools",
-                got=f"{len(tools)} tools",
-                expected="none, because the model's chat template does not support tools",
-            )
         values = {
-            "messages": list(messages),
+            "messages": self._adapted(messages, tools),
             "tools": list(tools),
             "variables": dict(variables or {}),
         }
@@ -147,6 +149,22 @@ class ChatTemplate:
                 plain, messages[-1]["content"] if continue_final else None
             ),
         )
+
+    def _adapted(
+        self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
+    ) -> list[Message]:
+        """The messages as the template expects them; raises InvalidRequest."""
+        if tools and not self._takes_tools:
+            raise InvalidRequest(
+                field="tools",
+                got=f"{len(tools)} tools",
+                expected="none, because the model's chat template does not support tools",
+            )
+        if self._calls and self._calls.id_length:
+            messages = [_with_ids(message, self._calls.id_length) for message in messages]
+        if tools and self._tools_in_message:
+            messages = _with_tools(messages, tools)
+        return list(messages)
 
     def _reasoning_after(self, prompt: str, continued: str | None) -> Reasoning | None:
         """The reasoning of the answer to a prompt; `continued` is the message that it continues."""
@@ -189,6 +207,13 @@ class ChatTemplate:
                 {**message, "role": "system"} if message["role"] == "developer" else message
                 for message in messages
             ]
+        # The newer and the older name of the same, of which a template reads one.
+        messages = [
+            {"thinking": message["reasoning_content"], **message}
+            if "reasoning_content" in message
+            else message
+            for message in messages
+        ]
         variables = {
             **(variables or {}),
             "messages": messages,
@@ -210,6 +235,33 @@ class ChatTemplate:
                 expected=f"a conversation that the model's chat template accepts: {error}",
             ) from error
         return text
+
+
+def _with_ids(message: Message, length: int) -> Message:
+    """A message whose tool calls have ids of this many letters and digits."""
+    changed = dict(message)
+    if "tool_call_id" in message:
+        changed["tool_call_id"] = _short_id(message["tool_call_id"], length)
+    if "tool_calls" in message:
+        changed["tool_calls"] = [
+            {**call, "id": _short_id(call["id"], length)} for call in message["tool_calls"]
+        ]
+    return changed
+
+
+def _short_id(id_: str, length: int) -> str:
+    if len(id_) == length and id_.isascii() and id_.isalnum():
+        return id_
+    return hashlib.sha256(id_.encode()).hexdigest()[:length]
+
+
+def _with_tools(messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> list[Message]:
+    """The messages with the tools in the system message, as JSON of the functions."""
+    first, *rest = messages
+    if first["role"] != "system":
+        first, rest = {"role": "system", "content": _SYSTEM}, [*messages]
+    text = json.dumps([tool.get("function", tool) for tool in tools], ensure_ascii=False)
+    return [{**first, "tools": text}, *rest]
 
 
 def _before_end(text: str, end: str) -> str:

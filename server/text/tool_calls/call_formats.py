@@ -17,8 +17,11 @@ from server.text.tool_calls.json_calls import (
 if TYPE_CHECKING:
     from server.text.tool_calls.call_format import CallFormat
 
-# Texts of a template, all of which show a format. The first row that matches counts.
-_SIGNS: tuple[tuple[tuple[str, ...], CallFormat], ...] = (
+# Texts of a template, all of which show a format. The first row that matches counts. None stands
+# for forms that are not supported: the XML of Qwen3-Coder and of GLM.
+_SIGNS: tuple[tuple[tuple[str, ...], CallFormat | None], ...] = (
+    (("<tool_call>", "<function="), None),
+    (("<tool_call>", "<arg_key>"), None),
     (("<start_function_call>",), FUNCTION_GEMMA),
     (("[TOOL_CALLS]", "[ARGS]"), MISTRAL_NAMED),
     (("[TOOL_CALLS]",), MISTRAL),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,10 @@ from server.errors import InvalidRequest
 from server.text.chat_template import BadChatTemplate, ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.server import fakes, templates
+from tests.server.family_templates import FAMILIES
+from tests.server.template_cases import CASES, DATE
 
+GOLDEN = Path(__file__).parents[2] / "golden"
 SPECIAL = (*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL)
 LIBRARY = fakes.gemma_like(special=SPECIAL)
 TOKENIZER = Tokenizer(LIBRARY, bos=fakes.BOS)
@@ -60,9 +66,72 @@ def test_tools_reach_the_template_unchanged() -> None:
     assert "<tools>" not in text(templates.CHATML)
 
 
+RECORDED = json.loads((GOLDEN / "chat_templates.json").read_text(encoding="utf-8"))["prompts"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_template_writes_what_it_does_in_transformers(family: str, case: str) -> None:
+    """Recorded by tests/golden/record_chat_templates.py."""
+    messages, options = CASES[case]
+    options = dict(options)
+    tools = options.pop("tools", None)
+    prompt = options.pop("add_generation_prompt", False)
+    continued = options.pop("continue_final_message", False)
+    expected = RECORDED[family][case]
+    chat_template = template(FAMILIES[family])
+    if expected is None:
+        with pytest.raises(InvalidRequest):
+            chat_template.prompt(messages)
+    elif continued:
+        assert chat_template.prompt(messages, variables=DATE, continue_final=True).text == expected
+    else:
+        written = chat_template.render(
+            messages,
+            tools=tools or [],
+            add_generation_prompt=prompt,
+            variables={**DATE, **options},
+        )
+        assert written == expected
+
+
+def test_phi_4_gets_tools_in_its_system_message() -> None:
+    function = {"name": "f", "description": "d", "parameters": {}}
+    tools = [{"type": "function", "function": function}]
+    told = f"<|tool|>{json.dumps([function])}<|/tool|><|end|>"
+    question: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
+    written = text(FAMILIES["phi 4"], question, tools=tools)
+    assert written.startswith(f"<|system|>You are a helpful assistant with some tools.{told}")
+    system: dict[str, Any] = {"role": "system", "content": "Be brief."}
+    assert text(FAMILIES["phi 4"], [system, *question], tools=tools).startswith(
+        f"<|system|>Be brief.{told}<|user|>x"
+    )
+
+
+def test_mistral_gets_ids_of_nine_characters() -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+
+    def ids(id_: str) -> list[str]:
+        talk: list[dict[str, Any]] = [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": "", "tool_calls": [{**call, "id": id_}]},
+            {"role": "tool", "content": "1", "name": "f", "tool_call_id": id_},
+        ]
+        return re.findall(r'"(?:call_)?id": "(.*?)"', text(FAMILIES["mistral"], talk))
+
+    first, second = ids("call_0123456789abcdef")
+    assert first == second != ids("call_other")[0]
+    assert re.fullmatch("[a-z0-9]{9}", first)
+    assert ids("a1b2c3d4e") == ["a1b2c3d4e"] * 2
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
+        ("{{ [1] | tojson(ensure_ascii=true, separators=(',', ':')) }}", "[1]"),
+        ("{{ 'é' | tojson(ensure_ascii=true) }}", '"\\u00e9"'),
+        ("{% generation %}a{% endgeneration %}b", "ab"),
+        ("{{ documents is none }}", "True"),
         ("a\n{% if true %}\n  b\n{% endif %}\nc", "a\n  b\nc"),
         ("a\n   {% if true %}b{% endif %}", "a\nb"),
         ("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", "01"),

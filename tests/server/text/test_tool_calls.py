@@ -201,6 +201,7 @@ def test_text_after_a_marker_never_raises(format_: CallFormat, text: str, cut: i
         ("{{ '<|start_of_role|>' }}", GRANITE),
         ("{{ '<|start_of_role|>' }}{{ '<tool_call>' }}", HERMES),
         ("{{ '<|tool|>' }}", PHI),
+        ("{{ '<tool_call><function=f>' }}", None),
         ("""{{ '<|start_header_id|>' }}{{ '"parameters": ' }}""", LLAMA_3),
         ("{{ '<|start_header_id|>' }}", None),
     ],
