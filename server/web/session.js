@@ -12,7 +12,7 @@ import * as view from "./view.js";
 const state = { messages: conversation.EMPTY, chats: true, running: null };
 
 /** Show the stored conversation. */
-export const restore = () => update(conversation.load(localStorage));
+export const restore = () => open(conversation.load(localStorage));
 
 /** Send a message. Return false if it is empty or an answer is running. */
 export function send(text) {
@@ -46,7 +46,7 @@ export function startOver() {
   conversation.clear(localStorage);
   view.hideNotice();
   showMessages((state.messages = conversation.EMPTY), {});
-  return before.length ? () => update(before) : null;
+  return before.length ? () => open(before) : null;
 }
 
 /** Check the server's state. A server that is ready again may serve another model. */
@@ -78,6 +78,12 @@ function update(messages) {
   }
 }
 
+// Show a conversation that may end with a question.
+function open(messages) {
+  update(messages);
+  if (messages.at(-1)?.role === "user") showUnanswered("This message has no answer.");
+}
+
 function regenerate() {
   if (!state.running) run(conversation.untilQuestion(state.messages));
 }
@@ -107,7 +113,11 @@ async function run(messages) {
   if (reply.content) update(conversation.withAnswer(messages, reply));
   view.speak(reply.content || "No answer");
   if (error) showError(error);
+  else if (reply.finish === "stopped" && !reply.content) showUnanswered("Stopped before the first token.");
+  else if (!reply.content) showUnanswered("The answer is empty.");
 }
+
+const showUnanswered = (text) => view.showNotice(text, { retry: regenerate });
 
 function showError(error) {
   if (error.status === 404 && state.chats) {

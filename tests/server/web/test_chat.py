@@ -332,7 +332,22 @@ def test_waiting_for_a_server_can_be_stopped(chat: Page, doorman: Doorman) -> No
     chat.type("the dog", Keys.ENTER)
     chat.shows("#notice", "Waiting for the server")
     chat.press(Keys.ESCAPE)
-    chat.find("#send")
+    chat.shows("#notice", "Stopped before the first token.")
+    assert chat.questions() == ["the dog"]
+    doorman.refused.clear()
+    chat.click("#retry")
+    chat.find(".figures")
+    assert chat.all("#notice") == []
+    assert chat.questions() == ["the dog"]
+
+
+def test_a_message_without_an_answer_can_be_sent_again_after_a_reload(chat: Page) -> None:
+    stored = '[{"role": "user", "content": "the dog"}]'
+    chat.run("localStorage.setItem('hearth.conversation', arguments[0])", stored)
+    chat.driver.refresh()
+    chat.shows("#notice", "This message has no answer.")
+    chat.click("#retry")
+    chat.find(".figures")
     assert chat.all("#notice") == []
     assert chat.questions() == ["the dog"]
 
