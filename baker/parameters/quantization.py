@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from models.dsl.packing import GROUP, pack, split
+from models.dsl.packing import GROUP, ROWS, pack, split
 from models.dsl.storage import BF16, F32, INT8_G32, INT8_G32_HALVES, Storage
 
 if TYPE_CHECKING:
@@ -34,13 +34,16 @@ class NotFiniteError(ValueError):
 def encoded(storage: Storage, block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     """Some rows of a weight as the arrays of a storage, in their order.
 
-    In groups, the number of rows is a multiple of 16. Raises NotFiniteError.
+    In groups, the number of rows is a multiple of 16; in halves, missing rows are added. Raises
+    NotFiniteError.
     """
     return _ENCODERS[storage](block)
 
 
 def _in_halves(block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
-    integers, scale = int8_groups(block)
+    # The rows that fill the last group repeat a real one: their logits are never the largest alone.
+    filled = np.pad(block, ((0, -len(block) % ROWS), (0, 0)), mode="edge")
+    integers, scale = int8_groups(filled)
     return (*split(integers), scale)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 
+from baker.tokenizer.word_rules import WORD_RULES
 from baker.weights.source import TokenizerError
 
 if TYPE_CHECKING:
@@ -28,15 +29,6 @@ _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 # Maximum characters of a token: the time to try every split is quadratic in it.
 _MAX_CHARACTERS = 1024
-# tokenizer.ggml.pre -> the rule that splits a text into words: GPT-2's regular expression, after
-# every digit has been separated. Source: llama.cpp, src/llama-vocab.cpp.
-_SPLITTERS: Mapping[str, Sequence[Any]] = {
-    "gpt-2": (pre_tokenizers.ByteLevel(add_prefix_space=False),),
-    "smollm": (
-        pre_tokenizers.Digits(individual_digits=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -75,9 +67,10 @@ def convert(metadata: Mapping[str, object]) -> Tokenizer:
 def gguf_specials(metadata: Mapping[str, object]) -> Specials:
     """The special tokens in GGUF metadata; raises TokenizerError."""
     tokens = _list(metadata, "tokens", str)
-    # Without the key, byte BPE starts a text without a token, as in llama.cpp.
+    # Without the key, the rule for words decides in byte BPE, as in llama.cpp.
     if metadata.get("tokenizer.ggml.model") == "gpt2":
-        metadata = {"tokenizer.ggml.add_bos_token": False, **metadata}
+        rule = WORD_RULES.get(str(metadata.get("tokenizer.ggml.pre")))
+        metadata = {"tokenizer.ggml.add_bos_token": bool(rule and rule.adds_bos), **metadata}
     add_bos = _value(metadata, "add_bos_token", bool)
     return Specials(
         bos=_id(metadata, "bos", len(tokens)) if add_bos else None,
@@ -126,12 +119,13 @@ def _byte_bpe(metadata: Mapping[str, object]) -> Tokenizer:
 
     A byte that is not in the vocabulary is skipped, as in llama.cpp.
     """
-    splitter = _value(metadata, "pre", str)
-    if splitter not in _SPLITTERS:
+    name = _value(metadata, "pre", str)
+    if name not in WORD_RULES:
         raise TokenizerError(
-            f"tokenizer.ggml.pre {splitter!r} is not supported, only "
-            f"{' and '.join(map(repr, _SPLITTERS))}; use the Hugging Face folder of the model"
+            f"tokenizer.ggml.pre {name!r} is not supported, only {', '.join(WORD_RULES)}; use the "
+            "Hugging Face folder of the model"
         )
+    rule = WORD_RULES[name]
     tokens, types = _vocabulary(metadata)
     merges = []
     for merge in _list(metadata, "merges", str):
@@ -139,8 +133,11 @@ def _byte_bpe(metadata: Mapping[str, object]) -> Tokenizer:
         if not (left and space and right):
             raise TokenizerError(f"tokenizer.ggml.merges has {merge!r:.80}, expected two parts")
         merges.append((left, right))
-    tokenizer = _bpe(vocab={token: i for i, token in enumerate(tokens)}, merges=merges)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(_SPLITTERS[splitter]))
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    tokenizer = _bpe(vocab=vocabulary, merges=merges, ignore_merges=rule.whole_words)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(rule.parts))
+    if rule.composed:
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens(_added(tokens, types))
     return tokenizer
@@ -159,9 +156,6 @@ def _bpe(**parts: Any) -> Tokenizer:
 
 def _sentencepiece(metadata: Mapping[str, object]) -> Tokenizer:
     """A SentencePiece BPE vocabulary as BPE with byte fallback."""
-    # Absent means true to llama.cpp.
-    if metadata.get("tokenizer.ggml.add_space_prefix", True):
-        raise TokenizerError("tokenizer.ggml.add_space_prefix must be false; true is not supported")
     stored, types = _vocabulary(metadata)
     scores = _list(metadata, "scores", float)
     if not all(map(math.isfinite, scores)):
@@ -182,6 +176,10 @@ def _sentencepiece(metadata: Mapping[str, object]) -> Tokenizer:
         byte_fallback=True,
     )
     tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+    # Absent means true to llama.cpp. The decoder keeps the space: texts are decoded in pieces.
+    if metadata.get("tokenizer.ggml.add_space_prefix", True):
+        prefix = normalizers.Prepend(_SPACE)
+        tokenizer.normalizer = normalizers.Sequence([prefix, tokenizer.normalizer])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]

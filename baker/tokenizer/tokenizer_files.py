@@ -6,6 +6,7 @@ A Hugging Face folder has a tokenizer.json; the vocabulary of a GGUF file is con
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from baker.weights.source import WeightSource
 
 # Instruct models end a turn with one of these, even if the file does not list it as eos.
-_TURN_ENDS = ("<end_of_turn>", "<|im_end|>")
+_TURN_ENDS = ("<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|end|>")
 # Ends a document and therefore an answer, as in llama.cpp.
 _TEXT_END = "<|endoftext|>"
 
@@ -75,7 +76,20 @@ def _read_tokenizer_json(folder: Path) -> str:
     except (OSError, ValueError) as error:
         raise TokenizerError(f"cannot read {path}: {error}") from error
     _load(path, text)
-    return text
+    return _without_strip(text)
+
+
+def _without_strip(text: str) -> str:
+    """The text of a tokenizer.json whose decoder keeps the space in front of a first word.
+
+    Answers are decoded in pieces, of which each would lose its first space.
+    """
+    whole = json.loads(text)
+    decoder = whole.get("decoder") or {}
+    if not any(part.get("type") == "Strip" for part in decoder.get("decoders", [])):
+        return text
+    decoder["decoders"] = [part for part in decoder["decoders"] if part.get("type") != "Strip"]
+    return json.dumps(whole, ensure_ascii=False)
 
 
 def _load(path: Path, text: str) -> Tokenizer:

@@ -30,7 +30,7 @@ class Storage:
 
     name     of the way
     arrays   (N, K) -> the arrays' types, by the last part of their names; raises TypeRuleError
-    product  (x, *arrays) -> x W^T
+    product  (x, *arrays) -> x W^T, which may have more columns than N: see `_halves`
     rows     (ids, *arrays) -> rows of W
     logits   (x, exact, *arrays) -> x W^T, see `f.approximate_logits`
     partial  arrays of which `logits` reads some blocks only
@@ -56,7 +56,8 @@ def _plain(name: str, dtype: DType) -> Storage:
 
 
 def _halves(rows: int, columns: int) -> Mapping[str, TensorType]:
-    half = TensorType(packing.half_shape(rows, columns), DType.I8)
+    padded = -(-rows // packing.ROWS) * packing.ROWS  # vocabularies have any number of rows
+    half = TensorType(packing.half_shape(padded, columns), DType.I8)
     return {"upper": half, "lower": half, "scale": _scale(half)}
 
 
@@ -256,19 +257,24 @@ def stored_graph(graph: Graph, weights: Weights) -> tuple[Graph, Counter[str]]:
     def arrays(weight: Tensor) -> tuple[Tensor, ...]:
         return tuple(weights.stored(weight).parameters.values())
 
+    def without_padding(product: Tensor, weight: Tensor) -> tuple[Tensor]:
+        outputs, last = weight.shape[0], product.type.rank - 1
+        padded = product.shape[last] != outputs
+        return (f.narrow(product, last, 0, outputs) if padded else product,)
+
     rules = (
         Rule(
             name="two_part_head",
             pattern=(_logits,),
-            replacement=lambda x, weight, exact: (
-                weights.stored(weight).storage.logits(x, exact, *arrays(weight)),
+            replacement=lambda x, weight, exact: without_padding(
+                weights.stored(weight).storage.logits(x, exact, *arrays(weight)), weight
             ),
         ),
         Rule(
             name="matrix",
             pattern=(_product,),
-            replacement=lambda x, weight: (
-                weights.stored(weight).storage.product(x, *arrays(weight)),
+            replacement=lambda x, weight: without_padding(
+                weights.stored(weight).storage.product(x, *arrays(weight)), weight
             ),
         ),
         Rule(

@@ -208,15 +208,13 @@ def test_an_unknown_config_key_is_rejected_by_name(tmp_path: Path) -> None:
         bake(bake_request(tmp_path / "bundle", weights=folder), Silent())
 
 
-def test_a_vocabulary_that_the_kernels_do_not_support_is_rejected(tmp_path: Path) -> None:
+def test_a_width_that_the_kernels_do_not_support_is_rejected(tmp_path: Path) -> None:
     folder = tmp_path / "hf"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 262145}))
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": 648}))
     save_file({str(i): np.zeros(1, np.float32) for i in range(18)}, folder / "model.safetensors")
     request = bake_request(tmp_path / "bundle", weights=folder, precision="int8-g32")
-    refused = (
-        r"int8-g32 does not support this model: .* 16 rows .* is 262145 x 640; --precision bf16 "
-    )
+    refused = r"int8-g32 does not support this model: .* 32 columns, .* x 648; --precision bf16 "
     with pytest.raises(BakeError, match=refused):
         bake(request, Silent())
     # `auto` tries the next precisions and names the reason for each.

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from baker.parameters.quantization import NotFiniteError, int8_groups, to_bf16
+from baker.parameters.quantization import NotFiniteError, encoded, int8_groups, to_bf16
+from models.dsl.storage import INT8_G32_HALVES
 from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
@@ -111,3 +112,12 @@ def test_the_error_names_the_position_of_a_non_finite_value(value: float) -> Non
 def test_bf16_rejects_values_that_would_become_infinite() -> None:
     with pytest.raises(NotFiniteError, match=r"3\.40"):
         to_bf16(np.array([[np.finfo(np.float32).max]], np.float32))
+
+
+def test_a_table_with_any_number_of_rows_is_filled_with_its_last_row() -> None:
+    table = np.random.default_rng(0).normal(size=(19, 32)).astype(np.float32)
+    filled = np.concatenate([table, np.repeat(table[-1:], 13, axis=0)])
+    for array, expected in zip(
+        encoded(INT8_G32_HALVES, table), encoded(INT8_G32_HALVES, filled), strict=True
+    ):
+        np.testing.assert_array_equal(array, expected)

@@ -67,6 +67,49 @@ def test_without_splitting_digits_they_are_merged() -> None:
     assert other.encode("12").tokens == ["12"]
 
 
+@pytest.mark.parametrize(
+    ("pre", "words"),
+    [
+        ("gpt-2", ["I", "'", "LL", " pay", " 12345", " CamelCase", "\u2026", "\n\n ", " now"]),
+        ("smollm", ["I", "'", "LL", " pay", " ", "1", "2", "3", "4", "5", " CamelCase", "\u2026"]),
+        (
+            "llama-bpe",
+            ["I", "'LL", " pay", " ", "123", "45", " CamelCase", "\u2026\n\n", " ", " now"],
+        ),
+        ("qwen2", ["I", "'LL", " pay", " ", "1", "2", "3", "4", "5", " CamelCase", "\u2026\n\n"]),
+        ("gpt-4o", ["I'LL", " pay", " ", "123", "45", " Camel", "Case", "\u2026\n\n", " ", " now"]),
+        (
+            "tekken",
+            ["I", "'LL", " pay", " ", "1", "2", "3", "4", "5", " Camel", "Case", "\u2026\n\n"],
+        ),
+    ],
+)
+def test_words_are_split_as_the_file_s_rule_says(pre: str, words: list[str]) -> None:
+    text = "I'LL pay 12345 CamelCase\u2026\n\n  now"
+    tokenizer = convert({**METADATA, "tokenizer.ggml.pre": pre})
+    splits = tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in splits][: len(words)] == words
+
+
+def test_a_word_that_is_a_token_is_kept_whole_by_llama_s_rule() -> None:
+    tokens = [*TOKENS[:-1], "hehe", "<user>"]
+    types = [*TYPES[:-1], 1, 4]
+    changed = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
+    for pre, expected in (("llama-bpe", ["hehe"]), ("dbrx", ["he", "he"])):
+        tokenizer = convert({**METADATA, **changed, "tokenizer.ggml.pre": pre})
+        assert tokenizer.encode("hehe", add_special_tokens=False).tokens == expected
+
+
+def test_the_rule_decides_on_bos_where_the_file_does_not() -> None:
+    assert gguf_specials({**METADATA, "tokenizer.ggml.pre": "llama-bpe"}).bos == 1
+    assert gguf_specials({**METADATA, "tokenizer.ggml.pre": "qwen2"}).bos is None
+
+
+def test_qwen_s_rule_composes_characters() -> None:
+    tokenizer = convert({**METADATA, "tokenizer.ggml.pre": "qwen2"})
+    assert tokenizer.encode("e\u0301").ids == tokenizer.encode("\u00e9").ids
+
+
 @settings(deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
 def test_decoding_gives_the_text_back(small: Tokenizer, text: str) -> None:
@@ -90,7 +133,7 @@ def test_bos_is_added_only_if_the_file_says_so() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pre": "llama-bpe"}, "pre 'llama-bpe' is not supported, only 'gpt-2' and 'smollm'"),
+        ({"pre": "bloom"}, "pre 'bloom' is not supported, only dbrx, gpt-2, .*, tekken; use the"),
         ({"pre": None}, "pre is None, expected .* str"),
         ({"merges": None}, "merges is None, expected .* list"),
         ({"merges": ["ab"]}, "merges has 'ab', expected two parts"),

@@ -145,7 +145,6 @@ def test_bos_is_omitted_if_the_file_says_so(tmp_path: Path) -> None:
             "'bert' is not supported, only 'llama' and 'gpt2'",
         ),
         (lambda w: w.add_tokenizer_model("gpt2"), r"ggml\.pre is None, expected .* str"),
-        (lambda w: w.add_add_space_prefix(True), "add_space_prefix must be false"),
         (lambda w: w.add_add_eos_token(True), "add_eos_token = true"),
         (lambda w: w.add_token_scores([1.0]), f"{len(TOKENS)} tokens but 1 scores"),
         (lambda w: w.add_bos_token_id(9999), f"bos_token_id is 9999, but there are {len(TOKENS)}"),
@@ -328,3 +327,21 @@ def test_gemma_has_its_special_tokens(gemma: Tokenizer) -> None:
 def test_gemma_gives_text_back(gemma: Tokenizer, text: str) -> None:
     ids = gemma.encode(text, add_special_tokens=False).ids
     assert gemma.decode(ids, skip_special_tokens=False) == text
+
+
+def test_a_space_prefix_starts_each_text(tmp_path: Path) -> None:
+    source = write_gguf(tmp_path / "model.gguf", lambda w: w.add_add_space_prefix(True))
+    tokenizer = Tokenizer.from_str(tokenizer_json(source))
+    assert tokenizer.encode("the", add_special_tokens=False).tokens == ["\u2581the"]
+    assert tokenizer.decode(tokenizer.encode("the the").ids) == " the the"
+
+
+def test_a_folder_s_decoder_keeps_spaces_between_pieces(small: Tokenizer, tmp_path: Path) -> None:
+    whole = json.loads(small.to_str())
+    whole["decoder"]["decoders"].append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(whole), encoding="utf-8")
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    tokenizer = Tokenizer.from_str(tokenizer_json(SafetensorsSource(tmp_path)))
+    (the,) = tokenizer.encode(" the", add_special_tokens=False).ids
+    assert tokenizer.decode([the]) + tokenizer.decode([the]) == " the the"
