@@ -74,8 +74,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     result = optimized(
         [_trace(model, point, caches) for point in points],
         model.parameters(),
-        matrices=precision.matrices,
-        tables=precision.tables,
+        storage=options.storage,
         kernels=precision.kernels,
     )
     return Program(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from models.bundle import EntryPoint
 from models.dsl.functions import DECODE_ROWS
+from models.dsl.storage import STORAGES
 from models.dsl.types import DslError
 from models.precision import PRECISIONS
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from models.bundle import CacheSpec
     from models.dsl.graph import Graph
-    from models.dsl.storage import Weight
+    from models.dsl.storage import Storage, Weight
     from models.dsl.types import TensorType
 
 
@@ -31,6 +32,8 @@ class ProgramOptions:
     prefill_tokens  sizes of the prefill entry points, rising
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
+    storages        parameters whose matrices are stored in another way than the precision's: a name
+                    of STORAGES by parameter
     """
 
     context: int
@@ -38,6 +41,7 @@ class ProgramOptions:
     prefill_tokens: tuple[int, ...]
     decode_batches: tuple[int, ...]
     verify_tokens: tuple[int, ...] = ()
+    storages: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for what, sizes in (
@@ -56,6 +60,15 @@ class ProgramOptions:
             raise DslError(f"context: expected at least 1 token, got {self.context}")
         if self.precision not in PRECISIONS:
             raise DslError(f"precision: got {self.precision!r}, expected {', '.join(PRECISIONS)}")
+        for name in self.storages.values():
+            if name not in STORAGES:
+                raise DslError(f"storages: got {name!r}, expected {', '.join(STORAGES)}")
+
+    def storage(self, parameter: str) -> Storage:
+        """How the matrix of a parameter is stored."""
+        if parameter in self.storages:
+            return STORAGES[self.storages[parameter]]
+        return PRECISIONS[self.precision].storage
 
     @property
     def chunk(self) -> int:

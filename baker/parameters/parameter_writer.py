@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from baker.parameters.irpa import ArchiveWriter
-from baker.parameters.quantization import NotFiniteError, encoded
-from baker.weights.source import BadFile
+from baker.parameters.native import NATIVE
+from baker.parameters.quantization import NotFiniteError, encoded, encoded_integers
+from baker.weights.source import BadFile, IntegerBlock
+from models.dsl.storage import STORAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from models.config import ModelConfig
     from models.dsl.storage import Storage, Weight
     from models.program import ArraysProgram, Program, StoredTensor
+
+S = TypeVar("S", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -82,20 +86,26 @@ def write_parameters(
     with ArchiveWriter(path, sizes) as archive:
         for one in located:
             for tensor in one.tensors:
-                for block in _blocks(source, tensor):
-                    shifted = block + np.float32(tensor.offset) if tensor.offset else block
-                    arrays = _encoded(one.weight.storage, shifted, tensor.name)
+                for arrays in _encoded_blocks(source, tensor, one.weight.storage):
                     for name, data in zip(one.weight.parameters, arrays, strict=True):
                         archive.write(name, data)
                         advance(data.nbytes)
 
 
-def _encoded(storage: Storage, block: NDArray[np.float32], name: str) -> tuple[NDArray[Any], ...]:
-    """As `encoded`; raises NotFiniteError with the name of the tensor."""
+def _encoded_blocks(
+    source: WeightSource, tensor: StoredTensor, storage: Storage
+) -> Iterator[tuple[NDArray[Any], ...]]:
+    """The arrays of a storage for each block; raises NotFiniteError with the tensor's name."""
+    native = STORAGES.get(NATIVE.get(source.dtype(tensor.name), ""))
     try:
-        return encoded(storage, block)
+        if native is not None and storage in (native, native.table):
+            for integers in _integer_blocks(source, tensor):
+                yield encoded_integers(storage, integers)
+            return
+        for block in _blocks(source, tensor):
+            yield encoded(storage, block + np.float32(tensor.offset) if tensor.offset else block)
     except NotFiniteError as error:
-        raise NotFiniteError(f"tensor {name}: {error}") from None
+        raise NotFiniteError(f"tensor {tensor.name}: {error}") from None
 
 
 def _blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
@@ -105,7 +115,25 @@ def _blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.f
         yield from source.blocks(tensor.name)
 
 
-def half_after_half(rows: NDArray[np.float32], width: int) -> NDArray[np.float32]:
-    """Heads of `width` rows, from 0, D/2, 1, D/2 + 1, ... to 0, 1, ... D - 1: f32 (H * D, ...)."""
+def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[IntegerBlock]:
+    blocks = source.integer_blocks(tensor.name)
+    if not tensor.interleaved:
+        yield from blocks
+        return
+    parts = list(blocks)
+
+    def ordered(rows: Iterable[NDArray[S]]) -> NDArray[S]:
+        return half_after_half(np.concatenate(list(rows)), tensor.interleaved)
+
+    minimums = [one.minimum for one in parts if one.minimum is not None]
+    yield IntegerBlock(
+        integers=ordered(one.integers.view(np.uint8) for one in parts),
+        scale=ordered(one.scale for one in parts),
+        minimum=ordered(minimums) if minimums else None,
+    )
+
+
+def half_after_half(rows: NDArray[S], width: int) -> NDArray[S]:
+    """Heads of `width` rows, from 0, D/2, 1, D/2 + 1, ... to 0, 1, ... D - 1: (H * D, ...)."""
     heads = rows.reshape(-1, width // 2, 2, *rows.shape[1:])
     return heads.swapaxes(1, 2).reshape(rows.shape)

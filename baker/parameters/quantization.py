@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ml_dtypes
 import numpy as np
 
-from models.dsl.packing import GROUP, ROWS, pack, split
+from models.dsl.packing import GROUP, ROWS, pack, pack_small, split
 from models.dsl.storage import BF16, F32, INT8_G32, INT8_G32_HALVES, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
+
+    from baker.weights.source import IntegerBlock
+
+S = TypeVar("S", bound=np.generic)
 
 # The largest value of a symmetric int8.
 INT8_MAX = 127
@@ -40,11 +44,36 @@ def encoded(storage: Storage, block: NDArray[np.float32]) -> tuple[NDArray[Any],
     return _ENCODERS[storage](block)
 
 
+def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any], ...]:
+    """Some rows of a quantized weight as the arrays of a storage that holds its integers.
+
+    Scales and minimums are rounded to f16; rows that are missing to a multiple of 16 are added.
+    Raises NotFiniteError for what f16 cannot hold.
+    """
+    integers, scale = _filled(block.integers), _filled(_finite_f16(block.scale))
+    if storage.form is not None:
+        minimum = None if block.minimum is None else _filled(_finite_f16(block.minimum))
+        return pack_small(storage.form, integers.view(np.uint8), scale, minimum)
+    weight, packed_scale = pack(integers.view(np.int8), scale)
+    halves = split(weight) if storage is INT8_G32_HALVES else (weight,)
+    return (*halves, packed_scale)
+
+
+def _finite_f16(values: NDArray[np.float32]) -> NDArray[np.float16]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        stored = values.astype(np.float16)
+    _require_finite(values, stored)
+    return stored
+
+
 def _in_halves(block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
-    # The rows that fill the last group repeat a real one: their logits are never the largest alone.
-    filled = np.pad(block, ((0, -len(block) % ROWS), (0, 0)), mode="edge")
-    integers, scale = int8_groups(filled)
+    integers, scale = int8_groups(_filled(block))
     return (*split(integers), scale)
+
+
+def _filled(rows: NDArray[S]) -> NDArray[S]:
+    """Rows up to a multiple of sixteen: a repeated row's logits are never the largest alone."""
+    return np.pad(rows, ((0, -len(rows) % ROWS), (0, 0)), mode="edge")
 
 
 def _finite(block: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from baker.atomic_folder import BakeError, folder_beside
 from baker.compiler import targets
 from baker.compiler.kernel_objects import instructions_for
+from baker.parameters.native import storages
 from baker.parameters.parameter_writer import locate
 from baker.pipeline import recipe
 from baker.pipeline.memory_plan import check_fits, footprint, too_large
@@ -96,11 +97,12 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         tried=_tried(request, source, config, defaults, progress),
         package=weights.package if isinstance(weights, PackagedWeights) else None,
     )
+    trace = partial(_program, architecture, config, source)
     if recorded.tried:
         defaults = replace(defaults, precision=recorded.tried[-1].precision)
     with progress.stage("trace the model"):
         try:
-            program = _program(architecture, config, defaults)
+            program = trace(defaults)
         except TypeRuleError as error:
             raise BakeError(
                 f"--precision {defaults.precision} does not support this model: {error}; "
@@ -108,7 +110,6 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
             ) from error
     if request.max_memory is not None:
         with progress.stage("check the memory limit"):
-            trace = partial(_program, architecture, config)
             check_fits(program, defaults, request.max_memory, trace)
     out = request.out or Path(_name(request, config, defaults, target))
     size = weights_bytes(program.weights) + _OTHER_FILES
@@ -143,8 +144,11 @@ def _tried(
 
     def obstacle(precision: str) -> str | None:
         candidate = replace(defaults, precision=precision)
+        chosen = PRECISIONS[precision]
+        if chosen.native and not storages(precision, source, architecture, config):
+            return f"stores these weights as {chosen.storage.name}"
         try:
-            program = _program(architecture, config, candidate)
+            program = _program(architecture, config, source, candidate)
         except TypeRuleError as error:
             return f"does not support this model: {error}"
         return too_large(program, candidate, request.max_memory)
@@ -161,13 +165,16 @@ def _tried(
     )
 
 
-def _program(architecture: Architecture[Any], config: ModelConfig, defaults: Defaults) -> Program:
+def _program(
+    architecture: Architecture[Any], config: ModelConfig, source: WeightSource, defaults: Defaults
+) -> Program:
     options = ProgramOptions(
         context=defaults.context,
         precision=defaults.precision,
         prefill_tokens=defaults.prefill_tokens,
         decode_batches=recipe.decode_batches(defaults.slots),
         verify_tokens=recipe.VERIFY_TOKENS,
+        storages=storages(defaults.precision, source, architecture, config),
     )
     return architecture.program(config, options)
 
@@ -285,6 +292,7 @@ def _golden(inputs: _BakeInputs, tokenizer: Tokenizer) -> tuple[Golden, ...]:
         precision=inputs.defaults.precision,
         prefill_tokens=inputs.defaults.prefill_tokens,
         decode_batches=(1, len(ids)),
+        storages=_storages(inputs),
     )
     program = inputs.architecture.program(inputs.config, options)
     parameters = stored_parameters(program.parameters, inputs.workspace.folder / layout.PARAMETERS)
@@ -292,6 +300,10 @@ def _golden(inputs: _BakeInputs, tokenizer: Tokenizer) -> tuple[Golden, ...]:
     # One thread: the last bits of a sum depend on the number of threads.
     with inputs.workspace.progress.stage("compute golden values with NumPy"), threadpool_limits(1):
         return golden_values(runtime, ids)
+
+
+def _storages(inputs: _BakeInputs) -> dict[str, str]:
+    return storages(inputs.defaults.precision, inputs.source, inputs.architecture, inputs.config)
 
 
 def _manifest(
@@ -304,6 +316,7 @@ def _manifest(
         architecture=inputs.architecture.name,
         config=inputs.architecture.to_manifest(inputs.config),
         precision=inputs.defaults.precision,
+        storages=_storages(inputs),
         vocab_size=program.vocab_size,
         context=inputs.defaults.context,
         slots=inputs.defaults.slots,

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 from baker.compare.measurement.passages import shipped_texts
 from baker.compare.measurement.position_metrics import kl_divergence
 from baker.compare.sides.prediction import FullPrediction
+from baker.parameters.native import storages
 from baker.parameters.parameter_writer import locate, write_parameters
 from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
@@ -93,6 +94,7 @@ class Meter:
             prefill_tokens=(DECODE_ROWS,),
             decode_batches=(1,),
             verify_tokens=(DECODE_ROWS,),
+            storages=storages(precision, self.source, self.architecture, self.config),
         )
         program = self.architecture.program(self.config, options)
         located = locate(self.source, self.architecture, self.config, program)

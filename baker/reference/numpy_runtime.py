@@ -198,4 +198,5 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         prefill_tokens=tuple(sorted({point.tokens for point in points if point.kind == "prefill"})),
         decode_batches=tuple(point.batch for point in points if point.kind == "decode"),
         verify_tokens=tuple(point.tokens for point in points if point.kind == "verify"),
+        storages=manifest.storages,
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 import gguf
 import numpy as np
 
+from baker.weights import gguf_integers
 from baker.weights.source import (
     MAX_AXES,
     BadFile,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from baker.weights.source import IntegerBlock
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -82,13 +85,25 @@ class GgufSource(WeightSource):
 
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         """The dequantized values of the tensor."""
+        for shape, raw in self._raw_blocks(name):
+            yield self._dequantize(name, raw).reshape(shape)
+
+    def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
+        """The integers of the tensor."""
+        dtype = self.dtype(name)
+        if dtype not in gguf_integers.TYPES:
+            yield from super().integer_blocks(name)
+        for shape, raw in self._raw_blocks(name):
+            yield gguf_integers.decoded(dtype, raw.reshape(shape[0], -1), shape[1])
+
+    def _raw_blocks(self, name: str) -> Iterator[tuple[tuple[int, ...], NDArray[np.uint8]]]:
+        """The shapes of blocks, and their stored bytes."""
         tensor = self._tensor(name)
         with self._path.open("rb", buffering=0) as file:
             file.seek(tensor.offset)
             for shape in block_shapes(tensor.shape):
                 count = _stored_bytes(tensor.type, math.prod(shape))
-                raw = read_array(file, self._path, count, f"tensor {name}")
-                yield self._dequantize(name, raw).reshape(shape)
+                yield shape, read_array(file, self._path, count, f"tensor {name}")
 
     def files(self) -> tuple[Path, ...]:
         """The one file."""

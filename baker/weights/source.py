@@ -60,6 +60,21 @@ class TokenizerError(WeightsError):
     """The tokenizer of the weights is missing, corrupt or of an unsupported kind."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class IntegerBlock:
+    """Rows of a quantized tensor: N rows of K columns, in groups that share a scale.
+
+    integers  uint8 (N, K) or, of 8 bits, int8 (N, K)
+    scale     f32 (N, groups)
+    minimum   f32 (N, groups): a value is integer * scale + minimum; None: it is integer * scale,
+              where integers of b < 8 bits count from 2^(b - 1)
+    """
+
+    integers: NDArray[np.uint8] | NDArray[np.int8]
+    scale: NDArray[np.float32]
+    minimum: NDArray[np.float32] | None
+
+
 class WeightSource(Protocol):
     """Named tensors of one model. Every method raises a WeightsError for bad files or names."""
 
@@ -81,6 +96,13 @@ class WeightSource(Protocol):
 
         A tensor with less than two axes is one block. Only one block is in memory at a time.
         """
+
+    def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
+        """The blocks of a quantized tensor as they are stored; raises UnsupportedType for others.
+
+        The types are those of baker/weights/gguf_integers.py.
+        """
+        raise UnsupportedType(f"tensor {name} is {self.dtype(name)}, which has no integers")
 
     def read(self, name: str) -> NDArray[np.float32]:
         """The whole tensor, f32, of its `shape`."""

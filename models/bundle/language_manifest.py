@@ -131,10 +131,12 @@ class LanguageManifest(Manifest):
     """What the server needs to know about a language model.
 
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
-    number of positions of a slot, in tokens.
+    number of positions of a slot, in tokens. `storages` has the parameters that are stored in
+    another way than the precision's, with the names of those ways.
     """
 
     kind: Literal["language"] = "language"
+    storages: dict[str, str]
     vocab_size: int
     context: int
     slots: int

@@ -31,6 +31,8 @@ __all__ = ["Composite", "Fused", "body_of", "composite", "inlined"]
 
 P = ParamSpec("P")
 
+# Tensors that a function takes in `*tensors`.
+_MAX_VARIABLE = 4
 # Bytes of the inputs of a block that are evaluated at a time: what is unpacked of them fits into a
 # processor's cache.
 _BLOCK_BYTES = 1 << 18
@@ -48,8 +50,8 @@ class Fused(Op):
     kernel     (input types, result type, attrs) -> the C kernel that computes the same; an op
                without one is replaced by its function before a graph is compiled
     limits     (input types, attrs) -> None; raises TypeRuleError for what the kernel cannot take
-    blocks     inputs whose first axis is the result's last one, in blocks: NumPy evaluates some
-               blocks at a time, to save memory
+    blocks     whether the first axis of every input but the first is the result's last one, in
+               blocks: NumPy evaluates some blocks at a time, to save memory
 
     Only ops with a kernel are in REGISTRY.
     """
@@ -57,7 +59,7 @@ class Fused(Op):
     reference: Callable[..., Tensor]
     kernel: Callable[[Types, TensorType, Attrs], Kernel] | None = None
     limits: Callable[[Types, Attrs], None] = _no_limits
-    blocks: tuple[int, ...] = ()
+    blocks: bool = False
     samples: Callable[[np.random.Generator], list[Sample]] = lambda _: []
     reads: Reads = Reads.IN_PLACE
     is_stored: bool = True
@@ -97,7 +99,8 @@ class Fused(Op):
         arguments = inspect.signature(self.reference).parameters.values()
         positional = [one for one in arguments if one.kind is one.POSITIONAL_OR_KEYWORD]
         required = sum(one.default is one.empty for one in positional)
-        return range(required, len(positional) + 1)
+        takes_more = any(one.kind is one.VAR_POSITIONAL for one in arguments)
+        return range(required, len(positional) + 1 + takes_more * _MAX_VARIABLE)
 
     def body(self, types: Types, attrs: Attrs) -> Graph:
         """The function's graph for inputs of these types; raises TypeRuleError."""
@@ -131,15 +134,13 @@ class Fused(Op):
     def _evaluate(self, arrays: tuple[Array, ...], attrs: Attrs) -> Array:
         if not self.blocks:
             return self._evaluate_block(arrays, attrs)
-        count = len(arrays[self.blocks[0]])
-        size = sum(arrays[i].nbytes for i in self.blocks)
-        step = max(1, count * _BLOCK_BYTES // size)
+        whole, *split = arrays
+        count = len(split[0])
+        step = max(1, count * _BLOCK_BYTES // sum(array.nbytes for array in split))
 
         def evaluated(start: int) -> Array:
-            some = list(arrays)
-            for i in self.blocks:
-                some[i] = arrays[i][start : start + step]
-            return self._evaluate_block(tuple(some), attrs)
+            some = (whole, *(array[start : start + step] for array in split))
+            return self._evaluate_block(some, attrs)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             return np.concatenate(list(pool.map(evaluated, range(0, count, step))), axis=-1)
@@ -178,7 +179,7 @@ class Composite(Protocol[P]):
         """Apply the function; raises TypeRuleError as an op does."""
 
 
-def composite(*, blocks: tuple[int, ...] = ()) -> Callable[[Callable[P, Tensor]], Composite[P]]:
+def composite(*, blocks: bool = False) -> Callable[[Callable[P, Tensor]], Composite[P]]:
     """Have a trace keep a function as one node.
 
     Positional arguments are tensors, of which the last may be None; keyword-only arguments are

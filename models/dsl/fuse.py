@@ -103,29 +103,31 @@ def optimized(
     graphs: Sequence[Graph],
     parameters: Mapping[str, Tensor],
     *,
-    matrices: Storage,
-    tables: Storage,
+    storage: Callable[[str], Storage],
     kernels: bool,
 ) -> Optimized:
     """Rewrite the graphs of one model, which share their weights.
 
     parameters  every weight of the model, by name
-    matrices    how the matrices of products are stored
-    tables      how embedding tables and output heads are stored
+    storage     how the matrix of a parameter is stored, by its name
     kernels     whether norms, RoPE and attention also use C kernels
 
     Raises TypeRuleError for a matrix that cannot be stored so.
     """
     weights = Weights(parameters)
-    stacks = _stacks(graphs, weights)
+
+    def stored(matrix: Tensor) -> Storage:
+        return storage(next(iter(weights.stored(matrix).sources)))
+
+    stacks = _stacks(graphs, weights, stored)
     stacked = [_with_stacks(graph, stacks, weights) for graph in graphs]
-    store_matrices([graph for graph, _ in stacked], weights, matrices, tables)
+    store_matrices([graph for graph, _ in stacked], weights, stored)
     done, counts = [], []
     for graph, count in stacked:
-        graph, stored = stored_graph(graph, weights)
+        graph, read = stored_graph(graph, weights)
         graph, fused_ = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
         done.append(deduplicated(inlined(graph)))
-        counts.append(count + stored + fused_)
+        counts.append(count + read + fused_)
     return Optimized(graphs=tuple(done), weights=weights.read_by(done), counts=tuple(counts))
 
 
@@ -158,15 +160,20 @@ def _weight(heads: Tensor) -> Tensor:
     return heads.inputs[0].inputs[1]
 
 
-def _stacks(graphs: Sequence[Graph], weights: Weights) -> dict[int, tuple[Tensor, int]]:
+def _stacks(
+    graphs: Sequence[Graph], weights: Weights, stored: Callable[[Tensor], Storage]
+) -> dict[int, tuple[Tensor, int]]:
     """Stack matrices: by the identity of each, the stack and the row where its own rows start.
 
-    All graphs share the stacks, so one that needs some of the rows computes all of them.
+    All graphs share the stacks, so one that needs some of the rows computes all of them. Matrices
+    of a stack are stored in the same way.
     """
     groups = [
-        tuple(sorted(map(_weight, products), key=weights.position))
+        tuple(matrix for matrix in matrices if stored(matrix) is storage)
         for graph in graphs
         for products in _products_of_heads(graph).values()
+        for matrices in [sorted(map(_weight, products), key=weights.position)]
+        for storage in dict.fromkeys(map(stored, matrices))
     ]
     stacks: dict[int, tuple[Tensor, int]] = {}
     for group in sorted(groups, key=len, reverse=True):

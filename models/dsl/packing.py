@@ -1,4 +1,4 @@
-"""Matrices of int8 in groups of 32 columns, as the kernels read them.
+"""Matrices of integers in groups of 32 columns, as the kernels read them.
 
 A matrix (N, K) is stored in the order in which a product reads it, so nothing is laid out again
 when a bundle is loaded: sixteen rows at a time, a group of columns at a time, and in a group its
@@ -14,11 +14,21 @@ and is approximate: each integer counts as the middle of those that have its upp
     upper   i8  (N / 16, K / 32, 4, 64)
     lower   i8  (N / 16, K / 32, 4, 64)
 
+Integers of 4, 5 or 6 bits (`SmallForm`) are unsigned, and more of them are in one byte:
+
+    low      i8  (N / 16, K / 32, 4, 64): four bits of quad i, and four of quad i + 4
+    high     i8  (N / 16, K / 32, 1, 64): for 5 bits, the fifth bit of each of the eight quads
+             i8  (N / 16, K / 32, 2, 64): for 6 bits, two bits of each of four quads
+    scale    f16 (N / 16, K / 32, 16), or (N / 16, K / 16, 16) with a scale for 16 columns
+    minimum  f16 (N / 16, K / 32, 16), if there is one:
+             the real weight is integer * scale + minimum, otherwise (integer - zero) * scale
+
 `ROWS`, `GROUP` and `QUAD` also stand in kernels/grouped.h.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,3 +90,66 @@ def split(weight: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.int8]]
     first, second = np.split(weight.view(np.uint8), 2, axis=2)
     upper, lower = first >> 4 | second & 0xF0, first & 0x0F | second << 4
     return upper.view(np.int8), lower.view(np.int8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallForm:
+    """A form of matrices of small integers.
+
+    bits     of an integer: 4, 5 or 6
+    columns  that share a scale: 32 or 16
+    minimum  whether each group has a minimum; the integers then count from it
+    """
+
+    bits: int
+    columns: int = GROUP
+    minimum: bool = False
+
+    @property
+    def zero(self) -> int:
+        """The integer that stands for 0, if there is no minimum."""
+        return 0 if self.minimum else 1 << (self.bits - 1)
+
+    @property
+    def name(self) -> str:
+        """The name of the form in the names of kernels."""
+        suffix = "_minimum" if self.minimum else "_halves" if self.columns < GROUP else ""
+        return f"int{self.bits}{suffix}"
+
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of the stored arrays by name; raises TypeRuleError for odd sizes."""
+        low = half_shape(rows, columns)
+        blocks, groups = low[:2]
+        shapes = {"low": low}
+        if self.bits > 4:
+            shapes["high"] = (blocks, groups, self.bits - 4, LANES)
+        shapes["scale"] = (blocks, columns // self.columns, ROWS)
+        if self.minimum:
+            shapes["minimum"] = (blocks, groups, ROWS)
+        return shapes
+
+
+def pack_small(
+    form: SmallForm,
+    integers: NDArray[np.uint8],
+    scale: NDArray[np.float16],
+    minimum: NDArray[np.float16] | None,
+) -> tuple[NDArray[np.int8] | NDArray[np.float16], ...]:
+    """Integers (N, K), scales and minimums (N, K / columns) in their stored order."""
+    shapes = form.shapes(*integers.shape)
+    blocks, groups = shapes["low"][:2]
+    quads = integers.reshape(blocks, ROWS, groups, QUADS, QUAD).transpose(0, 2, 3, 1, 4)
+    quads = quads.reshape(blocks, groups, QUADS, LANES)
+    first, second = np.split(quads & 0x0F, 2, axis=2)
+    arrays: list[NDArray[np.int8] | NDArray[np.float16]] = [(first | second << 4).view(np.int8)]
+    if "high" in shapes:
+        more = form.bits - 4
+        in_byte = 8 // more
+        bits = (quads >> 4).reshape(blocks, groups, more, in_byte, LANES)
+        places = (np.arange(in_byte, dtype=np.uint8) * more)[:, np.newaxis]
+        arrays.append(np.bitwise_or.reduce(bits << places, axis=3).view(np.int8))
+    for factors in (scale, minimum):
+        if factors is not None:
+            by_row = factors.reshape(blocks, ROWS, -1).transpose(0, 2, 1)
+            arrays.append(np.ascontiguousarray(by_row))
+    return tuple(arrays)

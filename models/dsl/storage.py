@@ -7,12 +7,13 @@ lookups of its rows, by those of its stored form.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from models.dsl import functions as f
 from models.dsl import ops, packing
 from models.dsl.fused.grouped_products import linear_grouped
 from models.dsl.fused.halved_products import embedding_halved, two_part_head
+from models.dsl.fused.small_products import FORMS, embedding_small, linear_small
 from models.dsl.graph import Apply, Graph, Parameter, Tensor
 from models.dsl.rewrite import Rule, node, rewritten, variables
 from models.dsl.types import DType, TensorType
@@ -20,6 +21,8 @@ from models.dsl.types import DType, TensorType
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from models.dsl.packing import SmallForm
 
 _WEIGHT = "weight"
 
@@ -34,6 +37,8 @@ class Storage:
     rows     (ids, *arrays) -> rows of W
     logits   (x, exact, *arrays) -> x W^T, see `f.approximate_logits`
     partial  arrays of which `logits` reads some blocks only
+    table    how a matrix is stored whose rows are looked up, or that computes logits; None: so too
+    form     of small integers, if they are
     """
 
     name: str
@@ -42,6 +47,8 @@ class Storage:
     rows: Callable[..., Tensor]
     logits: Callable[..., Tensor]
     partial: frozenset[str] = frozenset()
+    table: Storage | None = None
+    form: SmallForm | None = None
 
 
 def _plain(name: str, dtype: DType) -> Storage:
@@ -56,9 +63,13 @@ def _plain(name: str, dtype: DType) -> Storage:
 
 
 def _halves(rows: int, columns: int) -> Mapping[str, TensorType]:
-    padded = -(-rows // packing.ROWS) * packing.ROWS  # vocabularies have any number of rows
-    half = TensorType(packing.half_shape(padded, columns), DType.I8)
+    half = TensorType(packing.half_shape(_padded(rows), columns), DType.I8)
     return {"upper": half, "lower": half, "scale": _scale(half)}
+
+
+def _padded(rows: int) -> int:
+    """The rows that are stored: vocabularies have any number of rows."""
+    return -(-rows // packing.ROWS) * packing.ROWS
 
 
 def _scale(integers: TensorType) -> TensorType:
@@ -71,7 +82,10 @@ def _groups(rows: int, columns: int) -> Mapping[str, TensorType]:
 
 
 def _grouped_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    product = linear_grouped(f.flatten_rows(x), weight, scale)
+    return _with_rows_of(x, linear_grouped(f.flatten_rows(x), weight, scale))
+
+
+def _with_rows_of(x: Tensor, product: Tensor) -> Tensor:
     return ops.reshape(product, shape=(*x.shape[:-1], product.shape[1]))
 
 
@@ -81,8 +95,40 @@ def _exact_logits(x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Ten
 
 
 def _halved_rows(ids: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
-    rows = embedding_halved(ops.reshape(ids, shape=(ids.type.size,)), upper, lower, scale)
+    rows = embedding_halved(_flat(ids), upper, lower, scale)
     return ops.reshape(rows, shape=(*ids.shape, rows.shape[1]))
+
+
+def _flat(ids: Tensor) -> Tensor:
+    return ops.reshape(ids, shape=(ids.type.size,))
+
+
+def _small(form: SmallForm) -> Storage:
+    """Integers of 4 to 6 bits."""
+    attrs: Any = {"bits": form.bits, "minimum": form.minimum}
+
+    def arrays(rows: int, columns: int) -> Mapping[str, TensorType]:
+        return {
+            name: TensorType(shape, DType.I8 if name in ("low", "high") else DType.F16)
+            for name, shape in form.shapes(_padded(rows), columns).items()
+        }
+
+    def product(x: Tensor, *arrays: Tensor) -> Tensor:
+        return _with_rows_of(x, linear_small(f.flatten_rows(x), *arrays, **attrs))
+
+    def rows(ids: Tensor, *arrays: Tensor) -> Tensor:
+        found = embedding_small(_flat(ids), *arrays, **attrs)
+        return ops.reshape(found, shape=(*ids.shape, found.shape[1]))
+
+    suffix = "-min" if form.minimum else ""
+    return Storage(
+        name=f"int{form.bits}-g{form.columns}{suffix}",
+        arrays=arrays,
+        product=product,
+        rows=rows,
+        logits=lambda x, _, *arrays: product(x, *arrays),
+        form=form,
+    )
 
 
 def _only_products(*_: Tensor) -> Tensor:
@@ -91,13 +137,6 @@ def _only_products(*_: Tensor) -> Tensor:
 
 F32 = _plain("f32", DType.F32)
 BF16 = _plain("bf16", DType.BF16)
-INT8_G32 = Storage(
-    name="int8-g32",
-    arrays=_groups,
-    product=_grouped_product,
-    rows=_only_products,
-    logits=_only_products,
-)
 INT8_G32_HALVES = Storage(
     name="int8-g32 in halves",
     arrays=_halves,
@@ -106,6 +145,18 @@ INT8_G32_HALVES = Storage(
     logits=two_part_head,
     partial=frozenset({"lower"}),
 )
+INT8_G32 = Storage(
+    name="int8-g32",
+    arrays=_groups,
+    product=_grouped_product,
+    rows=_only_products,
+    logits=_only_products,
+    table=INT8_G32_HALVES,
+)
+# Ways to store a matrix, by name; that of its tables is not among them.
+STORAGES: Mapping[str, Storage] = {
+    storage.name: storage for storage in (F32, BF16, INT8_G32, *map(_small, FORMS))
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -225,9 +276,9 @@ _embedding = node(f.embedding.op, _ids, _weight)
 
 
 def store_matrices(
-    graphs: Sequence[Graph], weights: Weights, matrices: Storage, tables: Storage
+    graphs: Sequence[Graph], weights: Weights, storage: Callable[[Tensor], Storage]
 ) -> None:
-    """Choose how weights are stored: as `tables` where rows are looked up or logits computed.
+    """Store the weights of products, and those of which rows are looked up, as `storage` says.
 
     Raises TypeRuleError for a matrix whose shape does not allow it.
     """
@@ -248,7 +299,8 @@ def store_matrices(
                     read[id(weight)] = weight
                     looked_up |= {id(weight)} if is_table else set()
     for key, weight in read.items():
-        weights.store(weight, tables if key in looked_up else matrices)
+        chosen = storage(weight)
+        weights.store(weight, (key in looked_up and chosen.table) or chosen)
 
 
 def stored_graph(graph: Graph, weights: Weights) -> tuple[Graph, Counter[str]]:

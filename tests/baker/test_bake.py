@@ -219,8 +219,8 @@ def test_a_width_that_the_kernels_do_not_support_is_rejected(tmp_path: Path) -> 
         bake(request, Silent())
     # `auto` tries the next precisions and names the reason for each.
     refused = (
-        r"no precision qualifies: int8-g32: does not support this model.*; bf16: needs .*; "
-        r"f32: needs .*0.1 MB"
+        r"no precision qualifies: native: stores these weights as int8-g32; "
+        r"int8-g32: does not support this model.*; bf16: needs .*; f32: needs .*0.1 MB"
     )
     with pytest.raises(BakeError, match=refused):
         bake(replace(request, precision="auto", max_memory=1000), Silent())

@@ -6,92 +6,28 @@ seen in test_ops.py. ARM's instructions are tried by scripts/run_aarch64.
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
-from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from baker.compiler.kernel_objects import FLAGS, PACKAGE, build, instructions
+from baker.compiler.kernel_objects import PACKAGE, build
 from baker.compiler.targets import TARGET_NAMES, find_target
-from models import dsl
 from models.dsl import packing
 from models.dsl.fused import linear_grouped, linear_upper
-from models.dsl.ops import REGISTRY
-from models.dsl.types import DType, TensorType
-from runtime.cpu_features import cpu_features
+from tests.models.kernel_library import ALONE, SOURCES
 from tests.models.unpacked import whole
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
+    from tests.models.kernel_library import Kernels
+
     Array = NDArray[Any]
-
-SOURCES = Path(dsl.__file__).parent / "kernels"
-# The branches of dot.h by the CPU that clang compiles them for, and what that CPU must have.
-INSTRUCTION_SETS = {
-    "avx512vnni": ("icelake_server", {"avx512vnni", "avx512bw"}),
-    "avx2": ("x86_64_v3", {"avx2", "f16c", "fma"}),
-    "portable": ("x86_64_v3-avx2", {"f16c", "fma"}),
-}
-
-
-# Linked into a program there is nothing else: no libc, not even memset.
-ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")
-
-
-class Kernels:
-    """All kernels as one shared library of an instruction set."""
-
-    def __init__(self, cpu: str, folder: Path) -> None:
-        library = folder / f"{next(_number)}.so"
-        files = [str(file) for file in SOURCES.glob("*.c")]
-        flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
-        target = ["-target", "x86_64-linux-gnu", f"-mcpu={cpu}"]
-        command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *ALONE]
-        subprocess.run([*command, "-o", str(library), *files], check=True)
-        self.instructions = instructions([library.read_bytes()])
-        self._library = ctypes.CDLL(str(library))
-
-    def __call__(self, name: str, inputs: tuple[Array, ...], result: Array, **attrs: Any) -> Array:
-        """Call a kernel as its op is lowered, workgroup after workgroup; the last one first."""
-        types = tuple(TensorType(x.shape, DType.of(x.dtype)) for x in inputs)
-        kernel: Any = REGISTRY[name].lower(types, TensorType(result.shape, DType.F32), attrs)
-        tensors: list[Any] = []
-        for array in (*inputs, result):
-            assert array.flags.c_contiguous
-            tensors += [array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(0)]
-        sizes = [ctypes.c_size_t(size) for size in kernel.sizes]
-        scalars = [ctypes.c_float(scalar) for scalar in kernel.scalars]
-        function = getattr(self._library, f"hearth_{kernel.function}")
-        for workgroup in reversed(range(kernel.workgroups)):
-            assert function(*tensors, ctypes.c_size_t(workgroup), *sizes, *scalars) == 0
-        return result
-
-
-_number = count()
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kernels]:
-    """The kernels under each instruction set that this machine has."""
-    folder = tmp_path_factory.mktemp("kernels")
-    return {
-        name: Kernels(cpu, folder)
-        for name, (cpu, features) in INSTRUCTION_SETS.items()
-        if features <= cpu_features()
-    }
-
-
-@pytest.fixture(params=INSTRUCTION_SETS)
-def kernels(request: pytest.FixtureRequest, built: dict[str, Kernels]) -> Kernels:
-    if request.param not in built:
-        pytest.skip(f"this CPU has no {request.param}")
-    return built[request.param]
 
 
 def test_a_program_says_which_instructions_its_kernels_use(built: dict[str, Kernels]) -> None:

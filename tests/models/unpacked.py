@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -28,3 +30,29 @@ def whole(upper: Array, lower: Array | None) -> Array:
     low = np.full_like(high, 0x88) if lower is None else lower.view(np.uint8)
     both = np.concatenate([high << 4 | low & 0x0F, high & 0xF0 | low >> 4], axis=2)
     return both.view(np.int8)
+
+
+def small_weights(arrays: Sequence[Array], *, bits: int, has_minimum: bool) -> Array:
+    """f32 (N, K) of the stored arrays of integers of 4 to 6 bits."""
+    low, *rest = arrays
+    blocks, groups = low.shape[:2]
+    integers = np.empty((blocks, groups, 8, 64), np.int32)
+    for quad in range(8):
+        byte = low[:, :, quad % 4].view(np.uint8).astype(np.int32)
+        integers[:, :, quad] = byte >> 4 if quad > 3 else byte & 15
+    if bits > 4:
+        high = rest.pop(0).view(np.uint8).astype(np.int32)
+        for quad in range(8):
+            if bits == 5:
+                integers[:, :, quad] += 16 * (high[:, :, 0] >> quad & 1)
+            else:
+                integers[:, :, quad] += 16 * (high[:, :, quad // 4] >> quad % 4 * 2 & 3)
+    values = np.empty((blocks, 16, groups * 32), np.float32)
+    for row in range(16):
+        lanes = integers[..., 4 * row : 4 * row + 4].reshape(blocks, -1).astype(np.float32)
+        scale = rest[0][..., row].astype(np.float32)
+        scale = np.repeat(scale, groups * 32 // scale.shape[1], axis=1)
+        values[:, row] = (lanes - (0 if has_minimum else 2 ** (bits - 1))) * scale
+        if has_minimum:
+            values[:, row] += np.repeat(rest[1][..., row].astype(np.float32), 32, axis=1)
+    return values.reshape(blocks * 16, groups * 32)

@@ -116,6 +116,7 @@ def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> LanguageM
         architecture="fake",
         config={"hidden": runtime.hidden},
         precision="f32",
+        storages={},
         vocab_size=runtime.vocab_size,
         context=runtime.context,
         slots=runtime.slots,

@@ -78,6 +78,7 @@ def write_bundle(bundle: Path) -> LanguageManifest:
         architecture="tiny",
         config={"hidden": WIDTH},
         precision="f32",
+        storages={},
         vocab_size=VOCAB,
         context=CONTEXT,
         slots=SLOTS,

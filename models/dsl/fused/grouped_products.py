@@ -61,20 +61,36 @@ def rounded(x: Tensor, parts: int) -> Tensor:
     return ops.reshape(values, shape=x.shape)
 
 
-def dequantized(weight: Tensor, scale: Tensor, dtype: DType) -> Tensor:
-    """The real weights (N, K) of a matrix in groups."""
-    blocks, groups = weight.shape[:2]
+def by_rows(integers: Tensor, dtype: DType) -> Tensor:
+    """Stored integers (N / 16, K / 32, 8, 64) by block and row: (N / 16, 16, K)."""
+    blocks, groups = integers.shape[:2]
     quads = ops.reshape(
-        ops.convert(weight, dtype=dtype),
+        ops.convert(integers, dtype=dtype),
         shape=(blocks, groups, packing.QUADS, packing.ROWS, packing.QUAD),
     )
-    by_row = ops.reshape(
-        ops.transpose(quads, order=(0, 3, 1, 2, 4)),
-        shape=(blocks, packing.ROWS, groups, packing.GROUP),
-    )
-    factors = ops.transpose(ops.convert(scale, dtype=dtype), order=(0, 2, 1))
-    values = by_row * f.along_axes(factors, by_row, (3,))
-    return ops.reshape(values, shape=(blocks * packing.ROWS, groups * packing.GROUP))
+    ordered = ops.transpose(quads, order=(0, 3, 1, 2, 4))
+    return ops.reshape(ordered, shape=(blocks, packing.ROWS, groups * packing.GROUP))
+
+
+def scaled(values: Tensor, scale: Tensor, minimum: Tensor | None = None) -> Tensor:
+    """Values (N / 16, 16, K) times stored scales, plus stored minimums: (N, K)."""
+    blocks, rows, columns = values.shape
+
+    def groups(x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+        count = factors.shape[1]
+        grouped = ops.reshape(x, shape=(blocks, rows, count, columns // count))
+        ordered = ops.transpose(ops.convert(factors, dtype=x.dtype), order=(0, 2, 1))
+        return grouped, f.along_axes(ordered, grouped, (3,))
+
+    result = ops.multiply(*groups(values, scale))
+    if minimum is not None:
+        result = ops.add(*groups(result, minimum))
+    return ops.reshape(result, shape=(blocks * rows, columns))
+
+
+def dequantized(weight: Tensor, scale: Tensor, dtype: DType) -> Tensor:
+    """The real weights (N, K) of a matrix in groups."""
+    return scaled(by_rows(weight, dtype), scale)
 
 
 def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
@@ -82,7 +98,7 @@ def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
     return ops.dot_general(x, weight, batch=((), ()), contract=((1,), (1,)), dtype=x.dtype)
 
 
-@composite(blocks=(1, 2))
+@composite(blocks=True)
 def grouped_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
     """x W^T for x (M, K) and a matrix W (N, K) in groups."""
     return times_transposed(x, dequantized(weight, scale, x.dtype))

@@ -70,13 +70,13 @@ def middle(upper: Tensor) -> Tensor:
     return whole(upper, ops.full_like(upper, packing.MIDDLE))
 
 
-@composite(blocks=(1, 2))
+@composite(blocks=True)
 def upper_product(x: Tensor, upper: Tensor, scale: Tensor) -> Tensor:
     """x W^T for x (M, K) and W (N, K) in halves, from the upper ones alone."""
     return times_transposed(x, dequantized(middle(upper), scale, x.dtype))
 
 
-@composite(blocks=(1, 2, 3))
+@composite(blocks=True)
 def halved_product(x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
     """x W^T for x (M, K) and W (N, K) in halves."""
     return times_transposed(x, dequantized(whole(upper, lower), scale, x.dtype))

@@ -2,6 +2,9 @@
 //
 // Knows the instruction sets; the kernels know none. A Quad is four columns of each of sixteen
 // rows, row after row. Sums are exact, so every instruction set gives the same integers.
+//
+//   dot_quad   weights are -128 to 127; sums start at -DOT_OFFSET times the sum of the activations
+//   dot_small  weights are 0 to 127
 #ifndef HEARTH_DOT_H
 #define HEARTH_DOT_H
 
@@ -10,40 +13,50 @@
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include <immintrin.h>
 #define DOT_NAME "avx512vnni"
-// vpdpbusd takes one side unsigned: 128 is added to the weights, so sums start at -128 * sum(x).
-#define DOT_START(sum) (-128 * (sum))
-INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+// vpdpbusd takes one side unsigned: 128 is added to the weights of dot_quad.
+#define DOT_OFFSET 128
+INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
-    __m512i w = _mm512_xor_si512((__m512i)quad, _mm512_set1_epi8((char)0x80));
-    return (i32x16)_mm512_dpbusd_epi32((__m512i)sums, w, _mm512_set1_epi32(four));
+    return (i32x16)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)quad, _mm512_set1_epi32(four));
+}
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+    return dot_small(sums, (Quad)_mm512_xor_si512((__m512i)quad, _mm512_set1_epi8((char)0x80)), x);
 }
 
 #elif defined(__AVX2__)
 #include <immintrin.h>
 #define DOT_NAME "avx2"
-#define DOT_START(sum) 0
-// vpmaddubsw takes one side unsigned: the weights' signs go to the activations. No activation is
+#define DOT_OFFSET 0
+// vpmaddubsw takes one side unsigned: signs of weights go to the activations. No activation is
 // -128, so that no pair of products overflows 16 bits.
-INLINE __m256i dot_half(__m256i sums, __m256i w, __m256i x) {
-    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+INLINE __m256i dot_half(__m256i sums, __m256i w, __m256i x, int is_signed) {
+    if (is_signed) x = _mm256_sign_epi8(x, w), w = _mm256_abs_epi8(w);
+    __m256i pairs = _mm256_maddubs_epi16(w, x);
     return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+INLINE i32x16 dot_both(i32x16 sums, Quad quad, const int8_t *x, int is_signed) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
-    __m256i halves[2], w[2];
+    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(four);
     __builtin_memcpy(halves, &sums, 64);
     __builtin_memcpy(w, &quad, 64);
-    for (int i = 0; i < 2; i++) halves[i] = dot_half(halves[i], w[i], _mm256_set1_epi32(four));
+    for (int i = 0; i < 2; i++) halves[i] = dot_half(halves[i], w[i], repeated, is_signed);
     __builtin_memcpy(&sums, halves, 64);
     return sums;
+}
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+    return dot_both(sums, quad, x, 1);
+}
+INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
+    return dot_both(sums, quad, x, 0);
 }
 
 #elif defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>
 #define DOT_NAME "dotprod"
-#define DOT_START(sum) 0
+#define DOT_OFFSET 0
+#define dot_small dot_quad
 INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
@@ -58,7 +71,8 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 
 #else
 #define DOT_NAME "portable"
-#define DOT_START(sum) 0
+#define DOT_OFFSET 0
+#define dot_small dot_quad
 INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     for (int row = 0; row < ROWS; row++)
         for (int i = 0; i < QUAD; i++) sums[row] += quad[QUAD * row + i] * x[i];

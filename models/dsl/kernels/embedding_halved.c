@@ -8,7 +8,7 @@ int hearth_embedding_halved(const int32_t *ids, size_t ids_at, const uint8_t *up
                             const _Float16 *scale, size_t scale_at, float *out, size_t out_at,
                             size_t token, size_t columns) {
     size_t groups = columns / GROUP, id = (size_t)ids[ids_at + token], lane = id % ROWS;
-    Integers integers = {.upper = upper + upper_at, .lower = lower + lower_at};
+    Integers integers = {8, .upper = upper + upper_at, .lower = lower + lower_at};
     out += out_at + token * columns;
     for (size_t i = 0; i < groups; i++) {
         size_t group = id / ROWS * groups + i;

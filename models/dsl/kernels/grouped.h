@@ -1,4 +1,4 @@
-// A matrix of int8 in groups, as models/dsl/packing.py stores it.
+// A matrix of integers in groups, as models/dsl/packing.py stores it.
 //
 // Knows how a group of columns becomes quads; nothing of what they are multiplied with.
 #ifndef HEARTH_GROUPED_H
@@ -15,23 +15,62 @@ typedef int8_t Quad __attribute__((vector_size(QUAD * ROWS)));
 // high ones.
 typedef uint8_t Halves __attribute__((vector_size(QUAD * ROWS)));
 
-// Where the integers of a matrix are: whole, or in halves, of which the lower may be left out.
+// Where the integers of a matrix are. Those of 8 bits are signed, and whole or in halves, of which
+// the lower may be left out. Those of 4 to 6 bits are unsigned: four bits in `low`, others in
+// `high`.
 typedef struct {
+    int bits;
     const int8_t *whole;
     const uint8_t *upper, *lower;
+    const uint8_t *low, *high;
 } Integers;
 
 // Bytes that are fetched ahead. A mapped file has small pages, at whose ends a CPU's own fetching
 // stops; and one that multiplies many rows with a group comes late to the next.
 enum { AHEAD = 8192 };
+// Groups that are fetched ahead of arrays with few bytes in a group.
+enum { GROUPS_AHEAD = 32 };
 
 INLINE void fetch(const void *from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + AHEAD + at);
 }
 
+// Fetches the bytes of a later group of an array that has `bytes` in each.
+INLINE void fetch_group(const void *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch((const char *)from + GROUPS_AHEAD * bytes + at);
+}
+
+// The quads of a group of integers of 4 to 6 bits: 0 to 63.
+INLINE void unpack_small(Quad quads[QUADS], Integers from, size_t group) {
+    const uint8_t *low = from.low + group * GROUP * ROWS / 2;
+    fetch_group(low, GROUP * ROWS / 2);
+    Halves whole[QUADS];
+    for (int i = 0; i < QUADS / 2; i++) {
+        Halves two;
+        __builtin_memcpy(&two, low + i * sizeof two, sizeof two);
+        whole[i] = two & 0x0F, whole[i + QUADS / 2] = two >> 4;
+    }
+    // A byte of `high` has one bit of each of the eight quads, or two bits of each of four.
+    int more = from.bits - 4, in_byte = more ? 8 / more : QUADS, count = QUADS / in_byte;
+    const uint8_t *high = from.high + group * sizeof(Halves) * (more ? count : 0);
+    if (more) fetch_group(high, count * sizeof(Halves));
+    for (int i = 0; i < QUADS && more; i++) {
+        Halves plane;
+        __builtin_memcpy(&plane, high + i / in_byte * sizeof plane, sizeof plane);
+        int up = 4 - i % in_byte * more, mask = ((1 << more) - 1) << 4;
+        whole[i] |= (up < 0 ? plane >> -up : plane << up) & (uint8_t)mask;
+    }
+    for (int i = 0; i < QUADS; i++) quads[i] = (Quad)whole[i];
+}
+
 // The quads of the group that has this number. Without the lower halves they are the middle of
 // what they may be.
 INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
+    if (from.bits < 8) {
+        unpack_small(quads, from, group);
+        return;
+    }
     if (from.whole) {
         const int8_t *at = from.whole + group * GROUP * ROWS;
         fetch(at, GROUP * ROWS);

@@ -8,7 +8,8 @@ int hearth_linear_grouped(const float *x, size_t x_at, const int8_t *weight, siz
                           size_t workgroup, size_t blocks, size_t rows, size_t outputs,
                           size_t columns) {
     size_t begin = workgroup * blocks, end = least(begin + blocks, outputs / ROWS);
-    Matrix matrix = {{.whole = weight + weight_at}, scale + scale_at, columns / GROUP};
+    Integers integers = {8, .whole = weight + weight_at};
+    Matrix matrix = {integers, scale + scale_at, .groups = columns / GROUP};
     multiply_all(x + x_at, rows, 2, &matrix, begin, end, out + out_at, outputs);
     return 0;
 }

@@ -13,7 +13,7 @@ INLINE void refine(const float *x, const Matrix *matrix, const float *coarse, fl
         store(out + block * ROWS, load(coarse + block * ROWS));
     for (size_t first = 0; first < all; first += PANEL) {
         size_t last = least(first + PANEL, all);
-        quantise_panel(&panel, 1, first, last, x, all * GROUP);
+        quantise_panel(&panel, 1, first, last, x, matrix);
         for (size_t block = begin; block < end; block++)
             if (largest(load(coarse + block * ROWS)) >= threshold)
                 multiply(&panel, 1, 2, matrix, block, first, last, out + block * ROWS, 0);
@@ -30,8 +30,8 @@ int hearth_linear_refined(const float *x, size_t x_at, const uint8_t *upper, siz
                           size_t workgroup, size_t blocks, size_t rows, size_t outputs,
                           size_t columns) {
     size_t begin = workgroup * blocks, end = least(begin + blocks, outputs / ROWS);
-    Integers integers = {.upper = upper + upper_at, .lower = lower + lower_at};
-    Matrix matrix = {integers, scale + scale_at, columns / GROUP};
+    Integers integers = {8, .upper = upper + upper_at, .lower = lower + lower_at};
+    Matrix matrix = {integers, scale + scale_at, .groups = columns / GROUP};
     x += x_at, coarse += coarse_at, threshold += threshold_at, out += out_at;
     for (size_t row = 0; row < rows; row++)
         refine(x + row * columns, &matrix, coarse + row * outputs, threshold[row],

@@ -9,7 +9,7 @@ int hearth_linear_upper(const float *x, size_t x_at, const uint8_t *upper, size_
                         size_t skipped_at, float *out, size_t out_at, size_t workgroup,
                         size_t blocks, size_t rows, size_t outputs, size_t columns) {
     size_t begin = workgroup * blocks, end = least(begin + blocks, outputs / ROWS), needed = 0;
-    Matrix matrix = {{.upper = upper + upper_at}, scale + scale_at, columns / GROUP};
+    Matrix matrix = {{8, .upper = upper + upper_at}, scale + scale_at, .groups = columns / GROUP};
     out += out_at;
     for (size_t row = 0; row < rows; row++) needed += !skipped[skipped_at + row];
     if (needed) {

@@ -10,11 +10,11 @@ from baker.parameters.parameter_writer import locate, write_parameters
 from baker.reference.numpy_runtime import stored_parameters
 from models.dsl.evaluate import evaluate
 from models.dsl.fuse import optimized
+from models.dsl.storage import F32
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
 from models.entry_points import read
 from models.families import ARCHITECTURES
-from models.precision import PRECISIONS
 from models.program import ProgramOptions
 
 if TYPE_CHECKING:
@@ -74,11 +74,8 @@ def logits(
 
     inputs = {"tokens": TensorType((CHUNK,), DType.I32), "start": TensorType((1,), DType.I32)}
     inputs |= {spec.name: TensorType((spec.rows, spec.width), DType.F32) for spec in program.caches}
-    plain = PRECISIONS["f32"]
     graph = trace("logits", step, inputs, parameters=model.parameters())
-    (graph,) = optimized(
-        [graph], model.parameters(), matrices=plain.matrices, tables=plain.tables, kernels=False
-    ).graphs
+    (graph,) = optimized([graph], model.parameters(), storage=lambda _: F32, kernels=False).graphs
     caches: list[Array] = [np.zeros((spec.rows, spec.width), np.float32) for spec in program.caches]
     rows = []
     for start in range(0, len(tokens), CHUNK):

@@ -1,0 +1,46 @@
+"""`--precision native`: which tensors of a GGUF file keep their integers, and how."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from models.precision import PRECISIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from baker.weights.source import WeightSource
+    from models.architecture import Architecture
+    from models.config import ModelConfig
+
+# The type of a GGUF tensor -> the storage that holds its integers, a name of STORAGES.
+NATIVE: Mapping[str, str] = {
+    "Q4_0": "int4-g32",
+    "Q4_1": "int4-g32-min",
+    "Q5_0": "int5-g32",
+    "Q5_1": "int5-g32-min",
+    "Q8_0": "int8-g32",
+    "Q4_K": "int4-g32-min",
+    "Q5_K": "int5-g32-min",
+    "Q6_K": "int6-g16",
+}
+
+
+def storages(
+    precision: str, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
+) -> dict[str, str]:
+    """The parameters that are stored in another way than the precision's: see ProgramOptions.
+
+    Raises a WeightsError for a tensor that is missing.
+    """
+    chosen = PRECISIONS[precision]
+    if not chosen.native or source.format != "gguf":
+        return {}
+    names = source.names()
+    result = {}
+    for parameter in architecture.model(config).parameters():
+        tensor = architecture.tensors.find(config, parameter, names, gguf=True)
+        storage = NATIVE.get(source.dtype(tensor.name), chosen.storage.name)
+        if storage != chosen.storage.name:
+            result[parameter] = storage
+    return result

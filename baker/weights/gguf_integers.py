@@ -1,0 +1,117 @@
+"""The integers, scales and minimums that GGUF's quantized types store.
+
+The layouts are those of ggml (ggml-common.h and ggml-quants.c): blocks of 32 or 256 columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from baker.weights.source import IntegerBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Floats = NDArray[np.float32]
+
+
+def decoded(type_name: str, rows: NDArray[np.uint8], columns: int) -> IntegerBlock:
+    """Rows of stored bytes, uint8 (N, bytes of a row), as integers; the type is one of TYPES."""
+    return TYPES[type_name](rows, columns)
+
+
+def _f16(stored: Bytes) -> Floats:
+    """(..., 2 n) bytes as (..., n) values."""
+    return np.ascontiguousarray(stored).view(np.float16).astype(np.float32)
+
+
+def _nibbles(stored: Bytes) -> Bytes:
+    """(..., n) bytes as (..., 2 n): all the lower halves, then the upper ones."""
+    return np.concatenate([stored & 0x0F, stored >> 4], axis=-1)
+
+
+def _bits(stored: Bytes, width: int) -> Bytes:
+    """(..., n) bytes as (..., 8 / width, n): the lowest bits of every byte, then the next ones."""
+    places = np.arange(0, 8, width, dtype=np.uint8)[:, np.newaxis]
+    return np.asarray(stored[..., np.newaxis, :] >> places & np.uint8((1 << width) - 1))
+
+
+def _of_32(five: bool, minimum: bool) -> Callable[[Bytes, int], IntegerBlock]:
+    """Q4_0, Q4_1, Q5_0, Q5_1: d, the minimum, the fifth bits, the nibbles."""
+
+    def decode(rows: Bytes, columns: int) -> IntegerBlock:
+        blocks = rows.reshape(len(rows), columns // 32, -1)
+        head = 4 if minimum else 2
+        factors = _f16(blocks[..., :head])
+        integers = _nibbles(blocks[..., -16:])
+        if five:
+            fifth = np.unpackbits(blocks[..., head : head + 4], axis=-1, bitorder="little")
+            integers |= fifth << 4
+        return IntegerBlock(
+            integers=integers.reshape(len(rows), columns),
+            scale=factors[..., 0],
+            minimum=factors[..., 1] if minimum else None,
+        )
+
+    return decode
+
+
+def _q8_0(rows: Bytes, columns: int) -> IntegerBlock:
+    blocks = rows.reshape(len(rows), columns // 32, -1)
+    integers = blocks[..., 2:].reshape(len(rows), columns).view(np.int8)
+    return IntegerBlock(integers=integers, scale=_f16(blocks[..., :2])[..., 0], minimum=None)
+
+
+def _of_256(five: bool) -> Callable[[Bytes, int], IntegerBlock]:
+    """Q4_K, Q5_K: d, dmin, the scales and minimums of 6 bits, the fifth bits, the nibbles."""
+
+    def decode(rows: Bytes, columns: int) -> IntegerBlock:
+        blocks = rows.reshape(len(rows), columns // 256, -1)
+        factors = _f16(blocks[..., :4])
+        # Twelve bytes: of the first four scales and minimums six bits each, with two bits of each
+        # of the last four above them; then four bits of each of the last four.
+        first, second, rest = np.split(blocks[..., 4:16], 3, axis=-1)
+        scale = np.concatenate([first & 63, rest & 0x0F | first >> 6 << 4], axis=-1)
+        minimum = np.concatenate([second & 63, rest >> 4 | second >> 6 << 4], axis=-1)
+        integers = _nibbles(blocks[..., -128:].reshape(*blocks.shape[:2], 4, 32))
+        integers = integers.reshape(*blocks.shape[:2], 8, 32)
+        if five:
+            integers |= _bits(blocks[..., 16:48], 1) << 4
+        return IntegerBlock(
+            integers=integers.reshape(len(rows), columns),
+            scale=(factors[..., :1] * scale).reshape(len(rows), -1),
+            minimum=(factors[..., 1:] * -minimum.astype(np.float32)).reshape(len(rows), -1),
+        )
+
+    return decode
+
+
+def _q6_k(rows: Bytes, columns: int) -> IntegerBlock:
+    """Four bits, two bits, the scales of 8 bits, d; in halves of 128 columns."""
+    blocks = rows.reshape(len(rows), columns // 256, -1)
+    halves = (*blocks.shape[:2], 2)
+    low = _bits(blocks[..., :128].reshape(*halves, 64), 4).reshape(*halves, 128)
+    high = _bits(blocks[..., 128:192].reshape(*halves, 32), 2).reshape(*halves, 128)
+    scale = _f16(blocks[..., 208:]) * blocks[..., 192:208].view(np.int8)
+    return IntegerBlock(
+        integers=(low | high << 4).reshape(len(rows), columns),
+        scale=scale.reshape(len(rows), -1),
+        minimum=None,
+    )
+
+
+TYPES: Mapping[str, Callable[[NDArray[np.uint8], int], IntegerBlock]] = {
+    "Q4_0": _of_32(five=False, minimum=False),
+    "Q4_1": _of_32(five=False, minimum=True),
+    "Q5_0": _of_32(five=True, minimum=False),
+    "Q5_1": _of_32(five=True, minimum=True),
+    "Q8_0": _q8_0,
+    "Q4_K": _of_256(five=False),
+    "Q5_K": _of_256(five=True),
+    "Q6_K": _q6_k,
+}

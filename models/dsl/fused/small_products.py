@@ -1,0 +1,167 @@
+"""Products with matrices of integers of 4, 5 or 6 bits in groups, and lookups of their rows.
+
+The forms of such a matrix are those of `packing.SmallForm`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.dsl import functions as f
+from models.dsl import ops, packing
+from models.dsl.composite import Fused, composite
+from models.dsl.fused.grouped_products import (
+    by_rows,
+    product_kernel,
+    require_rows,
+    rounded,
+    scaled,
+    times_transposed,
+)
+from models.dsl.ops.record import Kernel, Reads, Sample, require
+from models.dsl.ops.samples import normal
+from models.dsl.packing import SmallForm
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+    from models.dsl.ops.record import Array, Attrs, Types
+
+__all__ = ["FORMS", "embedding_small", "linear_small"]
+
+# Forms that have kernels: each one has a file linear_NAME.c and a file embedding_NAME.c.
+FORMS = (
+    SmallForm(bits=4),
+    SmallForm(bits=4, minimum=True),
+    SmallForm(bits=5),
+    SmallForm(bits=5, minimum=True),
+    SmallForm(bits=6, columns=packing.GROUP // 2),
+)
+
+
+def form_of(arrays: Types, attrs: Attrs) -> SmallForm:
+    """The form of stored arrays; raises TypeRuleError unless it is one of FORMS."""
+    low, minimum = arrays[0], attrs["minimum"]
+    scale = arrays[-2] if minimum else arrays[-1]
+    require(low.rank == 4 and scale.rank == 3, "integers of rank 4 and a scale of rank 3")
+    groups = low.shape[1]
+    columns = packing.GROUP * groups // scale.shape[1]
+    form = SmallForm(bits=attrs["bits"], columns=columns, minimum=minimum)
+    require(form in FORMS, f"a form with a kernel, got {form}")
+    shapes = form.shapes(low.shape[0] * packing.ROWS, groups * packing.GROUP)
+    wanted = {
+        name: TensorType(shape, DType.I8 if name in ("low", "high") else DType.F16)
+        for name, shape in shapes.items()
+    }
+    described = ", ".join(f"{name} {type_}" for name, type_ in wanted.items())
+    require(arrays == tuple(wanted.values()), described)
+    return form
+
+
+def integers(low: Tensor, high: Tensor | None, bits: int) -> Tensor:
+    """The unsigned integers i8 (..., 8, 64) of their stored parts."""
+
+    def taken(x: Tensor, at: int, count: int) -> Tensor:
+        """`count` bits of each byte, from bit `at`."""
+        moved = ops.shift_right(x, ops.full_like(x, at)) if at else x
+        return ops.bitwise_and(moved, ops.full_like(x, (1 << count) - 1))
+
+    four = ops.concatenate(taken(low, 0, 4), taken(low, 4, 4), axis=2)
+    if high is None:
+        return four
+    more = bits - 4
+    quads = [
+        taken(f.narrow(high, 2, byte, byte + 1), at, more)
+        for byte in range(high.shape[2])
+        for at in range(0, 8, more)
+    ]
+    upper = ops.concatenate(*quads, axis=2)
+    return ops.bitwise_or(four, ops.shift_left(upper, ops.full_like(upper, 4)))
+
+
+def dequantized_small(arrays: tuple[Tensor, ...], form: SmallForm, dtype: DType) -> Tensor:
+    """The real weights (N, K) of stored arrays."""
+    low, *rest = arrays
+    high = rest.pop(0) if form.bits > 4 else None
+    values = by_rows(integers(low, high, form.bits), dtype)
+    if form.zero:
+        values = values - float(form.zero)
+    return scaled(values, *rest)
+
+
+@composite(blocks=True)
+def small_product(x: Tensor, *arrays: Tensor, bits: int, minimum: bool) -> Tensor:
+    """x W^T for x (M, K) and a matrix W (N, K) of small integers."""
+    form = form_of(tuple(array.type for array in arrays), {"bits": bits, "minimum": minimum})
+    return times_transposed(x, dequantized_small(arrays, form, x.dtype))
+
+
+def sample_small(rng: np.random.Generator, form: SmallForm, rows: int, columns: int) -> list[Array]:
+    """A stored matrix of all possible integers."""
+    stored = rng.integers(0, 1 << form.bits, size=(rows, columns), dtype=np.uint8)
+    groups = (rows, columns // form.columns)
+    scale = rng.uniform(0.001, 0.01, size=groups).astype(np.float16)
+    minimum = rng.uniform(-0.1, 0, size=groups).astype(np.float16) if form.minimum else None
+    return list(packing.pack_small(form, stored, scale, minimum))
+
+
+def _attrs(form: SmallForm) -> Attrs:
+    return {"bits": form.bits, "minimum": form.minimum}
+
+
+def _limits(types: Types, attrs: Attrs) -> None:
+    require_rows(types[0])
+    form_of(types[1:], attrs)
+
+
+linear_small: Fused = Fused(
+    name="linear_small",
+    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, times a matrix (N, K) of "
+    "integers of 4 to 6 bits in groups.",
+    reference=lambda x, *arrays, bits, minimum: small_product(
+        rounded(x, 2), *arrays, bits=bits, minimum=minimum
+    ),
+    limits=_limits,
+    kernel=lambda types, result, attrs: product_kernel(
+        f"linear_{form_of(types[1:], attrs).name}", types[0], result.shape[1]
+    ),
+    samples=lambda rng: [
+        Sample((normal(rng, rows, 64), *sample_small(rng, form, 16, 64)), _attrs(form))
+        for rows, form in zip((1, 11, 2, 3), FORMS[1:], strict=True)
+    ],
+)
+
+
+def _embedding_small(ids: Tensor, *arrays: Tensor, bits: int, minimum: bool) -> Tensor:
+    form = form_of(tuple(array.type for array in arrays), {"bits": bits, "minimum": minimum})
+    block = ops.shift_right(ids, ops.full_like(ids, packing.ROWS.bit_length() - 1))
+    row = ops.bitwise_and(ids, ops.full_like(ids, packing.ROWS - 1))
+    blocks = tuple(ops.gather(array, block, axis=0) for array in arrays)
+    rows = dequantized_small(blocks, form, DType.F32)
+    first = ops.iota(shape=ids.shape, axis=0, dtype=DType.I32) * packing.ROWS
+    return ops.gather(rows, first + row, axis=0)
+
+
+def _embedding_limits(types: Types, attrs: Attrs) -> None:
+    require(types[0].dtype is DType.I32 and types[0].rank == 1, "ids i32 (M,)")
+    form_of(types[1:], attrs)
+
+
+embedding_small: Fused = Fused(
+    name="embedding_small",
+    doc="Rows of a matrix (V, E) of integers of 4 to 6 bits in groups, by their ids: f32 (M, E).",
+    reference=_embedding_small,
+    limits=_embedding_limits,
+    kernel=lambda types, result, attrs: Kernel(
+        function=f"embedding_{form_of(types[1:], attrs).name}",
+        sizes=(result.shape[1],),
+        workgroups=types[0].size,
+    ),
+    samples=lambda rng: [
+        Sample((np.array([13, 0, 31], np.int32), *sample_small(rng, form, 32, 32)), _attrs(form))
+        for form in FORMS[1:]
+    ],
+    reads=Reads.LOOKED_UP,
+)

@@ -1,0 +1,5 @@
+#define NAME hearth_embedding_int4
+#define BITS 4
+#define HALVES 0
+#define MINIMUM 0
+#include "embedding_small.h"

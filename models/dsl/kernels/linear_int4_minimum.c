@@ -1,0 +1,5 @@
+#define NAME hearth_linear_int4_minimum
+#define BITS 4
+#define HALVES 0
+#define MINIMUM 1
+#include "linear_small.h"

@@ -1,0 +1,147 @@
+"""`--precision native`: a quantized GGUF file's own integers, in the program and in the archive."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import gguf
+import numpy as np
+import pytest
+
+from baker.parameters import native
+from baker.parameters.parameter_writer import half_after_half, locate, write_parameters
+from baker.precision.kl_from_f32 import Meter
+from baker.reference.numpy_runtime import stored_parameters
+from baker.weights import gguf_integers
+from models.dsl.storage import F32, STORAGES, Weight
+from models.dsl.types import DType, TensorType
+from models.families import ARCHITECTURES, gemma3
+from models.program import ProgramOptions, StoredTensor
+from tests.baker.pipeline.test_auto_precision import RandomWeights
+from tests.models.families.gemma3_cases import GROUPED, TOKENS
+from tests.models.unpacked import small_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from baker.weights.source import IntegerBlock
+
+    Array = NDArray[Any]
+
+GEMMA = ARCHITECTURES["gemma3"]
+TYPES = ("Q4_0", "Q5_0", "Q4_1", "Q8_0", "Q5_1")
+
+
+class QuantizedWeights(RandomWeights):
+    """A small Gemma 3 whose matrices are quantized, each in another type than the one before."""
+
+    def __init__(self) -> None:
+        matrices = [name for name in self.names() if len(self.shape(name)) == 2]
+        self._types = dict(zip(matrices, cycle(TYPES), strict=False))
+        self._rows = {
+            name: gguf.quants.quantize(self._tensors[name], gguf.GGMLQuantizationType[type_])
+            for name, type_ in self._types.items()
+        }
+
+    def dtype(self, name: str) -> str:
+        return self._types.get(name, "f32")
+
+    def read(self, name: str) -> Array:
+        if name not in self._types:
+            return super().read(name)
+        values: Array = gguf.quants.dequantize(
+            self._rows[name], gguf.GGMLQuantizationType[self._types[name]]
+        )
+        return values
+
+    def blocks(self, name: str) -> Iterator[Array]:
+        yield self.read(name)
+
+    def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
+        for rows in np.split(self._rows[name], [16]):
+            yield gguf_integers.decoded(self._types[name], rows, self.shape(name)[1])
+
+
+@pytest.fixture(scope="module")
+def source() -> QuantizedWeights:
+    return QuantizedWeights()
+
+
+def stored(source: QuantizedWeights) -> dict[str, str]:
+    """The storage of each parameter that is not the precision's."""
+    return native.storages("native", source, GEMMA, GROUPED)
+
+
+def test_each_matrix_is_stored_as_its_type_says(source: QuantizedWeights) -> None:
+    chosen = stored(source)
+    for name, parameter in source.parameters.items():
+        type_ = source.dtype(gemma3.ARCHITECTURE.tensors.find(GROUPED, name, (), gguf=True).name)
+        wanted = native.NATIVE.get(type_) if parameter.ndim == 2 else None
+        assert chosen.get(name) == (None if wanted == "int8-g32" else wanted)
+    assert set(chosen.values()) == set(native.NATIVE.values()) - {"int8-g32", "int6-g16"}
+
+
+@pytest.mark.parametrize("precision", ["f32", "int8-g32"])
+def test_other_precisions_store_every_matrix_alike(
+    source: QuantizedWeights, precision: str
+) -> None:
+    assert native.storages(precision, source, GEMMA, GROUPED) == {}
+
+
+def test_only_matrices_of_one_storage_become_one_product(source: QuantizedWeights) -> None:
+    options = ProgramOptions(
+        context=64,
+        precision="native",
+        prefill_tokens=(16,),
+        decode_batches=(1,),
+        storages=stored(source),
+    )
+    weights = GEMMA.program(GROUPED, options).weights
+    assert {name for weight in weights for name in weight.sources} == source.parameters.keys()
+    for weight in weights:
+        if len(weight.sources) > 1 or weight.storage is not F32:
+            kinds = {options.storages.get(name, "int8-g32") for name in weight.sources}
+            (kind,) = kinds
+            assert weight.storage in (STORAGES[kind], STORAGES[kind].table)
+
+
+def test_native_weights_have_no_error(source: QuantizedWeights) -> None:
+    """What is left is the rounding of activations to 16 bits."""
+    meter = Meter(source, GEMMA, GROUPED, [tuple(TOKENS[:32])])
+    found = {name: meter.measure(name).mean for name in ("native", "int8-g32")}
+    assert found["native"] < 1e-6
+    assert found["native"] < 0.1 * found["int8-g32"]
+
+
+def test_interleaved_rows_are_ordered_with_their_scales(
+    source: QuantizedWeights, tmp_path: Path
+) -> None:
+    """Llama's files have the rows of a head's two halves side by side."""
+    name = next(name for name in source.names() if source.dtype(name) == "Q4_1")
+    rows, columns = source.shape(name)
+    storage = STORAGES["int4-g32-min"]
+    program = GEMMA.program(
+        GROUPED,
+        ProgramOptions(
+            context=64,
+            precision="native",
+            prefill_tokens=(16,),
+            decode_batches=(1,),
+            storages=stored(source),
+        ),
+    )
+    located = locate(source, GEMMA, GROUPED, program)
+    (one,) = (x for x in located if [tensor.name for tensor in x.tensors] == [name])
+    assert isinstance(one.weight, Weight)
+    moved = type(one)(one.weight, (StoredTensor(name, interleaved=16),))
+    write_parameters(source, [moved], tmp_path / "params.irpa", lambda _: None)
+    types = {key: tensor.type for key, tensor in one.weight.parameters.items()}
+    arrays = stored_parameters(types, tmp_path / "params.irpa")
+    assert next(iter(types.values())) == TensorType((rows // 16, columns // 32, 4, 64), DType.I8)
+    found = small_weights(list(arrays.values()), bits=4, has_minimum=True)
+    assert one.weight.storage is storage
+    np.testing.assert_array_equal(found, half_after_half(source.read(name), 16))

@@ -1,0 +1,127 @@
+"""The integers of GGUF's types, against the values that the gguf package computes of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gguf
+import numpy as np
+import pytest
+
+from baker.parameters.native import NATIVE
+from baker.parameters.quantization import NotFiniteError, encoded_integers
+from baker.weights import gguf_integers
+from baker.weights.source import IntegerBlock
+from models.dsl.storage import INT8_G32, INT8_G32_HALVES, STORAGES
+from tests.models.unpacked import real_weights, small_weights, whole
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ROWS, COLUMNS = 32, 512
+# The columns of a block, and where the f16 factors are among its bytes.
+FACTORS = {
+    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
+    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+}  # fmt: skip
+
+
+def random_rows(name: str) -> NDArray[np.uint8]:
+    """Rows of blocks with random integers, and factors of random sizes and signs."""
+    rng = np.random.default_rng(7)
+    width, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+    blocks = rng.integers(0, 256, size=(ROWS, COLUMNS // width, size), dtype=np.uint8)
+    for at in FACTORS[name]:
+        factors = rng.normal(size=(*blocks.shape[:2], 1)) * 2.0 ** rng.integers(-9, -3)
+        blocks[..., at : at + 2] = factors.astype(np.float16).view(np.uint8)
+    return blocks.reshape(ROWS, -1)
+
+
+def values(name: str) -> NDArray[np.float32]:
+    result: NDArray[np.float32] = gguf.quants.dequantize(
+        random_rows(name), gguf.GGMLQuantizationType[name]
+    )
+    return result
+
+
+def test_every_type_with_a_storage_is_decoded() -> None:
+    assert NATIVE.keys() == gguf_integers.TYPES.keys() == FACTORS.keys()
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_integers_times_scales_are_the_values_of_the_file(name: str) -> None:
+    block = gguf_integers.decoded(name, random_rows(name), COLUMNS)
+    form = STORAGES[NATIVE[name]].form
+    zero = form.zero if form else 0
+    scale = np.repeat(block.scale, COLUMNS // block.scale.shape[1], axis=1)
+    found = (block.integers.astype(np.float32) - zero) * scale
+    if block.minimum is not None:
+        found += np.repeat(block.minimum, 32, axis=1)
+    np.testing.assert_array_equal(found, values(name))
+
+
+def stored_values(name: str) -> NDArray[np.float32]:
+    """The values that a bundle stores for the blocks."""
+    block = gguf_integers.decoded(name, random_rows(name), COLUMNS)
+    storage = STORAGES[NATIVE[name]]
+    arrays = encoded_integers(storage, block)
+    expected = storage.arrays(ROWS, COLUMNS).values()
+    assert [(x.shape, x.dtype) for x in arrays] == [(t.shape, t.dtype.numpy) for t in expected]
+    if storage is INT8_G32:
+        return real_weights(*arrays)
+    assert storage.form is not None
+    return small_weights(arrays, bits=storage.form.bits, has_minimum=storage.form.minimum)
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+def test_blocks_of_32_are_stored_exactly(name: str) -> None:
+    np.testing.assert_array_equal(stored_values(name), values(name))
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q5_K", "Q6_K"])
+def test_blocks_of_256_are_stored_to_the_rounding_of_f16(name: str) -> None:
+    """Each group's scale and minimum are products of f16 and 6 or 8 bits, rounded to f16."""
+    block = gguf_integers.decoded(name, random_rows(name), COLUMNS)
+    zero = 32 if name == "Q6_K" else 0
+    scale = np.repeat(block.scale, COLUMNS // block.scale.shape[1], axis=1)
+    bound = np.abs((block.integers.astype(np.float32) - zero) * scale)
+    if block.minimum is not None:
+        bound += np.abs(np.repeat(block.minimum, 32, axis=1))
+    # Half a unit in the last of 11 bits, and half a subnormal of the scale for each step.
+    bound = bound * 2.0**-11 + 64 * 2.0**-25
+    assert (np.abs(stored_values(name) - values(name)) <= bound).all()
+
+
+def test_eight_bits_are_stored_in_halves_too() -> None:
+    block = gguf_integers.decoded("Q8_0", random_rows("Q8_0"), COLUMNS)
+    upper, lower, scale = encoded_integers(INT8_G32_HALVES, block)
+    np.testing.assert_array_equal(real_weights(whole(upper, lower), scale), values("Q8_0"))
+
+
+@pytest.mark.parametrize("name", ["int6-g16", "int4-g32-min", "int8-g32 in halves"])
+def test_a_table_of_any_number_of_rows_is_filled_with_its_last_row(name: str) -> None:
+    storages = {**STORAGES, INT8_G32_HALVES.name: INT8_G32_HALVES}
+    file_type = {"int6-g16": "Q6_K", "int4-g32-min": "Q4_1"}.get(name, "Q8_0")
+
+    def stored(rows: NDArray[np.uint8]) -> tuple[Any, ...]:
+        block = gguf_integers.decoded(file_type, rows, COLUMNS)
+        return encoded_integers(storages[name], block)
+
+    rows = random_rows(file_type)
+    filled = rows.copy()
+    filled[20:] = rows[19]
+    expected = storages[name].arrays(20, COLUMNS).values()
+    for found, wanted, type_ in zip(stored(rows[:20]), stored(filled), expected, strict=True):
+        assert found.shape == type_.shape
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("scale", "minimum"), [(np.nan, 0.0), (1e6, 0.0), (1.0, -np.inf)])
+def test_a_factor_that_f16_cannot_hold_is_rejected(scale: float, minimum: float) -> None:
+    factors: Any = {"scale": scale, "minimum": minimum}
+    block = IntegerBlock(
+        integers=np.zeros((16, 32), np.uint8),
+        **{name: np.full((16, 1), value, np.float32) for name, value in factors.items()},
+    )
+    with pytest.raises(NotFiniteError, match=r"at \(0, 0\)"):
+        encoded_integers(STORAGES["int4-g32-min"], block)

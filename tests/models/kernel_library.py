@@ -1,0 +1,64 @@
+"""Hearth's C kernels as shared libraries that a test calls directly."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
+from models import dsl
+from models.dsl.ops import REGISTRY
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+SOURCES = Path(dsl.__file__).parent / "kernels"
+# The branches of dot.h by the CPU that clang compiles them for, and what that CPU must have.
+INSTRUCTION_SETS = {
+    "avx512vnni": ("icelake_server", {"avx512vnni", "avx512bw"}),
+    "avx2": ("x86_64_v3", {"avx2", "f16c", "fma"}),
+    "portable": ("x86_64_v3-avx2", {"f16c", "fma"}),
+}
+
+
+# Linked into a program there is nothing else: no libc, not even memset.
+ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")
+
+
+class Kernels:
+    """All kernels as one shared library of an instruction set."""
+
+    def __init__(self, cpu: str, folder: Path) -> None:
+        library = folder / f"{next(_number)}.so"
+        files = [str(file) for file in SOURCES.glob("*.c")]
+        flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
+        target = ["-target", "x86_64-linux-gnu", f"-mcpu={cpu}"]
+        command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *ALONE]
+        subprocess.run([*command, "-o", str(library), *files], check=True)
+        self.instructions = instructions([library.read_bytes()])
+        self._library = ctypes.CDLL(str(library))
+
+    def __call__(self, name: str, inputs: tuple[Array, ...], result: Array, **attrs: Any) -> Array:
+        """Call a kernel as its op is lowered, workgroup after workgroup; the last one first."""
+        types = tuple(TensorType(x.shape, DType.of(x.dtype)) for x in inputs)
+        kernel: Any = REGISTRY[name].lower(types, TensorType(result.shape, DType.F32), attrs)
+        tensors: list[Any] = []
+        for array in (*inputs, result):
+            assert array.flags.c_contiguous
+            tensors += [array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(0)]
+        sizes = [ctypes.c_size_t(size) for size in kernel.sizes]
+        scalars = [ctypes.c_float(scalar) for scalar in kernel.scalars]
+        function = getattr(self._library, f"hearth_{kernel.function}")
+        for workgroup in reversed(range(kernel.workgroups)):
+            assert function(*tensors, ctypes.c_size_t(workgroup), *sizes, *scalars) == 0
+        return result
+
+
+_number = count()

@@ -1,0 +1,125 @@
+"""The kernels of integers of 4 to 6 bits under every instruction set, against f64."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from models.dsl import packing
+from models.dsl.fused import linear_small
+from models.dsl.fused.small_products import FORMS
+from tests.models.unpacked import small_weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from models.dsl.packing import SmallForm
+    from tests.models.kernel_library import Kernels
+
+    Array = NDArray[Any]
+
+# Rows and columns of a matrix: a block; workgroups of unequal size; more than a panel of columns.
+SHAPES = [(16, 32), (16 * 19, 64), (32, 32 * 65)]
+BY_NAME = {form.name: form for form in FORMS}
+
+
+@pytest.fixture(params=BY_NAME)
+def form(request: pytest.FixtureRequest) -> SmallForm:
+    return BY_NAME[request.param]
+
+
+def matrix(form: SmallForm, rows: int, columns: int) -> tuple[tuple[Array, ...], Array]:
+    """The stored arrays, and the values in f64."""
+    rng = np.random.default_rng(rows)
+    largest = (1 << form.bits) - 1
+    integers = rng.integers(0, largest + 1, size=(rows, columns), dtype=np.uint8)
+    integers[0], integers[1] = 0, largest
+    groups = (rows, columns // form.columns)
+    scale = rng.uniform(1e-3, 1e-2, size=groups).astype(np.float16)
+    minimum = rng.uniform(-0.1, 0.01, size=groups).astype(np.float16) if form.minimum else None
+    values = (integers.astype(np.float64) - form.zero) * np.repeat(scale, form.columns, axis=1)
+    if minimum is not None:
+        values += np.repeat(minimum, form.columns, axis=1)
+    return packing.pack_small(form, integers, scale, minimum), values
+
+
+def attrs(form: SmallForm) -> dict[str, Any]:
+    return {"bits": form.bits, "minimum": form.minimum}
+
+
+def product(kernels: Kernels, form: SmallForm, x: Array, arrays: tuple[Array, ...]) -> Array:
+    out = np.full((len(x), arrays[0].shape[0] * 16), np.nan, np.float32)
+    return kernels("linear_small", (x, *arrays), out, **attrs(form))
+
+
+def rows_of(kernels: Kernels, form: SmallForm, ids: Array, arrays: tuple[Array, ...]) -> Array:
+    out = np.full((len(ids), arrays[0].shape[1] * 32), np.nan, np.float32)
+    return kernels("embedding_small", (ids, *arrays), out, **attrs(form))
+
+
+def test_integers_are_unpacked_as_they_were_packed(form: SmallForm) -> None:
+    arrays, values = matrix(form, 32, 96)
+    found = small_weights(arrays, bits=form.bits, has_minimum=form.minimum)
+    np.testing.assert_allclose(found, values, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 13])
+def test_a_product_is_exact_to_sixteen_bits_of_the_activations(
+    kernels: Kernels, form: SmallForm, shape: tuple[int, int], rows: int
+) -> None:
+    arrays, values = matrix(form, *shape)
+    x = np.random.default_rng(0).normal(size=(rows, shape[1])).astype(np.float32)
+    found = product(kernels, form, x, arrays)
+    # Half a step of a group is max |x| / 127 / 254 / 2; it counts once for each weight.
+    steps = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * 254 * 2)
+    bound = np.repeat(steps, 32, axis=1) @ np.abs(values).T + 3e-5
+    assert (np.abs(found - x @ values.T) < bound).all()
+
+
+def test_a_product_is_that_of_its_function(kernels: Kernels, form: SmallForm) -> None:
+    arrays, values = matrix(form, 48, 128)
+    x = np.random.default_rng(2).normal(size=(5, values.shape[1])).astype(np.float32)
+    wanted = linear_small.evaluate((x, *arrays), attrs(form))
+    np.testing.assert_allclose(product(kernels, form, x, arrays), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_row_has_the_same_bits_beside_any_other_row(kernels: Kernels, form: SmallForm) -> None:
+    arrays, values = matrix(form, 48, 32 * 66)
+    x = np.random.default_rng(1).normal(size=(13, values.shape[1])).astype(np.float32)
+    alone = np.concatenate([product(kernels, form, row[None], arrays) for row in x])
+    for rows in (2, 3, 8, 13):
+        assert np.array_equal(product(kernels, form, x[:rows].copy(), arrays), alone[:rows])
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-38, 1e-30, 1.0, 1e30])
+def test_a_product_of_extreme_activations(kernels: Kernels, form: SmallForm, size: float) -> None:
+    arrays, values = matrix(form, 16, 64)
+    x = np.full((2, 64), size, np.float32)
+    x[1, 5:] = 0  # a group with one large value and zeros
+    found = product(kernels, form, x, arrays)
+    bound = 2e-5 * (np.abs(x) @ np.abs(values).T) + 1e-29
+    assert (np.abs(found - x.astype(np.float64) @ values.T) <= bound).all()
+
+
+def test_a_row_of_a_table_is_its_values(kernels: Kernels, form: SmallForm) -> None:
+    arrays, values = matrix(form, 48, 96)
+    ids = np.array([47, 0, 16, 31, 31], np.int32)
+    found = rows_of(kernels, form, ids, arrays)
+    np.testing.assert_allclose(found, values[ids], rtol=1e-6, atol=1e-8)
+
+
+def test_every_instruction_set_gives_the_same_bits(
+    built: dict[str, Kernels], form: SmallForm
+) -> None:
+    arrays, values = matrix(form, 32, 32 * 65)
+    x = np.random.default_rng(4).normal(size=(11, values.shape[1])).astype(np.float32)
+    ids = np.array([3, 31], np.int32)
+    first, *others = (
+        (product(kernels, form, x, arrays), rows_of(kernels, form, ids, arrays))
+        for kernels in built.values()
+    )
+    for other in others:
+        assert all(map(np.array_equal, first, other))
