@@ -41,6 +41,7 @@ COMMANDS = {
         "server.terminal.commands", "generate", "Continue a prompt, in this terminal."
     ),
     "chat": Command("server.terminal.commands", "chat", "Chat with a model, in this terminal."),
+    "batch": Command("server.batch.cli", "app", "Answer a file of requests, in OpenAI's format."),
     "compare": Command(
         "baker.compare.cli",
         "app",

@@ -65,6 +65,14 @@ ALLOWED = {
         "models.bundle",
     ),
     "server.web": (),
+    "server.batch": (
+        "server.app",
+        "server.errors",
+        "server.services",
+        "models.bundle",
+        "models.strict_json",
+        "runtime.self_test",
+    ),
     "server.cluster": (
         "server.api",
         "server.app",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from runtime.array_bytes import Arrays
     from server.services.service import Service
 
-_PATH = re.compile(r"/[a-z0-9/-]+")
+_PATH = re.compile(r"/[a-z_0-9/-]+")
 ADDRESS = "http://127.0.0.1:8080"
 Shape = tuple[int, ...]
 

@@ -104,6 +104,31 @@ def test_a_client_that_never_reads_is_closed(tokens: int, head: bytes) -> None:
         wait_until_free(client)
 
 
+def test_a_client_that_never_reads_gives_up_its_slot() -> None:
+    """The kernel has room for the whole answer, which takes a minute."""
+    service = fakes.fake_service(LIBRARY, context=3000, delay=0.02)
+    fields = {"prompt": "x", "max_tokens": 2900, "logprobs": 20, "stream": True}
+    with fakes.running(service, client_timeout=PATIENCE) as client, socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((client.base_url.host, client.base_url.port))
+        slow.sendall(request(json.dumps(fields).encode()))
+        assert slow.recv(1) == b"H"
+        wait_until_free(client, SOON + 5)
+
+
+def test_a_client_that_reads_slowly_keeps_its_slot() -> None:
+    service = fakes.fake_service(LIBRARY, context=3000, delay=0.02)
+    fields = {"prompt": "x", "max_tokens": 2900, "logprobs": 20, "stream": True}
+    with fakes.running(service, client_timeout=PATIENCE) as client, socket.socket() as slow:
+        slow.connect((client.base_url.host, client.base_url.port))
+        slow.sendall(request(json.dumps(fields).encode()))
+        began = time.monotonic()
+        while time.monotonic() - began < 6 * PATIENCE:
+            assert slow.recv(4096)
+            time.sleep(PATIENCE / 10)
+        assert any(slot["is_processing"] for slot in client.get("/slots").json())
+
+
 def _established(connection: socket.socket) -> bool:
     """Whether the kernel has the other end of a local connection open."""
     ends = [

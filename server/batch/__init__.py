@@ -1,0 +1,1 @@
+"""`hearth batch`: answer a file of requests, in OpenAI's batch format."""

@@ -1,0 +1,129 @@
+"""`hearth batch`: answer a file of requests with a bundle in this process, or with a server."""
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from models.bundle import BundleError
+from server.batch.files import Answers, BadBatch, Requests
+from server.batch.runner import Counts, run
+from server.batch.targets import CannotReach, Target, UrlTarget, in_process
+from server.errors import ServerError
+from server.services.deployment import Deployment
+from server.services.language_service import open_language_service
+
+# Exceptions that end the command, each with its exit code: see hearth/cli.py.
+ERRORS: dict[type[Exception], int] = {
+    BadBatch: 2,
+    BundleError: 1,
+    CannotReach: 1,
+    ServerError: 1,
+}
+_PARALLEL = 8  # requests to a server at a time, by default
+_INTERRUPTED = 130
+
+RequestsFile = Annotated[
+    Path, typer.Argument(metavar="REQUESTS", help="File of requests, in JSON lines.")
+]
+AnswersFile = Annotated[
+    Path, typer.Option(metavar="ANSWERS", help="File of answers, to write or to continue.")
+]
+Bundle = Annotated[
+    Path | None,
+    typer.Option(metavar="BUNDLE", help="Answer with this bundle, in this process."),
+]
+Url = Annotated[str | None, typer.Option(metavar="URL", help="Answer with the server at this URL.")]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", envvar="HEARTH_API_KEY", help="API key of the server."),
+]
+Parallel = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Requests at a time. Default: 2 per slot of the bundle, 8 with --url.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="CPU threads. Default: one per physical core."),
+]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def _batch(
+    requests: RequestsFile,
+    *,
+    out: AnswersFile,
+    bundle: Bundle = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    parallel: Parallel = None,
+    threads: Threads = None,
+) -> None:
+    """Answer a file of requests, in the format of OpenAI's batch API.
+
+    Each line of REQUESTS has a custom_id of its own, a url, which is any POST route of the server,
+    and a body. Answers are appended to ANSWERS as they come. The same command continues a batch
+    that was stopped, also by kill -9: each request is answered once.
+
+    \b
+        hearth batch requests.jsonl --out answers.jsonl --bundle gemma3-270m
+    """
+    if (bundle is None) == (url is None):
+        raise typer.BadParameter("give either --bundle or --url.")
+    todo = Requests(requests)
+    with Answers(out, todo) as answers:
+        try:
+            if url is not None:
+                with UrlTarget(url, api_key=api_key, parallel=parallel or _PARALLEL) as target:
+                    counts = asyncio.run(_run(todo, answers, target))
+            else:
+                assert bundle is not None, "one of them is given"
+                counts = asyncio.run(_in_process(todo, answers, bundle, parallel, threads))
+        except KeyboardInterrupt:
+            _note(f"{len(answers.answered)} of {len(todo)} answered; run it again to continue")
+            raise typer.Exit(_INTERRUPTED) from None
+    failed = f", {counts.failed} with an error" if counts.failed else ""
+    _note(f"{len(todo)} requests: {counts.answered} answered now{failed}")
+
+
+async def _in_process(
+    requests: Requests, answers: Answers, bundle: Path, parallel: int | None, threads: int | None
+) -> Counts:
+    service = open_language_service(bundle, threads=threads)
+    slots = len(service.state().slots)
+    deployment = Deployment(service, lambda: open_language_service(bundle, threads=threads))
+    async with in_process(deployment, parallel or 2 * slots) as target:
+        return await _run(requests, answers, target)
+
+
+async def _run(requests: Requests, answers: Answers, target: Target) -> Counts:
+    console = Console(stderr=True)
+    with contextlib.ExitStack() as stack:
+        if not console.is_terminal:
+            return await run(requests, answers, target, lambda: None)
+        bar = stack.enter_context(
+            Progress(
+                TextColumn("answered"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                console=console,
+            )
+        )
+        task = bar.add_task("", total=len(requests), completed=len(answers.answered))
+        return await run(requests, answers, target, lambda: bar.advance(task))
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201

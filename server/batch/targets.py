@@ -1,0 +1,147 @@
+"""What answers the requests of a batch: a bundle in this process, or a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol
+
+from server.batch.files import BatchRequest, Reply
+from server.errors import SelfTestFailed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from starlette.types import ASGIApp, Message
+
+    from runtime.self_test import Verdict
+    from server.services.deployment import Deployment
+
+_TIMEOUT = 24 * 3600  # seconds: a long answer of a busy server takes long
+
+
+class CannotReach(Exception):
+    """The server of a batch does not answer."""
+
+
+class Target(Protocol):
+    """Answers requests; `parallel` of them keep it busy."""
+
+    parallel: int
+
+    async def post(self, request: BatchRequest) -> Reply:
+        """The reply to a request; raises CannotReach."""
+
+
+class AppTarget:
+    """An ASGI application in this process."""
+
+    def __init__(self, app: ASGIApp, *, parallel: int) -> None:
+        self._app = app
+        self.parallel = parallel
+
+    async def post(self, request: BatchRequest) -> Reply:
+        """As Target.post."""
+        sent: list[Message] = []
+        unread = [{"type": "http.request", "body": request.body, "more_body": False}]
+
+        async def receive() -> Message:
+            if unread:
+                return unread.pop()
+            await asyncio.Event().wait()  # the client never disconnects
+            raise AssertionError("unreachable")
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        path, _, query = request.url.partition("?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [
+                (b"host", b"batch"),
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(request.body)).encode()),
+            ],
+            "client": None,
+            "server": None,
+        }
+        await self._app(scope, receive, send)
+        headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
+        body = b"".join(message.get("body", b"") for message in sent[1:])
+        return _reply(sent[0]["status"], body, headers)
+
+
+@contextlib.asynccontextmanager
+async def in_process(deployment: Deployment, parallel: int) -> AsyncIterator[AppTarget]:
+    """The application of a deployment, while it is started; raises SelfTestFailed."""
+    from server.app import create_app
+
+    verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
+    app = create_app(deployment, on_verdict=verdicts.put_nowait, webui=False)
+    async with app.router.lifespan_context(app):
+        verdict = await verdicts.get()
+        if not verdict.passed:
+            raise SelfTestFailed(verdict.message)
+        yield AppTarget(app, parallel=parallel)
+
+
+class UrlTarget:
+    """A server at a URL. A context manager."""
+
+    def __init__(self, url: str, *, api_key: str | None, parallel: int) -> None:
+        self.parallel = parallel
+        self._url = url.rstrip("/")
+        self._headers = {"Content-Type": "application/json"}
+        if api_key is not None:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._threads = ThreadPoolExecutor(parallel, "batch")
+
+    def __enter__(self) -> UrlTarget:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def post(self, request: BatchRequest) -> Reply:
+        """As Target.post."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._send, request)
+
+    def _send(self, request: BatchRequest) -> Reply:
+        http = urllib.request.Request(self._url + request.url, request.body, self._headers)
+        try:
+            with urllib.request.urlopen(http, timeout=_TIMEOUT) as response:
+                return _reply(response.status, response.read(), _lower(response.headers.items()))
+        except urllib.error.HTTPError as error:
+            with error:
+                return _reply(error.code, error.read(), _lower(error.headers.items()))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise CannotReach(f"{self._url} does not answer: {reason}") from error
+
+
+def _lower(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers}
+
+
+def _reply(status: int, body: bytes, headers: Mapping[str, Any]) -> Reply:
+    try:
+        retry_after = float(headers["retry-after"])
+    except (KeyError, ValueError):
+        retry_after = None
+    return Reply(
+        status=status,
+        body=body,
+        request_id=headers.get("x-request-id", ""),
+        retry_after=retry_after,
+    )
