@@ -5,14 +5,22 @@ An idle connection costs an open file and a few KB. Between two requests, uvicor
 
 - to send the head of the request;
 - to send its body, and one more second for every MIN_BYTES_PER_SECOND bytes received;
-- to read more of a response that is too large for the socket's buffers.
+- to read more of a response.
+
+The kernel keeps megabytes of a response that its client does not read, more than a whole answer. So
+a client counts as reading while its kernel acknowledges bytes (`tcpi_bytes_acked`).
 
 The time that the server takes to compute a response is not limited here.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import socket
+import struct
+import sys
+import termios
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -25,7 +33,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MIN_BYTES_PER_SECOND = 1000  # of a request body
+# In Linux's struct tcp_info: where tcpi_bytes_acked is, and enough bytes to read it.
+_BYTES_ACKED, _TCP_INFO_BYTES = 120, 128
 _LENGTHS = {b"content-length", b"transfer-encoding"}
+
+
+def _sent(connection: socket.socket) -> tuple[int, int]:
+    """Bytes that the other end has acknowledged, and bytes that it has not; 0 where unknown."""
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        waiting = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:  # closed meanwhile, or not TCP
+        return 0, 0
+    if len(info) < _BYTES_ACKED + 8:
+        return 0, 0
+    acknowledged: int = struct.unpack_from("=Q", info, _BYTES_ACKED)[0]
+    return acknowledged, int.from_bytes(waiting, sys.byteorder)
 
 
 class TimedConnection(H11Protocol):
@@ -39,8 +62,8 @@ class TimedConnection(H11Protocol):
         self._max_connections = max_connections
         self._since = self.loop.time()  # when the client started to send the head or the body
         self._received = 0  # bytes since then
-        self._unsent: int | None = None  # bytes that cannot be written because the client is slow
-        self._unsent_since = self._since
+        self._acknowledged = 0  # bytes of responses
+        self._progress_at = self._since  # when the client last read more
 
     @property
     def is_idle(self) -> bool:
@@ -94,13 +117,14 @@ class TimedConnection(H11Protocol):
         self._since, self._received = self.loop.time(), 0
 
     def _slow_reader(self, now: float, timeout: float) -> str:
-        if not (self.flow.write_paused or self.transport.is_closing()):
-            self._unsent = None
+        acknowledged, unacknowledged = _sent(self.transport.get_extra_info("socket"))
+        waiting = self.transport.get_write_buffer_size()
+        if not (unacknowledged or waiting or self.transport.is_closing()):
+            self._progress_at = now
             return ""
-        unsent = self.transport.get_write_buffer_size()
-        if unsent != self._unsent:
-            self._unsent, self._unsent_since = unsent, now
-        return "response not read" if now - self._unsent_since >= timeout else ""
+        if acknowledged != self._acknowledged:
+            self._acknowledged, self._progress_at = acknowledged, now
+        return "response not read" if now - self._progress_at >= timeout else ""
 
     def _slow_sender(self, now: float, timeout: float) -> str:
         waited = now - self._since
