@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from server.api.openai.messages import ChatMessage, conversation
 from server.api.openai.turn_fields import TurnFields
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
-from server.text.chat_template import Prompt
 from server.text.choices import Choices
 from server.text.tool_calls.tools import Tool, ToolChoice
+
+if TYPE_CHECKING:
+    from server.text.chat_template import Prompt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class Turn:
     field: str = "messages"
 
 
-async def rendered(service: LanguageService, body: TurnFields, turn: Turn) -> Prompt:
+async def rendered(service: LanguageService, body: TurnFields, turn: Turn) -> "Prompt":
     """The prompt for a turn, and the reasoning that may follow it; raises InvalidRequest."""
     with _errors_at(turn.field):
         messages = conversation(turn.messages)
