@@ -1,13 +1,15 @@
 """Fields of every route that takes a conversation: the template and the reasoning."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from server.api.fields import JsonObject, limit_members
 from server.api.openai.shared_fields import OpenAIFields
 from server.errors import InvalidRequest
-from server.text.chat_template import Message
+
+if TYPE_CHECKING:
+    from server.text.chat_template import Message
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT = (
@@ -68,7 +70,7 @@ class TurnFields(OpenAIFields):
             variables["enable_thinking"] = False
         return variables | self.chat_template_kwargs
 
-    def continues(self, last: Message) -> bool:
+    def continues(self, last: "Message") -> bool:
         """Whether the answer continues the last message; raises InvalidRequest."""
         possible = last["role"] == "assistant" and not last.get("tool_calls")
         if self.continue_final_message and not possible:
