@@ -1,0 +1,116 @@
+"""Record PyTorch's values and gradients for tests/models/function_cases.py.
+
+    python -m tests.golden.record_functions_torch
+
+Recorded with torch 2.13.0, in functions_torch.npz: for each case the value and then the gradient of
+each input, in float64, under the names CASE.0, CASE.1 and so on. They stand in for PyTorch where it
+is not installed; where it is, a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tests.models.function_cases import (
+    CONV1D,
+    CONV2D,
+    GOLDEN,
+    POOL,
+    TRANSPOSED,
+    inputs,
+    statistics,
+    upstream,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.models.function_cases import Array
+
+F = torch.nn.functional
+
+
+def _trained(result: int) -> Callable[..., Any]:
+    def function(x: Any, weight: Any, bias: Any) -> Any:
+        running = [torch.tensor(one) for one in statistics()]
+        value = F.batch_norm(x, *running, weight, bias, True, 0.3, 0.1)
+        return (value, *running)[result]
+
+    return function
+
+
+THEIRS: dict[str, Callable[..., Any]] = {
+    "conv1d": lambda x, w, b: F.conv1d(x, w, b, **CONV1D),
+    "conv2d": lambda x, w: F.conv2d(x, w, **CONV2D),
+    "conv_transpose1d": lambda x, w, b: F.conv_transpose1d(x, w, b, **TRANSPOSED),
+    "max_pool2d": lambda x: F.max_pool2d(x, 3, dilation=2, **POOL),
+    "avg_pool2d": lambda x: F.avg_pool2d(x, 3, **POOL),
+    "upsample2d_nearest": lambda x: F.interpolate(x, scale_factor=3, mode="nearest"),
+    "upsample2d_bilinear": lambda x: F.interpolate(x, scale_factor=3, mode="bilinear"),
+    "layer_norm": lambda x, w, b: F.layer_norm(x, (5,), w, b, 0.1),
+    "rms_norm": lambda x, w: F.rms_norm(x, (5,), w, 0.1),
+    "group_norm": lambda x, w, b: F.group_norm(x, 2, w, b, 0.1),
+    "batch_norm": lambda x, w, b: F.batch_norm(x, *map(torch.tensor, statistics()), w, b, eps=0.1),
+    **{f"batch_norm_training_{result}": _trained(result) for result in range(3)},
+    "relu": F.relu,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "elu": lambda x: F.elu(x, 0.7),
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "clamp": lambda x: torch.clamp(x, -0.5, 0.75),
+    "log2": lambda x: torch.log2(x * x + 0.1),
+    "log10": lambda x: torch.log10(x * x + 0.1),
+    "power": lambda x, y: torch.pow(x * x + 0.1, y),
+    "reversed_operators": lambda x: 2.0**x - 3.0 / (7.0 - x),
+    "expm1": torch.expm1,
+    "erf": torch.erf,
+    "softmax": lambda x: F.softmax(x, 1),
+    "log_softmax": lambda x: F.log_softmax(x, 0),
+    "mean": lambda x: x.mean(1),
+    "variance": lambda x: torch.var(x, (0, 2), correction=1),
+    "variance_of_all": lambda x: torch.var(x, 0, correction=0),
+    "matmul": torch.matmul,
+    "linear": F.linear,
+    "unfold": lambda x: x.unfold(1, 3, 2),
+    "stack": lambda x, y: torch.stack((x, y), dim=1),
+    "chunk": lambda x: torch.chunk(x, 3, 0)[2],
+    "split": lambda x: torch.split(x, [2, 1, 4], 0)[2],
+    "permute": lambda x: x.permute(2, 0, 1),
+    "flatten": lambda x: x.flatten(1, -2),
+    "tril": lambda x: torch.tril(x, 1),
+    "pad2d": lambda x: F.pad(x, (1, 0, 2, 3), value=0.5),
+    "gather": lambda x: torch.index_select(x, 1, torch.tensor([2, 0, 2])),
+    "cross_entropy": lambda x: F.cross_entropy(x, torch.tensor([2, 0, 1])),
+    "mean_squared_error": F.mse_loss,
+    "attention": lambda q, k, v: F.scaled_dot_product_attention(
+        q, k, v, is_causal=True, scale=0.7, enable_gqa=True
+    ).transpose(1, 2),
+}
+
+
+def torch_results(name: str) -> list[Array]:
+    """PyTorch's value of a case, and its gradients; no gradient is zero."""
+    tensors = [torch.tensor(array, requires_grad=True) for array in inputs(name)]
+    value = THEIRS[name](*tensors)
+    if value.requires_grad:
+        value.backward(torch.tensor(upstream(tuple(value.shape))))
+    return [value.detach().numpy()] + [
+        (torch.zeros_like(x) if x.grad is None else x.grad).numpy() for x in tensors
+    ]
+
+
+def main() -> None:
+    """Write the file."""
+    arrays: dict[str, Any] = {
+        f"{name}.{i}": array for name in THEIRS for i, array in enumerate(torch_results(name))
+    }
+    np.savez_compressed(GOLDEN, **arrays)
+
+
+if __name__ == "__main__":
+    main()

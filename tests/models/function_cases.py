@@ -1,0 +1,148 @@
+"""A case of each function of models/dsl/functions, whose results in PyTorch are recorded.
+
+The cases stand in for tests/models/test_functions_torch.py where PyTorch is not installed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.evaluate import evaluate
+from tests.models.graphs import gradient_graph, traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from models.dsl.graph import Tensor
+
+    Array = NDArray[Any]
+    Shape = tuple[int, ...]
+
+GOLDEN = Path(__file__).parents[1] / "golden/functions_torch.npz"
+
+CONV1D: dict[str, Any] = {"stride": (2,), "padding": (1,), "dilation": (2,), "groups": 2}
+CONV2D: dict[str, Any] = {"stride": (1, 3), "padding": (2, 0), "dilation": (1, 2), "groups": 1}
+TRANSPOSED: dict[str, Any] = {**CONV1D, "stride": (3,), "output_padding": (2,)}
+POOL: dict[str, Any] = {"stride": 2, "padding": 1}
+
+# By name: the function, and the shapes of its inputs, which are all float.
+CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
+    "conv1d": (lambda x, w, b: f.convolution(x, w, b, **CONV1D), ((2, 4, 9), (6, 2, 3), (6,))),
+    "conv2d": (lambda x, w: f.convolution(x, w, **CONV2D), ((2, 3, 5, 9), (4, 3, 3, 2))),
+    "conv_transpose1d": (
+        lambda x, w, b: f.transposed_convolution(x, w, b, **TRANSPOSED),
+        ((2, 4, 3), (4, 3, 3), (6,)),
+    ),
+    "max_pool2d": (lambda x: f.max_pool2d(x, 3, dilation=2, **POOL), ((2, 9, 8),)),
+    "avg_pool2d": (lambda x: f.avg_pool2d(x, 3, **POOL), ((2, 3, 7, 8),)),
+    "upsample2d_nearest": (lambda x: f.upsample2d_nearest(x, 3), ((2, 1, 3, 2),)),
+    "upsample2d_bilinear": (lambda x: f.upsample2d_bilinear(x, 3), ((2, 1, 4, 3),)),
+    "layer_norm": (lambda x, w, b: f.layer_norm(x, w, b, eps=0.1), ((3, 5), (5,), (5,))),
+    "rms_norm": (lambda x, w: f.rms_norm(x, w, eps=0.1), ((3, 5), (5,))),
+    "group_norm": (
+        lambda x, w, b: f.group_norm(x, w, b, groups=2, eps=0.1),
+        ((2, 6, 3), (6,), (6,)),
+    ),
+    "batch_norm": (
+        lambda x, w, b: f.batch_norm(x, *_running(), w, b, eps=0.1),
+        ((2, 3, 4), (3,), (3,)),
+    ),
+    **{
+        f"batch_norm_training_{result}": (
+            lambda x, w, b, result=result: f.batch_norm_training(
+                x, *_running(), w, b, eps=0.1, momentum=0.3
+            )[result],
+            ((4, 3, 2), (3,), (3,)),
+        )
+        for result in range(3)
+    },
+    "relu": (f.relu, ((3, 5),)),
+    "leaky_relu": (lambda x: f.leaky_relu(x, slope=0.2), ((3, 5),)),
+    "elu": (lambda x: f.elu(x, alpha=0.7), ((3, 5),)),
+    "sigmoid": (f.sigmoid, ((3, 5),)),
+    "silu": (f.silu, ((3, 5),)),
+    "gelu": (f.gelu, ((3, 5),)),
+    "gelu_tanh": (f.gelu_tanh, ((3, 5),)),
+    "clamp": (lambda x: f.clamp(x, -0.5, 0.75), ((3, 5),)),
+    "log2": (lambda x: f.log2(x * x + 0.1), ((3, 5),)),
+    "log10": (lambda x: f.log10(x * x + 0.1), ((3, 5),)),
+    "power": (lambda x, y: (x * x + 0.1) ** y, ((3, 5), (3, 5))),
+    "reversed_operators": (lambda x: 2.0**x - 3.0 / (7.0 - x), ((3, 5),)),
+    "expm1": (ops.exponential_minus_one, ((3, 5),)),
+    "erf": (ops.erf, ((3, 5),)),
+    "softmax": (lambda x: f.softmax(x, axis=1), ((2, 4, 3),)),
+    "log_softmax": (lambda x: f.log_softmax(x, axis=0), ((4, 3),)),
+    "mean": (lambda x: f.mean(x, 1), ((2, 4, 3),)),
+    "variance": (lambda x: f.variance(x, 0, 2, correction=1), ((2, 4, 3),)),
+    "variance_of_all": (lambda x: f.variance(x, 0, correction=0), ((5,),)),
+    "matmul": (f.matmul, ((2, 1, 3, 4), (1, 4, 5))),
+    "linear": (f.linear, ((3, 2, 4), (5, 4), (5,))),
+    "unfold": (lambda x: f.unfold(x, axis=1, size=3, step=2), ((2, 7, 2),)),
+    "stack": (lambda x, y: f.stack((x, y), axis=1), ((2, 3), (2, 3))),
+    "chunk": (lambda x: f.chunk(x, 3, axis=0)[2], ((7, 2),)),
+    "split": (lambda x: f.split(x, [2, 1, 4], axis=0)[2], ((7, 2),)),
+    "permute": (lambda x: f.permute(x, 2, 0, 1), ((2, 3, 4),)),
+    "flatten": (lambda x: f.flatten(x, first=1, last=-2), ((2, 3, 4, 2),)),
+    "tril": (lambda x: f.tril(x, diagonal=1), ((2, 3, 4),)),
+    "pad2d": (lambda x: f.pad2d(x, (1, 0, 2, 3), value=0.5), ((2, 3, 4),)),
+    "gather": (
+        lambda x: f.gather(x, ops.constant(value=np.array([2, 0, 2], np.int32)), axis=1),
+        ((2, 3, 2),),
+    ),
+    "cross_entropy": (
+        lambda x: f.cross_entropy(x, ops.constant(value=np.array([2, 0, 1], np.int32))),
+        ((3, 4),),
+    ),
+    "mean_squared_error": (f.mean_squared_error, ((3, 4), (3, 4))),
+    "attention": (
+        lambda q, k, v: f.scaled_dot_product_attention(
+            *(f.permute(one, 0, 2, 1, 3) for one in (q, k, v)), seen=f.causal(3, 3), scale=0.7
+        ),
+        ((2, 4, 3, 5), (2, 2, 3, 5), (2, 2, 3, 5)),
+    ),
+}
+
+
+def statistics() -> tuple[Array, Array]:
+    """A running mean and variance of 3 channels."""
+    return np.array([0.3, -0.2, 1.0]), np.array([0.5, 2.0, 1.5])
+
+
+def _running() -> tuple[Tensor, Tensor]:
+    mean, variance = statistics()
+    return ops.constant(value=mean), ops.constant(value=variance)
+
+
+def inputs(name: str) -> list[Array]:
+    """The inputs of a case, in float64."""
+    rng = np.random.default_rng(crc32(name.encode()))
+    return [rng.normal(size=shape) for shape in CASES[name][1]]
+
+
+def upstream(shape: Shape) -> Array:
+    """The gradient that arrives at a result of this shape."""
+    return np.random.default_rng(0).normal(size=shape)
+
+
+def results(name: str) -> list[Array]:
+    """The value of a case, and the gradients of its inputs, in NumPy."""
+    function, arrays = CASES[name][0], inputs(name)
+    graph = traced(function, arrays)
+    (value,) = evaluate(graph, arrays, {})
+    arrived = upstream(value.shape)
+    return [value, *evaluate(gradient_graph(graph), [*arrays, arrived], {})]
+
+
+def recorded(name: str) -> list[Array]:
+    """As `results`, of PyTorch."""
+    with np.load(GOLDEN) as file:
+        arrays = {key: file[key] for key in file.files if key.rpartition(".")[0] == name}
+    return [arrays[f"{name}.{i}"] for i in range(len(arrays))]

@@ -1,0 +1,17 @@
+"""That what was recorded of PyTorch for tests/models/function_cases.py is what it computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from tests.golden.record_functions_torch import torch_results
+from tests.models.function_cases import CASES, recorded
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_was_recorded_is_what_torch_computes(name: str) -> None:
+    for array, expected in zip(recorded(name), torch_results(name), strict=True):
+        np.testing.assert_allclose(array, expected, rtol=1e-12, atol=1e-12)
