@@ -1,15 +1,18 @@
-"""`python -m tests.fuzz`: run every reader on damaged files, or compile random programs.
+"""`python -m tests.fuzz`: run every reader on damaged files, or compile random programs or models.
 
     python -m tests.fuzz --minutes 10
     python -m tests.fuzz --reader gguf --seed 4711 --runs 1
     python -m tests.fuzz --programs --minutes 60
+    python -m tests.fuzz --models --minutes 60
 
 Each reader runs in a process of its own, which may allocate --memory MiB and take --seconds per
 file. A hang or a crash in C ends the process, prints its stack, and is a defect, too. The seed of a
 run reproduces the damage. The slowest run is measured in CPU time. Exit code 1: a defect was found.
 
 With --programs, random programs of the DSL are compiled, and compared with their exact values.
-Programs that fail are made smaller and written to --keep.
+Programs that fail are made smaller and written to --keep. With --models, random models of every
+architecture are compiled and compared with NumPy. Both write how far they came to --keep, and
+another run with the same --seed and --keep continues there.
 """
 
 from __future__ import annotations
@@ -58,7 +61,10 @@ def _arguments() -> argparse.Namespace:
         help=f"seconds for a template; the server allows {template_budget.MAX_SECONDS:g}",
     )
     parser.add_argument("--programs", action="store_true", help="random programs, not readers")
-    parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="for --programs")
+    parser.add_argument("--models", action="store_true", help="random models, not readers")
+    parser.add_argument(
+        "--keep", type=Path, default=Path("fuzz-findings"), help="for --programs and --models"
+    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -70,6 +76,10 @@ def main() -> int:
         from tests.fuzz import program_runs  # the readers need no compiler
 
         return program_runs.run(arguments.seed, arguments.minutes, arguments.keep, _say)
+    if arguments.models:
+        from tests.fuzz import model_runs
+
+        return model_runs.run(arguments.seed, arguments.minutes, arguments.keep, _say)
     names = arguments.reader or list(READERS)
     if arguments.child:
         return _child(READERS[names[0]], arguments)

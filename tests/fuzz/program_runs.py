@@ -6,12 +6,11 @@ What is found is made smaller: steps are dropped for as long as the same thing i
 
 from __future__ import annotations
 
+import contextlib
 import json
-import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,27 +18,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.compiler.compilation import CompileError
 from models.dsl.evaluate import evaluate
 from models.dsl.mlir.stablehlo import module_text
 from models.dsl.types import DslError
+from tests.fuzz import long_run
+from tests.fuzz.long_run import Found
 from tests.fuzz.program_bounds import exact, tiny, unit
+from tests.fuzz.program_compiler import compile_graphs
 from tests.fuzz.program_rules import make
 from tests.fuzz.programs import Case, Program, Step, gradient_case, value_case
-from tests.models.compiled import Compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph, Tensor
+    from models.dsl.graph import Tensor
+    from tests.fuzz.long_run import State
     from tests.fuzz.program_bounds import Bounded
 
     Array = NDArray[Any]
 
-# Programs of a batch: the compiler's start is spread over them, and a fault costs few of them.
-BATCH = 100
+# Programs of a batch. A function takes as long in a batch of 12 as in one of 100, and for a program
+# that the compiler rejects, the others of the batch are compiled again.
+BATCH = 24
 # Findings of a kind that are made smaller, which compiles each program several times.
 MAX_SHRUNK = 5
 # For a batch, on a machine that does other things too.
@@ -63,14 +65,13 @@ class Finding:
 
 
 def cases_of(program: Program, name: str) -> Iterator[tuple[str, Case]]:
-    """Its value and, if it has one, its gradient."""
-    yield "value", value_case(program, f"{name}_value")
-    try:
-        gradient = gradient_case(program, f"{name}_gradient")
-    except DslError:
-        return
-    if gradient is not None:
-        yield "gradient", gradient
+    """Its value and, if it has one, its gradient: without what the DSL refuses."""
+    for form, of in (("value", value_case), ("gradient", gradient_case)):
+        with contextlib.suppress(DslError):
+            case = of(program, f"{name}_{form}")
+            if case is not None:
+                module_text("module", [case.graph], "model")
+                yield form, case
 
 
 def check(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
@@ -82,7 +83,8 @@ def check(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
     }
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        compiled, refused = _compiled({name: one[2] for name, one in named.items()}, Path(folder))
+        graphs = [case.graph for _, _, case in named.values()]
+        compiled, refused = compile_graphs(graphs, Path(folder))
         for name, (program, form, case) in named.items():
             if name in refused:
                 found.append(Finding("refused", form, refused[name], program))
@@ -93,46 +95,12 @@ def check(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
             assert compiled is not None
             for what, values in (
                 ("numpy", by_numpy),
-                ("compiled", compiled(name, *case.arrays)),
+                ("compiled", compiled.call(case.graph, case.arrays)),
             ):
                 wrong = difference(case.graph.outputs, values, expected)
                 if wrong:
                     found.append(Finding(what, form, wrong, program))
-    return len(named), found
-
-
-def _compiled(cases: dict[str, Case], folder: Path) -> tuple[Compiled | None, dict[str, str]]:
-    """The functions that the compiler takes, and by name what it says of the others."""
-    refused: dict[str, str] = {}
-    while len(refused) < len(cases):
-        graphs = [case.graph for name, case in cases.items() if name not in refused]
-        try:
-            return Compiled(graphs, folder), refused
-        except CompileError as error:
-            refused |= _refused(graphs, str(error), folder)
-    return None, refused
-
-
-def _refused(graphs: Sequence[Graph], message: str, folder: Path) -> dict[str, str]:
-    """By name what the compiler says of the graphs that it does not take."""
-    place = re.search(r"module\.mlir:(\d+):", message)
-    if place is not None:
-        text = module_text("module", graphs, "model").splitlines()
-        headers = re.findall(r"func\.func public @(\w+)\(", "\n".join(text[: int(place[1])]))
-        reason = re.search(r"error: (.*)", message)
-        return {headers[-1]: reason[1][:120] if reason else message[:120]}
-    if len(graphs) == 1:
-        frame = re.search(r"#4 \S+ (.{1,100})", message)
-        return {graphs[0].name: f"crash in {frame[1]}" if frame else message[:120]}
-    # It crashed, and does not say where.
-    refused: dict[str, str] = {}
-    middle = len(graphs) // 2
-    for half in (graphs[:middle], graphs[middle:]):
-        try:
-            Compiled(half, folder)
-        except CompileError as error:
-            refused |= _refused(half, str(error), folder)
-    return refused
+    return len(named) - len(refused), found
 
 
 def difference(
@@ -270,30 +238,25 @@ def _pruned(program: Program, results: Iterable[int]) -> Program:
 
 
 def run(seed: int, minutes: float, keep: Path, say: Callable[[str], None]) -> int:
-    """Batches of programs from a seed on, each finding in a file of `keep`; the exit code."""
-    ends, start = time.monotonic() + 60 * minutes, time.monotonic()
-    programs = compared = 0
-    counts: Counter[str] = Counter()
-    alike: Counter[str] = Counter()
-    while time.monotonic() < ends:
-        batch = [make(seed + programs + i) for i in range(BATCH)]
-        done, found = check_apart(batch)
-        programs, compared = programs + len(batch), compared + done
-        for one in found:
-            counts[one.what] += 1
-            kind = f"{one.what} {one.detail[:30] if one.what == 'refused' else one.form}"
-            alike[kind] += 1
-            if alike[kind] <= MAX_SHRUNK:
-                one = shrink(one)
-                keep.mkdir(parents=True, exist_ok=True)
-                text = json.dumps({"detail": one.detail, "steps": one.program.to_json()}, indent=1)
-                path = keep / f"{one.what}_{one.form}_{one.program.seed}.json"
-                path.write_text(text + "\n", encoding="utf-8")
-            steps = " ".join(step.name for step in one.program.steps)
-            say(f"{one.what}, {one.form}, seed {one.program.seed}: {one.detail}\n    {steps}")
-        rate = compared / (time.monotonic() - start)
-        say(f"{programs} programs, {compared} functions, {rate:.1f} a second, {dict(counts)}")
-    return int(bool(counts))
+    """As long_run.run: batches of programs."""
+    return long_run.run("programs", seed, minutes, keep, say, _check_batch)
+
+
+def _check_batch(seed: int, state: State) -> tuple[int, int, list[Found]]:
+    """BATCH programs from a seed on."""
+    compared, findings = check_apart([make(seed + i) for i in range(BATCH)])
+    kinds = Counter(state.kinds)
+    found = []
+    for one in findings:
+        kind = f"{one.what} {one.detail[:30] if one.what == 'refused' else one.form}"
+        kinds[kind] += 1
+        small = shrink(one) if kinds[kind] <= MAX_SHRUNK else one
+        name = f"{one.what}_{one.form}_{one.program.seed}"
+        record = {"detail": small.detail, "steps": small.program.to_json()}
+        steps = " ".join(step.name for step in small.program.steps)
+        text = f"{one.what}, {one.form}, seed {one.program.seed}: {small.detail}\n    {steps}"
+        found.append(Found(kind, name, record, text))
+    return BATCH, compared, found
 
 
 if __name__ == "__main__":

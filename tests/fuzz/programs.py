@@ -7,6 +7,7 @@ in the list, and attributes. What no step reads is a result.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,9 +17,9 @@ import numpy as np
 
 from models.dsl import functions as f
 from models.dsl import ops
-from models.dsl.gradient import gradients
 from models.dsl.graph import Graph, Input, Tensor, make_graph
 from models.dsl.types import DType, TensorType
+from models.dsl.value_and_grad import value_and_grad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, each after those that it reads, and the seed of the gradient that arrives."""
+    """Steps, each after those that it reads, and the seed of the factors in its loss."""
 
     steps: tuple[Step, ...]
     seed: int = 0
@@ -73,9 +74,9 @@ def value_case(program: Program, name: str) -> Case:
 
 
 def gradient_case(program: Program, name: str) -> Case | None:
-    """The gradients of its float inputs, for random ones at its float results; None without either.
+    """The sum of its float results times random numbers, and its gradients at the float inputs.
 
-    Raises DslError, also where an op has no gradient.
+    None without float inputs or results. Raises DslError, also where an op has no gradient.
     """
     tensors, inputs = _tensors(program)
     outputs = tuple(tensors[i] for i in _results(program) if tensors[i].dtype.is_float)
@@ -84,11 +85,22 @@ def gradient_case(program: Program, name: str) -> Case | None:
         return None
     arrays = [_input_array(step) for step in program.steps if step.name == "input"]
     rng = np.random.default_rng(program.seed)
-    upstream = tuple(Tensor(output.type, Input(f"g{i}")) for i, output in enumerate(outputs))
-    arrays += [rng.normal(size=one.shape).astype(one.dtype.numpy) for one in upstream]
-    forward = make_graph(name, inputs, outputs, {}, {})
-    results = gradients(forward, upstream, by)
-    return Case(make_graph(name, (*inputs, *upstream), results, {}, {}), tuple(arrays))
+    factors = tuple(
+        Tensor(output.type.with_dtype(DType.F32), Input(f"g{i}"))
+        for i, output in enumerate(outputs)
+    )
+    arrays += [rng.normal(size=one.shape).astype(np.float32) for one in factors]
+
+    def loss() -> Tensor:
+        products = [
+            ops.convert(output, dtype=DType.F32) * factor
+            for output, factor in zip(outputs, factors, strict=True)
+        ]
+        sums = [ops.reduce_sum(one, axes=tuple(range(one.type.rank))) for one in products]
+        return functools.reduce(ops.add, sums)
+
+    value, results = value_and_grad(loss, by=by)
+    return Case(make_graph(name, (*inputs, *factors), (value, *results), {}, {}), tuple(arrays))
 
 
 def _results(program: Program) -> list[int]:

@@ -12,10 +12,11 @@ import pytest
 from models.dsl.evaluate import evaluate
 from tests.fuzz import program_runs
 from tests.fuzz.program_bounds import exact
+from tests.fuzz.program_compiler import FASTER, compile_all
 from tests.fuzz.program_rules import make
 from tests.fuzz.program_runs import Finding, cases_of, check, shrink
 from tests.fuzz.programs import Program, value_case
-from tests.models.compiled import Compiled
+from tests.models.compiled import Loaded
 
 CORPUS: dict[str, Any] = json.loads(
     (Path(__file__).parent / "programs.json").read_text(encoding="utf-8")
@@ -53,9 +54,9 @@ def test_bounds_are_narrow(name: str) -> None:
 
 def test_a_wrong_value_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     program = Program.from_json(CORPUS["a power of negative numbers"])
-    called = Compiled.__call__
+    called = Loaded.call
     monkeypatch.setattr(
-        Compiled, "__call__", lambda self, name, *xs: [y * 1.001 for y in called(self, name, *xs)]
+        Loaded, "call", lambda self, graph, xs: [y * 1.001 for y in called(self, graph, xs)]
     )
     _, found = check([program])
     assert {(one.what, one.form) for one in found} == {
@@ -86,3 +87,39 @@ def test_a_seed_makes_the_same_program_and_json_keeps_it() -> None:
     program = make(17)
     assert program == make(17)
     assert Program.from_json(json.loads(json.dumps(program.to_json()))).steps == program.steps
+
+
+def test_the_flags_that_save_time_do_not_change_what_is_computed(tmp_path: Path) -> None:
+    cases = [case for seed in (1, 3) for _, case in cases_of(make(seed), f"s{seed}")]
+    results = []
+    for name, flags in (("all", ()), ("faster", FASTER)):
+        (tmp_path / name).mkdir()
+        assert not compile_all([case.graph for case in cases], tmp_path / name, flags)
+        loaded = Loaded(tmp_path / name / "module.vmfb")
+        results.append(
+            [value.tobytes() for case in cases for value in loaded.call(case.graph, case.arrays)]
+        )
+    assert results[0] == results[1]
+
+
+def test_a_run_continues_where_the_last_one_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a finding is written, counted and, for the first of its kind, made smaller."""
+    seeds: list[int] = []
+
+    def fake(programs: Any) -> tuple[int, list[Finding]]:
+        seeds.extend(program.seed for program in programs)
+        return 2 * len(programs), [Finding("refused", "value", "a reason", programs[0])]
+
+    monkeypatch.setattr(program_runs, "check_apart", fake)
+    monkeypatch.setattr(program_runs, "shrink", lambda finding: finding)
+    said: list[str] = []
+    for _ in range(2):
+        monkeypatch.setattr("time.monotonic", iter((0.0, 0.0, 1.0, 90.0)).__next__)
+        assert program_runs.run(7, 1.0, tmp_path, said.append) == 1
+    assert seeds == list(range(7, 7 + 2 * program_runs.BATCH))
+    assert f"{2 * program_runs.BATCH} programs, {4 * program_runs.BATCH} functions" in said[-1]
+    state = json.loads((tmp_path / "programs_7_state.json").read_text(encoding="utf-8"))
+    assert state["kinds"] == {"refused a reason": 2}
+    assert len(list(tmp_path.glob("refused_value_*.json"))) == 2

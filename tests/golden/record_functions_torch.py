@@ -1,4 +1,4 @@
-"""Record PyTorch's values and gradients for tests/models/function_cases.py.
+"""Record PyTorch's values and gradients for tests/models/dsl/functions/function_cases.py.
 
     python -m tests.golden.record_functions_torch
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tests.models.function_cases import (
+from tests.models.dsl.functions.function_cases import (
     CONV1D,
     CONV2D,
     GOLDEN,
@@ -28,7 +28,7 @@ from tests.models.function_cases import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.models.function_cases import Array
+    from tests.models.dsl.functions.function_cases import Array
 
 F = torch.nn.functional
 

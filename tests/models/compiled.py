@@ -16,6 +16,7 @@ import pytest
 
 from baker.compiler.compilation import Compilation
 from baker.compiler.targets import find_target
+from models.bundle import PARAMETER_SCOPE
 from models.dsl.mlir.stablehlo import kernels, module_text
 
 if TYPE_CHECKING:
@@ -44,16 +45,16 @@ class Compiled:
     def __init__(self, graphs: Iterable[Graph], folder: Path, *, on_demand: bool = False) -> None:
         self._graphs = {graph.name: graph for graph in graphs}
         self._folder = folder
-        self._modules: dict[str, _Module] = {}
+        self._modules: dict[str, Loaded] = {}
         if not on_demand:
-            self._modules = dict.fromkeys(self._graphs, _Module([*self._graphs.values()], folder))
+            self._modules = dict.fromkeys(self._graphs, _loaded([*self._graphs.values()], folder))
 
     def __call__(self, name: str, *arrays: Array) -> list[Array]:
         """The results of one function, in the types that its graph states."""
         if name not in self._modules:
             folder = self._folder / name
             folder.mkdir()
-            self._modules[name] = _Module([self._graphs[name]], folder)
+            self._modules[name] = _loaded([self._graphs[name]], folder)
         return self._modules[name].call(self._graphs[name], arrays)
 
 
@@ -80,22 +81,23 @@ def _all_selected(request: pytest.FixtureRequest) -> bool:
     )
 
 
-class _Module:
-    """Graphs as one compiled module."""
+class Loaded:
+    """A compiled module, and the archive of its parameters if it has any."""
 
-    def __init__(self, graphs: Sequence[Graph], folder: Path) -> None:
-        source, program = folder / "module.mlir", folder / "module.vmfb"
-        source.write_text(module_text("module", graphs, "model"), encoding="utf-8")
-        called = kernels(graphs)
-        with Compilation(source, program, find_target("host"), kernels=called) as compiler:
-            compiler.wait()
+    def __init__(self, program: Path, parameters: Path | None = None) -> None:
         instance = rt.VmInstance()
         self._device = rt.get_device("local-task")
         self._module = rt.VmModule.mmap(instance, str(program))
-        modules = [rt.create_hal_module(instance, self._device), self._module]
-        self._context = rt.VmContext(instance, modules)
+        modules = [rt.create_hal_module(instance, self._device)]
+        if parameters is not None:
+            index = rt.ParameterIndex()
+            index.load(str(parameters))
+            provider = index.create_provider(scope=PARAMETER_SCOPE)
+            modules.append(rt.create_io_parameters_module(instance, provider))
+        self._context = rt.VmContext(instance, [*modules, self._module])
 
     def call(self, graph: Graph, arrays: Sequence[Array]) -> list[Array]:
+        """The results of a graph's function, in the types that the graph states."""
         arguments = rt.VmVariantList(len(arrays))
         for array in arrays:
             arguments.push_ref(self._upload(array))
@@ -119,3 +121,13 @@ class _Module:
     def _download(self, view: rt.HalBufferView, dtype: np.dtype[Any]) -> Array:
         raw = view.map().asarray(view.shape, np.dtype(f"u{dtype.itemsize}"))
         return np.array(raw).view(dtype)
+
+
+def _loaded(graphs: Sequence[Graph], folder: Path) -> Loaded:
+    """Compile graphs without parameters as one module."""
+    source, program = folder / "module.mlir", folder / "module.vmfb"
+    source.write_text(module_text("module", graphs, "model"), encoding="utf-8")
+    called = kernels(graphs)
+    with Compilation(source, program, find_target("host"), kernels=called) as compiler:
+        compiler.wait()
+    return Loaded(program)

@@ -17,7 +17,7 @@ from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal
 from models.dsl.ops.elementwise import COMPUTE_BARRIER, barrier
 from models.dsl.ops.indexing import gather, scatter
-from models.dsl.ops.record import Kernel, Loop, Lowering, Op, integers
+from models.dsl.ops.record import Kernel, Loop, Lowering, Op, Reads, integers
 from models.dsl.ops.shape import broadcast, concatenate, pad, reshape, reverse, slice_, transpose
 from models.dsl.types import COMPILED, DslError, DType, TensorType
 
@@ -167,6 +167,7 @@ def _boolean(result: _Typed, operand: str) -> Iterator[str]:
 
 def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
     """The lines of a graph's nodes; `ids` has the names of what they read, and gets theirs."""
+    repeated = _repeated(graph)
     for i, node in enumerate(graph.nodes):
         assert isinstance(node.origin, Apply)
         _compiled(node)
@@ -181,7 +182,27 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
             yield from _kernel(node_name, lowering, operands, node.type)
         else:
             ids[id(node)] = node_name
+            if node.origin.op.reads is Reads.LAID_OUT:
+                same = (j for j, source in enumerate(node.inputs) if id(source) in repeated)
+                lowering = replace(lowering, barriers=tuple(sorted({*lowering.barriers, *same})))
             yield from _node(node_name, lowering, operands, node.type)
+
+
+def _repeated(graph: Graph) -> set[int]:
+    """The ids of the tensors that are computed from broadcasts and constants alone.
+
+    IREE 3.13.0 crashes when it packs an operand of a product whose rows are all the same, and
+    which it computes in the same dispatch.
+    """
+    found: set[int] = set()
+    for node in graph.nodes:
+        op = _op(node)
+        if op in (broadcast, full) or all(
+            id(source) in found and (op in _MOVES or source.shape == node.shape)
+            for source in node.inputs or (node,)
+        ):
+            found.add(id(node))
+    return found
 
 
 def _compiled(tensor: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.models.function_cases import CASES, recorded, results
+from tests.models.dsl.functions.function_cases import CASES, recorded, results
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
     Shape = tuple[int, ...]
 
-GOLDEN = Path(__file__).parents[1] / "golden/functions_torch.npz"
+GOLDEN = Path(__file__).parents[3] / "golden/functions_torch.npz"
 
 CONV1D: dict[str, Any] = {"stride": (2,), "padding": (1,), "dilation": (2,), "groups": 2}
 CONV2D: dict[str, Any] = {"stride": (1, 3), "padding": (2, 0), "dilation": (1, 2), "groups": 1}

@@ -1,4 +1,4 @@
-"""That what was recorded of PyTorch for tests/models/function_cases.py is what it computes."""
+"""That the recorded results of PyTorch are what PyTorch computes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from tests.golden.record_functions_torch import torch_results
-from tests.models.function_cases import CASES, recorded
+from tests.models.dsl.functions.function_cases import CASES, recorded
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,0 +1,190 @@
+"""Random small models of every architecture and of the GRU, with weights and arguments.
+
+The configurations come from the fields of an architecture's configuration, so that a new
+architecture is covered without a line here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import zlib
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from models import gru
+from models.config import ConfigError, ModelConfig
+from models.dsl.graph import Input
+from models.dsl.types import DType
+from models.families import ARCHITECTURES
+from models.gru import GruConfig
+from models.precision import PRECISIONS
+from models.program import ArraysProgram, ProgramOptions
+from tests.models.numpy_device import random_weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from models.dsl.graph import Graph
+
+    Array = NDArray[Any]
+
+# The kernels of these precisions need rows in sixteens, columns in 32s and heads of 64.
+_IN_GROUPS = frozenset(name for name, one in PRECISIONS.items() if one.kernels)
+_EPSILON = 1e-5
+_ATTEMPTS = 1000
+
+
+@dataclass(frozen=True)
+class Model:
+    """Some entry points of a model, the arguments of each, and the weights by name.
+
+    text       the configuration and the options
+    precision  a name of PRECISIONS
+    """
+
+    text: str
+    precision: str
+    graphs: tuple[Graph, ...]
+    arguments: tuple[tuple[Array, ...], ...]
+    weights: dict[str, Array]
+
+
+def make_model(seed: int) -> Model:
+    """The model of a seed: an architecture in turn, or the GRU."""
+    random = Random(seed)
+    names = [*ARCHITECTURES, "gru"]
+    name = names[seed % len(names)]
+    if name == "gru":
+        return _gru_model(random)
+    precision = random.choice(sorted(PRECISIONS))
+    config = make_config(name, precision, random)
+    options = _options(precision, random, config)
+    program = ARCHITECTURES[name].program(config, options)
+    points = random.sample(program.entry_points, min(3, len(program.entry_points)))
+    rng = np.random.default_rng(seed)
+    arguments = tuple(_arguments(graph, point, config, options, rng) for point, graph in points)
+    graphs = tuple(graph for _, graph in points)
+    text = f"{name} {precision} {[point.name for point, _ in points]} {options} {config}"
+    return Model(text, precision, graphs, arguments, random_weights(program))
+
+
+def make_config(
+    name: str, precision: str, random: Random, heads: int = 0, kv_heads: int = 0
+) -> Any:
+    """A random configuration of an architecture, with these numbers of heads; 0: any."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(ConfigError):
+            return _config(name, precision, random, heads, kv_heads)
+    raise AssertionError(f"{name}: no valid configuration in {_ATTEMPTS} attempts")
+
+
+def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int) -> Any:
+    """Sizes by their names, other fields by their types; raises ConfigError."""
+    heads = heads or random.randint(1, 9)
+    kv_heads = kv_heads or random.choice([n for n in range(1, heads + 1) if heads % n == 0])
+    in_groups = precision in _IN_GROUPS
+    width, wide = (32, 3) if in_groups else (1, 40)
+    layers = random.choice((1, 2, 2, 3))
+    sizes = {
+        "layers": layers,
+        "hidden": width * random.randint(1, wide),
+        "ffn": width * random.randint(1, wide),
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": 64 if in_groups else random.choice((2, 4, 6, 8, 10, 14, 16, 18, 32)),
+        "max_context": 64,
+        "vocab_size": 16 * random.randint(1, 6) if in_groups else random.randint(3, 90),
+        "norm_eps": _EPSILON,
+        "window": random.randint(1, 20),
+        "windows": tuple(random.choice((None, random.randint(1, 20))) for _ in range(layers)),
+    }
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(ARCHITECTURES[name].config):
+        kind = str(field.type)
+        if field.name in sizes:
+            fields[field.name] = sizes[field.name]
+        elif "tuple[bool" in kind:  # for each layer
+            fields[field.name] = tuple(random.random() < 0.5 for _ in range(layers))
+        elif "tuple" in kind:
+            fields[field.name] = ()
+        elif "bool" in kind:
+            fields[field.name] = random.random() < 0.5
+        elif "base" in field.name:
+            fields[field.name] = random.choice((100.0, 10_000.0))
+        elif "int" in kind:
+            fields[field.name] = random.randint(1, 3)
+        elif "float" in kind:
+            fields[field.name] = random.choice((0.5, 1.0, 2.0))
+    return ARCHITECTURES[name].config(**fields)
+
+
+def _options(precision: str, random: Random, config: ModelConfig) -> ProgramOptions:
+    """At most `max_context` positions, and any sizes of chunks and batches."""
+    chunk = random.choice((1, 2, 3, 5, 8, 9, 16, 17))
+    prefills = {chunk, random.randint(1, chunk)}
+    guesses = range(2, min(8, chunk) + 1)
+    return ProgramOptions(
+        context=random.randint(2, config.max_context),
+        precision=precision,
+        prefill_tokens=tuple(sorted(prefills)),
+        decode_batches=(1, random.randint(2, 5)),
+        verify_tokens=(random.choice(guesses),) if guesses else (),
+    )
+
+
+def _arguments(
+    graph: Graph, point: Any, config: ModelConfig, options: ProgramOptions, rng: Any
+) -> tuple[Array, ...]:
+    """Tokens, positions, flags or counts as models/bundle has them, and caches full of rows."""
+    last = max(0, min(point.keys, options.context) - point.tokens)
+    numbers: dict[str, tuple[int, int]] = {
+        "tokens": (0, config.vocab_size),
+        "start": (0, last + 1),
+        "positions": (0, last + 1),
+        "count": (1, point.tokens + 1),
+        "exact": (1, 2),
+    }
+    arrays = []
+    for tensor in graph.inputs:
+        assert isinstance(tensor.origin, Input)
+        if tensor.dtype is DType.I32:
+            array = rng.integers(*numbers[tensor.origin.name], tensor.shape)
+        else:
+            array = rng.normal(size=tensor.shape)
+        arrays.append(array.astype(tensor.dtype.numpy))
+    return tuple(arrays)
+
+
+def _gru_model(random: Random) -> Model:
+    for _ in range(_ATTEMPTS):
+        config: dict[str, Any] = {
+            "inputs": random.randint(1, 17),
+            "hidden": random.randint(1, 17),
+            "layers": random.choice((1, 1, 2)),
+            "bidirectional": random.random() < 0.5,
+            "bias": random.random() < 0.5,
+            "steps": random.choice((1, 2, 3, 5, 9, 17)),
+            "batch": random.randint(1, 9),
+            "batch_first": random.random() < 0.5,
+            "form": random.choice(gru.FORMS),
+        }
+        with contextlib.suppress(ConfigError):
+            return _gru_entry_points(config, gru.program(GruConfig(**config)))
+    raise AssertionError(f"gru: no valid configuration in {_ATTEMPTS} attempts")
+
+
+def _gru_entry_points(config: dict[str, Any], program: ArraysProgram) -> Model:
+    rng = np.random.default_rng(zlib.crc32(str(config).encode()))
+    arguments = tuple(
+        tuple(rng.normal(size=tensor.shape).astype(np.float32) for tensor in graph.inputs)
+        for graph in program.graphs
+    )
+    weights = {
+        name: (rng.normal(size=kind.shape) / np.sqrt(kind.shape[-1])).astype(np.float32)
+        for name, kind in program.parameters.items()
+    }
+    return Model(f"gru {config}", "f32", program.graphs, arguments, weights)

@@ -1,0 +1,46 @@
+"""The fuzzer of models in small."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from models.dsl.evaluate import evaluate
+from models.families import ARCHITECTURES
+from tests.fuzz import model_runs
+from tests.fuzz.model_maker import make_model
+from tests.fuzz.model_runs import check_model
+
+# One architecture after the other, and the GRU.
+KINDS = [*ARCHITECTURES, "gru"]
+
+
+# An architecture with windows, one with fused projections, and the GRU; the fuzzer takes all.
+@pytest.mark.parametrize("kind", ["gemma3", "phi3", "gru"])
+def test_a_random_model_equals_numpy(kind: str) -> None:
+    model = make_model(KINDS.index(kind))
+    assert model.text.startswith(kind)
+    compared, found = check_model(
+        dataclasses.replace(model, graphs=model.graphs[:1], arguments=model.arguments[:1])
+    )
+    assert found == []
+    assert compared == 1
+
+
+def test_a_wrong_value_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        model_runs, "evaluate", lambda *given: [value + 1e-3 for value in evaluate(*given)]
+    )
+    compared, found = check_model(make_model(KINDS.index("gru")))
+    assert {kind for kind, _ in found} == {"compiled"}
+    assert len(found) == compared
+
+
+def test_a_seed_makes_the_same_model() -> None:
+    one, two = make_model(1), make_model(1)
+    assert one.text == two.text
+    for left, right in zip(one.arguments, two.arguments, strict=True):
+        for x, y in zip(left, right, strict=True):
+            np.testing.assert_array_equal(x, y)

@@ -1,0 +1,142 @@
+"""No program that is baked has the pattern that IREE 3.13.0 compiles wrongly.
+
+That is docs/iree-reports/packed_rows.mlir: an operand of a batched product that the compiler
+computes and packs in one dispatch, whose rows do not fill tiles. It must be read behind a barrier.
+The StableHLO is searched, and nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from models.dsl import ops
+from models.dsl.mlir.stablehlo import module_text
+from models.dsl.ops.elementwise import COMPUTE_BARRIER
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from models.families import ARCHITECTURES
+from models.precision import PRECISIONS
+from models.program import ProgramOptions
+from tests.fuzz.model_maker import make_config, make_model
+from tests.models.presets import GEMMA3, SMOLLM2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from models.dsl.graph import Graph, Tensor
+
+_PRODUCT = re.compile(
+    r'"stablehlo\.dot_general"\((%\S+), (%\S+)\).*lhs_batching_dimensions = \[(.*?)\], '
+    r"rhs_batching_dimensions = \[(.*?)\], lhs_contracting_dimensions = \[(.*?)\], "
+    r"rhs_contracting_dimensions = \[(.*?)\].* : \(tensor<(\S+)>, tensor<(\S+)>\)"
+)
+_PRECISIONS = sorted(PRECISIONS)
+# By name: the architecture and the configuration of published models.
+PUBLISHED = {
+    **{f"gemma3-{size}": ("gemma3", config) for size, config in GEMMA3.items()},
+    "smollm2": ("llama", SMOLLM2),
+}
+
+
+def padded_operands(graphs: Iterable[Graph]) -> Iterator[tuple[str, bool]]:
+    """The operands of batched products that need padding in tiles, and whether each is behind a
+    barrier."""
+    return padded_operands_of(module_text("module", tuple(graphs), "model"))
+
+
+def padded_operands_of(text: str) -> Iterator[tuple[str, bool]]:
+    """As `padded_operands`, of a module."""
+    for line, defined in _lines(text):
+        product = _PRODUCT.search(line)
+        if product is None:
+            continue
+        left, right, *axes, left_type, right_type = product.groups()
+        numbers = [[int(axis) for axis in text.split(",") if axis.strip()] for text in axes]
+        for name, kind, batch, summed in (
+            (left, left_type, numbers[0], numbers[2]),
+            (right, right_type, numbers[1], numbers[3]),
+        ):
+            shape = [int(extent) for extent in kind.split("x")[:-1]]
+            matrices = math.prod(shape[axis] for axis in batch)
+            rows = math.prod(shape) // matrices // math.prod(shape[axis] for axis in summed)
+            if matrices > 1 and any(rows % tile for tile in (1, 2, 4, 8, 16) if tile <= rows):
+                yield f"{line.strip()}: {name}", COMPUTE_BARRIER in defined[name]
+
+
+def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The lines, each with those that define the names before it in its function."""
+    defined: dict[str, str] = {}
+    for line in text.splitlines():
+        if "func.func" in line:
+            defined = dict.fromkeys(re.findall(r"%\w+", line), line)
+        yield line, defined
+        name, is_definition, _ = line.strip().partition(" = ")
+        if is_definition:
+            defined[name] = line
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_models_of_any_number_of_heads_pack_behind_barriers(name: str) -> None:
+    """With keys for each head, which makes as many matrices."""
+    found = 0
+    for heads in range(1, 10):
+        random = Random(heads)
+        config = make_config(name, "f32", random, heads, heads)
+        options = ProgramOptions(
+            context=random.randint(3, 60),
+            precision="f32",
+            prefill_tokens=(random.randint(1, 20),),
+            decode_batches=(1,),
+        )
+        operands = list(padded_operands(ARCHITECTURES[name].program(config, options).graphs))
+        assert [text for text, is_behind_barrier in operands if not is_behind_barrier] == []
+        found += len(operands)
+    assert found > 20
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_published_models_pack_behind_barriers(model: str) -> None:
+    name, config = PUBLISHED[model]
+    config = dataclasses.replace(config, layers=1, windows=config.windows[:1])
+    for precision in _PRECISIONS:
+        options = ProgramOptions(
+            context=2048, precision=precision, prefill_tokens=(16, 256), decode_batches=(1,)
+        )
+        operands = padded_operands(ARCHITECTURES[name].program(config, options).graphs)
+        assert [text for text, is_behind_barrier in operands if not is_behind_barrier] == []
+
+
+def test_gru_models_pack_behind_barriers() -> None:
+    kinds = len(ARCHITECTURES) + 1
+    for seed in range(kinds - 1, 20 * kinds, kinds):
+        model = make_model(seed)
+        assert model.text.startswith("gru")
+        assert all(is_behind_barrier for _, is_behind_barrier in padded_operands(model.graphs))
+
+
+def test_an_operand_without_a_barrier_is_found() -> None:
+    text = module_text("module", [traced_product()], "model")
+    barrier = next(line for line in text.splitlines() if COMPUTE_BARRIER in line)
+    assert [found for _, found in padded_operands_of(text)] == [True, True]
+    name, _, rest = barrier.strip().partition(" = ")
+    read = rest.partition("(")[2].partition(")")[0]
+    broken = text.replace(f"{barrier}\n", "").replace(name, read)
+    assert sorted(found for _, found in padded_operands_of(broken)) == [False, True]
+
+
+def traced_product() -> Graph:
+    """exp(x) y for 3 matrices of 5 rows each."""
+    kinds = {"x": TensorType((3, 5, 4), DType.F32), "y": TensorType((3, 7, 4), DType.F32)}
+
+    def product(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        sides = ((0,), (0,)), ((2,), (2,))
+        x = ops.exponential(x)
+        return (ops.dot_general(x, y, batch=sides[0], contract=sides[1], dtype=DType.F32),)
+
+    return trace("product", product, kinds)
