@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server.engine.generation import Embedded, Failed, Finished, Started, Token
+from server.engine.generation import Embedded, Failed, Finished, Prefilled, Started, Token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from server.engine.generation import Event
 
@@ -25,9 +25,16 @@ class Delivery:
         """From now on, the events come from another replica."""
         self._position = 0
 
+    def take_all(self, events: Iterable[Event]) -> bool:
+        """As `take`, for several events; returns whether the last one was among them."""
+        return any(self.take(event) for event in events)
+
     def take(self, event: Event) -> bool:
         """Deliver an event that the client does not have; returns whether it is the last one."""
         match event:
+            case Prefilled():
+                if self.started_at is None:
+                    self._deliver(event)
             case Started(at):
                 if self.started_at is None:
                     self.started_at = at

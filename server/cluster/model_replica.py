@@ -80,7 +80,7 @@ class ModelReplica:
         self._load = serve.multiplexed(max_num_models_per_replica=max_bundles)(load)
         self._first = list(bundles[:max_bundles])
 
-    async def generate(self, work: Work, bundle: Bundle) -> AsyncIterator[Event]:
+    async def generate(self, work: Work, bundle: Bundle) -> AsyncIterator[list[Event]]:
         """The events of a request, with ages; raises TryAgain. Cancelled when the client leaves."""
         loaded = await self._get(bundle)
         request = await asyncio.to_thread(work.engine_request, loaded.constraints)
@@ -89,8 +89,8 @@ class ModelReplica:
         except (QueueFull, Unavailable) as error:
             raise TryAgain(str(error)) from None
         with generation:
-            async for event in generation.events():
-                yield with_age(event)
+            async for events in generation.batches():
+                yield [with_age(event) for event in events]
 
     async def verdict(self, bundle: Bundle) -> Verdict:
         """The result of the bundle's self-test on this machine, which has passed."""

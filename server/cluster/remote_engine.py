@@ -162,10 +162,10 @@ class RemoteEngine:
         stream = self._handle.generate.remote(work, self._bundle)
         complete = False
         try:
-            async for event in stream:
-                if event == Finished("cancelled"):
+            async for events in stream:
+                if events[-1] == Finished("cancelled"):
                     return TryAgain("the replica was stopped")
-                if delivery.take(with_age(event)):
+                if delivery.take_all(map(with_age, events)):
                     complete = True
                     return None
         except TryAgain as error:

@@ -156,6 +156,16 @@ class Generation:
             if isinstance(event, Finished | Failed):
                 return
 
+    async def batches(self) -> AsyncIterator[list[Event]]:
+        """The events that have come since the latest batch, at least one, up to the last one."""
+        while True:
+            events = [await self._events.get()]
+            while not self._events.empty():
+                events.append(self._events.get_nowait())
+            yield events
+            if isinstance(events[-1], Finished | Failed):
+                return
+
     def deliver(self, event: Event) -> None:
         """Put an event into the client's event loop."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing reads the event

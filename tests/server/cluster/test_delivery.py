@@ -117,3 +117,12 @@ def test_blocks_that_were_sent_are_forgotten_after_half_a_minute() -> None:
     assert list(sent.times) == [b"a", b"b"]
     sent.add([b"c"], now=31.0)
     assert list(sent.times) == [b"b", b"c"]
+
+
+def test_nothing_follows_the_last_event() -> None:
+    got: list[Event] = []
+    delivery = Delivery(got.append)
+    assert not delivery.take_all(tokens(5, 6))
+    delivery.restart()
+    assert delivery.take_all(tokens(5, 7, 8))
+    assert [type(event) for event in got] == [Token, Token, Failed]
