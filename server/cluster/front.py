@@ -10,7 +10,7 @@ from ray import serve
 
 from server import logs
 from server.cluster.remote_engine import RemoteEngine
-from server.cluster.router import router_of
+from server.cluster.routers import router_of
 from server.errors import NotReloaded
 from server.process.lazy_imports import build_models_lazily
 from server.services.deployment import Deployment

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
     from server.cluster.bundles import Bundle
-    from server.cluster.router import CachedBlocksRouter
+    from server.cluster.routers import KnownReplicas
     from server.cluster.work import Work
     from server.engine.generation import EmbedRequest, Request
     from server.errors import Draining, EngineStopped
@@ -55,7 +55,7 @@ class RemoteEngine:
         bundle: Bundle,
         *,
         queue_limit: int,
-        router: Callable[[], CachedBlocksRouter | None],
+        router: Callable[[], KnownReplicas | None],
     ) -> None:
         self._bundle = bundle
         self._handle = handle.options(stream=True, multiplexed_model_id=bundle.id)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ray.serve.request_router import MultiplexMixin, RequestRouter
 
 from server.cluster.cached_blocks import SentBlocks, matching_blocks
+from server.cluster.routers import register
 from server.cluster.work import Work
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class CachedBlocksRouter(MultiplexMixin, RequestRouter):
     def initialize_state(self) -> None:
         """Called by Ray when the router is created."""
         self._sent: dict[ReplicaID, SentBlocks] = {}
-        _routers[self._deployment_id.name, self._deployment_id.app_name] = self
+        register(self._deployment_id.name, self._deployment_id.app_name, self)
 
     async def choose_replicas(
         self,
@@ -84,7 +85,7 @@ class CachedBlocksRouter(MultiplexMixin, RequestRouter):
             del self._sent[replica_id]
 
     def reports(self, model_id: str) -> list[BundleStats]:
-        """The latest report of each running replica that has loaded a bundle; for any thread."""
+        """As KnownReplicas.reports."""
         replicas = list(self.curr_replicas.values())
         return [stats for replica in replicas if (stats := replica.routing_stats.get(model_id))]
 
@@ -105,15 +106,6 @@ class CachedBlocksRouter(MultiplexMixin, RequestRouter):
         if not longest:
             return []
         return [replica for replica in replicas if matches[replica.replica_id] == longest]
-
-
-# The routers of this process, by the names of deployment and application.
-_routers: dict[tuple[str, str], CachedBlocksRouter] = {}
-
-
-def router_of(deployment: str, app: str) -> CachedBlocksRouter | None:
-    """The router of this process for a deployment; None before the first request or update."""
-    return _routers.get((deployment, app))
 
 
 def _two_of(replicas: Sequence[RunningReplica]) -> list[RunningReplica]:
