@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import re
@@ -62,6 +63,7 @@ def all_facts() -> list[Facts]:
     )
 
 
+@functools.cache  # an op does not change
 def _named_facts(op: Op, module: str, exported: str) -> Facts:
     """Raises DslError, naming the op, when its declaration is wrong or leaves something open."""
     try:

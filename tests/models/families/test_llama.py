@@ -157,7 +157,10 @@ def test_rows_that_are_not_put_in_order_would_be_seen(device: Device, decoded: A
 def test_smollm2_has_its_272_tensors(precision: str, made: int) -> None:
     """Integers add a scale for each of the 30 * 5 + 1 matrices, and the head is in two halves."""
     config = SMOLLM2
-    program = entry_points.program(Llama(config), replace(OPTIONS, precision=precision))
+    program = entry_points.program(
+        Llama(config),
+        replace(OPTIONS, precision=precision, prefill_tokens=(8,), decode_batches=(1,)),
+    )
     weights = {
         name: tensor_type
         for name, tensor_type in program.parameters.items()

@@ -31,7 +31,7 @@ from tests.models.dsl.nn.gru_cases import (
     joined,
     torch_answers,
 )
-from tests.models.graphs import check_gradient, gradient_graph, run
+from tests.models.graphs import check_gradient, gradient_graph, run, traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,11 +66,15 @@ def test_the_cell_is_the_formula() -> None:
     np.testing.assert_allclose(run(f.gru_cell, x, h, *weights), (1 - z) * n + z * h, atol=1e-14)
 
 
-@given(
-    st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3),
-    st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3),
-    st.lists(st.floats(-4, 4, width=32), min_size=3, max_size=3),
+THREE = st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3)
+ALGEBRA = traced(
+    f.gru_cell,
+    [np.zeros(shape, np.float32) for shape in ((1, 3), (1, 3), (9, 3), (9, 3), (9,), (9,))],
 )
+SIGMOID = traced(f.sigmoid, [np.zeros((1, 3), np.float32)])
+
+
+@given(THREE, THREE, THREE)
 def test_the_other_algebra_is_two_roundings_away(
     state: list[float], update: list[float], new: list[float]
 ) -> None:
@@ -79,10 +83,12 @@ def test_the_other_algebra_is_two_roundings_away(
     Smaller values than the least normal number count as 0.
     """
     h, zeros = np.array([state], np.float32), np.zeros((9, 3), np.float32)
-    bias = np.concatenate([np.zeros(3), update, new]).astype(np.float32)
-    actual = run(f.gru_cell, h, h, zeros, zeros, bias, np.zeros(9, np.float32))
-    z = run(f.sigmoid, np.array([update], np.float32))
-    n = np.tanh(np.array([new], np.float32))
+    gates = 9 * np.array([update], np.float32), 4 * np.array([new], np.float32)
+    bias = np.concatenate([np.zeros(3, np.float32), *(gate[0] for gate in gates)])
+    arrays = [h, h, zeros, zeros, bias, np.zeros(9, np.float32)]
+    (actual,) = evaluate(ALGEBRA, arrays, {})
+    (z,) = evaluate(SIGMOID, [gates[0]], {})
+    n = np.tanh(gates[1])
     ulp = np.spacing(np.maximum(np.abs(n), np.abs(h)))
     assert np.all(np.abs(actual - (n + z * (h - n))) <= 2 * ulp + np.finfo(np.float32).tiny)
 

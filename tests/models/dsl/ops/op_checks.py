@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl.composite import Fused
 from models.dsl.evaluate import evaluate
+from models.dsl.fused.norm_kernels import rotated_norm
 from models.dsl.gradient import gradients
 from models.dsl.graph import Graph, Input, Tensor, make_graph
 from models.dsl.ops import REGISTRY, NoGradient, Op, Sample
 from models.dsl.ops.record import zero_gradient
 from models.dsl.types import DType, NoGradientError, TensorType, TypeRuleError
-from tests.models.graphs import check_gradient, float_inputs, gradient_graph, traced, type_of
+from tests.models.graphs import (
+    check_gradient,
+    float_inputs,
+    gradient_graph,
+    traced,
+    type_of,
+    value_and_gradients,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,14 +61,18 @@ class Case:
         floats = float_inputs(graph) and graph.outputs[0].dtype.is_float
         return bool(floats) and not isinstance(self.op.vjp, NoGradient)
 
-    def gradient_graphs(self) -> list[Graph]:
-        """(inputs, upstream) -> the gradients of the float inputs, as functions to compile.
+    def compiled_graphs(self) -> list[Graph]:
+        """(inputs, upstream) -> the value and the gradients of the float inputs.
 
-        Of a fused op each input has a function: of the gradients of RMSNorm and RoPE in one
-        function, IREE 3.13.0 makes a dispatch that it then refuses ("does not dominate this use").
+        They are one function to compile, or one for each result of RMSNorm and RoPE: of their
+        gradients in one function, IREE 3.13.0 makes a dispatch that it then refuses ("does not
+        dominate this use").
         """
-        whole = gradient_graph(self.graph(), f"{self.name}_gradient")
-        if not isinstance(self.op, Fused):
+        graph = self.graph()
+        if not self.has_gradient():
+            return [graph]
+        whole = value_and_gradients(graph, self.name)
+        if self.op is not rotated_norm:
             return [whole]
         return [
             make_graph(f"{whole.name}_{i}", whole.inputs, (output,), {}, {})
@@ -80,10 +91,7 @@ def cases(op: Op) -> list[Case]:
 def graphs_of(op: Op) -> Iterator[Graph]:
     """The functions that `compiled_equals_numpy` calls: each sample, and its gradient."""
     for case in cases(op):
-        graph = case.graph()
-        yield graph
-        if case.has_gradient():
-            yield from case.gradient_graphs()
+        yield from case.compiled_graphs()
 
 
 def check_op(op: Op, compiled: Compiled) -> None:
@@ -160,21 +168,15 @@ def gradient_is_refused_with_the_reason(case: Case, _: Compiled) -> None:
 
 def compiled_equals_numpy(case: Case, compiled: Compiled) -> None:
     """The value, and the gradient of every float input."""
-    inputs, graph = case.sample.inputs, case.graph()
-    (value,) = evaluate(graph, inputs, {})
-    actual = compiled(case.name, *inputs)
-    assert_close(actual[0], value)
+    inputs = list(case.sample.inputs)
     if case.has_gradient():
-        random = np.random.default_rng(2).normal(size=value.shape)
-        upstream = np.asarray(random, value.dtype)
-        expected_gradients = evaluate(gradient_graph(graph), [*inputs, upstream], {})
-        actual = [
-            gradient
-            for one in case.gradient_graphs()
-            for gradient in compiled(one.name, *inputs, upstream)
-        ]
-        for gradient, expected in zip(actual, expected_gradients, strict=True):
-            assert_close(gradient, expected)
+        (output,) = case.graph().outputs
+        random = np.random.default_rng(2).normal(size=output.shape)
+        inputs.append(np.asarray(random, output.dtype.numpy))
+    for graph in case.compiled_graphs():
+        results = zip(compiled(graph.name, *inputs), evaluate(graph, inputs, {}), strict=True)
+        for actual, expected in results:
+            assert_close(actual, expected)
 
 
 CHECKS: tuple[Callable[[Case, Compiled], None], ...] = (
