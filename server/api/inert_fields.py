@@ -73,9 +73,7 @@ FIELDS: dict[str, Inert] = {
     "conversation": Inert(_none, "null, and the whole conversation in input"),
     "background": Inert(_one_of(False), "false"),
     "truncation": Inert(_one_of("disabled")),
-    # Advice to models that reason or that vary their verbosity.
-    "reasoning_effort": Inert(_one_of("none")),
-    "reasoning": Inert(_one_of({})),
+    # Advice to models that vary their verbosity.
     "verbosity": Inert(_one_of("medium")),
     # Answers are text.
     "modalities": Inert(_one_of(["text"]), '["text"]'),

@@ -49,10 +49,21 @@ def examples(language: str) -> list[Example]:
 
 def commands(example: Example) -> Iterator[list[str]]:
     """The commands of a shell block, each as its words."""
-    for line in example.text.replace("\\\n", " ").splitlines():
+    for line in _lines(example.text.replace("\\\n", " ")):
         words = shlex.split(line, comments=True)
         while words:
             end = next((i for i, word in enumerate(words) if word in ("&&", "&", "|")), len(words))
             if words[:end]:
                 yield words[:end]
             words = words[end + 1 :]
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines of a shell text; a line break inside quotes does not end one."""
+    pending = ""
+    for line in text.splitlines():
+        pending += f"{line}\n"
+        if pending.count("'") % 2 == 0:
+            yield pending
+            pending = ""
+    assert not pending, f"a quote is not closed: {pending}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,6 +118,7 @@ def test_shell_examples_run(example: Example) -> None:
             text=True,
             timeout=60,
             check=False,
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         )
     assert done.returncode == 0, done.stderr
     assert done.stdout

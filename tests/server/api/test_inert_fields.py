@@ -80,7 +80,6 @@ def test_neutral_values_pass_in_strict_mode_too(strict: httpx.Client) -> None:
 
 
 IGNORED = [
-    ({"reasoning_effort": "low"}, "reasoning_effort"),
     ({"verbosity": "high"}, "verbosity"),
     ({"store": True}, "store"),
     ({"nonsense": {"a": 1}}, "nonsense"),

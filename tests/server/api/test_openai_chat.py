@@ -86,7 +86,10 @@ def test_a_stream_joins_to_the_answer(
     *pieces, last = streamed
     assert len({chunk.id for chunk in streamed}) == 1
     assert last.choices == []
-    assert last.usage == whole.usage
+    assert last.usage is not None
+    assert whole.usage is not None
+    cached = {"prompt_tokens_details"}  # they depend on the requests before
+    assert last.usage.model_dump(exclude=cached) == whole.usage.model_dump(exclude=cached)
     assert all(chunk.usage is None for chunk in pieces)
     for index, choice in enumerate(whole.choices):
         choices = [c.choices[0] for c in pieces if c.choices[0].index == index]
