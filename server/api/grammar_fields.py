@@ -41,7 +41,7 @@ class ResponseFormat(Fields):
         None, description="For regex: the regular expression that the whole answer matches."
     )
     grammar: Text | None = Field(
-        None, description="For grammar: a grammar in llguidance's variant of Lark."
+        None, description="For grammar: a grammar in GBNF or llguidance's variant of Lark."
     )
     choice: Choices | None = Field(None, description="For choice: the allowed answers.")
 
@@ -92,7 +92,9 @@ class GrammarFields(Fields):
         None, description="Answer with text that this regular expression matches as a whole."
     )
     grammar: Text | None = Field(
-        None, description="Answer with text of this grammar, in llguidance's variant of Lark."
+        None,
+        description="Answer with text of this grammar: GBNF, as in llama.cpp, or llguidance's "
+        "variant of Lark.",
     )
     choice: Choices | None = Field(None, description="Answer with one of these texts.")
 

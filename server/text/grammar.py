@@ -17,6 +17,7 @@ import numpy as np
 
 from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
+from server.text.gbnf import gbnf_to_lark, is_gbnf
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -214,6 +215,8 @@ def _text(grammar: Grammar) -> str:
         case "lark":
             if "x-guidance" in grammar.value:
                 raise ValueError("x-guidance is not allowed: it could turn checks off")
+            if is_gbnf(grammar.value):
+                return make.grammar_from_lark(gbnf_to_lark(grammar.value))
             return make.grammar_from_lark(grammar.value)
 
 
