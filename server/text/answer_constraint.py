@@ -43,11 +43,13 @@ class Trigger:
 class AnswerRules:
     """What an answer must match after its reasoning.
 
+    forced     tokens that the answer begins with: a prompt whose log-probabilities are wanted
     grammar    None allows any text
     trigger    the text from which the grammar applies; None for the beginning
     reasoning  the reasoning before the answer, which may be anything within its budget
     """
 
+    forced: tuple[int, ...] = ()
     grammar: Grammar | None = None
     trigger: Trigger | None = None
     reasoning: Reasoning | None = None
@@ -78,7 +80,7 @@ class Constraints:
             reasoning = _ReasoningPart(rules.reasoning, self._tokenizer, self._vocab_size)
             if isinstance(answer, Rules) and not reasoning.can_begin:
                 reasoning = None
-        return AnswerConstraint(rules, reasoning, answer)
+        return AnswerConstraint(rules, reasoning, answer, self._vocab_size)
 
 
 class _Part(Protocol):
@@ -98,8 +100,16 @@ class _Part(Protocol):
 class AnswerConstraint:
     """The state of one answer in its rules: the sampler's Constraint."""
 
-    def __init__(self, rules: AnswerRules, reasoning: _ReasoningPart | None, answer: _Part) -> None:
+    def __init__(
+        self,
+        rules: AnswerRules,
+        reasoning: _ReasoningPart | None,
+        answer: _Part,
+        vocab_size: int,
+    ) -> None:
         self.rules = rules
+        self._forced = deque(rules.forced)
+        self._vocab_size = vocab_size
         self._reasoning = reasoning
         self._answer = answer
 
@@ -107,10 +117,12 @@ class AnswerConstraint:
     def finished(self) -> bool:
         """As Constraint.finished."""
         inside = self._reasoning is not None and self._reasoning.inside
-        return not inside and self._answer.finished
+        return not inside and not self._forced and self._answer.finished
 
     def allowed(self) -> NDArray[np.bool_] | None:
         """As Constraint.allowed."""
+        if self._forced:
+            return _only(self._forced[0], self._vocab_size)
         if self._reasoning is None:
             return self._answer.allowed()
         if self._reasoning.inside:
@@ -119,6 +131,9 @@ class AnswerConstraint:
 
     def accept(self, token: int) -> None:
         """As Constraint.accept."""
+        if self._forced:
+            self._forced.popleft()
+            return
         if self._reasoning is None:
             self._answer.accept(token)
             return
@@ -174,11 +189,7 @@ class _ReasoningPart:
 
     def allowed(self) -> NDArray[np.bool_] | None:
         """As Constraint.allowed, inside the reasoning."""
-        if not self._forced:
-            return None
-        only = np.zeros(self._vocab_size, np.bool_)
-        only[self._forced[0]] = True
-        return only
+        return _only(self._forced[0], self._vocab_size) if self._forced else None
 
     def around(self, allowed: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
         """The tokens that an answer may begin with, and the start tag or a line break after it."""
@@ -227,6 +238,12 @@ class _ReasoningPart:
             self._left -= tokens
             if self._left <= 0:
                 self._forced = self._closing
+
+
+def _only(token: int, vocab_size: int) -> NDArray[np.bool_]:
+    allowed = np.zeros(vocab_size, np.bool_)
+    allowed[token] = True
+    return allowed
 
 
 def _single_tokens(tokenizer: Tokenizer, *texts: str) -> frozenset[int]:

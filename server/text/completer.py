@@ -58,6 +58,7 @@ class Completer:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._context = context
+        self._ends = frozenset(eos)
 
     async def begin(
         self, request: CompletionRequest, on_end: Callable[[Ended], None]
@@ -68,12 +69,24 @@ class Completer:
         """
         accepted = time.monotonic()
         prompt = await self._prompt_ids(request.prompt, request.field)
-        sampling, constraint = await asyncio.to_thread(self._resolve, request)
+        # To score a prompt, the model generates it again: all but its first token are forced.
+        forced = prompt[1:] if request.score_prompt else ()
+        for token in forced:
+            if token in self._ends or token in request.stop_token_ids:
+                raise InvalidRequest(
+                    field=request.field,
+                    got=token,
+                    expected="no token that ends an answer, to report log-probabilities",
+                )
+        sampling, constraint = await asyncio.to_thread(self._resolve, request, forced)
+        max_tokens = self._context if request.max_tokens is None else request.max_tokens
+        if not forced and not max_tokens:
+            raise InvalidRequest(field="max_tokens", got=0, expected="1 for a prompt of one token")
         seed = secrets.randbelow(SEED_COUNT) if request.seed is None else request.seed
         generation = self._backend.submit(
             Request(
-                prompt=prompt,
-                max_tokens=self._context if request.max_tokens is None else request.max_tokens,
+                prompt=prompt[:1] if forced else prompt,
+                max_tokens=len(forced) + max_tokens,
                 sampling=sampling,
                 seed=seed,
                 deadline=_deadline(accepted, request.timeout_ms),
@@ -106,7 +119,9 @@ class Completer:
             raise Draining("the server stopped before the answer was complete")
         return Embedding(_unit(mean), len(ids))
 
-    def _resolve(self, request: CompletionRequest) -> tuple[SamplingOptions, Constraint | None]:
+    def _resolve(
+        self, request: CompletionRequest, forced: tuple[int, ...]
+    ) -> tuple[SamplingOptions, Constraint | None]:
         """The request's sampling options and grammar in token ids; for any thread."""
         sampling = self._sampling.resolve(
             request.sampling,
@@ -118,9 +133,11 @@ class Completer:
         if request.tools:
             rules = self._call_grammars.rules(request.tools, request.grammar)
         reasoning = request.reasoning
-        if not rules.grammar and (reasoning is None or reasoning.budget is None):
+        budget = reasoning is not None and reasoning.budget is not None
+        if not (rules.grammar or budget or forced):
             return sampling, None
-        return sampling, self._constraints.constraint(replace(rules, reasoning=reasoning))
+        rules = replace(rules, reasoning=reasoning, forced=forced)
+        return sampling, self._constraints.constraint(rules)
 
     async def _prompt_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
         if len(prompt) == 0:

@@ -51,6 +51,8 @@ class Completion:
         self._calls = CallFilter(calls, [tool.name for tool in use.tools] if use else ())
         self._one_call = use is not None and not use.parallel
         self._prompt_tokens = prompt_tokens
+        # Tokens of the prompt that the model is yet to generate, to report their probabilities.
+        self._unscored = prompt_tokens - 1 if request.score_prompt else 0
         self._seed = seed
         self._on_end: Callable[[Ended], None] | None = on_end
         self._outcome: FinishReason | Literal["cancelled", "failed"] = "cancelled"
@@ -117,6 +119,9 @@ class Completion:
                 return
 
     def _piece(self, token: Token) -> Piece:
+        if self._unscored:
+            self._unscored -= 1
+            return Piece(text="", token_ids=(), logprobs=self._logprobs(token))
         self._token_times.append(token.at)
         self._drafted, self._accepted = token.drafted, token.accepted
         inside = self._reasoning.inside

@@ -38,6 +38,7 @@ class CompletionRequest:
     logit_bias    (token id or text, number) pairs, added to the logits of the id or of each token
                   of the text
     dry_sequence_breakers   strings that end a repetition for DRY
+    score_prompt  report log-probabilities of the prompt's tokens too, except the first
     reasoning     the reasoning before the answer; None for a model without one
     tools         tools that the answer may call; calls are removed from the text
     timings_per_token  report the timings so far with each token
@@ -57,6 +58,7 @@ class CompletionRequest:
     logit_bias: tuple[tuple[int | str, float], ...] = ()
     dry_sequence_breakers: tuple[str, ...] = DRY_SEQUENCE_BREAKERS
     stop_token_ids: frozenset[int] = frozenset()
+    score_prompt: bool = False
     reasoning: Reasoning | None = None
     tools: ToolUse | None = None
     timings_per_token: bool = False

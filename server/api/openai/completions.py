@@ -1,5 +1,6 @@
 """POST /v1/completions: OpenAI's older route, for prompts without a chat template."""
 
+import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -48,13 +49,18 @@ class CompletionsRequest(OpenAIFields):
         description="A text, a list of token ids, or a list of up to 16 of either."
     )
     max_tokens: int = Field(
-        16, ge=1, description="Maximum number of tokens to generate for each choice."
+        16,
+        ge=0,
+        description="Maximum number of tokens to generate for each choice. 0 only with `echo` and "
+        "`logprobs`.",
     )
     n: int = Field(
         1, ge=1, le=16, description="Number of answers to each prompt. Their seeds are consecutive."
     )
     echo: bool = Field(
-        False, description="Return each prompt before its answer. Not together with `logprobs`."
+        False,
+        description="Return each prompt before its answer. With `logprobs`, the log-probabilities "
+        "of its tokens too, which takes a step of the model for each of them.",
     )
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
         None,
@@ -65,16 +71,23 @@ class CompletionsRequest(OpenAIFields):
         None, description="With `stream`: options of the stream."
     )
 
+    @property
+    def scores(self) -> bool:
+        """Whether the log-probabilities of the prompts are wanted."""
+        return self.echo and self.logprobs is not None
+
 
 class CompletionsLogprobs(BaseModel):
     """Log-probabilities of an answer: lists with one entry per token."""
 
     tokens: list[str] = Field(description="Text of each token.")
-    token_logprobs: list[float] = Field(
-        description="Natural logarithm of each token's probability."
+    token_logprobs: list[float | None] = Field(
+        description="Natural logarithm of each token's probability. null for the first token of a "
+        "prompt."
     )
-    top_logprobs: list[dict[str, float]] = Field(
-        description="The most likely tokens at each position, with their log-probabilities."
+    top_logprobs: list[dict[str, float] | None] = Field(
+        description="The most likely tokens at each position, with their log-probabilities. null "
+        "for the first token of a prompt."
     )
     text_offset: list[int] = Field(
         description="Position of each token in the text, in characters from 0."
@@ -120,8 +133,11 @@ async def completions(
     _check(body)
     choices = await service.complete_all(
         [
-            body.completion(
-                prompt, max_tokens=body.max_tokens, logprobs=body.logprobs, choice=choice
+            dataclasses.replace(
+                body.completion(
+                    prompt, max_tokens=body.max_tokens, logprobs=body.logprobs, choice=choice
+                ),
+                score_prompt=body.scores,
             )
             for _, prompt in prompts(body.prompt, "prompt")
             for choice in range(body.n)
@@ -136,8 +152,10 @@ async def completions(
 
 
 def _check(body: CompletionsRequest) -> None:
-    if body.echo and body.logprobs is not None:
-        raise InvalidRequest(field="echo", got=True, expected="false with logprobs")
+    if not body.max_tokens and not body.scores:
+        raise InvalidRequest(
+            field="max_tokens", got=0, expected="at least 1, or echo together with logprobs"
+        )
     if body.stream_options and not body.stream:
         raise InvalidRequest(
             field="stream_options", got="an object", expected="null without stream"
@@ -157,9 +175,13 @@ async def _parts(
     if body.echo:
         for place, (_, prompt) in enumerate(prompts(body.prompt, "prompt")):
             text = prompt if isinstance(prompt, str) else service.tokenizer.decode(prompt)
+            first = _first(service, prompt) if body.scores else None
             for index in range(place * body.n, (place + 1) * body.n):
-                echo = CompletionsChoice(index=index, text=text, logprobs=None, finish_reason=None)
-                yield echo, {}
+                lengths[index] = len(first.tokens[0]) if first else 0
+                yield (
+                    CompletionsChoice(index=index, text=text, logprobs=first, finish_reason=None),
+                    {},
+                )
     async for index, piece in choices.pieces():
         if isinstance(piece, Summary):
             summaries[index] = piece
@@ -177,6 +199,15 @@ async def _parts(
             yield more, reports(piece)
     in_order = [summary for _, summary in sorted(summaries.items())]
     yield usage(in_order, choices=body.n), reports(in_order[0])
+
+
+def _first(service: LanguageService, prompt: str | tuple[int, ...]) -> CompletionsLogprobs:
+    """The first token of a prompt, which has no probability."""
+    ids = service.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+    name = service.tokenizer.name(ids[0])
+    return CompletionsLogprobs(
+        tokens=[name], token_logprobs=[None], top_logprobs=[None], text_offset=[0]
+    )
 
 
 def _logprobs(tokens: tuple[TokenLogprobs, ...], start: int) -> CompletionsLogprobs:

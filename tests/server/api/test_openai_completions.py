@@ -6,15 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import numpy as np
 import openai
 import pytest
 
+from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.generate_client import wait_until
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty, client_of, scripted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from openai.types import Completion
 
@@ -124,6 +126,49 @@ def test_echo_puts_the_prompt_in_front(client: openai.OpenAI) -> None:
     assert texts(ask(client, seed=1, echo=True, prompt=ids)) == ["the dog" + plain]
 
 
+def scores(ids: Sequence[int]) -> list[float]:
+    """The log-probability of each token but the first, from the logits after those before it."""
+    model = FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=256)
+    found = []
+    for place in range(len(ids) - 1):
+        logits = model.decode([0], [ids[place]], [place])[0].astype(np.float64)
+        found.append(
+            logits[ids[place + 1]] - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+        )
+    return found
+
+
+@pytest.mark.parametrize("fields", [{"max_tokens": 0}, {"max_tokens": 3}, {"n": 2}])
+@pytest.mark.parametrize("stream", [False, True])
+def test_echo_with_logprobs_scores_the_prompt(
+    client: openai.OpenAI, fields: dict[str, Any], stream: bool
+) -> None:
+    ids = [fakes.BOS, *TOKENIZER.read("the quick dog jumps over")]
+    options = {"prompt": ids, "echo": True, "logprobs": 2, "temperature": 0, **fields}
+    if stream:
+        parts = [c.choices[0] for c in chunks(client, **options) if c.choices[0].index == 0]
+        logprobs = [part.logprobs for part in parts if part.logprobs]
+        joined = [entry for part in logprobs for entry in part.token_logprobs or []]
+        text = "".join(part.text for part in parts)
+    else:
+        answer = ask(client, **options)
+        whole = answer.choices[0].logprobs
+        assert whole is not None
+        joined, text = list(whole.token_logprobs or []), answer.choices[0].text
+        names = whole.tokens or []
+        assert names[1 : len(ids)] == [TOKENIZER.bytes_of(token).decode() for token in ids[1:]]
+        tops = whole.top_logprobs or []
+        assert tops[0] is None
+        assert all(len(top) == 2 for top in tops[1:])
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens == len(ids)
+        assert answer.usage.completion_tokens == fields.get("max_tokens", 12) * fields.get("n", 1)
+    assert joined[0] is None
+    assert joined[1 : len(ids)] == pytest.approx(scores(ids), abs=1e-4)
+    assert len(joined) == len(ids) + fields.get("max_tokens", 12)
+    assert text.startswith("the quick dog jumps over")
+
+
 def test_log_probabilities_join_to_the_text() -> None:
     text = "the quick dog jumps over."
     with client_of(scripted(text)) as client:
@@ -176,7 +221,9 @@ def test_models_lists_the_one_model(client: openai.OpenAI) -> None:
         ({"suffix": "x"}, "suffix"),
         ({"best_of": 2}, "best_of"),
         ({"logprobs": 21}, "logprobs"),
-        ({"echo": True, "logprobs": 1}, "echo"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 0, "echo": True}, "max_tokens"),
+        ({"prompt": [2], "max_tokens": 0, "echo": True, "logprobs": 1}, "max_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"n": 17}, "n"),
         ({"temperature": -1}, "temperature"),
