@@ -160,13 +160,11 @@ class RemoteEngine:
     async def _try(self, work: Work, delivery: Delivery) -> Exception | None:
         """Deliver the events of one replica; returns None at the end, or why it did not end."""
         stream = self._handle.generate.remote(work, self._bundle)
-        complete = False
         try:
             async for events in stream:
                 if events[-1] == Finished("cancelled"):
                     return TryAgain("the replica was stopped")
                 if delivery.take_all(map(with_age, events)):
-                    complete = True
                     return None
         except TryAgain as error:
             return error
@@ -177,12 +175,10 @@ class RemoteEngine:
             return problem
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return TryAgain("Ray cancelled the request")
-        finally:
-            if not complete:
-                stream.cancel()
+            if task is None or not task.cancelling():
+                return TryAgain("Ray cancelled the request")
+            stream.cancel()  # otherwise the replica would finish the answer
+            raise
         return TryAgain("the replica ended the stream early")
 
 
