@@ -98,6 +98,8 @@ class StepRunner:
     def _prefill(self, sequence: Sequence) -> None:
         """Read a chunk of a prompt, and add it to the prefix cache if it is a whole one."""
         start, tokens = sequence.position, sequence.next_chunk(self._runtime.chunk)
+        if start == sequence.cached_tokens:
+            sequence.report()  # nothing has been read yet
         self._runtime.prefill(sequence.slot, tokens, start)
         self._scheduler.advance(sequence, len(tokens))
         sequence.report()

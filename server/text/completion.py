@@ -48,6 +48,7 @@ class Completion:
         self._reasoning_tokens = 0
         self._filter = StopFilter((*request.stop, *(calls.stop if calls else ())))
         self._request = request
+        self._reported = False  # whether a progress was sent
         self._calls = CallFilter(calls, [tool.name for tool in use.tools] if use else ())
         self._one_call = use is not None and not use.parallel
         self._prompt_tokens = prompt_tokens
@@ -104,8 +105,8 @@ class Completion:
                     yield self._progress(at, tokens, cached_tokens)
                 case Started(at, cached_tokens):
                     self._started, self._cached_tokens = at, cached_tokens
-                    if self._request.return_progress:
-                        yield self._progress(at, self._prompt_tokens, cached_tokens)
+                    for tokens in self._last_progress():
+                        yield self._progress(at, tokens, cached_tokens)
                 case Token() if event.id not in self._request.stop_token_ids:
                     yield self._piece(event)
                 case Finished("cancelled"):
@@ -137,7 +138,15 @@ class Completion:
             timings=self._timings() if self._request.timings_per_token else None,
         )
 
+    def _last_progress(self) -> tuple[int, ...]:
+        """What to report when the prompt has been read: first the cached tokens, if not yet."""
+        if not self._request.return_progress:
+            return ()
+        first = () if self._reported else (self._cached_tokens,)
+        return (*first, self._prompt_tokens)
+
     def _progress(self, started: float, tokens: int, cached_tokens: int) -> Piece:
+        self._reported = True
         progress = Progress(
             total=self._prompt_tokens,
             cache=cached_tokens,

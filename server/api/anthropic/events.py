@@ -154,8 +154,11 @@ class MessageWriter:
         """Complete the open block, if there is one."""
         if self._open is None:
             return []
+        signed = isinstance(self._open, ThoughtBlock)
         self._open = None
-        return [self._event("content_block_stop")]
+        # Anthropic's clients expect a signature.
+        signature = [self._delta("signature_delta", signature="")] if signed else []
+        return [*signature, self._event("content_block_stop")]
 
     def _call(self, call: ToolCall) -> list[MessageEvent]:
         arguments = json.loads(call.arguments)

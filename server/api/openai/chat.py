@@ -289,7 +289,7 @@ async def _events(
         if isinstance(part, ChatChunkChoice):
             yield ChatChunk(**first, choices=[part], **usages, **more)
         elif with_usage:
-            yield ChatChunk(**first, choices=[], usage=part)
+            yield ChatChunk(**first, choices=[], usage=part, **more)
 
 
 async def _whole(first: dict[str, Any], parts: AsyncIterator[Part]) -> ChatResponse:

@@ -244,7 +244,7 @@ async def _events(
         if isinstance(part, CompletionsChoice):
             yield CompletionsResponse(**first, choices=[part], **usages, **more)
         elif with_usage:
-            yield CompletionsResponse(**first, choices=[], usage=part)
+            yield CompletionsResponse(**first, choices=[], usage=part, **more)
 
 
 async def _whole(first: dict[str, Any], parts: AsyncIterator[Part]) -> CompletionsResponse:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.openai.shared_fields import ChosenLogprob, chosen_logprob, new_id
 from server.api.sse import NamedEvent
+from server.api.usage import reports
 from server.text.answer import Piece, Summary, Timings
 from server.text.choices import Choices
 from server.text.tool_calls.call_format import ToolCall
@@ -170,11 +171,13 @@ class ResponseWriter:
         return ResponseEvent(type=f"response.{name}", sequence_number=self._number, **fields)
 
     def _more(self, piece: Piece) -> list[ResponseEvent]:
+        if piece.progress:
+            return [self._event("in_progress", response=self.response, **reports(piece))]
         if isinstance(self._item, OutputReasoning):
             self._logprobs = []  # tokens of the reasoning, which are not reported
         self._logprobs += [chosen_logprob(token) for token in piece.logprobs]
         events = self._reason(piece.reasoning) if piece.reasoning else []
-        events += self._text(piece.text) if piece.text else []
+        events += self._text(piece.text, **reports(piece)) if piece.text else []
         for call in piece.calls:
             events += [*self._close("completed"), *self._call(call)]
         return events
@@ -190,7 +193,7 @@ class ResponseWriter:
         self._item.content[0].text += text
         return [*events, self._part("reasoning_text.delta", delta=text)]
 
-    def _text(self, text: str) -> list[ResponseEvent]:
+    def _text(self, text: str, **more: Any) -> list[ResponseEvent]:
         events: list[ResponseEvent] = []
         if not isinstance(self._item, OutputMessage):
             item = OutputMessage(
@@ -203,7 +206,7 @@ class ResponseWriter:
         part = self._item.content[0]
         part.text += text
         part.logprobs += self._logprobs
-        delta = self._part("output_text.delta", delta=text, logprobs=self._logprobs)
+        delta = self._part("output_text.delta", delta=text, logprobs=self._logprobs, **more)
         self._logprobs = []
         return [*events, delta]
 
@@ -291,4 +294,5 @@ class ResponseWriter:
                 "timings": summary.timings,
             }
         )
-        return [*events, self._event(status, response=self.response)]
+        end = self._event(status, response=self.response, timings=summary.timings)
+        return [*events, end]

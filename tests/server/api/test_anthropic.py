@@ -124,7 +124,7 @@ def test_thinking_gets_a_block_of_its_own() -> None:
         ]
         streamed = events(client, max_tokens=500, thinking=thinking)
         kinds = [data["delta"]["type"] for name, data in streamed if name == "content_block_delta"]
-        assert list(dict.fromkeys(kinds)) == ["thinking_delta", "text_delta"]
+        assert list(dict.fromkeys(kinds)) == ["thinking_delta", "signature_delta", "text_delta"]
         short = ask(client, max_tokens=500, thinking={**thinking, "budget_tokens": 4})
         assert "the fox".startswith(short["content"][0]["thinking"])
         plain = ask(client, max_tokens=500, reasoning_format="none")

@@ -250,10 +250,33 @@ def test_progress_of_the_prompt(client: httpx.Client, path: str, body: dict[str,
     processed = [progress["processed"] for progress in seen]
     (total,) = {progress["total"] for progress in seen}
     assert total > 16
-    assert processed == [*range(8, total - 1, 8), total - 1, total]
+    assert processed == [*range(0, total - 1, 8), total - 1, total]
     assert {progress["cache"] for progress in seen} == {0}
     times = [progress["time_ms"] for progress in seen]
     assert times == sorted(times)
+
+
+def test_responses_report_progress_and_timings(client: httpx.Client) -> None:
+    body = {"input": "the dog jumps over the lazy fox " * 4, "max_output_tokens": 6}
+    fields: dict[str, Any] = {**body, "timings_per_token": True, "return_progress": True}
+    text = client.post("/v1/responses", json={**fields, "stream": True}).text
+    seen = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+    assert [event["sequence_number"] for event in seen] == list(range(len(seen)))
+    progress = [event for event in seen if "prompt_progress" in event]
+    assert progress
+    assert {event["type"] for event in progress} == {"response.in_progress"}
+    assert progress[0]["prompt_progress"]["processed"] == progress[0]["prompt_progress"]["cache"]
+    deltas = [event for event in seen if event["type"] == "response.output_text.delta"]
+    assert any(event.get("timings", {}).get("predicted_n") for event in deltas)
+    assert seen[-1]["timings"] == seen[-1]["response"]["timings"]
+
+
+def test_the_usage_chunk_has_the_timings(client: httpx.Client) -> None:
+    fields: dict[str, Any] = {"messages": TALK, "max_tokens": 3}
+    options = {"stream_options": {"include_usage": True}}
+    *_, last = events(client, "/v1/chat/completions", **fields, **options)
+    assert last["choices"] == []
+    assert last["timings"]["predicted_n"] == 3
 
 
 @pytest.mark.parametrize(("path", "body"), PATHS)
