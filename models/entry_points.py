@@ -43,6 +43,9 @@ class Decoder(Protocol):
     def window(self, layer: int) -> int | None:
         """Keys that a token sees in a layer, itself included; None for all of them."""
 
+    def cache_width(self, layer: int) -> int:
+        """The width of each of the two caches of a layer."""
+
     def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> their normalised hidden states (N, E).
 
@@ -63,7 +66,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         CacheSpec(
             name=f"layers.{layer}.{part}",
             rows=cache_rows(model.window(layer), context=options.context, chunk=options.chunk),
-            width=config.kv_heads * config.head_dim,
+            width=model.cache_width(layer),
             dtype="f32",
         )
         for layer in range(config.layers)

@@ -79,6 +79,36 @@ class LayerCache:
                 mixed.append(ops.reshape(attended, shape=(tokens, heads * width)))
         return ops.concatenate(*mixed, axis=0)
 
+    def previous(self, x: Tensor, count: int) -> list[Tensor]:
+        """x (N, E) of the tokens 1, 2, ... `count` positions before each token, 0 before the first.
+
+        The buffers of a sequence hold the halves of x: f32 (R, E / 2), R above `count`. They are
+        replaced by the updated ones, as in `attend`.
+        """
+        half = x.shape[1] // 2
+        tokens, spans = x.shape[0] // len(self.starts), len(self.starts) // len(self.buffers)
+        before: list[list[Tensor]] = [[] for _ in range(count)]
+        for i, buffers in enumerate(self.buffers):
+            starts = self.starts[i * spans : (i + 1) * spans]
+            new = f.narrow(x, 0, i * spans * tokens, (i + 1) * spans * tokens)
+            rows = buffers[0].shape[0]
+            places = _ring_rows(starts, tokens, rows)
+            first, second = (
+                ops.scatter(buffer, places, f.narrow(new, 1, at, at + half), combine="replace")
+                for buffer, at in zip(buffers, (0, half), strict=True)
+            )
+            self.buffers[i] = (first, second)
+            for start in starts:
+                for steps, parts in enumerate(before, 1):
+                    positions = f.consecutive(start, tokens) + -steps
+                    row = ops.remainder(positions + rows, ops.full_like(positions, rows))
+                    halves = (ops.gather(ring, row, axis=0) for ring in (first, second))
+                    read = ops.concatenate(*halves, axis=1)
+                    exists = ops.compare(positions, ops.full_like(positions, 0), direction="GE")
+                    exists = ops.broadcast(exists, shape=read.shape, axes=(0,))
+                    parts.append(ops.select(exists, read, ops.full_like(read, 0.0)))
+        return [ops.concatenate(*parts, axis=0) for parts in before]
+
 
 def _ring_rows(starts: list[Tensor], tokens: int, rows: int) -> Tensor:
     """The rows of a ring where the new tokens of one sequence go: i32 (spans * tokens,)."""

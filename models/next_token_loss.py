@@ -23,11 +23,13 @@ def next_token_loss(
     tokens     i32 (N,): sequences of equal length, one after the other, each from position 0
     targets    i32 (N,): the token that follows each
     """
-    config, length = model.config, tokens.shape[0] // sequences
+    length = tokens.shape[0] // sequences
     start = ops.full(shape=(1,), dtype=DType.I32, value=0)
-    width = config.kv_heads * config.head_dim
-    empty = ops.full(shape=(length, width), dtype=DType.F32, value=0.0)
-    caches = [[(empty, empty)] * sequences] * config.layers
+    caches = []
+    for layer in range(model.config.layers):
+        shape = (length, model.cache_width(layer))
+        empty = ops.full(shape=shape, dtype=DType.F32, value=0.0)
+        caches.append([(empty, empty)] * sequences)
     x, _ = read(model, tokens, [start] * sequences, caches, length)
     return f.cross_entropy(model.logits(x), targets)
 

@@ -51,7 +51,7 @@ def locate(
     def find(name: str, shape: tuple[int, ...]) -> StoredTensor:
         tensor = architecture.tensors.find(config, name, names, gguf=gguf)
         actual = source.shape(tensor.name)
-        if actual != shape:
+        if _without_ones(actual) != _without_ones(shape):
             raise BadFile(
                 f"tensor {tensor.name} has shape {actual}, the configuration says {shape}"
             )
@@ -70,6 +70,11 @@ def locate(
             f"the weights hold tensors that {architecture.name} does not use: {unused[:5]}"
         )
     return located
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without axes of extent 1: formats keep or drop that of a depthwise convolution."""
+    return tuple(extent for extent in shape if extent != 1)
 
 
 def write_parameters(

@@ -87,12 +87,17 @@ def from_config_json(
 
 
 def from_gguf_metadata(
-    data: GgufMetadata, *, rope_base: float = 10_000.0, rope_width: int | None = None
+    data: GgufMetadata,
+    *,
+    rope_base: float = 10_000.0,
+    rope_width: int | None = None,
+    kv_heads: int | None = None,
 ) -> dict[str, Any]:
     """The fields of `DecoderConfig` but `windows`; raises ConfigError.
 
     rope_base   what a missing key means
     rope_width  columns of a head that turn, None for all
+    kv_heads    key/value heads, where the metadata say them by layer
     """
     heads, hidden = data.size("attention.head_count"), data.size("embedding_length")
     head_dim = data.size("attention.key_length", default=max(1, hidden // heads))
@@ -104,7 +109,7 @@ def from_gguf_metadata(
         "hidden": hidden,
         "ffn": data.size("feed_forward_length"),
         "heads": heads,
-        "kv_heads": data.size("attention.head_count_kv"),
+        "kv_heads": kv_heads or data.size("attention.head_count_kv"),
         "head_dim": head_dim,
         "max_context": max_context,
         "vocab_size": data.vocabulary_rows,

@@ -79,6 +79,14 @@ class GgufMetadata:
         """A number above zero."""
         return float(self._value(key, float, given))
 
+    def counts(self, key: str) -> list[int]:
+        """A list of integers from 0."""
+        values: list[int] = self._value(key, list, {})
+        for value in values:
+            if type(value) is not int or value != 0:
+                require(value, int, f"{self._prefix}{key}")
+        return values
+
     def text(self, key: str, *, default: str) -> str:
         """A string."""
         value: str = self._value(key, str, {"default": default})

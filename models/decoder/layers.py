@@ -153,6 +153,10 @@ class DecoderModel(nn.Module):
         """Keys that a token sees in a layer, itself included; None for all of them."""
         return self.config.windows[layer] if self.config.windows else None
 
+    def cache_width(self, _: int) -> int:
+        """The width of each of the two caches of a layer."""
+        return self.config.kv_heads * self.config.head_dim
+
 
 def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = None) -> RopeTable:
     """The table of a configuration for positions i32 (N,); `width` columns of a head turn."""

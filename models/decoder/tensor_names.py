@@ -48,6 +48,8 @@ class TensorNames:
     interleaved  whether GGUF files have the rows of queries and keys in llama.cpp's order: it
                  rotates the pairs (2i, 2i + 1), and its converter puts them side by side. Here, as
                  in Hugging Face's files, a pair is (i, i + D / 2)
+    folder       names in Hugging Face folders of the parts of a layer, and of what is beside the
+                 layers, where they differ from the model's own
     prefixes     what may precede the names in Hugging Face folders; the first is the usual one
     norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
                  1 + w, and GGUF files store 1 + w
@@ -56,6 +58,7 @@ class TensorNames:
 
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
     interleaved: bool = False
+    folder: Mapping[str, str] = field(default_factory=dict)
     prefixes: tuple[str, ...] = ("model.",)
     norm_offset: float = 0.0
     others: tuple[str, ...] = ()
@@ -72,8 +75,17 @@ class TensorNames:
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
         if parameter.startswith(_HEAD):
             return StoredTensor(parameter)
-        found = [name for name in (p + parameter for p in self.prefixes) if name in names]
-        return StoredTensor(found[0] if found else self.prefixes[0] + parameter, offset)
+        own = self._in_folder(parameter)
+        found = [name for name in (prefix + own for prefix in self.prefixes) if name in names]
+        return StoredTensor(found[0] if found else self.prefixes[0] + own, offset)
+
+    def _in_folder(self, parameter: str) -> str:
+        path, _, kind = parameter.rpartition(".")
+        layer = ""
+        if path.startswith("layers."):
+            _, number, path = path.split(".", 2)
+            layer = f"layers.{number}."
+        return f"{layer}{self.folder.get(path, path)}.{kind}"
 
     def is_other_part(self, tensor: str) -> bool:
         """Whether a tensor that no parameter was found in may be left out."""

@@ -52,6 +52,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "granite": {
         "embedding_scale": 12.0, "attention_scale": 0.1, "residual_scale": 0.2, "logit_scale": 4.0,
     },
+    "lfm2": {"taps": 3, "attends": (False, True, True)},
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "qwen2": {"attention_bias": True},
     "smollm3": {"rotated": (True, True, False)},
@@ -97,6 +98,7 @@ class Counts:
 COUNTS = {
     "gemma2": Counts(norms=("residual_norm", 2), capped=True),
     "gemma3": Counts(norms=("residual_norm", 2), rotations="rotated_norm"),
+    "lfm2": Counts(rotations="rotated_norm"),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
     "qwen3": Counts(rotations="rotated_norm"),
@@ -113,16 +115,21 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     per_layer = COUNTS.get(architecture, Counts())
     norm, norms = per_layer.norms
     no_positions = 1 if architecture == "smollm3" else 0  # its last layer here
+    convolutions = 1 if architecture == "lfm2" else 0  # its first layer here
     counts = {
-        "stacked_heads": layers if per_layer.stacked else 0,
+        "stacked_heads": layers - convolutions if per_layer.stacked else 0,
         "matrix": per_layer.products * whole + per_layer.needed * (layers - whole),
         "embedding": 1,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
         norm: norms * whole if norms else int(whole == layers),
         per_layer.rotations: (
-            2 * whole + (layers - whole) - no_positions * (2 if whole == layers else 1)
+            2 * (whole - convolutions)
+            + (layers - whole)
+            - no_positions * (2 if whole == layers else 1)
         ),
-        "attention_cached": 0 if per_layer.capped else whole * sequences * tokens,
+        "attention_cached": (
+            0 if per_layer.capped else (whole - convolutions) * sequences * tokens
+        ),
     }
     if not ("prefill" in point or "embed" in point):
         head = "matrix" if per_layer.capped else "two_part_head"

@@ -155,6 +155,15 @@ CASES: Mapping[str, Case] = {
                 "rope_parameters": _LONGROPE,
             },
         ),
+        *_cases(
+            "lfm2",
+            "Lfm2Config",
+            lfm2={
+                "layer_types": ["conv", "full_attention", "conv", "conv"], "num_hidden_layers": 4,
+                "block_multiple_of": 8, "norm_eps": 1e-5,
+            },
+            taps={"full_attn_idxs": [1], "conv_L_cache": 5, "block_auto_adjust_ff_dim": False},
+        ),
         *_cases("olmo2", "Olmo2Config", olmo2={}, linear={"rope_parameters": _LINEAR}),
         *_cases(
             "gemma2",

@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 
 from baker.weights.safetensors import SafetensorsSource
+from models.families.lfm2 import Config as Lfm2Config
 from models.families.phi3 import Config as Phi3Config
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         values = source.read(name)
+        if name.endswith("conv.conv.weight"):
+            values = values.squeeze(1)
         if architecture in _ROTATES_NEIGHBOURS and ("q_proj" in name or "k_proj" in name):
             values = neighbours(values, config.head_dim)
         if architecture.startswith("gemma") and name.endswith("norm.weight"):
@@ -73,7 +76,11 @@ def _add_config(writer: Any, config: DecoderConfig) -> None:
     writer.add_embedding_length(config.hidden)
     writer.add_feed_forward_length(config.ffn)
     writer.add_head_count(config.heads)
-    writer.add_head_count_kv(config.kv_heads)
+    writer.add_head_count_kv(
+        [config.kv_heads * attends for attends in config.attends]
+        if isinstance(config, Lfm2Config)
+        else config.kv_heads
+    )
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.norm_eps)
@@ -119,4 +126,10 @@ def _phi3(config: Any) -> dict[str, Any]:
 
 
 # Keys that an architecture has besides those of all.
-EXTRA_KEYS = {"gemma2": _gemma2, "gemma3": _gemma3, "granite": _granite, "phi3": _phi3}
+EXTRA_KEYS = {
+    "gemma2": _gemma2,
+    "gemma3": _gemma3,
+    "granite": _granite,
+    "lfm2": lambda config: {"shortconv.l_cache": config.taps},
+    "phi3": _phi3,
+}
