@@ -266,6 +266,14 @@ def test_importing_models_imports_nothing() -> None:
     assert (ROOT / "models/__init__.py").read_bytes() == b""
 
 
+def test_files_of_tests_are_short() -> None:
+    lines = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "tests").rglob("*.py")
+    }
+    assert not {name: count for name, count in lines.items() if count > MAX_FILE_LINES}
+
+
 def test_files_and_functions_are_short() -> None:
     long = []
     for module, tree in modules().items():

@@ -17,10 +17,10 @@ import pytest
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.functions import recurrent
-from models.dsl.graph import make_graph
+from models.dsl.graph import Input, Tensor, make_graph
 from models.dsl.nn import GRU
 from models.dsl.trace import trace
-from models.dsl.types import DType
+from models.dsl.types import DType, TensorType
 from tests.models.graphs import type_of
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph, Tensor
-    from models.dsl.types import TensorType
+    from models.dsl.graph import Graph
 
     Array = NDArray[Any]
 
@@ -175,3 +174,14 @@ def torch_answers() -> dict[str, tuple[Array, Array]]:
 
 def _types(arrays: Mapping[str, Array]) -> dict[str, TensorType]:
     return {name: type_of(array) for name, array in arrays.items()}
+
+
+def step_graph(case: Case, dtype: DType, name: str = "step") -> Graph:
+    """(x (B, D), h (layers, B, H), weights) -> (y (B, H), h)."""
+    module = case.module(dtype, "unrolled")
+    x = Tensor(TensorType((BATCH, case.inputs), dtype), Input("x"))
+    h = Tensor(TensorType(case.h_shape, dtype), Input("h"))
+    weights = {key: Tensor(old.type, Input(key)) for key, old in module.parameters().items()}
+    for key, tensor in weights.items():
+        setattr(module, key, tensor)
+    return make_graph(name, (x, h, *weights.values()), module.step(x, h), {}, {})

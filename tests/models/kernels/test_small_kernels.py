@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from models.dsl.packing import SmallForm
-    from tests.models.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import Kernels
 
     Array = NDArray[Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.cpu_features import cpu_features
-from tests.models.kernel_library import INSTRUCTION_SETS, Kernels
+from tests.models.kernels.kernel_library import INSTRUCTION_SETS, Kernels
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,124 @@
+"""The kernels of norms and of rotary embeddings, against the formulas in f64."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tests.models.kernels.kernel_library import Kernels
+
+    Array = NDArray[Any]
+
+
+EPS = 1e-3
+
+
+def normalised(x: Array, weight: Array) -> Array:
+    """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019) in f64, over the last axis."""
+    x = x.astype(np.float64)
+    return np.asarray(x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + EPS) * weight)
+
+
+def stream(rows: int) -> tuple[Array, ...]:
+    """h, y, the weight of the norm after and of the one before; the last row of y is zeros."""
+    rng = np.random.default_rng(5)
+    h, y = rng.normal(size=(2, rows, 80)).astype(np.float32)
+    y[-1] = 0
+    return h, y, *rng.uniform(0.5, 2, size=(2, 80)).astype(np.float32)
+
+
+def added(kernels: Kernels, inputs: tuple[Array, ...]) -> Array:
+    out = np.full((2, *inputs[0].shape), np.nan, np.float32)
+    return kernels("residual_norm", inputs, out, eps=EPS)
+
+
+def test_a_residual_is_added_and_normalised(kernels: Kernels) -> None:
+    h, y, after, before = stream(5)
+    total = h + normalised(y, after)
+    actual = added(kernels, (h, y, after, before))
+    np.testing.assert_allclose(actual, [total, normalised(total, before)], atol=2e-6)
+
+
+def test_a_row_of_a_residual_has_the_same_bits_alone(kernels: Kernels) -> None:
+    h, y, *weights = stream(5)
+    together = added(kernels, (h, y, *weights))
+    for i in range(5):
+        alone = added(kernels, (h[i : i + 1], y[i : i + 1], *weights))
+        assert np.array_equal(alone[:, 0], together[:, i])
+
+
+def test_a_sum_is_normalised(kernels: Kernels) -> None:
+    h, y, _, before = stream(5)
+    out = np.full((2, *h.shape), np.nan, np.float32)
+    actual = kernels("add_norm", (h, y, before), out, eps=EPS)
+    np.testing.assert_allclose(actual, [h + y, normalised(h + y, before)], atol=2e-6)
+    for i in range(5):
+        alone = np.full((2, 1, h.shape[1]), np.nan, np.float32)
+        kernels("add_norm", (h[i : i + 1], y[i : i + 1], before), alone, eps=EPS)
+        assert np.array_equal(alone[:, 0], actual[:, i])
+
+
+def heads(rows: int) -> tuple[Array, ...]:
+    """Heads, the weight of their norm, cosines and sines."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(rows, 3, 96)).astype(np.float32)
+    angles = rng.uniform(0, 100, size=(rows, 48)).astype(np.float32)
+    return x, rng.uniform(0.5, 2, size=96).astype(np.float32), np.cos(angles), np.sin(angles)
+
+
+def rotated(kernels: Kernels, inputs: tuple[Array, ...], start: int = 0, stop: int = 3) -> Array:
+    rows, _, width = inputs[0].shape
+    out = np.full((rows, stop - start, width), np.nan, np.float32)
+    return kernels("rotated_norm", inputs, out, heads=(start, stop), eps=EPS)
+
+
+def test_heads_are_normalised_and_then_rotated_as_complex_numbers(kernels: Kernels) -> None:
+    x, weight, cosine, sine = inputs = heads(5)
+    pairs = normalised(x, weight)
+    turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
+    expected = np.concatenate([turned.real, turned.imag], axis=2)
+    np.testing.assert_allclose(rotated(kernels, inputs), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 3), (1, 2)])
+def test_heads_are_rotated_without_a_norm(kernels: Kernels, start: int, stop: int) -> None:
+    x, _, cosine, sine = heads(5)
+    out = np.full((5, stop - start, 96), np.nan, np.float32)
+    actual = kernels("rotated", (x, cosine, sine), out, heads=(start, stop))
+    pairs = x[:, start:stop].astype(np.float64)
+    turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
+    expected = np.concatenate([turned.real, turned.imag], axis=2)
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
+    for i in range(5):
+        alone = np.full((1, stop - start, 96), np.nan, np.float32)
+        row = slice(i, i + 1)
+        kernels("rotated", (x[row], cosine[row], sine[row]), alone, heads=(start, stop))
+        assert np.array_equal(alone[0], actual[i])
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 1), (1, 3), (2, 3)])
+def test_some_heads_are_rotated_as_all_are(kernels: Kernels, start: int, stop: int) -> None:
+    inputs = heads(2)
+    expected = rotated(kernels, inputs)[:, start:stop]
+    assert np.array_equal(rotated(kernels, inputs, start, stop), expected)
+
+
+def test_a_token_is_rotated_with_the_same_bits_alone(kernels: Kernels) -> None:
+    x, weight, cosine, sine = heads(5)
+    together = rotated(kernels, (x, weight, cosine, sine))
+    for i in range(5):
+        row = slice(i, i + 1)
+        alone = rotated(kernels, (x[row], weight, cosine[row], sine[row]))
+        assert np.array_equal(alone[0], together[i])
+
+
+def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
+    sums = [added(kernels, stream(3)) for kernels in built.values()]
+    turned = [rotated(kernels, heads(3)) for kernels in built.values()]
+    for first, *others in (sums, turned):
+        assert all(np.array_equal(first, other) for other in others)
