@@ -18,6 +18,7 @@ import numpy as np
 from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
 from server.text.gbnf import gbnf_to_lark, is_gbnf
+from server.text.schema_rewrites import rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -230,7 +231,7 @@ def side_grammar(grammar: Grammar, name: str) -> str:
 def _from_schema(schema: str, *, lenient: bool = False) -> str:
     # Overrides take precedence over the schema's own "x-guidance".
     return llguidance.LLMatcher.grammar_from_json_schema(
-        schema,
+        rewritten(schema),
         overrides={"lenient": lenient, "coerce_one_of": lenient, "whitespace_pattern": _SPACE},
     )
 
