@@ -81,6 +81,15 @@ def test_groups_approximate_four_bit_blocks(quantization: str, left: float) -> N
     assert ((restored_groups(values) - values) ** 2).sum() < left * (plain**2).sum()
 
 
+@pytest.mark.parametrize("steps", [127, 126, 97, 65, 64])
+def test_groups_find_every_lattice_of_64_to_127_steps(steps: int) -> None:
+    """Values on the multiples of max |w| / steps are kept as they are."""
+    integers = np.random.default_rng(steps).integers(-steps, steps + 1, size=(16, 64))
+    integers[:, ::32] = steps
+    block = (integers * 2.0**-6).astype(np.float32)  # a scale that f16 has exactly
+    np.testing.assert_array_equal(restored_groups(block), block)
+
+
 def test_groups_are_stored_in_the_order_of_their_kernel() -> None:
     """Row r, column c of the matrix: block r / 16, group c / 32, quad c % 32 / 4, then the row."""
     block = np.arange(32 * 64, dtype=np.float32).reshape(32, 64) % 127

@@ -212,6 +212,18 @@ def test_an_op_s_constants_follow_its_inputs() -> None:
     assert '%v0 = "stablehlo.reduce"(%arg0, %v0c0)' in text
 
 
+@pytest.mark.parametrize(("combine", "unique"), [("add", "false"), ("replace", "true")])
+def test_rows_that_are_added_may_have_one_place(combine: str, unique: str) -> None:
+    """With `unique_indices` the compiler may add them at the same time, and lose some."""
+    kinds = {
+        "x": TensorType((3, 2), DType.F32),
+        "indices": TensorType((5,), DType.I32),
+        "rows": TensorType((5, 2), DType.F32),
+    }
+    graph = trace("f", lambda *xs: (ops.scatter(*xs, combine=combine),), kinds)
+    assert f"unique_indices = {unique}" in module_text("module", [graph], "model")
+
+
 def test_a_dtype_that_is_not_compiled_raises() -> None:
     """The compiler would take f64 for f32, and the caller's bytes with it."""
     of = {"x": TensorType((2,), DType.F64)}

@@ -121,3 +121,15 @@ def test_pinned_blocks_are_never_evicted() -> None:
         add_all(cache, block_keys([other], 1))
     assert count_found(cache, keys) == 2
     assert cache.state().bytes == SIZE
+
+
+def test_a_block_that_is_added_twice_counts_once() -> None:
+    """As when two slots read the same prompt at the same time."""
+    cache = PrefixCache(limit_bytes=3 * SIZE)
+    keys = block_keys([1, 2, 3], 1)
+    add_all(cache, keys)
+    for count in (1, 2, 3):
+        cache.add(keys[:count], rows_of(keys[count - 1]))
+    state = cache.state()
+    assert (state.blocks, state.bytes, state.evicted) == (3, 3 * SIZE, 0)
+    assert count_found(cache, keys) == 3

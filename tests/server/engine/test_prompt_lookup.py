@@ -100,6 +100,18 @@ def test_accepted_predictions_raise_what_is_expected_and_others_lower_it() -> No
     assert 0 < wrong.expected(7) < 0.1
 
 
+def test_late_predictions_weigh_more_than_early_ones() -> None:
+    """The same predictions, of which half are accepted in one part and none in the other."""
+    prompt = list(range(1000))
+    accepted = [first + i for first in range(0, 400, 10) for i in range(3)]
+    rejected = [first + i for first in range(500, 900, 10) for i in range(2)]
+    late = lookup_after(prompt, [*rejected, *accepted, 990, 991]).expected(1)
+    early = lookup_after(prompt, [*accepted, *rejected, 990, 991]).expected(1)
+    # Weights fall by 0.95 with each observation: after 80 (and 40), 2 % (13 %) of them are left.
+    assert late == pytest.approx(0.5, abs=0.06)
+    assert early == pytest.approx(0.1, abs=0.06)
+
+
 def test_the_prompt_does_not_count_as_predictions() -> None:
     repeated = [1, 2, 3, 4] * 10
     assert PromptLookup(repeated).expected(1) < lookup_after(repeated[:8], repeated[8:]).expected(1)

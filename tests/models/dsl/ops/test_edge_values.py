@@ -87,6 +87,16 @@ def sums(dtype: np.dtype[Any]) -> dict[str, Case]:
 SUMS = {f"{what}_{name}": case for name, of in NARROW.items() for what, case in sums(of).items()}
 
 EDGES: dict[str, Case] = {
+    "gather_clamps_indices": (
+        lambda x, indices: ops.gather(x, indices, axis=0),
+        (np.array([1, 2, 3], F32), np.array([-1, 0, 2, 3, 4, -(2**31), 2**31 - 1], np.int32)),
+        [1, 1, 3, 3, 3, 1, 3],
+    ),
+    "scatter_adds_all_to_one_row": (
+        lambda x, indices, rows: ops.scatter(x, indices, rows, combine="add"),
+        (np.zeros((3, 40), F32), np.ones(500, np.int32), np.ones((500, 40), F32)),
+        [[0] * 40, [500] * 40, [0] * 40],
+    ),
     "silu_f16": (f.silu, (np.array([-60_000, -17, -0.5, 60_000], F16),), [0, -7e-7, -0.1887, 6e4]),
     "silu_f32": (
         f.silu,
