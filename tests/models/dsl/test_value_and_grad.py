@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -93,6 +94,28 @@ def test_gradients_compile_at_the_sizes_of_a_real_model(
     compiled = Compiled([graph], tmp_path_factory.mktemp(name))
     for found, expected in zip(compiled(name, *arrays), evaluate(graph, arrays, {}), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * abs(expected).max())
+
+
+def test_bf16_weights_have_bf16_gradients(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of sum(u * (x W^T)), with x rounded to bf16: u^T x, rounded once."""
+    rng = np.random.default_rng(1)
+    x, u = normal(rng, 16, 48), normal(rng, 16, 32)
+    weight = normal(rng, 32, 48).astype(ml_dtypes.bfloat16)
+
+    def function(x: Tensor, weight: Tensor, u: Tensor) -> tuple[Tensor, ...]:
+        _, gradients = value_and_grad(
+            lambda: ops.reduce_sum(u * f.linear(x, weight), axes=(0, 1)), by=[weight]
+        )
+        return gradients
+
+    arrays = {"x": x, "weight": weight, "u": u}
+    graph = trace("bf16", function, {key: type_of(array) for key, array in arrays.items()})
+    exact = u.T.astype(np.float64) @ x.astype(ml_dtypes.bfloat16).astype(np.float64)
+    (gradient,) = evaluate(graph, list(arrays.values()), {})
+    (compiled,) = Compiled([graph], tmp_path_factory.mktemp("bf16"))("bf16", *arrays.values())
+    for actual in (gradient, compiled):
+        assert actual.dtype == ml_dtypes.bfloat16
+        np.testing.assert_allclose(actual.astype(np.float64), exact, rtol=2**-8, atol=1e-5)
 
 
 def op_of(tensor: Tensor) -> ops.Op | None:
