@@ -44,3 +44,16 @@ def storages(
         if storage != chosen.storage.name:
             result[parameter] = storage
     return result
+
+
+def default_precision(
+    precision: str, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
+) -> str:
+    """A recipe's precision; for `native`, if no tensor keeps other bits, the one that is the same.
+
+    Raises a WeightsError for a tensor that is missing.
+    """
+    chosen = PRECISIONS.get(precision)  # None for `auto`
+    if chosen is None or not chosen.native or storages(precision, source, architecture, config):
+        return precision
+    return chosen.storage.name

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from baker.atomic_folder import BakeError, folder_beside
 from baker.compiler import targets
 from baker.compiler.kernel_objects import instructions_for
-from baker.parameters.native import storages
+from baker.parameters.native import default_precision, storages
 from baker.parameters.parameter_writer import locate
 from baker.pipeline import recipe
 from baker.pipeline.memory_plan import check_fits, footprint, too_large
@@ -89,6 +89,9 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         config = _config(source, architecture)
         defaults = recipe.defaults_for(request, config)
         config = config.for_context(defaults.context)
+        if request.precision is None:
+            precision = default_precision(defaults.precision, source, architecture, config)
+            defaults = replace(defaults, precision=precision)
         target = targets.find_target(request.target)
         prefix = _prefix_text(request.prefix, target)
     recorded = RecordedRequest(

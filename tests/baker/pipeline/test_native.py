@@ -92,6 +92,22 @@ def test_other_precisions_store_every_matrix_alike(
     assert native.storages(precision, source, GEMMA, GROUPED) == {}
 
 
+@pytest.mark.parametrize(
+    ("default", "quantized", "expected"),
+    [
+        ("native", True, "native"),
+        ("native", False, "int8-g32"),
+        ("int8-g32", True, "int8-g32"),
+        ("auto", True, "auto"),
+    ],
+)
+def test_the_default_is_native_for_quantized_weights(
+    source: QuantizedWeights, default: str, quantized: bool, expected: str
+) -> None:
+    weights = source if quantized else RandomWeights()
+    assert native.default_precision(default, weights, GEMMA, GROUPED) == expected
+
+
 def test_only_matrices_of_one_storage_become_one_product(source: QuantizedWeights) -> None:
     options = ProgramOptions(
         context=64,

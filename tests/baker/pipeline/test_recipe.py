@@ -93,7 +93,7 @@ def test_weights_decide_the_size_and_a_request_overrides_values() -> None:
     assert recipe.size_of("gemma3", config) == "4b"
     assert recipe.size_of("gemma3", replace(config, layers=33, windows=())) is None
     usual = recipe.defaults_for(request_for("gemma3"), config)
-    assert (usual.slots, usual.context, usual.precision) == (4, 2048, "int8-g32")
+    assert (usual.slots, usual.context, usual.precision) == (4, 2048, "native")
     changed = recipe.defaults_for(request_for("gemma3", slots=3, precision="bf16"), config)
     assert changed == replace(usual, slots=3, precision="bf16")
     unknown = recipe.defaults_for(request_for("gemma3"), replace(config, layers=33, windows=()))
