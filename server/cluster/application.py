@@ -107,6 +107,7 @@ def application(
         num_replicas=scale.fronts,
         ray_actor_options={"num_cpus": 0, "resources": dict(scale.front_resources)},
         max_ongoing_requests=_MAX_STREAMS,
+        max_surge_percent=100,  # the new fronts accept requests before the old ones stop
         graceful_shutdown_timeout_s=settings.shutdown_timeout,
     )
     replicas = model.bind(opener, settings, bundles, max_bundles=scale.max_bundles)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ASK_AGAIN_SECONDS = 1.0
+_VERDICT_INTERVAL = 0.05  # seconds between checks whether the self-test is known
 
 
 class ClusterService(LanguageService):
@@ -123,6 +125,11 @@ class Front:
         if len(apps) == 1:
             return next(iter(apps.values()))
         return by_model(apps, settings.max_body_bytes)
+
+    async def check_health(self) -> None:
+        """Called by Ray; the first call returns when requests are accepted."""
+        while any(service.verdict is None for service in self._services.values()):
+            await asyncio.sleep(_VERDICT_INTERVAL)
 
 
 FRONT = serve.ingress()(Front)
