@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
 # Far above all known models, and far below what a machine could not count with.
 MAX_LAYERS = 1024
 LARGEST = 2**31 - 1
+LARGEST_NUMBER = 1e30
 
 
 class ConfigError(Exception):
@@ -80,8 +80,8 @@ def require(value: Any, expected_type: type, key: str) -> None:
     if expected_type is int:
         fits, expected = type(value) is int and 1 <= value <= LARGEST, f"an integer, 1 to {LARGEST}"
     elif expected_type is float:
-        fits = type(value) in (int, float) and 0 < value < math.inf
-        expected = "a number above zero"
+        fits = type(value) in (int, float) and 0 < value < LARGEST_NUMBER
+        expected = f"a number above zero and below {LARGEST_NUMBER}"
     else:
         fits = isinstance(value, expected_type)
         expected = f"a value of type {expected_type.__name__}"

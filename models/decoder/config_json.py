@@ -92,14 +92,20 @@ class ConfigJson:
         """A list of strings."""
         return self._list(key, str, default)
 
-    def counts(self, key: str, *, default: Sequence[int]) -> list[int]:
-        """A list of integers from 0; a single one counts as a list of it."""
+    def count(self, key: str, *, default: int) -> int:
+        """An integer from 0."""
         self._read.add(key)
         value = self._data.get(key)
-        values = list(default) if value is None else value if isinstance(value, list) else [value]
-        for one in values:
-            if type(one) is not int or one != 0:
-                require(one, int, f"{self._where}: {key}")
+        if type(value) is int and value == 0:
+            return 0
+        return default if value is None else self.size(key)
+
+    def counts(self, key: str, *, default: Sequence[int]) -> list[int]:
+        """A list of integers from 0."""
+        values: list[int] = self._value(key, list, {"default": list(default)})
+        for value in values:
+            if type(value) is not int or value != 0:
+                require(value, int, f"{self._where}: {key}")
         return values
 
     def numbers(self, key: str) -> list[float]:

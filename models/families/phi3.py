@@ -126,7 +126,10 @@ def _rope(data: ConfigJson, head_dim: int, max_context: int) -> tuple[int, Rope]
     """The columns of a head that turn, and how."""
     section, base = data.rope_section()
     share = data.number("partial_rotary_factor", default=1.0)
-    width = int(head_dim * section.number("partial_rotary_factor", default=share))
+    share = section.number("partial_rotary_factor", default=share)
+    if share > 1:
+        raise ConfigError(f"partial_rotary_factor: expected at most 1, got {share}")
+    width = int(head_dim * share)
     original = data.size("original_max_position_embeddings", default=max_context)
     original = section.size("original_max_position_embeddings", default=original)
     if section.text("rope_type", default=section.text("type", default="")) in _LONG_KINDS:

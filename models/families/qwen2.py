@@ -22,7 +22,7 @@ def qwen_fields(data: ConfigJson) -> dict[str, Any]:
     """Read config.json of Qwen 2 or 3, in which the layers from `max_window_layers` may slide."""
     fields = from_config_json(data)
     slides = data.flag("use_sliding_window", default=False)
-    first = data.counts("max_window_layers", default=[0])[0]
+    first = data.count("max_window_layers", default=0)
     usual = [slides and layer >= first for layer in range(fields["layers"])]
     return fields | {"windows": windows_by_type(data, usual)}
 

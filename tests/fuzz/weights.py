@@ -21,6 +21,7 @@ from models.families import ARCHITECTURES
 from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 from tests.fuzz.reader import Reader, in_json, written
+from tests.models.families.recording import recorded
 from tests.models.families.test_gemma3_config import HF_1B_NEW, HF_4B, HF_270M
 from tests.models.families.test_llama_config import HF_SMOLLM2
 from tests.server import fakes, templates
@@ -170,8 +171,9 @@ def _read_folder(folder: Path) -> None:
 
 def _read_config(folder: Path) -> None:
     config = read_json(folder / "config.json")
-    architecture = "llama" if "is_llama_config" in config else "gemma3"
-    ARCHITECTURES[architecture].from_hugging_face(config)
+    kind = config.get("model_type")
+    family = next((one for one in ARCHITECTURES.values() if kind in one.model_types), None)
+    (family or ARCHITECTURES["llama"]).from_hugging_face(config)
 
 
 def _read_tokenizer(folder: Path) -> None:
@@ -255,6 +257,9 @@ WEIGHTS = (
             ("gemma3-rope", HF_1B_NEW),
             ("gemma3-text", HF_4B),
             ("llama", HF_SMOLLM2),
+            ("lfm2", recorded("lfm2-lfm2").config),
+            ("phi3", recorded("phi3-long").config),
+            ("qwen3", recorded("qwen3-window").config),
         )
     ),
     Reader(
