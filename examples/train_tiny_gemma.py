@@ -16,10 +16,10 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models
 
 from examples.training import Array, Task, Trained, draw_losses, train
+from models.decoder.next_token_loss import next_token_loss
 from models.dsl.optimizers import Adam
 from models.dsl.types import DType, TensorType
-from models.families.gemma3 import ARCHITECTURE, Config, Gemma3
-from models.next_token_loss import next_token_loss
+from models.gemma3 import ARCHITECTURE, Config, Gemma3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

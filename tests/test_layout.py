@@ -157,7 +157,7 @@ def test_imports_go_one_way() -> None:
     ("source", "folder", "wrong"),
     [
         ("import baker.cli", "models", {"baker.cli"}),
-        ("def f():\n    from models import families", "server", {"models.families"}),
+        ("def f():\n    from models import decoder", "server", {"models.decoder"}),
         ("from models.dsl.types import DType", "server", {"models.dsl.types.DType"}),
         ("from server.engine import engine", "baker", {"server.engine.engine"}),
         ("from server.engine import state", "server.api.operator", {"server.engine.state"}),
@@ -249,7 +249,7 @@ def test_the_server_runs_without_baker_dsl_and_compiler() -> None:
     )
     loaded = result.stdout.split()
     assert "server.app" in loaded
-    unwanted = ("baker", "models.dsl", "models.families", "iree.compiler", "tests")
+    unwanted = ("baker", "models.dsl", "models.decoder", "iree.compiler", "tests")
     assert not [name for name in loaded if name.startswith(unwanted)]
 
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from baker.weights.source import WeightSource
-    from models.architecture import Architecture
     from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
 
 # The type of a GGUF tensor -> the storage that holds its integers, a name of STORAGES.
 NATIVE: Mapping[str, str] = {

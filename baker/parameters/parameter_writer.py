@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from baker.weights.source import WeightSource
-    from models.architecture import Architecture
     from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
     from models.dsl.storage import Storage, Weight
     from models.program import ArraysProgram, Program, StoredTensor
 

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from baker.precision.kl_from_f32 import Divergence
     from baker.progress import Progress
     from baker.weights.source import WeightSource
-    from models.architecture import Architecture
     from models.bundle import Golden, Target, TriedPrecision
     from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
     from models.program import Program
 
 # Bytes of the program, the tokenizer and the manifest: 16 MB with a vocabulary of 262144.

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from baker.precision.auto_precision import AUTO
 from baker.weights.open_weights import PackagedWeights
+from models.catalog import ARCHITECTURES
 from models.config import ConfigError
 from models.dsl.functions import DECODE_ROWS
-from models.families import ARCHITECTURES
 from models.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from baker.weights.source import WeightSource
-    from models.architecture import Architecture
     from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
 
 # The golden prompts and their continuations must fit.
 MIN_CONTEXT = 64

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from baker.weights.source import WeightSource
-    from models.architecture import Architecture
     from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
 
 # Tokens of each text: whole calls of DECODE_ROWS, since a call unpacks all weights.
 TOKENS = 4 * DECODE_ROWS

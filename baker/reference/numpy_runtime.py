@@ -11,9 +11,9 @@ import numpy as np
 
 from baker.parameters.irpa import BadArchive, open_archive
 from models.bundle import MANIFEST, PARAMETERS, NotABundle
+from models.catalog import ARCHITECTURES
 from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
-from models.families import ARCHITECTURES
 from models.program import ProgramOptions
 
 if TYPE_CHECKING:

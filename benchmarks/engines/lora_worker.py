@@ -21,12 +21,12 @@ from baker.parameters.parameter_writer import locate, write_parameters
 from baker.reference.numpy_runtime import stored_parameters
 from baker.weights.open_weights import open_weights
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
+from models.catalog import ARCHITECTURES
+from models.decoder.next_token_loss import loss_graph
 from models.dsl.evaluate import evaluate
 from models.dsl.fuse import optimized
 from models.dsl.mlir.stablehlo import module_text
-from models.families import ARCHITECTURES
 from models.lora import Lora, adapted, gradient_graph
-from models.next_token_loss import loss_graph
 from models.precision import PRECISIONS
 from models.program import ArraysProgram
 from runtime.device import Device
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from baker.weights.source import WeightSource
-    from models.architecture import Architecture
     from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
     from models.dsl.graph import Graph, Tensor
 
     Array = NDArray[Any]

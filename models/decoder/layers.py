@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from models.decoder.config import DecoderConfig
+    from models.decoder.kv_cache import LayerCache
     from models.dsl.graph import Tensor
-    from models.kv_cache import LayerCache
 
     # Cosine and sine of the angles at every position, each f32 (N, D / 2).
     RopeTable: TypeAlias = tuple[Tensor, Tensor]

@@ -41,9 +41,9 @@ from models.bundle import (
     verify_files,
     write_manifest,
 )
+from models.catalog import ARCHITECTURES
 from models.config import ConfigError
-from models.families import ARCHITECTURES
-from models.families.gemma3 import Gemma3
+from models.gemma3 import Gemma3
 from runtime.cpu_features import UnsupportedCpu
 from runtime.open_bundle import open_bundle
 from tests.conftest import OTHER_TARGET, Silent, bake_request, packaged, weights_in

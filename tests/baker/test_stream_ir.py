@@ -13,9 +13,9 @@ import pytest
 from baker.compiler.compilation import Compilation
 from baker.compiler.targets import find_target
 from baker.pipeline.memory_plan import footprint
-from models import entry_points
+from models.decoder import entry_points
 from models.dsl.mlir.stablehlo import module_text
-from models.families.gemma3 import Gemma3
+from models.gemma3 import Gemma3
 from models.program import ProgramOptions
 from tests.models.presets import GEMMA3
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from baker.reference.numpy_runtime import program_options
-from models import entry_points
 from models.bundle import LanguageManifest, read_manifest_of
+from models.decoder import entry_points
 from models.dsl import ops
 from models.dsl.evaluate import evaluate
 from models.dsl.fused import LOGIT_MARGIN
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.families.gemma3 import Config, Gemma3
+from models.gemma3 import Config, Gemma3
 from runtime.interface import read_prompt
 from runtime.open_bundle import open_bundle
 from tests.conftest import weights_in

@@ -20,7 +20,7 @@ from examples.train_tiny_gemma import (
     main,
     tokenizer,
 )
-from models.families.gemma3 import ARCHITECTURE
+from models.gemma3 import ARCHITECTURE
 from runtime.interface import read_prompt
 from runtime.open_bundle import open_bundle
 from tests.conftest import Silent, bake_request

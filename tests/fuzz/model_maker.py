@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from models import gru
+from models.catalog import ARCHITECTURES
 from models.config import ConfigError, ModelConfig
 from models.dsl.graph import Input
 from models.dsl.types import DType
-from models.families import ARCHITECTURES
 from models.gru import GruConfig
 from models.precision import PRECISIONS
 from models.program import ArraysProgram, ProgramOptions

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from models.catalog import ARCHITECTURES
 from models.dsl.evaluate import evaluate
-from models.families import ARCHITECTURES
 from tests.fuzz import model_runs
 from tests.fuzz.model_maker import make_model
 from tests.fuzz.model_runs import check_model

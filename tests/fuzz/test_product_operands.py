@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from models.catalog import ARCHITECTURES
 from models.dsl import ops
 from models.dsl.mlir.stablehlo import module_text
 from models.dsl.ops.elementwise import COMPUTE_BARRIER
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.families import ARCHITECTURES
 from models.precision import PRECISIONS
 from models.program import ProgramOptions
 from tests.fuzz.model_maker import make_config, make_model

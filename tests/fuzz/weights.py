@@ -16,8 +16,8 @@ from baker.tokenizer.tokenizer_files import chat_template, special_tokens, token
 from baker.weights.gguf import GgufSource
 from baker.weights.safetensors import SafetensorsFile, SafetensorsSource, read_json
 from baker.weights.source import WeightsError
+from models.catalog import ARCHITECTURES
 from models.config import ConfigError
-from models.families import ARCHITECTURES
 from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 from tests.fuzz.reader import Reader, in_json, written

@@ -16,8 +16,8 @@ import peft
 import torch
 import transformers
 
-from models.families import ARCHITECTURES
-from models.families.gemma3 import Config as Gemma3Config
+from models.catalog import ARCHITECTURES
+from models.gemma3 import Config as Gemma3Config
 from tests.models.lora_cases import CASES, GOLDEN, OPTIMIZER, SCHEDULE, STEPS
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from models.catalog import ARCHITECTURES
 from models.decoder.config import DecoderConfig
+from models.decoder.next_token_loss import loss_graph
 from models.dsl.optimizers import Adam, WarmupCosine
-from models.families import ARCHITECTURES
-from models.families.gemma3 import Config as Gemma3Config
+from models.gemma3 import Config as Gemma3Config
 from models.lora import Lora, adapted
-from models.next_token_loss import loss_graph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

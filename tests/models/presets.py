@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.decoder.config import DecoderConfig, every_nth_layer_sees_all
-from models.families.gemma3 import Config as Gemma3Config
+from models.gemma3 import Config as Gemma3Config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

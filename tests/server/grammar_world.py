@@ -13,10 +13,11 @@ from server.text.answer_constraint import AnswerConstraint, Constraints
 from server.text.call_grammar import CallGrammars
 from server.text.grammar import Grammar, GrammarType
 from server.text.tokenizer import Tokenizer
-from tests.server.fakes import BOS, EOS
+from tests.server.fakes import BOS, EOS, byte_level, gemma_like
 
 if TYPE_CHECKING:
     from server.sampling.constraint import Constraint
+    from server.text.grammar import Rules
     from server.text.tool_calls.tools import ToolUse
 
 UNCHOSEN = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)
@@ -68,3 +69,14 @@ class World:
         else:
             raise AssertionError(f"no end: {self.tokenizer.decode(tokens)!r}")
         return tokens
+
+
+WORLDS = {"gemma": World(gemma_like()), "bytes": World(byte_level())}
+
+
+def spelled(rules: Rules, world: World, text: str) -> list[bool]:
+    finished = []
+    for token in world.tokenizer.read(text, special=False):
+        rules.accept(token)
+        finished.append(rules.finished)
+    return finished

@@ -13,8 +13,9 @@ from baker.atomic_folder import BakeError
 from baker.precision.auto_precision import by_speed, choose
 from baker.precision.kl_from_f32 import Divergence, Meter
 from baker.weights.source import UnsupportedType
-from models.families import ARCHITECTURES, gemma3
-from models.families.gemma3 import Gemma3
+from models import gemma3
+from models.catalog import ARCHITECTURES
+from models.gemma3 import Gemma3
 from models.precision import PRECISIONS
 from tests.models.families.gemma3_cases import GROUPED, TOKENS
 from tests.models.families.gemma3_reference import forward

@@ -10,8 +10,8 @@ import pytest
 from baker.reference.golden_values import LARGEST, PROMPTS, STEPS, golden_values, prompt_ids
 from baker.reference.numpy_runtime import NumpyRuntime
 from examples.train_tiny_gemma import tokenizer
-from models import entry_points
-from models.families.gemma3 import Gemma3
+from models.decoder import entry_points
+from models.gemma3 import Gemma3
 from models.program import model_weights
 from tests.models.families.gemma3_cases import OPTIONS, TINY
 from tests.models.families.gemma3_reference import forward

@@ -12,12 +12,12 @@ from baker.atomic_folder import BakeError
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.memory_plan import call_bytes, check_fits, footprint, program_memory
 from baker.pipeline.recipe import Defaults, decode_batches
-from models import entry_points
+from models.decoder import entry_points
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.families.gemma3 import Config, Gemma3
+from models.gemma3 import Config, Gemma3
 from models.program import ProgramOptions
 from tests.conftest import Silent, bake_request
 from tests.models.families.gemma3_cases import TINY

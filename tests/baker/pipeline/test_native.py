@@ -14,9 +14,10 @@ from baker.parameters.parameter_writer import half_after_half, locate, write_par
 from baker.precision.kl_from_f32 import Meter
 from baker.reference.numpy_runtime import stored_parameters
 from baker.weights import gguf_integers
+from models import gemma3
+from models.catalog import ARCHITECTURES
 from models.dsl.storage import F32, STORAGES, Weight
 from models.dsl.types import DType, TensorType
-from models.families import ARCHITECTURES, gemma3
 from models.program import ProgramOptions, StoredTensor
 from tests.baker.pipeline.test_auto_precision import RandomWeights
 from tests.models.families.gemma3_cases import GROUPED, TOKENS

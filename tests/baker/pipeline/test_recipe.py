@@ -12,8 +12,8 @@ from baker.pipeline import recipe
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.recipe import RecipeError
 from baker.weights.open_weights import PackagedWeights
+from models.catalog import ARCHITECTURES
 from models.config import ConfigError
-from models.families import ARCHITECTURES
 from tests.conftest import Silent, bake_request
 from tests.models.presets import GEMMA3, SMOLLM2
 

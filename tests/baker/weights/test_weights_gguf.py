@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from baker.weights import source as weights_source
 from baker.weights.gguf import GgufSource
 from baker.weights.source import BadFile, NoSuchTensor, UnsupportedType, WeightsError
-from models.families.gemma3 import ARCHITECTURE
+from models.gemma3 import ARCHITECTURE
 from tests.conftest import packaged, weights_in
 from tests.models.presets import GEMMA3
 

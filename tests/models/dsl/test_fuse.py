@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from models.catalog import ARCHITECTURES
 from models.dsl import functions as f
 from models.dsl import fuse, ops
 from models.dsl.composite import inlined
@@ -17,7 +18,6 @@ from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
 from models.dsl.rewrite import Node, Part, Rule, Variable, rewritten
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.families import ARCHITECTURES
 from models.program import ProgramOptions
 from tests.models.numpy_device import Device
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from iree.compiler import ir
 
-from models import entry_points
+from models.decoder import entry_points
 from models.dsl import nn, ops
 from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Tensor
@@ -20,7 +20,7 @@ from models.dsl.ops import REGISTRY, Lowering
 from models.dsl.ops.creation import LARGEST_CONSTANT, literal
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
-from models.families.gemma3 import Config, Gemma3
+from models.gemma3 import Config, Gemma3
 from models.program import ProgramOptions
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from models import entry_points
-from models.families.gemma3 import Config, Gemma3
+from models.decoder import entry_points
+from models.gemma3 import Config, Gemma3
 from models.program import ProgramOptions
 from tests.models.numpy_device import Device
 

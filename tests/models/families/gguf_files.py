@@ -12,8 +12,8 @@ import gguf
 import numpy as np
 
 from baker.weights.safetensors import SafetensorsSource
-from models.families.lfm2 import Config as Lfm2Config
-from models.families.phi3 import Config as Phi3Config
+from models.lfm2 import Config as Lfm2Config
+from models.phi3 import Config as Phi3Config
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,13 +8,13 @@ import numpy as np
 
 from baker.parameters.parameter_writer import locate, write_parameters
 from baker.reference.numpy_runtime import stored_parameters
+from models.catalog import ARCHITECTURES
+from models.decoder.entry_points import read
 from models.dsl.evaluate import evaluate
 from models.dsl.fuse import optimized
 from models.dsl.storage import F32
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.entry_points import read
-from models.families import ARCHITECTURES
 from models.program import ProgramOptions
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from models.catalog import ARCHITECTURES
 from models.dsl.graph import make_graph
-from models.families import ARCHITECTURES
 from models.program import ProgramOptions
 from tests.models.compiled import Compiled
 from tests.models.dsl.test_fuse import program_of

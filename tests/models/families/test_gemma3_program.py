@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from models import entry_points
+from models import gemma3
+from models.decoder import entry_points
 from models.dsl.types import DType
-from models.families import gemma3
-from models.families.gemma3 import Gemma3
+from models.gemma3 import Gemma3
 from tests.models.families.gemma3_cases import (
     OPTIONS,
     TINY,
@@ -64,8 +64,8 @@ def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens() -> None:
 
 _TRACE = """
 import sys
-from models import entry_points
-from models.families.gemma3 import Gemma3
+from models.decoder import entry_points
+from models.gemma3 import Gemma3
 from tests.models.presets import GEMMA3
 from models.program import ProgramOptions
 options = ProgramOptions(

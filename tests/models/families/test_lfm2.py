@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.families import ARCHITECTURES
-from models.families.lfm2 import Config
+from models.catalog import ARCHITECTURES
+from models.lfm2 import Config
 from models.program import ProgramOptions
 from tests.models.numpy_device import Device
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from baker.parameters.parameter_writer import half_after_half
-from models import entry_points
+from models import llama
+from models.decoder import entry_points
 from models.decoder.config import DecoderConfig as Config
 from models.dsl.types import DType
-from models.families import llama
-from models.families.llama import Llama
+from models.llama import Llama
 from models.program import ProgramOptions, StoredTensor
 from tests.models.families.llama_reference import RIGHT, Mistakes, file_order, forward, hidden
 from tests.models.numpy_device import Device

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models.catalog import ARCHITECTURES
 from models.config import ConfigError
 from models.decoder.config import DecoderConfig
-from models.families import ARCHITECTURES
 from tests.models.presets import SMOLLM2
 
 SMOLLM2 = SMOLLM2

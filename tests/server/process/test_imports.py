@@ -12,7 +12,7 @@ from server.app import create_app
 from tests.server import fakes
 from tests.server.openai_servers import LIBRARY
 
-FORBIDDEN = ("baker", "models.dsl", "models.families", "iree.compiler", "safetensors", "gguf")
+FORBIDDEN = ("baker", "models.dsl", "models.decoder", "iree.compiler", "safetensors", "gguf")
 LEAN = """
 import json, sys
 from server.process.lazy_imports import build_models_lazily

@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 
 from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
-from server.text.grammar import Grammar, Grammars, GrammarType, Rules
+from server.text.grammar import Grammar, Grammars, GrammarType
 from server.text.tokenizer import Tokenizer
-from tests.server.fakes import BOS, EOS, byte_level, gemma_like
-from tests.server.grammar_world import World
+from tests.server.fakes import BOS, EOS, gemma_like
+from tests.server.grammar_world import WORLDS, World, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WORLDS = {"gemma": World(gemma_like()), "bytes": World(byte_level())}
 seeds = st.integers(0, 2**32 - 1)
 worlds = st.sampled_from(sorted(WORLDS)).map(WORLDS.__getitem__)
 few = settings(max_examples=25, deadline=None)
@@ -139,55 +138,6 @@ def test_a_lark_grammar_can_nest(world: World, seed: int) -> None:
     while len(shorter := re.sub(r"\(x*\)|\[x*\]", "x", answer)) < len(answer):
         answer = shorter
     assert answer == "x"
-
-
-GBNF = [
-    (
-        'root ::= "a" [b-y]+ (digit | "z")*\ndigit ::= [0-9]{1,3} # one to three',
-        "a[b-y]+([0-9]|z)*",
-    ),
-    ("root ::= word last\nword ::= [a-z]+\nlast ::= [z]", "[a-z]+z"),
-    ('root ::= (\n  "yes" |\n  "no"\n) "\\n"?', "(yes|no)\n?"),
-    ('root ::= "\\x41" "\\u00e9" "é" "\\U0001F600😀\\"\\\\"', 'Aéé😀😀"' + r"\\"),
-    (r"root ::= [^a-z\n\]\\-]{2,4}", r"[^a-z\n\]\\-]{2,4}"),
-    ("root ::= [-+]? [0-9]+ | ", "([-+]?[0-9]+)?"),
-    ("root ::= . . [é-ü😀]", "(.|\n){2}[é-ü😀]"),
-    ('root ::= a-b | \na-b ::= "x"', "x?"),
-]
-
-
-@pytest.mark.parametrize(("gbnf", "regex"), GBNF)
-@given(seed=seeds)
-@settings(max_examples=4, deadline=None)
-def test_a_gbnf_grammar_allows_what_a_regex_matches(gbnf: str, regex: str, seed: int) -> None:
-    for world in WORLDS.values():
-        assert re.fullmatch(regex, world.answer("lark", gbnf, seed, nudge="z0"))
-
-
-@pytest.mark.parametrize(("gbnf", "regex"), GBNF)
-def test_every_text_of_a_gbnf_grammar_is_possible(gbnf: str, regex: str) -> None:
-    """Texts of the regular expression, as llguidance makes them."""
-    world = WORLDS["gemma"]
-    for seed in range(3):
-        rules = world.grammars.rules(Grammar("lark", gbnf))
-        spelled(rules, world, world.answer("regex", regex, seed, nudge="z0"))
-        assert rules.allowed()[list(world.ends)].any() or rules.finished
-
-
-def test_llama_cpps_json_grammar_gives_json() -> None:
-    """As in llama.cpp's grammars/json.gbnf."""
-    grammar = r"""
-root   ::= object
-value  ::= object | array | string | number | ("true" | "false" | "null") ws
-object ::= "{" ws ( string ":" ws value ("," ws string ":" ws value)* )? "}" ws
-array  ::= "[" ws ( value ("," ws value)* )? "]" ws
-string ::= "\"" ( [^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}) )* "\"" ws
-number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws
-# Optional space
-ws ::= | " " | "\n" [ \t]{0,20}
-"""
-    for seed in range(4):
-        assert isinstance(json.loads(WORLDS["bytes"].answer("lark", grammar, seed)), dict)
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -394,14 +344,6 @@ def test_a_forbidden_token_is_not_accepted() -> None:
     rules = WORLDS["gemma"].grammars.rules(Grammar("regex", "abc"))
     with pytest.raises(ConstraintFailed):
         rules.accept(int(np.flatnonzero(~rules.allowed())[30]))
-
-
-def spelled(rules: Rules, world: World, text: str) -> list[bool]:
-    finished = []
-    for token in world.tokenizer.read(text, special=False):
-        rules.accept(token)
-        finished.append(rules.finished)
-    return finished
 
 
 @pytest.mark.parametrize("name", WORLDS)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from models.decoder.entry_points import read
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.entry_points import read
 
 if TYPE_CHECKING:
+    from models.decoder.entry_points import Decoder
     from models.dsl.graph import Graph, Tensor
-    from models.entry_points import Decoder
 
 
 def next_token_loss(

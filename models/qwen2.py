@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from models.architecture import Architecture
+from models.decoder.architecture import Architecture
 from models.decoder.config import (
     DecoderConfig,
     from_config_json,
@@ -12,7 +12,7 @@ from models.decoder.config import (
     windows_by_type,
 )
 from models.decoder.tensor_names import TensorNames
-from models.families.llama import Llama
+from models.llama import Llama
 
 if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson

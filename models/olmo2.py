@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.architecture import Architecture
+from models.decoder.architecture import Architecture
 from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import MLP, Attention, DecoderModel
 from models.decoder.tensor_names import GGUF_NAMES, TensorNames
@@ -15,9 +15,9 @@ from models.dsl import functions as f
 from models.dsl import nn
 
 if TYPE_CHECKING:
+    from models.decoder.kv_cache import LayerCache
     from models.decoder.layers import RopeTable
     from models.dsl.graph import Tensor
-    from models.kv_cache import LayerCache
 
 
 class Olmo2Attention(Attention):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models.architecture import Architecture
 from models.config import ConfigError
+from models.decoder.architecture import Architecture
 from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
 from models.decoder.tensor_names import GGUF_NAMES, TensorNames
@@ -21,9 +21,9 @@ from models.dsl.types import DType
 if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson
     from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.kv_cache import LayerCache
     from models.decoder.layers import Layer, RopeTable
     from models.dsl.graph import Tensor
-    from models.kv_cache import LayerCache
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""An architecture as the baker uses it. The architectures are listed in models/families."""
+"""An architecture as the baker uses it. models/catalog.py lists the architectures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from models.config import ConfigError, ModelConfig
 from models.decoder.config_json import ConfigJson
+from models.decoder.entry_points import program
 from models.decoder.gguf_metadata import GgufMetadata
-from models.entry_points import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from models.decoder.entry_points import Decoder
     from models.decoder.tensor_names import TensorNames
-    from models.entry_points import Decoder
     from models.program import Program, ProgramOptions
 
 C = TypeVar("C", bound=ModelConfig)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from models.architecture import Architecture
 from models.config import ConfigError
 from models.decoder import rope_scaling
+from models.decoder.architecture import Architecture
 from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import Attention, Block, DecoderModel, HeadLinear, rope_table
 from models.decoder.tensor_names import TensorNames

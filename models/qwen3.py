@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from models.architecture import Architecture
+from models.decoder.architecture import Architecture
 from models.decoder.config import DecoderConfig, from_gguf_metadata
 from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
 from models.decoder.tensor_names import TensorNames
-from models.families.qwen2 import qwen_fields
+from models.qwen2 import qwen_fields
 
 
 class Qwen3(DecoderModel):

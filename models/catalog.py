@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from models.families import gemma2, gemma3, granite, lfm2, llama, olmo2, phi3, qwen2, qwen3, smollm3
+from models import gemma2, gemma3, granite, lfm2, llama, olmo2, phi3, qwen2, qwen3, smollm3
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.architecture import Architecture
+    from models.decoder.architecture import Architecture
 
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE

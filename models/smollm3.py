@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.architecture import Architecture
+from models.decoder.architecture import Architecture
 from models.decoder.config import DecoderConfig, from_gguf_metadata
 from models.decoder.tensor_names import TensorNames
-from models.families.llama import Llama
-from models.families.qwen2 import qwen_fields
+from models.llama import Llama
+from models.qwen2 import qwen_fields
 
 if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson

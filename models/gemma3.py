@@ -1,15 +1,16 @@
-"""Gemma 3 (text): Gemma 2 with normalised queries and keys, and two kinds of rotary positions.
+"""Gemma 3 (text): layers with norms before and after, normalised heads, and sliding layers.
 
 Source: "Gemma 3 Technical Report" (2025) and the reference implementation google/gemma_pytorch.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from models.architecture import Architecture
 from models.config import ConfigError
+from models.decoder.architecture import Architecture
 from models.decoder.config import (
     DecoderConfig,
     every_nth_layer_sees_all,
@@ -17,19 +18,31 @@ from models.decoder.config import (
     from_gguf_metadata,
     windows_by_type,
 )
-from models.decoder.layers import NormedAttention, rope_table
+from models.decoder.layers import MLP, Attention, DecoderModel, NormedAttention, rope_table
 from models.decoder.rope_scaling import Rope
+from models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from models.dsl import functions as f
-from models.families.gemma2 import GEMMA_NAMES, GemmaBlock, GemmaModel, gemma_keys
+from models.dsl import nn
 
 if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson
     from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.kv_cache import LayerCache
     from models.decoder.layers import RopeTable
     from models.dsl.graph import Tensor
 
 _PERIOD = 6  # every sixth layer attends to the whole context
 _LAYERS_27B = 62
+
+GEMMA_NAMES = TensorNames(
+    gguf={
+        **GGUF_NAMES,
+        "post_attention_layernorm": "post_attention_norm",
+        "pre_feedforward_layernorm": "ffn_norm",
+        "post_feedforward_layernorm": "post_ffw_norm",
+    },
+    norm_offset=1.0,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +58,35 @@ class Config(DecoderConfig):
     rope_base: float = 1_000_000.0
     local_rope_base: float = 10_000.0
     tied: bool = True
+
+
+class GemmaBlock(nn.Module):
+    """One layer: attention and MLP, each normalised before and after."""
+
+    def __init__(self, config: DecoderConfig, self_attn: Attention) -> None:
+        self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.self_attn = self_attn
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.pre_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.mlp = MLP(config, f.gelu_tanh)
+        self.post_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
+
+    def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        x = self.input_layernorm(h)
+        x = self.self_attn(x, rope, cache)
+        h = h + self.post_attention_layernorm(x)
+        x = self.pre_feedforward_layernorm(h)
+        x = self.mlp(x)
+        return h + self.post_feedforward_layernorm(x)
+
+
+class GemmaModel(DecoderModel):
+    """A model whose embeddings are scaled by the square root of their width."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Tokens i32 (N,) -> hidden states (N, E)."""
+        return self.embed_tokens(tokens) * math.sqrt(self.config.hidden)
 
 
 class Gemma3(GemmaModel):
@@ -67,6 +109,12 @@ class Gemma3(GemmaModel):
         return [
             everywhere if self.window(layer) is None else local for layer in range(config.layers)
         ]
+
+
+def gemma_keys(data: ConfigJson) -> None:
+    """Read the keys that all Gemma models have, where they say what is computed here."""
+    data.fixed(hidden_activation="gelu_pytorch_tanh", use_bidirectional_attention=False)
+    data.assume(tie_word_embeddings=True, rms_norm_eps=1e-6)
 
 
 # Gemma3TextConfig's own defaults: files leave out what equals them.

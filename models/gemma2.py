@@ -1,4 +1,4 @@
-"""Gemma 2: layers with norms before and after, sliding layers, and soft caps.
+"""Gemma 2: Gemma 3 with soft caps, without normalised heads, and with one kind of positions.
 
 Source: "Gemma 2: Improving Open Language Models at a Practical Size" (2024) and the reference
 implementation google/gemma_pytorch.
@@ -6,11 +6,10 @@ implementation google/gemma_pytorch.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.architecture import Architecture
+from models.decoder.architecture import Architecture
 from models.decoder.config import (
     DecoderConfig,
     every_nth_layer_sees_all,
@@ -18,27 +17,14 @@ from models.decoder.config import (
     from_gguf_metadata,
     windows_by_type,
 )
-from models.decoder.layers import MLP, Attention, DecoderModel
-from models.decoder.tensor_names import GGUF_NAMES, TensorNames
+from models.decoder.layers import Attention
 from models.dsl import functions as f
-from models.dsl import nn
+from models.gemma3 import GEMMA_NAMES, GemmaBlock, GemmaModel, gemma_keys
 
 if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson
     from models.decoder.gguf_metadata import GgufMetadata
-    from models.decoder.layers import RopeTable
     from models.dsl.graph import Tensor
-    from models.kv_cache import LayerCache
-
-GEMMA_NAMES = TensorNames(
-    gguf={
-        **GGUF_NAMES,
-        "post_attention_layernorm": "post_attention_norm",
-        "pre_feedforward_layernorm": "ffn_norm",
-        "post_feedforward_layernorm": "post_ffw_norm",
-    },
-    norm_offset=1.0,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,35 +39,6 @@ class Config(DecoderConfig):
     query_scale: float
     attention_cap: float | None
     logit_cap: float | None
-
-
-class GemmaBlock(nn.Module):
-    """One layer: attention and MLP, each normalised before and after."""
-
-    def __init__(self, config: DecoderConfig, self_attn: Attention) -> None:
-        self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.self_attn = self_attn
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.pre_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.mlp = MLP(config, f.gelu_tanh)
-        self.post_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-
-    def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
-        """(N, E) -> (N, E)."""
-        x = self.input_layernorm(h)
-        x = self.self_attn(x, rope, cache)
-        h = h + self.post_attention_layernorm(x)
-        x = self.pre_feedforward_layernorm(h)
-        x = self.mlp(x)
-        return h + self.post_feedforward_layernorm(x)
-
-
-class GemmaModel(DecoderModel):
-    """A model whose embeddings are scaled by the square root of their width."""
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Tokens i32 (N,) -> hidden states (N, E)."""
-        return self.embed_tokens(tokens) * math.sqrt(self.config.hidden)
 
 
 class Gemma2(GemmaModel):
@@ -102,12 +59,6 @@ class Gemma2(GemmaModel):
         """Normalised hidden states (N, E) -> logits (N, V)."""
         logits, cap = super().logits(x), self.config.logit_cap
         return logits if cap is None else f.soft_cap(logits, cap)
-
-
-def gemma_keys(data: ConfigJson) -> None:
-    """Read the keys that all Gemma models have, where they say what is computed here."""
-    data.fixed(hidden_activation="gelu_pytorch_tanh", use_bidirectional_attention=False)
-    data.assume(tie_word_embeddings=True, rms_norm_eps=1e-6)
 
 
 def from_hugging_face(data: ConfigJson) -> Config:

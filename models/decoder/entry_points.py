@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from models.bundle import CacheSpec
+from models.decoder.kv_cache import LayerCache, cache_rows
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.fuse import optimized
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.kv_cache import LayerCache, cache_rows
 from models.precision import PRECISIONS
 from models.program import Program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.architecture import Architecture
+from models.decoder.architecture import Architecture
 from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import MLP, Attention, Block, DecoderModel
 from models.decoder.tensor_names import TensorNames
@@ -13,9 +13,9 @@ from models.decoder.tensor_names import TensorNames
 if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson
     from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.kv_cache import LayerCache
     from models.decoder.layers import RopeTable
     from models.dsl.graph import Tensor
-    from models.kv_cache import LayerCache
 
 
 @dataclass(frozen=True, kw_only=True)
