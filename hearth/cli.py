@@ -41,7 +41,9 @@ COMMANDS = {
         "server.terminal.commands", "generate", "Continue a prompt, in this terminal."
     ),
     "chat": Command("server.terminal.commands", "chat", "Chat with a model, in this terminal."),
-    "batch": Command("server.batch.cli", "app", "Answer a file of requests, in OpenAI's format."),
+    "batch": Command(
+        "server.batch.cli", "app", "Answer a file of requests, in the format of OpenAI's batch API."
+    ),
     "compare": Command(
         "baker.compare.cli",
         "app",

@@ -118,12 +118,18 @@ def test_bake_without_arguments_lists_the_models(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ON_A_DEVICE)
-def test_a_command_of_the_device_needs_neither_baker_nor_rich(name: str, tmp_path: Path) -> None:
-    arguments = [name, str(tmp_path), *(["x"] if name == "generate" else [])]
-    result = run_process(*arguments, without=BAKER_PACKAGES)
+def test_a_command_of_the_device_needs_no_package_of_the_baker(name: str, tmp_path: Path) -> None:
+    arguments = [str(tmp_path), *(["x"] if name == "generate" else [])]
+    if name == "batch":
+        requests = tmp_path / "requests.jsonl"
+        requests.write_text('{"custom_id": "a", "url": "/v1/completions", "body": {"prompt": "x"}}')
+        arguments = [str(requests), "--out", f"{requests}.out", "--bundle", str(tmp_path)]
+    result = run_process(name, *arguments, without=BAKER_PACKAGES)
     assert result.returncode == 1
     assert re.fullmatch(rf"hearth {name}: {tmp_path}: not a bundle: .*\n", result.stderr)
-    assert name == "inspect" or not {"rich", "baker"} & imported(result)
+    modules = imported(result)
+    assert "baker" not in modules or name == "inspect"
+    assert "rich" not in modules or name in ("batch", "inspect")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - set(ON_A_DEVICE)))

@@ -18,7 +18,7 @@ from models.dsl.evaluate import evaluate
 from models.dsl.fused import LOGIT_MARGIN
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.gemma3 import Config, Gemma3
+from models.gemma3 import ARCHITECTURE, Gemma3
 from runtime.interface import read_prompt
 from runtime.open_bundle import open_bundle
 from tests.conftest import weights_in
@@ -59,7 +59,7 @@ def reference(bundles: Bundles, tokens: list[int]) -> NDArray[np.float32]:
     """NumPy's logits at every position, f32 (POSITIONS, V), without chunks and without decoding."""
     bundle = bundles["f32"]
     manifest = read_manifest_of(bundle, LanguageManifest)
-    config = Config(**manifest.config)
+    config = ARCHITECTURE.from_manifest(manifest.config)
     # The rings of a chunk of all positions never wrap, whatever those of the baked program do.
     options = dataclasses.replace(program_options(manifest), prefill_tokens=(POSITIONS,))
     model = Gemma3(config)

@@ -177,7 +177,7 @@ def test_a_grammar_that_allows_no_token_is_an_error(client: httpx.Client) -> Non
         ),
         ({"regex": "["}, "regex", "unclosed"),
         ({"grammar": "start: x"}, "grammar", "x"),
-        ({"grammar": 'root ::= "a"'}, "grammar", "grammar"),
+        ({"grammar": 'root ::= "a" other'}, "grammar", "other"),
         ({"regex": "a", "choice": ["a"]}, "choice", "regex"),
         (
             {"regex": "a", "response_format": {"type": "json_object"}},
