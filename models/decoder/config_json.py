@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-from models.config import LARGEST, ConfigError, require
+from models.config import ConfigError, require
 from models.decoder import rope_scaling
+from models.decoder.typed_keys import TypedKeys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,13 +25,11 @@ _IGNORED = frozenset(
 _QUANTIZED = ("quantization_config", "compression_config")
 
 
-class ConfigJson:
+class ConfigJson(TypedKeys):
     """Reads the keys of config.json, or of an object in it. null counts as a missing key.
 
     data   the object
     where  how errors name the object
-
-    Every method raises ConfigError, naming the key, for a value that is not of the expected kind.
     """
 
     def __init__(self, data: Mapping[str, Any], where: str = _NAME) -> None:
@@ -40,11 +39,11 @@ class ConfigJson:
                     f"{where}: {key}: quantized folders are not supported, got "
                     f"{_method(data[key])!r:.80}; use the unquantized folder or a GGUF file"
                 )
-        self._data = data
+        super().__init__(data, prefix=f"{where}: ")
         self._where = where
         self._defaults: dict[str, Any] = {}
         self._sections: dict[str, ConfigJson] = {}
-        self._read: set[str] = set(_QUANTIZED)
+        self.ignore(*_QUANTIZED)
 
     def assume(self, **defaults: Any) -> None:
         """Say what missing keys mean, instead of the usual defaults."""
@@ -54,43 +53,14 @@ class ConfigJson:
         """Whether the file has a key, and it is not null."""
         return self._data.get(key) is not None
 
-    @overload
-    def size(self, key: str, *, limit: int = LARGEST) -> int: ...
-    @overload
-    def size(self, key: str, *, default: int) -> int: ...
-    @overload
-    def size(self, key: str, *, default: None) -> int | None: ...
-    def size(self, key: str, *, limit: int = LARGEST, **given: int | None) -> int | None:
-        """An integer from 1 to `limit`."""
-        value: int | None = self._value(key, int, given)
-        if value is not None and value > limit:
-            raise ConfigError(f"{self._where}: {key}: got {value}, expected at most {limit}")
-        return value
-
-    @overload
-    def number(self, key: str) -> float: ...
-    @overload
-    def number(self, key: str, *, default: float) -> float: ...
-    @overload
-    def number(self, key: str, *, default: None) -> float | None: ...
-    def number(self, key: str, **given: float | None) -> float | None:
-        """A number above zero."""
-        value = self._value(key, float, given)
-        return None if value is None else float(value)
-
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false."""
         value: bool = self._value(key, bool, {"default": default})
         return value
 
-    def text(self, key: str, *, default: str) -> str:
-        """A string."""
-        value: str = self._value(key, str, {"default": default})
-        return value
-
     def texts(self, key: str, *, default: Sequence[str]) -> list[str]:
         """A list of strings."""
-        return self._list(key, str, default)
+        return self._list(key, str, default=default)
 
     def count(self, key: str, *, default: int) -> int:
         """An integer from 0."""
@@ -100,14 +70,6 @@ class ConfigJson:
             return 0
         return default if value is None else self.size(key)
 
-    def counts(self, key: str, *, default: Sequence[int]) -> list[int]:
-        """A list of integers from 0."""
-        values: list[int] = self._value(key, list, {"default": list(default)})
-        for value in values:
-            if type(value) is not int or value != 0:
-                require(value, int, f"{self._where}: {key}")
-        return values
-
     def numbers(self, key: str) -> list[float]:
         """A list of numbers above zero."""
         return [float(value) for value in self._list(key, float)]
@@ -115,7 +77,7 @@ class ConfigJson:
     def section(self, key: str) -> ConfigJson:
         """An object in this one."""
         value = self._value(key, dict, {})
-        return self._sections.setdefault(key, ConfigJson(value, where=f"{self._where}: {key}"))
+        return self._sections.setdefault(key, ConfigJson(value, where=f"{self._prefix}{key}"))
 
     def fixed(self, **supported: Any) -> None:
         """Raise ConfigError where a key is there and has another than the only supported value."""
@@ -123,7 +85,7 @@ class ConfigJson:
             self._read.add(key)
             got = self._data.get(key)
             if got is not None and (got != value or type(got) is not type(value)):
-                raise ConfigError(f"{self._where}: {key} = {got!r:.80}, supported is {value!r}")
+                raise ConfigError(f"{self._prefix}{key} = {got!r:.80}, supported is {value!r}")
 
     def ignore(self, *keys: str) -> None:
         """Accept any value of keys that do not matter here."""
@@ -162,23 +124,16 @@ class ConfigJson:
         for section in self._sections.values():
             section.finish()
 
-    def _list(self, key: str, kind: type, default: Sequence[Any] | None = None) -> list[Any]:
-        given = {} if default is None else {"default": list(default)}
-        values = self._value(key, list, given)
+    def _list(self, key: str, element_type: type, **options: Sequence[Any]) -> list[Any]:
+        values = list(self._value(key, list, options))
         for value in values:
-            require(value, kind, f"{self._where}: {key}")
-        return list(values)
+            require(value, element_type, f"{self._prefix}{key}")
+        return values
 
-    def _value(self, key: str, kind: type, given: Mapping[str, Any]) -> Any:
-        self._read.add(key)
-        value = self._data.get(key)
-        if value is None:
-            given = {"default": self._defaults[key]} if key in self._defaults else given
-            if "default" not in given:
-                raise ConfigError(f"{self._where}: {key} is missing")
-            return given["default"]
-        require(value, kind, f"{self._where}: {key}")
-        return value
+    def _value(self, key: str, expected_type: type, options: Mapping[str, Any]) -> Any:
+        if key in self._defaults:
+            options = {"default": self._defaults[key]}
+        return super()._value(key, expected_type, options)
 
 
 def _method(value: object) -> object:

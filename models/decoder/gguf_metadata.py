@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-from models.config import LARGEST, ConfigError, require
+from models.config import ConfigError, require
 from models.decoder.rope_scaling import Rope, yarn_divisors, yarn_magnitude
+from models.decoder.typed_keys import TypedKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,15 +17,13 @@ if TYPE_CHECKING:
 ROPE_DIVISORS = "rope_freqs.weight"
 
 
-class GgufMetadata:
+class GgufMetadata(TypedKeys):
     """Reads the keys of one architecture, without its prefix, and facts about the tensors.
 
     metadata      all keys of the file
     tensors       the shapes of the file's tensors
     read          the values of a tensor, of which only small tables of rotary divisors are read
     architecture  the value that `general.architecture` must have
-
-    Every method raises ConfigError, naming the key, for a value that is not of the expected kind.
     """
 
     def __init__(
@@ -34,18 +33,18 @@ class GgufMetadata:
         read: Callable[[str], NDArray[np.float32]],
         architecture: str,
     ) -> None:
-        found = metadata.get("general.architecture")
-        if found != architecture:
-            raise ConfigError(f"general.architecture: expected {architecture}, got {found!r:.80}")
-        self._prefix = f"{architecture}."
-        self._data = {
-            key.removeprefix(self._prefix): value
+        name = metadata.get("general.architecture")
+        if name != architecture:
+            raise ConfigError(f"general.architecture: expected {architecture}, got {name!r:.80}")
+        prefix = f"{architecture}."
+        data = {
+            key.removeprefix(prefix): value
             for key, value in metadata.items()
-            if key.startswith(self._prefix)
+            if key.startswith(prefix)
         }
+        super().__init__(data, prefix)
         self._tensors = tensors
         self._values = read
-        self._read: set[str] = set()
 
     def has_tensor(self, name: str) -> bool:
         """Whether the file has a tensor."""
@@ -57,40 +56,6 @@ class GgufMetadata:
         if "token_embd.weight" not in self._tensors:
             raise ConfigError("the file has no tensor token_embd.weight")
         return self._tensors["token_embd.weight"][0]
-
-    @overload
-    def size(self, key: str, *, limit: int = LARGEST) -> int: ...
-    @overload
-    def size(self, key: str, *, default: int) -> int: ...
-    @overload
-    def size(self, key: str, *, default: None) -> int | None: ...
-    def size(self, key: str, *, limit: int = LARGEST, **given: int | None) -> int | None:
-        """An integer from 1 to `limit`."""
-        value: int | None = self._value(key, int, given)
-        if value is not None and value > limit:
-            raise ConfigError(f"{self._prefix}{key}: got {value}, expected at most {limit}")
-        return value
-
-    @overload
-    def number(self, key: str) -> float: ...
-    @overload
-    def number(self, key: str, *, default: float) -> float: ...
-    def number(self, key: str, **given: float) -> float:
-        """A number above zero."""
-        return float(self._value(key, float, given))
-
-    def counts(self, key: str) -> list[int]:
-        """A list of integers from 0."""
-        values: list[int] = self._value(key, list, {})
-        for value in values:
-            if type(value) is not int or value != 0:
-                require(value, int, f"{self._prefix}{key}")
-        return values
-
-    def text(self, key: str, *, default: str) -> str:
-        """A string."""
-        value: str = self._value(key, str, {"default": default})
-        return value
 
     def fixed(self, key: str, supported: int) -> None:
         """Raise ConfigError where a key is there and has another than the only supported value."""
@@ -112,16 +77,16 @@ class GgufMetadata:
         """The rotary positions of heads of which `width` columns turn."""
         self.fixed("rope.dimension_count", width)
         base = self.number("rope.freq_base", default=default_base)
-        kind = self.text("rope.scaling.type", default="none")
+        scaling = self.text("rope.scaling.type", default="none")
         factor = self.number("rope.scaling.factor", default=1.0)
         original = self.size("rope.scaling.original_context_length", default=max_context)
         magnitude = self.number("rope.scaling.attn_factor", default=1.0)
-        if kind not in ("none", "linear", "yarn"):
+        if scaling not in ("none", "linear", "yarn"):
             raise ConfigError(
-                f"{self._prefix}rope.scaling.type: {kind!r:.80} is not supported, only none, "
+                f"{self._prefix}rope.scaling.type: {scaling!r:.80} is not supported, only none, "
                 "linear and yarn"
             )
-        if kind == "yarn":
+        if scaling == "yarn":
             return Rope(
                 base=base,
                 magnitude=magnitude * yarn_magnitude(factor),
@@ -139,7 +104,7 @@ class GgufMetadata:
             divisors = self.divisors(ROPE_DIVISORS, width)
         return Rope(
             base=base,
-            factor=factor if kind == "linear" else 1.0,
+            factor=factor if scaling == "linear" else 1.0,
             divisors=divisors,
             magnitude=magnitude,
         )
@@ -152,12 +117,3 @@ class GgufMetadata:
                 f"{self._prefix}*: unknown key {', '.join(unknown):.200}: "
                 "it may change what the model computes"
             )
-
-    def _value(self, key: str, kind: type, given: Mapping[str, Any]) -> Any:
-        self._read.add(key)
-        if key not in self._data:
-            if "default" not in given:
-                raise ConfigError(f"{self._prefix}{key} is missing")
-            return given["default"]
-        require(self._data[key], kind, f"{self._prefix}{key}")
-        return self._data[key]

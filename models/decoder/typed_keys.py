@@ -1,0 +1,74 @@
+"""Values by key, checked for their types: what readers of configurations share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from models.config import LARGEST, ConfigError, require
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class TypedKeys:
+    """Reads keys of `data` and remembers which. null counts as a missing key.
+
+    `prefix` stands before the key in errors. Every method raises ConfigError, naming the key, for a
+    value of another type, and for a missing key without a default.
+    """
+
+    def __init__(self, data: Mapping[str, Any], prefix: str) -> None:
+        self._data = data
+        self._prefix = prefix
+        self._read: set[str] = set()
+
+    @overload
+    def size(self, key: str, *, limit: int = LARGEST) -> int: ...
+    @overload
+    def size(self, key: str, *, default: int) -> int: ...
+    @overload
+    def size(self, key: str, *, default: None) -> int | None: ...
+    def size(self, key: str, *, limit: int = LARGEST, **options: int | None) -> int | None:
+        """An integer from 1 to `limit`."""
+        value: int | None = self._value(key, int, options)
+        if value is not None and value > limit:
+            raise ConfigError(f"{self._prefix}{key}: got {value}, expected at most {limit}")
+        return value
+
+    @overload
+    def number(self, key: str) -> float: ...
+    @overload
+    def number(self, key: str, *, default: float) -> float: ...
+    @overload
+    def number(self, key: str, *, default: None) -> float | None: ...
+    def number(self, key: str, **options: float | None) -> float | None:
+        """A number above zero."""
+        value = self._value(key, float, options)
+        return None if value is None else float(value)
+
+    def text(self, key: str, *, default: str) -> str:
+        """A string."""
+        value: str = self._value(key, str, {"default": default})
+        return value
+
+    @overload
+    def counts(self, key: str) -> list[int]: ...
+    @overload
+    def counts(self, key: str, *, default: Sequence[int]) -> list[int]: ...
+    def counts(self, key: str, **options: Sequence[int]) -> list[int]:
+        """A list of integers from 0."""
+        values = list(self._value(key, list, options))
+        for value in values:
+            if type(value) is not int or value != 0:
+                require(value, int, f"{self._prefix}{key}")
+        return values
+
+    def _value(self, key: str, expected_type: type, options: Mapping[str, Any]) -> Any:
+        self._read.add(key)
+        value = self._data.get(key)
+        if value is None:
+            if "default" not in options:
+                raise ConfigError(f"{self._prefix}{key} is missing")
+            return options["default"]
+        require(value, expected_type, f"{self._prefix}{key}")
+        return value
