@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 STEP = 1e-5  # central differences: errors of STEP^2 and of 1e-16 / STEP, both near 1e-10
 TOLERANCE = 1e-6
-DIRECTIONS = 20  # two errors that cancel in one direction do so in all of them once in 10^6 times
 
 
 def type_of(array: Array) -> TensorType:
@@ -67,36 +65,22 @@ def check_gradient(graph: Graph, arrays: Sequence[Array], rng: np.random.Generat
     actual = evaluate(gradient_graph(graph), [*arrays, upstream], {})
     places = [i for i, array in enumerate(arrays) if array.dtype == np.float64]
     for gradient, place in zip(actual, places, strict=True):
-        assert gradient.shape == arrays[place].shape
-        directions = _directions(arrays[place].shape, rng)
-        expected = _central_differences(graph, arrays, place, upstream, directions)
-        along = [(gradient * direction).sum() for direction in directions]
-        np.testing.assert_allclose(along, expected, rtol=TOLERANCE, atol=TOLERANCE)
+        expected = _central_differences(graph, arrays, place, upstream)
+        np.testing.assert_allclose(gradient, expected, rtol=TOLERANCE, atol=TOLERANCE)
     return len(places)
 
 
-def _directions(shape: tuple[int, ...], rng: np.random.Generator) -> list[Array]:
-    """Each element alone; of many, random signs: a wrong element shows in every direction."""
-    size = math.prod(shape)
-    if size <= DIRECTIONS:
-        return [one.reshape(shape) for one in np.eye(size)]
-    return [rng.choice([-1.0, 1.0], size=shape) for _ in range(DIRECTIONS)]
-
-
 def _central_differences(
-    graph: Graph,
-    arrays: Sequence[Array],
-    place: int,
-    upstream: Array,
-    directions: Sequence[Array],
-) -> list[float]:
-    """The derivatives of sum(upstream * graph(arrays)) along directions of the array at `place`."""
-    results = []
-    for direction in directions:
+    graph: Graph, arrays: Sequence[Array], place: int, upstream: Array
+) -> Array:
+    """The gradient of sum(upstream * graph(arrays)) by the array at `place`."""
+    result = np.zeros(arrays[place].shape)
+    for index in np.ndindex(result.shape):
         sides = []
         for step in (STEP, -STEP):
-            moved = arrays[place] + step * direction
+            moved = arrays[place].copy()
+            moved[index] += step
             (value,) = evaluate(graph, [*arrays[:place], moved, *arrays[place + 1 :]], {})
             sides.append(float((upstream * value).sum()))
-        results.append((sides[0] - sides[1]) / (2 * STEP))
-    return results
+        result[index] = (sides[0] - sides[1]) / (2 * STEP)
+    return result
