@@ -165,16 +165,16 @@ def _global_rope(data: ConfigJson, width: int, max_context: int) -> Rope:
     if not data.has("rope_parameters"):
         return data.rope(width, max_context)
     data.ignore("rope_theta", "rope_scaling")
-    kinds = data.section("rope_parameters")
-    return kinds.section("full_attention").rope_parameters(width, max_context)
+    by_layer_type = data.section("rope_parameters")
+    return by_layer_type.section("full_attention").rope_parameters(width, max_context)
 
 
 def _local_rope(data: ConfigJson, width: int, max_context: int) -> Rope:
     older = Rope(base=data.number("rope_local_base_freq", default=10_000.0))
     if not data.has("rope_parameters"):
         return older
-    kinds = data.section("rope_parameters")
-    rope = kinds.section("sliding_attention").rope_parameters(width, max_context)
+    by_layer_type = data.section("rope_parameters")
+    rope = by_layer_type.section("sliding_attention").rope_parameters(width, max_context)
     if rope != Rope(base=rope.base):
         raise ConfigError("rope_parameters: sliding_attention: rope_type: supported is default")
     return rope

@@ -124,12 +124,12 @@ def from_hugging_face(data: ConfigJson) -> Config:
     everywhere = range(fields["layers"])
     indices = data.counts("full_attn_idxs", default=everywhere)
     usual = ["full_attention" if layer in indices else "conv" for layer in everywhere]
-    kinds = data.texts("layer_types", default=usual)
-    if not {"full_attention", "conv"}.issuperset(kinds):
+    layer_types = data.texts("layer_types", default=usual)
+    if not {"full_attention", "conv"}.issuperset(layer_types):
         raise ConfigError(
-            f"config.json: layer_types: got {kinds!r:.80}, supported: full_attention, conv"
+            f"config.json: layer_types: got {layer_types!r:.80}, supported: full_attention, conv"
         )
-    attends = tuple(kind == "full_attention" for kind in kinds)
+    attends = tuple(layer_type == "full_attention" for layer_type in layer_types)
     return _config(fields, data.size("conv_L_cache", default=3), attends)
 
 

@@ -49,11 +49,11 @@ class Architecture(Generic[C]):
 
         Raises ConfigError, naming the key that is missing, unknown or unsupported.
         """
-        kind = data.get("model_type")
-        if kind not in self.model_types:
+        model_type = data.get("model_type")
+        if model_type not in self.model_types:
             raise ConfigError(
                 f"config.json: model_type: expected {' or '.join(self.model_types)}, got "
-                f"{kind!r:.80}"
+                f"{model_type!r:.80}"
             )
         reader = ConfigJson(data)
         config = self.read_config_json(reader)

@@ -1,4 +1,4 @@
-"""The configuration that models of the Llama kind share."""
+"""The configuration that models of the Llama type share."""
 
 from __future__ import annotations
 
@@ -132,17 +132,21 @@ def windows_by_type(data: ConfigJson, usual: Sequence[bool]) -> tuple[int | None
 
     usual  for each layer, whether it slides where the file has no `layer_types`
     """
-    kinds = data.texts("layer_types", default=[_SLIDING if slides else _FULL for slides in usual])
+    layer_types = data.texts(
+        "layer_types", default=[_SLIDING if slides else _FULL for slides in usual]
+    )
     window = data.size("sliding_window", default=None)
-    for kind in kinds:
-        if kind not in (_SLIDING, _FULL):
+    for layer_type in layer_types:
+        if layer_type not in (_SLIDING, _FULL):
             raise ConfigError(
-                f"config.json: layer_types: got {kind!r:.80}, supported: {_FULL}, {_SLIDING}"
+                f"config.json: layer_types: got {layer_type!r:.80}, supported: {_FULL}, {_SLIDING}"
             )
-    if _SLIDING not in kinds:
+    if _SLIDING not in layer_types:
         return ()
     if window is None:
         raise ConfigError("config.json: sliding_window is missing")
-    if len(kinds) != len(usual):
-        raise ConfigError(f"config.json: layer_types: got {len(kinds)}, expected {len(usual)}")
-    return tuple(window if kind == _SLIDING else None for kind in kinds)
+    if len(layer_types) != len(usual):
+        raise ConfigError(
+            f"config.json: layer_types: got {len(layer_types)}, expected {len(usual)}"
+        )
+    return tuple(window if layer_type == _SLIDING else None for layer_type in layer_types)

@@ -1,4 +1,4 @@
-"""The layers that models of the Llama kind share. An architecture replaces what it does otherwise.
+"""The layers that models of the Llama type share. An architecture replaces what it does otherwise.
 
 In shape comments `N` is sequences x tokens, `E` the hidden width, `H` query heads, `G` key/value
 heads, `D` the width of a head, `V` the vocabulary.

@@ -50,12 +50,12 @@ class Rope:
 
 def read(data: ConfigJson, base: float, width: int, max_context: int) -> Rope:
     """Rotary positions of heads of which `width` columns turn; raises ConfigError."""
-    kind = data.text("rope_type", default=data.text("type", default="default"))
-    if kind not in _READERS:
+    rope_type = data.text("rope_type", default=data.text("type", default="default"))
+    if rope_type not in _READERS:
         raise ConfigError(
-            f"rope_scaling: type {kind!r:.80} is not supported, only {', '.join(_READERS)}"
+            f"rope_scaling: type {rope_type!r:.80} is not supported, only {', '.join(_READERS)}"
         )
-    return _READERS[kind](data, base, width, max_context)
+    return _READERS[rope_type](data, base, width, max_context)
 
 
 def _default(_: ConfigJson, base: float, __: int, ___: int) -> Rope:

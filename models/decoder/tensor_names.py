@@ -75,17 +75,19 @@ class TensorNames:
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
         if parameter.startswith(_HEAD):
             return StoredTensor(parameter)
-        own = self._in_folder(parameter)
-        found = [name for name in (prefix + own for prefix in self.prefixes) if name in names]
-        return StoredTensor(found[0] if found else self.prefixes[0] + own, offset)
+        path_in_folder = self._in_folder(parameter)
+        present = [
+            name for name in (prefix + path_in_folder for prefix in self.prefixes) if name in names
+        ]
+        return StoredTensor(present[0] if present else self.prefixes[0] + path_in_folder, offset)
 
     def _in_folder(self, parameter: str) -> str:
-        path, _, kind = parameter.rpartition(".")
+        path, _, suffix = parameter.rpartition(".")
         layer = ""
         if path.startswith("layers."):
             _, number, path = path.split(".", 2)
             layer = f"layers.{number}."
-        return f"{layer}{self.folder.get(path, path)}.{kind}"
+        return f"{layer}{self.folder.get(path, path)}.{suffix}"
 
     def is_other_part(self, tensor: str) -> bool:
         """Whether a tensor that no parameter was found in may be left out."""

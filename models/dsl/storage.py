@@ -117,8 +117,8 @@ def _small(form: SmallForm) -> Storage:
         return _with_rows_of(x, linear_small(f.flatten_rows(x), *arrays, **attrs))
 
     def rows(ids: Tensor, *arrays: Tensor) -> Tensor:
-        found = embedding_small(_flat(ids), *arrays, **attrs)
-        return ops.reshape(found, shape=(*ids.shape, found.shape[1]))
+        rows = embedding_small(_flat(ids), *arrays, **attrs)
+        return ops.reshape(rows, shape=(*ids.shape, rows.shape[1]))
 
     suffix = "-min" if form.minimum else ""
     return Storage(

@@ -60,7 +60,8 @@ def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor]) -> None:
         body = body_of(node)
         if body is not None:
             inside = {
-                id(old): mapped(given) for old, given in zip(body.inputs, node.inputs, strict=True)
+                id(old): mapped(argument)
+                for old, argument in zip(body.inputs, node.inputs, strict=True)
             }
             _separate(body.nodes, inside)
             new[id(node)] = inside[id(body.outputs[0])]

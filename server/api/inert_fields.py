@@ -44,7 +44,9 @@ def _none(_value: Any) -> bool:
 
 
 def _one_of(*values: Any) -> Callable[[Any], bool]:
-    return lambda value: any(value == each and type(value) is type(each) for each in values)
+    return lambda value: any(
+        value == neutral and type(value) is type(neutral) for neutral in values
+    )
 
 
 _NOT_QUOTABLE = re.compile(r"[^ -~]|[\\\\\"]")  # in a quoted string of a header

@@ -105,10 +105,10 @@ class BundleFolders:
 
     def _folder(self, bundle: Bundle) -> Path:
         deployed, _, folder = bundle.id.partition(":")
-        found = fingerprint(read_manifest_of(Path(folder), LanguageManifest))
-        if found != deployed:
+        current = fingerprint(read_manifest_of(Path(folder), LanguageManifest))
+        if current != deployed:
             raise Replaced(
                 f"{folder}: holds another bundle than it did when the application was deployed: "
-                f"got {found}, expected {deployed}; bake a new version into a folder of its own"
+                f"got {current}, expected {deployed}; bake a new version into a folder of its own"
             )
         return Path(folder)

@@ -45,8 +45,8 @@ def gbnf_to_lark(grammar: str) -> str:
     rules: dict[str, list[str]] = {}
     body: list[str] | None = None
     depth = 0
-    for kind, text in _tokens(grammar, strict=True):
-        if kind == "rule":
+    for symbol, text in _tokens(grammar, strict=True):
+        if symbol == "rule":
             if depth:
                 raise GbnfError(f"{text}: a rule begins inside parentheses")
             body = rules.setdefault(text, [])
@@ -56,10 +56,10 @@ def gbnf_to_lark(grammar: str) -> str:
             continue
         if body is None:
             raise GbnfError(f"{text}: expected a rule, such as root ::= ...")
-        depth += (text == "(") - (text == ")") if kind == "sign" else 0
+        depth += (text == "(") - (text == ")") if symbol == "sign" else 0
         if depth < 0:
             raise GbnfError("unbalanced parentheses")
-        body.append(_converted(kind, text))
+        body.append(_converted(symbol, text))
     if depth:
         raise GbnfError("unbalanced parentheses")
     if "root" not in rules:
@@ -69,7 +69,7 @@ def gbnf_to_lark(grammar: str) -> str:
 
 
 def _tokens(grammar: str, *, strict: bool) -> Iterator[tuple[str, str]]:
-    """(kind, text) of each token; without `strict` up to the first error."""
+    """(symbol, text) of each token; without `strict` up to the first error."""
     at = 0
     while at < len(grammar):
         token = _TOKEN.match(grammar, at)
@@ -82,9 +82,9 @@ def _tokens(grammar: str, *, strict: bool) -> Iterator[tuple[str, str]]:
             yield token.lastgroup, token[token.lastgroup]
 
 
-def _converted(kind: str, text: str) -> str:
+def _converted(symbol: str, text: str) -> str:
     """A token in Lark; the name of a rule stays as it is."""
-    match kind:
+    match symbol:
         case "text":
             return _text("".join(_characters(text[1:-1])))
         case "set":

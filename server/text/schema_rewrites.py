@@ -99,11 +99,11 @@ def _contains(schema: dict[str, Any]) -> dict[str, Any]:
     items, match = schema.get("items", {}), schema["contains"]
     positions = min(schema.get("maxItems", _MAX_POSITIONS), _MAX_POSITIONS)
     rest = _without(schema, "contains", "minContains")
-    wanted = {"allOf": [items, match]} if items not in ({}, True) else match
+    required_item = {"allOf": [items, match]} if items not in ({}, True) else match
     cases = [
         {
             **rest,
-            "prefixItems": [*[items] * place, wanted],
+            "prefixItems": [*[items] * place, required_item],
             "minItems": max(schema.get("minItems", 0), place + 1),
         }
         for place in range(positions)

@@ -51,12 +51,12 @@ def form_of(arrays: Types, attrs: Attrs) -> SmallForm:
     form = SmallForm(bits=attrs["bits"], columns=columns, minimum=minimum)
     require(form in FORMS, f"a form with a kernel, got {form}")
     shapes = form.shapes(low.shape[0] * packing.ROWS, groups * packing.GROUP)
-    wanted = {
+    expected = {
         name: TensorType(shape, DType.I8 if name in ("low", "high") else DType.F16)
         for name, shape in shapes.items()
     }
-    described = ", ".join(f"{name} {type_}" for name, type_ in wanted.items())
-    require(arrays == tuple(wanted.values()), described)
+    described = ", ".join(f"{name} {type_}" for name, type_ in expected.items())
+    require(arrays == tuple(expected.values()), described)
     return form
 
 

@@ -194,15 +194,15 @@ def _repeated(graph: Graph) -> set[int]:
     IREE 3.13.0 crashes when it packs an operand of a product whose rows are all the same, and
     which it computes in the same dispatch.
     """
-    found: set[int] = set()
+    broadcasts: set[int] = set()
     for node in graph.nodes:
         op = _op(node)
         if op in (broadcast, full) or all(
-            id(source) in found and (op in _MOVES or source.shape == node.shape)
+            id(source) in broadcasts and (op in _MOVES or source.shape == node.shape)
             for source in node.inputs or (node,)
         ):
-            found.add(id(node))
-    return found
+            broadcasts.add(id(node))
+    return broadcasts
 
 
 def _compiled(tensor: Tensor) -> None:

@@ -98,7 +98,7 @@ class ToolChoiceParam(Fields):
     disable_parallel_tool_use: bool = Field(default=False, description="Allow at most one call.")
 
 
-def messages(system: str | list[TextPart], given: Sequence[MessageParam]) -> list[ChatMessage]:
+def messages(system: str | list[TextPart], params: Sequence[MessageParam]) -> list[ChatMessage]:
     """The system text and the messages in the form of OpenAI's chat route.
 
     Raises InvalidRequest for a block in a message of the wrong role, and for a result without call.
@@ -107,7 +107,7 @@ def messages(system: str | list[TextPart], given: Sequence[MessageParam]) -> lis
     if system:
         converted.append(PlainMessage(role="system", content=system))
     calls: set[str] = set()
-    for place, message in enumerate(given):
+    for place, message in enumerate(params):
         field = f"messages[{place}]"
         if isinstance(message.content, str):
             blocks: list[Block] = [TextPart(type="text", text=message.content)]
@@ -180,7 +180,7 @@ def _misplaced(field: str, block: Any) -> InvalidRequest:
     )
 
 
-def tools(given: Sequence[ToolParam]) -> list[Tool]:
+def tools(params: Sequence[ToolParam]) -> list[Tool]:
     """The tools of a request."""
     return [
         Tool(
@@ -190,21 +190,21 @@ def tools(given: Sequence[ToolParam]) -> list[Tool]:
             strict=tool.strict,
             field=f"tools[{place}].input_schema",
         )
-        for place, tool in enumerate(given)
+        for place, tool in enumerate(params)
     ]
 
 
-def choice(given: ToolChoiceParam | None, known: Sequence[Tool]) -> ToolChoice:
+def choice(params: ToolChoiceParam | None, known: Sequence[Tool]) -> ToolChoice:
     """The choice among tools; raises InvalidRequest for a name that is none of theirs."""
-    if given is None:
+    if params is None:
         return ToolChoice()
-    parallel = not given.disable_parallel_tool_use
-    if given.type == "tool":
-        if given.name is None:
+    parallel = not params.disable_parallel_tool_use
+    if params.type == "tool":
+        if params.name is None:
             raise InvalidRequest(
                 field="tool_choice.name", got=None, expected="the name of a tool with type tool"
             )
-        named = FlatNamedChoice(type="function", name=given.name)
+        named = FlatNamedChoice(type="function", name=params.name)
         return tool_choice(named, known, parallel=parallel)
-    mode = given.type if given.type != "any" else "required"
+    mode = params.type if params.type != "any" else "required"
     return tool_choice(mode, known, parallel=parallel)

@@ -218,11 +218,11 @@ def _select(answer: CompletionAnswer, paths: list[str]) -> Answer:
     if not paths:
         return answer
     whole = answer.model_dump(mode="json", exclude_unset=True)
-    found: dict[str, Any] = {}
+    selected: dict[str, Any] = {}
     for path in paths:
         value: Any = whole
         for name in path.split("/"):
             value = value.get(name, _ABSENT) if isinstance(value, dict) else _ABSENT
         if value is not _ABSENT:
-            found[path] = value
-    return SelectedFields(**found)
+            selected[path] = value
+    return SelectedFields(**selected)

@@ -68,14 +68,14 @@ class CallFilter:
         """Remove and return the text before a call; the rest is a call, or could become one."""
         text = self._held.lstrip() if self._after_call else self._held
         starts = () if format_.only_first and self._began else format_.starts
-        found = [(at, start) for start in starts if (at := text.find(start)) >= 0]
+        matches = [(at, start) for start in starts if (at := text.find(start)) >= 0]
         if format_.only_first:
-            found = [(at, start) for at, start in found if not text[:at].strip()]
-        end = min(found)[0] if found else len(text) - overlap(text, starts)
+            matches = [(at, start) for at, start in matches if not text[:at].strip()]
+        end = min(matches)[0] if matches else len(text) - overlap(text, starts)
         passed = text[:end].rstrip()
         self._began = self._began or bool(passed)
         self._after_call = self._after_call and not passed
-        if found:
+        if matches:
             self._inside, self._space, self._held = True, text[len(passed) : end], text[end:]
         else:
             self._held = text[len(passed) :]

@@ -257,7 +257,8 @@ def test_progress_of_the_prompt(client: httpx.Client, path: str, body: dict[str,
 
 
 def test_responses_report_progress_and_timings(client: httpx.Client) -> None:
-    body = {"input": "the dog jumps over the lazy fox " * 4, "max_output_tokens": 6}
+    prompt = "the dog jumps over the lazy fox " * 4
+    body = {"input": prompt, "max_output_tokens": 6, "temperature": 0}
     fields: dict[str, Any] = {**body, "timings_per_token": True, "return_progress": True}
     text = client.post("/v1/responses", json={**fields, "stream": True}).text
     seen = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
