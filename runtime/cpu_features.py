@@ -88,6 +88,9 @@ _TRANSLATIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "x86_64": {**{name: (name,) for name in _X86_SAME.split()}, **_X86_OTHER},
     "aarch64": {**{name: (name,) for name in _AARCH64_SAME.split()}, **_AARCH64_OTHER},
 }
+# A process may use the registers of AMX only if it has asked for them: a system call of x86-64
+# Linux, its operation, and the number of the registers (Linux' Documentation/arch/x86/xstate.rst).
+_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # names of other systems
 # The targets of `bake` that run on every supported CPU, by machine.
 _BASELINE_TARGETS: Mapping[str, str] = {"x86_64": "x86_64-v3", "aarch64": "aarch64-v8"}
@@ -98,11 +101,24 @@ class UnsupportedCpu(BundleError):
 
 
 def cpu_features() -> frozenset[str]:
-    """The CPU features of this machine, with LLVM's names."""
+    """The CPU features of this machine, with LLVM's names.
+
+    On x86 this process may use the tile registers of AMX from then on. They are left out if the
+    system refuses them.
+    """
     machine = this_machine()
     if machine == "aarch64":
         return llvm_names(hwcap_flags(_getauxval(_AT_HWCAP), _getauxval(_AT_HWCAP2)), machine)
-    return llvm_names(cpuinfo_flags(CPUINFO.read_text(encoding="utf-8")), machine)
+    flags = cpuinfo_flags(CPUINFO.read_text(encoding="utf-8"))
+    if "amx_tile" in flags and not _request_tiles():
+        flags = frozenset(flag for flag in flags if not flag.startswith("amx_"))
+    return llvm_names(flags, machine)
+
+
+def _request_tiles() -> bool:
+    """Ask the kernel for the tile registers of AMX, for this process; False if it refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA) == 0)
 
 
 def this_machine() -> str:

@@ -53,11 +53,10 @@ def build(names: Iterable[str], target: Target, folder: Path) -> Kernels:
     """Write NAME.o for each kernel into a folder; returns the record. Raises KernelError."""
     names = tuple(names)
     machine = target.triple.partition("-")[0]
-    cpu = "native" if target.cpu == "host" else target.cpu.replace("-", "_")
     command = [sys.executable, "-m", PACKAGE, "cc", "-target", f"{machine}-linux-gnu"]
     with as_file(files("models.dsl") / "kernels") as sources:
         for name in names:
-            arguments = [f"-mcpu={cpu}", *FLAGS, "-c", str(sources / f"{name}.c")]
+            arguments = [f"-mcpu={_cpu(target)}", *FLAGS, "-c", str(sources / f"{name}.c")]
             done = subprocess.run(
                 [*command, *arguments, "-o", str(folder / f"{name}.o")],
                 capture_output=True,
@@ -68,6 +67,15 @@ def build(names: Iterable[str], target: Target, folder: Path) -> Kernels:
                 raise KernelError(f"{name}.c does not compile: {_first_error(done.stderr)}")
     objects = (folder / f"{name}.o" for name in names)
     return Kernels(names=names, instructions=instructions(file.read_bytes() for file in objects))
+
+
+def _cpu(target: Target) -> str:
+    """The target's CPU as clang names it."""
+    if target.cpu != "host":
+        return target.cpu.replace("-", "_")
+    # A CPU may have tiles that the system refuses to this process.
+    refused = target.triple.startswith("x86_64") and "amx-tile" not in target.features
+    return "native-amx_tile-amx_int8" if refused else "native"
 
 
 def _first_error(diagnostics: str) -> str:

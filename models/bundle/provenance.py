@@ -41,8 +41,8 @@ class Compiler:
 class Kernels:
     """Hearth's C kernels in model.vmfb; the compiler generated all other code.
 
-    `instructions` is the instruction set of their integer products: avx512vnni, avx2, dotprod, or
-    portable for a target with none of these. None if no kernel has such products.
+    `instructions` is the instruction set of their integer products: amx, avx512vnni, avxvnni, avx2,
+    dotprod, or portable for a target with none of these. None if no kernel has such products.
     """
 
     names: tuple[str, ...]

@@ -32,7 +32,9 @@ INSTRUCTIONS = {
 def of_this_machine() -> str:
     """What this machine's kernels use, by the features that the server sees."""
     for name, features in (
+        ("amx", {"amx-int8", "avx512vnni", "avx512bw"}),
         ("avx512vnni", {"avx512vnni", "avx512bw"}),
+        ("avxvnni", {"avxvnni"}),
         ("avx2", {"avx2"}),
         ("dotprod", {"dotprod"}),
     ):
@@ -47,6 +49,13 @@ def test_kernels_use_the_instructions_of_their_target(target: str, tmp_path: Pat
     expected = {"host": of_this_machine(), **INSTRUCTIONS}[target]
     assert built == Kernels(names=(DOT,), instructions=expected)
     assert ("portable" in built.text) == (expected == "portable")
+
+
+def test_kernels_have_no_tiles_that_the_system_refuses(tmp_path: Path) -> None:
+    host = find_target("host")
+    features = tuple(name for name in host.features if not name.startswith("amx-"))
+    built = build([DOT], replace(host, features=features), tmp_path)
+    assert built.instructions != "amx"
 
 
 def test_a_program_without_kernels_says_so(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
 import pytest
 
 from baker.compiler.targets import find_target
@@ -15,6 +18,9 @@ from runtime.cpu_features import (
     hwcap_flags,
     llvm_names,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # The lines "Features" of an ARM machine's /proc/cpuinfo.
 PI_4 = "fp asimd evtstrm crc32 cpuid"
@@ -141,3 +147,17 @@ def test_unknown_machines_and_empty_files_have_no_features() -> None:
 
 def test_this_machine_has_features() -> None:
     assert cpu_features() & {"sse2", "neon"}
+
+
+@pytest.mark.parametrize("status", [0, -1])
+def test_tiles_need_the_permission_of_the_system(
+    status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("flags\t\t: avx512_vnni amx_bf16 avx2 amx_tile amx_int8\n")
+    system = SimpleNamespace(syscall=lambda *_: status)
+    monkeypatch.setattr("runtime.cpu_features.CPUINFO", cpuinfo)
+    monkeypatch.setattr("runtime.cpu_features.this_machine", lambda: "x86_64")
+    monkeypatch.setattr("runtime.cpu_features.ctypes.CDLL", lambda *_, **__: system)
+    tiles = {"amx-bf16", "amx-tile", "amx-int8"} if status == 0 else set()
+    assert cpu_features() == {"avx512vnni", "avx2"} | tiles

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["linear_grouped"]
 
-# Blocks of sixteen outputs that one workgroup computes, and workgroups of a product.
-_MAX_BLOCKS, _MIN_WORKGROUPS = 64, 8
+# Blocks of sixteen outputs and rows that one workgroup computes, and workgroups of a product.
+_MAX_BLOCKS, _MAX_ROWS, _MIN_WORKGROUPS = 64, 32, 8
 # The smallest largest magnitude of a group of activations: 127 divided by it is finite.
 _TINY = 2.0**-100
 
@@ -105,12 +105,18 @@ def grouped_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def product_kernel(function: str, x: TensorType, outputs: int) -> Kernel:
-    """A kernel whose workgroups share the blocks of sixteen outputs."""
+    """A kernel whose workgroups share the rows and the blocks of sixteen outputs.
+
+    Each workgroup rounds its rows, so many rows are shared before blocks are.
+    """
     rows, columns = x.shape
     blocks = outputs // packing.ROWS
-    share = min(_MAX_BLOCKS, -(-blocks // _MIN_WORKGROUPS))
+    parts = -(-rows // _MAX_ROWS)
+    share = min(_MAX_BLOCKS, -(-blocks // -(-_MIN_WORKGROUPS // parts)))
     return Kernel(
-        function=function, sizes=(share, rows, outputs, columns), workgroups=-(-blocks // share)
+        function=function,
+        sizes=(share, min(rows, _MAX_ROWS), rows, outputs, columns),
+        workgroups=parts * -(-blocks // share),
     )
 
 

@@ -10,9 +10,20 @@
 
 #include "grouped.h"
 
+// Whether the CPU also multiplies sixteen rows of activations at once (tiles.h).
+#if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
+#define TILES 1
+#else
+#define TILES 0
+#endif
+
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include <immintrin.h>
+#if TILES
+#define DOT_NAME "amx"
+#else
 #define DOT_NAME "avx512vnni"
+#endif
 // vpdpbusd takes one side unsigned: 128 is added to the weights of dot_quad.
 #define DOT_OFFSET 128
 INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
@@ -21,7 +32,26 @@ INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
     return (i32x16)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)quad, _mm512_set1_epi32(four));
 }
 INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
-    return dot_small(sums, (Quad)_mm512_xor_si512((__m512i)quad, _mm512_set1_epi8((char)0x80)), x);
+    return dot_small(sums, quad ^ (int8_t)-128, x);
+}
+
+#elif defined(__AVXVNNI__)
+#include <immintrin.h>
+#define DOT_NAME "avxvnni"
+// As with AVX-512, in two halves.
+#define DOT_OFFSET 128
+INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
+    int32_t four;
+    __builtin_memcpy(&four, x, 4);
+    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(four);
+    __builtin_memcpy(halves, &sums, 64);
+    __builtin_memcpy(w, &quad, 64);
+    for (int i = 0; i < 2; i++) halves[i] = _mm256_dpbusd_avx_epi32(halves[i], w[i], repeated);
+    __builtin_memcpy(&sums, halves, 64);
+    return sums;
+}
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+    return dot_small(sums, quad ^ (int8_t)-128, x);
 }
 
 #elif defined(__AVX2__)

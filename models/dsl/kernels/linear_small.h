@@ -3,8 +3,8 @@
 #include "product.h"
 
 // x f32 (rows, columns), low, high (if BITS > 4), scale, minimum (if MINIMUM) of (outputs,
-// columns), out f32 (rows, outputs); a workgroup computes `blocks` times sixteen outputs of each
-// row.
+// columns), out f32 (rows, outputs); a workgroup computes `blocks` times sixteen outputs of
+// `rows_each` rows.
 int NAME(const float *x, size_t x_at, const uint8_t *low, size_t low_at,
 #if BITS > 4
          const uint8_t *high, size_t high_at,
@@ -13,9 +13,8 @@ int NAME(const float *x, size_t x_at, const uint8_t *low, size_t low_at,
 #if MINIMUM
          const _Float16 *minimum, size_t minimum_at,
 #endif
-         float *out, size_t out_at, size_t workgroup, size_t blocks, size_t rows, size_t outputs,
-         size_t columns) {
-    size_t begin = workgroup * blocks, end = least(begin + blocks, outputs / ROWS);
+         float *out, size_t out_at, size_t workgroup, size_t blocks, size_t rows_each, size_t rows,
+         size_t outputs, size_t columns) {
     Integers integers = {BITS, .low = low + low_at};
     Matrix matrix = {
         .scale = scale + scale_at,
@@ -30,6 +29,7 @@ int NAME(const float *x, size_t x_at, const uint8_t *low, size_t low_at,
     matrix.minimum = minimum + minimum_at;
 #endif
     matrix.integers = integers;
-    multiply_all(x + x_at, rows, 2, &matrix, begin, end, out + out_at, outputs);
+    multiply_all(x + x_at, share_of(workgroup, blocks, rows_each, rows, outputs), 2, &matrix,
+                 out + out_at, outputs);
     return 0;
 }

@@ -1,72 +1,14 @@
 // Rows of f32 times sixteen rows of a matrix in groups, which the kernels of products share.
 //
-// Of the rows each group becomes a scale and one or two int8 parts, 8 or 16 bits. Their products
-// with the weights are exact in i32, and are summed over the groups in f32, always in the same
-// order: a row's result does not depend on the other rows.
+// Products of the integers of activations and weights are exact in i32, and are summed over the
+// groups in f32, always in the same order: a row's result does not depend on the other rows.
 #ifndef HEARTH_PRODUCT_H
 #define HEARTH_PRODUCT_H
 
-#include "dot.h"
-
-// PANEL groups of AT_ONCE rows take 44 KiB of stack: a worker has 128.
-enum { PARTS = 2, AT_ONCE = 8, PANEL = 64 };
-
-// Some groups of some rows of x: x ~ scale * (q[0] + q[1] / 254). A product of integers starts at
-// `start`, for each half of a group or once for the group; `total` is the sum of the group's x.
-typedef struct {
-    int8_t q[PANEL][AT_ONCE][PARTS][GROUP];
-    int32_t start[PANEL][AT_ONCE][PARTS][2];
-    float scale[PANEL][AT_ONCE], total[PANEL][AT_ONCE];
-} Activations;
-
-// A matrix of `groups` groups a row: integers of less than 8 bits less `zero`, times a scale for
-// every group or for every half of a group, plus a minimum for every group if there are minimums.
-typedef struct {
-    Integers integers;
-    const _Float16 *scale, *minimum;
-    int zero, halves;
-    size_t groups;
-} Matrix;
-
-INLINE void quantise(Activations *to, size_t group, size_t row, const float *x,
-                     const Matrix *matrix) {
-    typedef int8_t i8x16 __attribute__((vector_size(16)));
-    f32x16 halves[2] = {load(x), load(x + LANES)}, parts[2][PARTS];
-    float top = largest(__builtin_elementwise_max(__builtin_elementwise_abs(halves[0]),
-                                                  __builtin_elementwise_abs(halves[1])));
-    if (top < 0x1p-100f) top = 0x1p-100f;
-    for (int i = 0; i < 2; i++) {
-        f32x16 scaled = halves[i] * (127.0f / top);
-        parts[i][0] = __builtin_elementwise_roundeven(scaled);
-        parts[i][1] = __builtin_elementwise_roundeven((scaled - parts[i][0]) * 254.0f);
-        for (int part = 0; part < PARTS; part++) {
-            i8x16 integers = __builtin_convertvector(parts[i][part], i8x16);
-            __builtin_memcpy(&to->q[group][row][part][i * LANES], &integers, sizeof integers);
-        }
-    }
-    int offset = matrix->integers.bits < 8 ? matrix->zero : DOT_OFFSET;
-    for (int part = 0; part < PARTS; part++) {
-        int32_t *start = to->start[group][row][part];
-        start[0] = -offset * (int32_t)sum(parts[0][part] + parts[1][part]);
-        if (matrix->halves) {
-            start[0] = -offset * (int32_t)sum(parts[0][part]);
-            start[1] = -offset * (int32_t)sum(parts[1][part]);
-        }
-    }
-    float scale = to->scale[group][row] = top * (1.0f / 127.0f);
-    if (matrix->minimum) {
-        f32x16 first = parts[0][0] + parts[1][0], second = parts[0][1] + parts[1][1];
-        to->total[group][row] = (sum(first) + sum(second) * (1.0f / 254.0f)) * scale;
-    }
-}
-
-// Groups `begin` to `end` of `rows` rows of x.
-INLINE void quantise_panel(Activations *to, size_t rows, size_t begin, size_t end, const float *x,
-                           const Matrix *matrix) {
-    for (size_t group = begin; group < end; group++)
-        for (size_t row = 0; row < rows; row++)
-            quantise(to, group - begin, row, x + (row * matrix->groups + group) * GROUP, matrix);
-}
+#include "activations.h"
+#if TILES
+#include "tiles.h"
+#endif
 
 // The exact sums of the products of some quads with a part of a group of x, as f32.
 INLINE f32x16 dot(const Quad *quads, int count, const int8_t *x, int32_t start, int is_small) {
@@ -83,10 +25,10 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
                      size_t begin, size_t end, float *out, size_t stride) {
     int scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
     int is_small = matrix->integers.bits < 8;
-    f32x16 sums[AT_ONCE];
+    f32x16 sums[8];
     for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
     for (size_t group = begin; group < end; group++) {
-        size_t at = block * matrix->groups + group, own = group - begin;
+        size_t at = block * matrix->groups + group, first_cell = (group - begin) * rows;
         f32x16 scale[2], minimum = {};
         for (int i = 0; i < scales; i++) scale[i] = widen(matrix->scale + (at * scales + i) * ROWS);
         if (matrix->minimum) minimum = widen(matrix->minimum + at * ROWS);
@@ -96,36 +38,57 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
         unpack(quads, matrix->integers, at);
 #pragma clang loop unroll(full)
         for (int row = 0; row < rows; row++) {
+            size_t cell = first_cell + row;
             for (int i = 0; i < scales; i++) {
                 f32x16 dots[PARTS];
                 for (int part = 0; part < parts; part++)
                     dots[part] = dot(quads + i * quads_each, quads_each,
-                                     x->q[own][row][part] + i * quads_each * QUAD,
-                                     x->start[own][row][part][i], is_small);
+                                     x->q[cell][part] + i * quads_each * QUAD,
+                                     x->start[part][i][cell], is_small);
                 if (parts == 2) dots[0] = fma16(dots[1], (f32x16){} + 1.0f / 254.0f, dots[0]);
-                sums[row] = fma16(dots[0], scale[i] * x->scale[own][row], sums[row]);
+                sums[row] = fma16(dots[0], scale[i] * x->scale[cell], sums[row]);
             }
-            if (matrix->minimum)
-                sums[row] = fma16(minimum, (f32x16){} + x->total[own][row], sums[row]);
+            if (matrix->minimum) sums[row] = fma16(minimum, (f32x16){} + x->total[cell], sums[row]);
         }
     }
     for (int row = 0; row < rows; row++) store(out + row * stride, sums[row]);
 }
 
-// All rows of x, f32 (rows, columns), times the blocks `begin` to `end` of a matrix: out has
-// `stride` floats a row.
-INLINE void multiply_all(const float *x, size_t rows, int parts, const Matrix *matrix, size_t begin,
-                         size_t end, float *out, size_t stride) {
+// The rows of x and the blocks of a matrix that a workgroup multiplies.
+typedef struct {
+    size_t row, rows, begin, end;
+} Share;
+
+// Workgroups take `rows_each` rows and `blocks` blocks each. Those that read the same blocks follow
+// each other.
+INLINE Share share_of(size_t workgroup, size_t blocks, size_t rows_each, size_t rows,
+                      size_t outputs) {
+    size_t parts = (rows + rows_each - 1) / rows_each;
+    size_t row = workgroup % parts * rows_each, begin = workgroup / parts * blocks;
+    return (Share){row, least(rows_each, rows - row), begin, least(begin + blocks, outputs / ROWS)};
+}
+
+// A share of all rows of x, f32 (rows, columns), times a matrix: out has `stride` floats a row.
+INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *matrix, float *out,
+                         size_t stride) {
     Activations panel;
     size_t all = matrix->groups;
-    for (size_t row = 0, count; row < rows; row += count) {
-        size_t left = rows - row;
-        count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        for (size_t first = 0; first < all; first += PANEL) {
-            size_t last = least(first + PANEL, all);
-            quantise_panel(&panel, count, first, last, x + row * all * GROUP, matrix);
-            for (size_t block = begin; block < end; block++) {
+    x += share.row * all * GROUP, out += share.row * stride;
+    int tiles = TILES && parts == PARTS && share.rows >= 16;
+#if TILES
+    if (tiles) shape_tiles(matrix->halves ? QUADS / 2 : QUADS);
+#endif
+    for (size_t row = 0, count; row < share.rows; row += count) {
+        size_t left = share.rows - row;
+        count = tiles && left >= 16 ? 16 : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        for (size_t first = 0, last; first < all; first = last) {
+            last = least(first + CELLS / count, all);
+            quantise_panel(&panel, count, first, last, x + row * all * GROUP, matrix, count < 16);
+            for (size_t block = share.begin; block < share.end; block++) {
                 float *to = out + row * stride + block * ROWS;
+#if TILES
+                if (count == 16) multiply_tiles(&panel, matrix, block, first, last, to, stride);
+#endif
                 if (count == 8) multiply(&panel, 8, parts, matrix, block, first, last, to, stride);
                 if (count == 4) multiply(&panel, 4, parts, matrix, block, first, last, to, stride);
                 if (count == 2) multiply(&panel, 2, parts, matrix, block, first, last, to, stride);
@@ -133,6 +96,9 @@ INLINE void multiply_all(const float *x, size_t rows, int parts, const Matrix *m
             }
         }
     }
+#if TILES
+    if (tiles) _tile_release();
+#endif
 }
 
 #endif

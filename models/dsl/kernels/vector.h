@@ -35,22 +35,29 @@ INLINE f32x16 widen(const _Float16 *from) {
 // a * b + c, rounded once.
 INLINE f32x16 fma16(f32x16 a, f32x16 b, f32x16 c) { return __builtin_elementwise_fma(a, b, c); }
 
-// The sums of the lanes of four vectors.
-INLINE f32x4 sums4(const f32x16 v[4]) {
+// The sums of the lanes of four vectors, or the largest lane of each.
+INLINE f32x4 join4(const f32x16 v[4], int take_largest) {
+#define JOIN(a, b) (take_largest ? __builtin_elementwise_max(a, b) : (a) + (b))
+#define SHUFFLE __builtin_shufflevector
 #define EVEN 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
 #define ODD 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
-    f32x16 a = __builtin_shufflevector(v[0], v[1], EVEN) + __builtin_shufflevector(v[0], v[1], ODD);
-    f32x16 b = __builtin_shufflevector(v[2], v[3], EVEN) + __builtin_shufflevector(v[2], v[3], ODD);
+    f32x16 a = JOIN(SHUFFLE(v[0], v[1], EVEN), SHUFFLE(v[0], v[1], ODD));
+    f32x16 b = JOIN(SHUFFLE(v[2], v[3], EVEN), SHUFFLE(v[2], v[3], ODD));
+    // Two lanes of each of v[0] and v[1] at a time, beside those of v[2] and v[3].
+    f32x16 c = JOIN(SHUFFLE(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+                    SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
+    f32x8 d =
+        JOIN(SHUFFLE(c, c, 0, 1, 2, 3, 4, 5, 6, 7), SHUFFLE(c, c, 8, 9, 10, 11, 12, 13, 14, 15));
+    return JOIN(SHUFFLE(d, d, 0, 1, 2, 3), SHUFFLE(d, d, 4, 5, 6, 7));
 #undef EVEN
 #undef ODD
-    // Two lanes of each of v[0] and v[1] at a time, beside those of v[2] and v[3].
-    f32x16 c =
-        __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
-        __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-    f32x8 d = __builtin_shufflevector(c, c, 0, 1, 2, 3, 4, 5, 6, 7) +
-              __builtin_shufflevector(c, c, 8, 9, 10, 11, 12, 13, 14, 15);
-    return __builtin_shufflevector(d, d, 0, 1, 2, 3) + __builtin_shufflevector(d, d, 4, 5, 6, 7);
+#undef SHUFFLE
+#undef JOIN
 }
+
+INLINE f32x4 sums4(const f32x16 v[4]) { return join4(v, 0); }
+
+INLINE f32x4 largest4(const f32x16 v[4]) { return join4(v, 1); }
 
 // The sum of sixteen lanes.
 INLINE float sum(f32x16 lanes) {
@@ -60,13 +67,8 @@ INLINE float sum(f32x16 lanes) {
 
 // The largest of sixteen lanes.
 INLINE float largest(f32x16 lanes) {
-    f32x8 a = __builtin_elementwise_max(
-        __builtin_shufflevector(lanes, lanes, 0, 1, 2, 3, 4, 5, 6, 7),
-        __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15));
-    f32x4 b = __builtin_elementwise_max(__builtin_shufflevector(a, a, 0, 1, 2, 3),
-                                        __builtin_shufflevector(a, a, 4, 5, 6, 7));
-    float c = b[0] > b[1] ? b[0] : b[1], d = b[2] > b[3] ? b[2] : b[3];
-    return c > d ? c : d;
+    f32x16 four[4] = {lanes, lanes, lanes, lanes};
+    return largest4(four)[0];
 }
 
 // Lanes of `a` where a mask of all ones or zeros has ones, of `b` elsewhere.

@@ -26,8 +26,8 @@ class Kernels(BaseModel):
 
     names: list[str] = Field(description="Names of the kernels.")
     instructions: str | None = Field(
-        description="Instruction set of the kernels: avx512vnni, avx2, dotprod or portable. null "
-        "without kernels."
+        description="Instruction set of the kernels: amx, avx512vnni, avxvnni, avx2, dotprod or "
+        "portable. null without kernels."
     )
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 SOURCES = Path(dsl.__file__).parent / "kernels"
 # The branches of dot.h by the CPU that clang compiles them for, and what that CPU must have.
 INSTRUCTION_SETS = {
+    "amx": ("sapphirerapids", {"amx-int8", "avx512vnni", "avx512bw"}),
     "avx512vnni": ("icelake_server", {"avx512vnni", "avx512bw"}),
+    "avxvnni": ("alderlake", {"avxvnni", "avx2", "f16c", "fma"}),
     "avx2": ("x86_64_v3", {"avx2", "f16c", "fma"}),
     "portable": ("x86_64_v3-avx2", {"f16c", "fma"}),
 }

@@ -60,7 +60,7 @@ def product(kernels: Kernels, x: Array, weight: Array, scale: Array) -> Array:
 
 
 @pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("rows", [1, 2, 3, 8, 13])
+@pytest.mark.parametrize("rows", [1, 13, 39])
 def test_a_product_is_exact_to_sixteen_bits_of_the_activations(
     kernels: Kernels, name: str, rows: int
 ) -> None:
@@ -85,9 +85,9 @@ def test_activations_are_rounded_as_numpy_rounds_them(kernels: Kernels) -> None:
 
 def test_a_row_has_the_same_bits_in_every_batch(kernels: Kernels) -> None:
     weight, scale, values = matrix(48, 32 * 66)
-    x = np.random.default_rng(1).normal(size=(13, values.shape[1])).astype(np.float32)
+    x = np.random.default_rng(1).normal(size=(39, values.shape[1])).astype(np.float32)
     alone = np.concatenate([product(kernels, row[None], weight, scale) for row in x])
-    for rows in (2, 3, 8, 13):
+    for rows in (2, 13, 39):
         assert np.array_equal(product(kernels, x[:rows].copy(), weight, scale), alone[:rows])
 
 

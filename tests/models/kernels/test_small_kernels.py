@@ -66,7 +66,7 @@ def test_integers_are_unpacked_as_they_were_packed(form: SmallForm) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rows", [1, 2, 3, 8, 13])
+@pytest.mark.parametrize("rows", [1, 13, 39])
 def test_a_product_is_exact_to_sixteen_bits_of_the_activations(
     kernels: Kernels, form: SmallForm, shape: tuple[int, int], rows: int
 ) -> None:
@@ -88,9 +88,9 @@ def test_a_product_is_that_of_its_function(kernels: Kernels, form: SmallForm) ->
 
 def test_a_row_has_the_same_bits_beside_any_other_row(kernels: Kernels, form: SmallForm) -> None:
     arrays, values = matrix(form, 48, 32 * 66)
-    x = np.random.default_rng(1).normal(size=(13, values.shape[1])).astype(np.float32)
+    x = np.random.default_rng(1).normal(size=(39, values.shape[1])).astype(np.float32)
     alone = np.concatenate([product(kernels, form, row[None], arrays) for row in x])
-    for rows in (2, 3, 8, 13):
+    for rows in (2, 13, 39):
         assert np.array_equal(product(kernels, form, x[:rows].copy(), arrays), alone[:rows])
 
 

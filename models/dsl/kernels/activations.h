@@ -1,0 +1,82 @@
+// Rows of f32 as integers with scales, and the matrix with which they are multiplied.
+//
+// Of the rows each group becomes a scale and one or two int8 parts, 8 or 16 bits.
+#ifndef HEARTH_ACTIVATIONS_H
+#define HEARTH_ACTIVATIONS_H
+
+#include "dot.h"
+
+// A panel of CELLS groups takes 44 KiB of stack: a worker has 128.
+enum { PARTS = 2, CELLS = 512 };
+
+// Some groups of some rows of x, `rows` for each group: x ~ scale * (q[0] + q[1] / 254). A product
+// of integers starts at `start`, for each half of a group or once for the group; `total` is the sum
+// of the group's x.
+typedef struct {
+    int8_t q[CELLS][PARTS][GROUP];
+    int32_t start[PARTS][2][CELLS];
+    float scale[CELLS], total[CELLS];
+} Activations;
+
+// A matrix of `groups` groups a row: integers of less than 8 bits less `zero`, times a scale for
+// every group or for every half of a group, plus a minimum for every group if there are minimums.
+typedef struct {
+    Integers integers;
+    const _Float16 *scale, *minimum;
+    int zero, halves;
+    size_t groups;
+} Matrix;
+
+// Four groups of x become the cells from `cell`.
+INLINE void quantise(Activations *to, size_t cell, const float *const x[4], const Matrix *matrix,
+                     int has_starts) {
+    typedef int8_t i8x16 __attribute__((vector_size(16)));
+    typedef int32_t i32x4 __attribute__((vector_size(16)));
+    f32x16 parts[PARTS][2][4], tops[4];
+    for (int i = 0; i < 4; i++)
+        tops[i] = __builtin_elementwise_max(__builtin_elementwise_abs(load(x[i])),
+                                            __builtin_elementwise_abs(load(x[i] + LANES)));
+    f32x4 top = __builtin_elementwise_max(largest4(tops), (f32x4){} + 0x1p-100f);
+    f32x4 inverse = 127.0f / top, scale = top * (1.0f / 127.0f), sums[PARTS];
+    __builtin_memcpy(&to->scale[cell], &scale, sizeof scale);
+    for (int i = 0; i < 4; i++)
+        for (int half = 0; half < 2; half++) {
+            f32x16 scaled = load(x[i] + half * LANES) * inverse[i];
+            parts[0][half][i] = __builtin_elementwise_roundeven(scaled);
+            parts[1][half][i] =
+                __builtin_elementwise_roundeven((scaled - parts[0][half][i]) * 254.0f);
+            for (int part = 0; part < PARTS; part++) {
+                i8x16 integers = __builtin_convertvector(parts[part][half][i], i8x16);
+                __builtin_memcpy(&to->q[cell + i][part][half * LANES], &integers, sizeof integers);
+            }
+        }
+    int32_t offset = matrix->integers.bits < 8 ? matrix->zero : DOT_OFFSET;
+    for (int part = 0; part < PARTS; part++) {
+        f32x4 halves[2] = {sums4(parts[part][0]), sums4(parts[part][1])};
+        sums[part] = halves[0] + halves[1];
+        if (!matrix->halves) halves[0] = sums[part];
+        for (int half = 0; half < 2 && has_starts; half++) {
+            i32x4 start = __builtin_convertvector(halves[half], i32x4) * -offset;
+            __builtin_memcpy(&to->start[part][half][cell], &start, sizeof start);
+        }
+    }
+    f32x4 total = (sums[0] + sums[1] * (1.0f / 254.0f)) * scale;
+    if (matrix->minimum) __builtin_memcpy(&to->total[cell], &total, sizeof total);
+}
+
+// Groups `begin` to `end` of `rows` rows of x.
+INLINE void quantise_panel(Activations *to, size_t rows, size_t begin, size_t end, const float *x,
+                           const Matrix *matrix, int has_starts) {
+    size_t cells = (end - begin) * rows, group = begin, row = 0;
+    for (size_t cell = 0; cell < cells; cell += 4) {
+        const float *groups[4];
+        for (int i = 0; i < 4; i++) {
+            groups[i] = x + (row * matrix->groups + group) * GROUP;
+            if (cell + i + 1 >= cells) continue;  // cells that are not there repeat the last one
+            if (++row == rows) row = 0, group++;
+        }
+        quantise(to, cell, groups, matrix, has_starts);
+    }
+}
+
+#endif

@@ -1,0 +1,125 @@
+// Sixteen rows of activations times sixteen rows of a matrix by AMX, whose registers are tiles of
+// 16 rows of 64 bytes.
+//
+// Quads of weights are the second operand of a tile product as they are: a tile row has four
+// columns of each of sixteen rows. Sums are exact, so a result has the bits that the other
+// instruction sets give. A product is stored while the next one is computed: two turns of
+// registers.
+#ifndef HEARTH_TILES_H
+#define HEARTH_TILES_H
+
+#include "activations.h"
+
+// The products of the parts of sixteen rows with sixteen rows of weights.
+typedef int32_t TileSums[PARTS][ROWS][LANES];
+
+// Shapes the registers: 0 to 3 hold sums, 4 and 5 activations, 6 and 7 the weights of `quads`
+// quads. The operand of LDTILECFG is described in Intel's SDM, volume 1, chapter 18.
+INLINE void shape_tiles(int quads) {
+    struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } shapes = {.palette = 1};
+    for (int i = 0; i < 4; i++) shapes.rows[i] = ROWS, shapes.bytes[i] = 4 * LANES;
+    for (int i = 4; i < 6; i++) shapes.rows[i] = ROWS, shapes.bytes[i] = (uint16_t)(quads * QUAD);
+    for (int i = 6; i < 8; i++) shapes.rows[i] = (uint8_t)quads, shapes.bytes[i] = sizeof(Quad);
+    _tile_loadconfig(&shapes);
+}
+
+// Starts the product of some quads with both parts of sixteen rows of x.
+INLINE void start_tiles(int turn, const int8_t *x, const Quad *quads) {
+    _tile_loadd(4, x, PARTS * GROUP);
+    _tile_loadd(5, x + GROUP, PARTS * GROUP);
+    if (turn) {
+        _tile_loadd(7, quads, sizeof(Quad));
+        _tile_zero(2);
+        _tile_zero(3);
+        _tile_dpbssd(2, 4, 7);
+        _tile_dpbssd(3, 5, 7);
+    } else {
+        _tile_loadd(6, quads, sizeof(Quad));
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_dpbssd(0, 4, 6);
+        _tile_dpbssd(1, 5, 6);
+    }
+}
+
+// Stores the product that was started in this turn.
+INLINE void store_tiles(int turn, TileSums to) {
+    if (turn) {
+        _tile_stored(2, to[0], 4 * LANES);
+        _tile_stored(3, to[1], 4 * LANES);
+    } else {
+        _tile_stored(0, to[0], 4 * LANES);
+        _tile_stored(1, to[1], 4 * LANES);
+    }
+}
+
+// The scaled parts of a product are added to the sums of each row.
+INLINE void add_tiles(f32x16 sums[ROWS], TileSums from, const float *x_scale, f32x16 scale) {
+#pragma clang loop unroll(full)
+    for (int row = 0; row < ROWS; row++) {
+        i32x16 parts[PARTS];
+        for (int part = 0; part < PARTS; part++)
+            __builtin_memcpy(&parts[part], from[part][row], sizeof parts[part]);
+        f32x16 dot = fma16(__builtin_convertvector(parts[1], f32x16), (f32x16){} + 1.0f / 254.0f,
+                           __builtin_convertvector(parts[0], f32x16));
+        sums[row] = fma16(dot, scale * x_scale[row], sums[row]);
+    }
+}
+
+// The quads of a group, signed: those of 8 bits where they are, others unpacked to `to`.
+INLINE const Quad *signed_quads(Quad to[QUADS], const Matrix *matrix, size_t group) {
+    if (matrix->integers.whole) {
+        const int8_t *from = matrix->integers.whole + group * GROUP * ROWS;
+        fetch(from, GROUP * ROWS);
+        return (const Quad *)from;
+    }
+    unpack(to, matrix->integers, group);
+    for (int i = 0; i < QUADS && matrix->integers.bits < 8; i++) to[i] -= (int8_t)matrix->zero;
+    return to;
+}
+
+// What `multiply` computes, for sixteen rows and both parts. The tiles are shaped.
+//
+// Step i is group i, or half i % 2 of group i / 2: a group is unpacked before its first step, and
+// a product is added in the step after its own.
+INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t block, size_t begin,
+                           size_t end, float *out, size_t stride) {
+    _Alignas(64) TileSums products[2];
+    _Alignas(64) Quad unpacked[2][QUADS];
+    size_t scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
+    size_t first_group = block * matrix->groups;
+    const _Float16 *scale = matrix->scale + first_group * scales * ROWS;
+    const _Float16 *minimum = matrix->minimum ? matrix->minimum + first_group * ROWS : 0;
+    f32x16 sums[ROWS];
+    for (int row = 0; row < ROWS; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
+    const Quad *quads, *next = signed_quads(unpacked[begin & 1], matrix, first_group + begin);
+    for (size_t step = begin * scales; step <= end * scales; step++) {
+        size_t group = step / scales, half = step % scales;
+        if (half == 0) quads = next;
+        if (half == scales - 1 && group + 1 < end) {
+            next = signed_quads(unpacked[(group + 1) & 1], matrix, first_group + group + 1);
+            fetch_group(scale + group * scales * ROWS, scales * ROWS * sizeof *scale);
+            if (minimum) fetch_group(minimum + group * ROWS, ROWS * sizeof *minimum);
+        }
+        if (group < end)
+            start_tiles(step & 1, x->q[(group - begin) * ROWS][0] + half * quads_each * QUAD,
+                        quads + half * quads_each);
+        if (step == begin * scales) continue;
+        size_t before = step - 1, added = before / scales;
+        store_tiles(before & 1, products[before & 1]);
+        add_tiles(sums, products[before & 1], x->scale + (added - begin) * ROWS,
+                  widen(scale + before * ROWS));
+        if (!minimum) continue;
+        f32x16 lowest = widen(minimum + added * ROWS);
+        for (int row = 0; row < ROWS; row++)
+            sums[row] =
+                fma16(lowest, (f32x16){} + x->total[(added - begin) * ROWS + row], sums[row]);
+    }
+    for (int row = 0; row < ROWS; row++) store(out + row * stride, sums[row]);
+}
+
+#endif
