@@ -22,6 +22,7 @@ MEDIA_TYPES = {
     ".js": "text/javascript",
     ".mjs": "text/javascript",
     ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
 }
 # The path of every file.
 FILES = {

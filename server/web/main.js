@@ -1,68 +1,87 @@
-// Bind buttons and keys to the functions of session.js and controls.js.
+// Bind buttons and keys to the functions of the other modules, and start the page.
 
-import * as controls from "./controls.js";
-import { byId } from "./dom.js";
-import * as session from "./session.js";
-import { toast } from "./view.js";
+import * as database from "./data/database.js";
+import * as library from "./session/library.js";
+import * as server from "./session/server_state.js";
+import * as session from "./session/session.js";
+import { startComposer } from "./view/composer.js";
+import { startSearch, toggleSidebar, uncover } from "./view/conversation_list.js";
+import { byId } from "./view/dom.js";
+import { deleteKey } from "./view/key.js";
+import { showNotice, toast } from "./view/notices.js";
+import * as settings from "./view/settings.js";
+import { resetTheme, startTheme } from "./view/theme.js";
 
 const HEALTH_INTERVAL = 15_000; // milliseconds between checks of the server's state
 
 const input = byId("input");
+const wide = matchMedia("(min-width: 60.01rem)");
 
-function send() {
-  if (!session.send(input.value.trim())) return;
-  input.value = "";
-  byId("send").disabled = true;
-}
-
-function startOver() {
-  const undo = session.startOver();
-  if (undo) toast("Conversation deleted.", undo);
+function startNew() {
+  uncover();
+  session.startNew();
   input.focus();
 }
 
-function deleteAll() {
+async function deleteAll() {
   byId("settings").close();
-  session.startOver();
-  controls.deleteSettings();
+  await library.removeAll();
+  settings.deleteDefaults();
+  settings.showSettings(settings.defaults());
+  session.startNew();
+  resetTheme();
+  deleteKey();
+  localStorage.clear();
+  sessionStorage.clear();
   toast("All data in this browser is deleted.");
 }
 
-function inputKeys(event) {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-    event.preventDefault();
-    send();
-  } else if (event.key === "ArrowUp" && !input.value && session.edit()) {
-    event.preventDefault();
-  }
-}
-
 function pageKeys(event) {
-  const handled = document.querySelector("dialog[open]") || event.defaultPrevented;
-  if (handled || event.ctrlKey || event.metaKey || event.altKey) return;
-  const typing = event.target.matches("input, textarea");
-  if (event.key === "Escape") session.stop();
-  else if (event.key === "?" && !typing) controls.openSettings(".shortcuts");
+  const handled = document.querySelector("dialog[open], [popover]:popover-open") || event.defaultPrevented;
+  if (handled) return;
+  if (event.ctrlKey && event.shiftKey && event.key === "O") {
+    event.preventDefault();
+    startNew();
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = event.target.matches("input, textarea, select");
+  if (event.key === "Escape") uncover() || session.stop();
+  else if (event.key === "ArrowUp" && event.target === input && !input.value) {
+    if (session.editLast()) event.preventDefault();
+  } else if (event.key === "?" && !typing) settings.openSettings(".shortcuts");
   else if (event.key === "/" && !typing) {
     event.preventDefault();
     input.focus();
   }
 }
 
-byId("composer").onsubmit = (event) => {
-  event.preventDefault();
-  send();
-};
 byId("stop").onclick = session.stop;
-byId("new").onclick = startOver;
+byId("new").onclick = startNew;
 byId("delete").onclick = deleteAll;
-input.oninput = () => (byId("send").disabled = !input.value.trim());
-input.onkeydown = inputKeys;
+byId("toggle-sidebar").onclick = () => toggleSidebar();
+byId("close-sidebar").onclick = byId("backdrop").onclick = () => uncover() || toggleSidebar(false);
+byId("export").onclick = library.exportAll;
+byId("import").onclick = () => byId("import-file").click();
+byId("import-file").onchange = ({ target }) => {
+  if (target.files.length) library.importFile(target.files[0]);
+  target.value = "";
+};
+byId("conversations").addEventListener("click", ({ target }) => target.closest(".title") && uncover());
 document.onkeydown = pageKeys;
-document.onvisibilitychange = () => document.hidden || session.checkServer();
-setInterval(() => document.hidden || session.checkServer(), HEALTH_INTERVAL);
+document.onvisibilitychange = () => document.hidden || server.checkServer();
+window.onpopstate = () => session.open(location.hash.slice(1));
+wide.onchange = () => toggleSidebar(wide.matches);
+setInterval(() => document.hidden || server.checkServer(), HEALTH_INTERVAL);
 
-controls.startSettings();
-controls.startTheme();
-session.restore();
-session.checkServer();
+startTheme();
+settings.startSettings((changed) => session.change({ settings: changed }));
+startSearch(library.search);
+startComposer({ send: session.send, count: (text) => server.countTokens(text, session.current()) });
+toggleSidebar(wide.matches);
+session.onList(library.refresh);
+server.onModels(session.refresh);
+database.onChange(session.followOtherTab);
+await session.open(location.hash.slice(1));
+if (!(await database.isPersistent())) showNotice("This browser does not store conversations. They are lost when the page is closed.");
+library.refresh();
+server.checkServer();

@@ -35,7 +35,12 @@ class Page:
     def open(self, url: str, *, state: str = "Ready") -> None:
         """Load the page as one who was never there, and wait until it knows the server's state."""
         self.driver.get(f"{url}/web/icon.svg")
-        self.run("localStorage.clear(); sessionStorage.clear()")
+        self.run(
+            """localStorage.clear(); sessionStorage.clear();
+            return new Promise(done => {
+                indexedDB.deleteDatabase("hearth").onsuccess = () => done();
+            })"""
+        )
         self.driver.get(url)
         self.shows("#status", state)
 
@@ -72,6 +77,17 @@ class Page:
     def press(self, *keys: str) -> None:
         """Press keys wherever the focus is."""
         self.driver.switch_to.active_element.send_keys(*keys)
+
+    def act(self, title: str, action: str) -> None:
+        """Choose an action in the menu of the conversation with this title."""
+        script = """const [title, action] = arguments;
+            const more = document.querySelector(`[aria-label="Actions for ${title}"]`);
+            more?.click();
+            const entries = more ? [...document.getElementById("menu").children] : [];
+            const entry = entries.find(({ textContent }) => textContent === action);
+            entry?.click();
+            return Boolean(entry);"""
+        self.until(lambda: self.run(script, title, action), f"{action} of {title}")
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Wait until `condition()` is true and return its value; `what` names it in the error."""

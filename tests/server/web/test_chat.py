@@ -108,19 +108,25 @@ def test_escape_stops_the_answer(page: Page, slow: tuple[LanguageService, str]) 
     page.until(lambda: free(service), "a free slot")
 
 
-def test_new_chat_stops_the_answer_and_can_be_undone(
+def test_an_answer_continues_while_another_conversation_is_shown(
     page: Page, slow: tuple[LanguageService, str]
 ) -> None:
     service, url = slow
     page.open(url)
     page.type("the dog", Keys.ENTER)
-    page.until(lambda: page.find(".live .body").text, "the first of the answer")
+    first = page.until(lambda: page.find(".live .body").text, "the first of the answer")
     page.click("#new")
     page.shows("#greeting", "How can I help you?")
-    page.until(lambda: free(service), "a free slot")
     assert page.all(".message") == []
+    assert not free(service)
+    page.click(".conversation.running .title")
+    page.until(lambda: len(page.find(".live .body").text) > len(first), "more of the answer")
+    page.act("the dog", "Delete")
+    page.shows("#greeting", "How can I help you?")
+    page.until(lambda: free(service), "a free slot")
     page.click("#undo")
-    assert page.questions() == ["the dog"]
+    page.shows(".user .body", "the dog")
+    assert page.find(".assistant .body").text.startswith(first[:3])
 
 
 def test_regenerate_gives_another_answer_to_the_same_message(chat: Page, doorman: Doorman) -> None:
@@ -137,6 +143,7 @@ def test_regenerate_gives_another_answer_to_the_same_message(chat: Page, doorman
 def test_a_seed_repeats_an_answer(chat: Page) -> None:
     chat.click("#open-settings")
     chat.type("5", into="[name=seed]")
+    chat.click("#as-default")
     chat.press(Keys.ESCAPE)
     first = chat.ask("the dog")
     chat.click("#new")
@@ -149,11 +156,10 @@ def test_the_last_message_can_be_edited_and_sent_again(page: Page, doorman: Door
         page.open(str(client.base_url))
         page.ask("the dog")
         page.ask("the fox")
-        assert len(page.all("[aria-label='Edit and send again']")) == 1
         page.type(Keys.ARROW_UP)
         page.press("never sent", Keys.ESCAPE)
         assert page.questions() == ["the dog", "the fox"]
-        page.click("[aria-label='Edit and send again']")
+        page.all("[aria-label='Edit and send again']")[-1].click()
         page.press(Keys.CONTROL, "a")
         page.press("the brown fox", Keys.ENTER)
         page.until(lambda: page.questions() == ["the dog", "the brown fox"], "the question")
@@ -185,7 +191,7 @@ def test_settings_are_sent_and_stored(chat: Page, doorman: Doorman) -> None:
         chat.driver.refresh()
         chat.shows("#status", "Ready")
     chat.click("#open-settings")
-    chat.click("#defaults")
+    chat.click("#reset")
     chat.press(Keys.ESCAPE)
     chat.ask("the dog")
     assert not set(expected) & set(doorman.bodies[-1])
@@ -237,10 +243,10 @@ def test_model_output_is_never_interpreted_as_html(page: Page) -> None:
         assert page.find(".tokens").text == XSS
         page.driver.refresh()
         page.shows(".assistant .body", "<img src=x onerror='document.title=1'>")
-        assert page.driver.title == "Hearth"
+        assert page.driver.title not in ("1", "2")
 
 
-def test_a_reload_keeps_the_conversation_and_new_chat_deletes_it(chat: Page) -> None:
+def test_a_reload_keeps_the_conversation(chat: Page) -> None:
     answer = chat.ask("the dog")
     figures = chat.find(".figures").text
     chat.driver.refresh()
@@ -249,15 +255,11 @@ def test_a_reload_keeps_the_conversation_and_new_chat_deletes_it(chat: Page) -> 
     assert chat.find(".figures").text == figures
     chat.click("[aria-label='Token probabilities']")
     assert chat.find(".tokens")
-    chat.click("#new")
-    chat.shows("#greeting", "How can I help you?")
-    chat.driver.refresh()
-    chat.shows("#greeting", "How can I help you?")
-    assert chat.all(".message") == []
 
 
 def test_all_stored_data_can_be_deleted(chat: Page) -> None:
     chat.ask("the dog")
+    chat.shows(".conversation", "the dog")
     chat.click("#theme")
     chat.click("#open-settings")
     chat.type("1", into="[name=top_k]")
@@ -295,7 +297,7 @@ def test_a_server_with_keys_asks_for_one(page: Page) -> None:
         assert page.ask("the dog")
         page.driver.refresh()
         page.shows("#model", "fake-model")
-        assert page.run("return [sessionStorage.length, JSON.stringify(localStorage)]")[0] == 1
+        assert page.run("return sessionStorage['hearth.key']") == "secret"
         assert "secret" not in page.run("return JSON.stringify(localStorage)")
 
 
@@ -341,11 +343,15 @@ def test_waiting_for_a_server_can_be_stopped(chat: Page, doorman: Doorman) -> No
     assert chat.questions() == ["the dog"]
 
 
-def test_a_message_without_an_answer_can_be_sent_again_after_a_reload(chat: Page) -> None:
-    stored = '[{"role": "user", "content": "the dog"}]'
-    chat.run("localStorage.setItem('hearth.conversation', arguments[0])", stored)
+def test_a_message_without_an_answer_can_be_sent_again_after_a_reload(
+    chat: Page, doorman: Doorman
+) -> None:
+    doorman.refused[CHAT] = Refusal(429, "all slots are busy")
+    chat.type("the dog", Keys.ENTER)
+    chat.shows("#notice", "The server is busy")
     chat.driver.refresh()
     chat.shows("#notice", "This message has no answer.")
+    doorman.refused.clear()
     chat.click("#retry")
     chat.find(".figures")
     assert chat.all("#notice") == []
@@ -370,7 +376,8 @@ def test_an_unreachable_server_is_reported(page: Page) -> None:
 def test_a_model_without_a_template_continues_the_text(
     page: Page, doorman: Doorman, template: str | None
 ) -> None:
-    doorman.refused[CHAT] = Refusal(404, "no such route")
+    if template:  # a server without /props
+        doorman.refused |= {path: Refusal(404, "no such route") for path in (CHAT, "/props")}
     with fakes.running(noise(template=template), before=doorman.before) as client:
         page.open(str(client.base_url))
         page.shows("#greeting", "How can I help you?" if template else "Start a text")

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
     import httpx
 
-SOURCES = [path for path in web.FILES.values() if path.suffix == ".js"]
+SOURCES = [
+    path for path in web.FILES.values() if path.suffix == ".js" and "vendor" not in path.parts
+]
+# Names of XML, and comments in the libraries.
+ADDRESSES = {
+    "http://www.w3.org/1998/Math/MathML",
+    "http://www.w3.org/2000/svg",
+    "https://github.com/highlightjs/highlight.js/issues/2277",
+    "https://github.com/highlightjs/highlight.js/wiki/security",
+    "https://github.com/markdown-it/markdown-it",
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +50,15 @@ def test_every_file_is_served_unchanged(client: httpx.Client, address: str) -> N
 
 
 def test_a_known_file_is_not_sent_again(client: httpx.Client) -> None:
-    etag = client.get("/web/style.css").headers["etag"]
+    etag = client.get("/web/styles/page.css").headers["etag"]
     for known in (etag, f'"other", W/{etag}', "*"):
-        response = client.get("/web/style.css", headers={"If-None-Match": known})
+        response = client.get("/web/styles/page.css", headers={"If-None-Match": known})
         assert (response.status_code, response.content) == (304, b"")
         assert response.headers["etag"] == etag
         assert response.headers["cache-control"] == "no-cache"
-    assert client.get("/web/style.css", headers={"If-None-Match": '"other"'}).status_code == 200
+    assert (
+        client.get("/web/styles/page.css", headers={"If-None-Match": '"other"'}).status_code == 200
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,15 +74,16 @@ def test_the_page_is_not_in_the_openapi_document(client: httpx.Client) -> None:
 
 
 def test_the_page_loads_nothing_from_other_servers() -> None:
-    allowed = {"http://www.w3.org/2000/svg", "https://github.com/markdown-it/markdown-it"}
     for path in web.FILES.values():
-        addresses = re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"')]*", path.read_text("utf-8"))
-        assert set(addresses) <= allowed, path.name
+        if path.suffix != ".woff2":
+            text = path.read_text("utf-8")
+            addresses = re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'`)]*", text)
+            assert set(addresses) <= ADDRESSES, path.name
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
 def test_modules_are_short_and_never_set_html(path: Path) -> None:
     source = path.read_text("utf-8")
     assert source.startswith("// ")
-    assert len(source.splitlines()) < 250
+    assert len(source.splitlines()) <= 400
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", source)

@@ -26,7 +26,7 @@ ANSWER = (
     + "\n```\n\n"
     + "word" * 30
 )
-STYLE = web.FILES["/web/style.css"].read_text("utf-8")
+STYLE = web.FILES["/web/styles/theme.css"].read_text("utf-8")
 COLOURS = {
     name: {"light": light, "dark": dark}
     for name, light, dark in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE)
@@ -72,9 +72,10 @@ def mixed(first: str, second: str, share: float) -> str:
 
 
 def test_colours_are_defined_once() -> None:
-    rules = STYLE.split("\n}\n", 1)[1]
     assert len(COLOURS) >= 12
-    assert re.findall(r"#[0-9a-f]{3,8}\b", rules) == []
+    for path in web.FILES.values():
+        if path.parent.name == "styles" and path.name != "theme.css":
+            assert re.findall(r"#[0-9a-f]{3,8}\b", path.read_text("utf-8")) == [], path.name
 
 
 @pytest.mark.parametrize("width", [360, 1280])

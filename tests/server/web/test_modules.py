@@ -42,7 +42,7 @@ def call(page: Page, module: str, code: str, *arguments: Any) -> Any:
 
 
 def parsed(page: Page, *pieces: str) -> list[dict[str, str]]:
-    events: list[dict[str, str]] = call(page, "sse.js", PARSE, [pieces])[0]
+    events: list[dict[str, str]] = call(page, "api/sse.js", PARSE, [pieces])[0]
     return events
 
 
@@ -72,7 +72,7 @@ def test_events_do_not_depend_on_how_the_stream_is_split(
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    whole, cut = call(modules, "sse.js", PARSE, [[stream, ":"], [*pieces, ":"]])
+    whole, cut = call(modules, "api/sse.js", PARSE, [[stream, ":"], [*pieces, ":"]])
     assert cut == whole
 
 
@@ -121,7 +121,7 @@ HTML = """source => {
     ],
 )
 def test_markdown_is_rendered(modules: Page, source: str, html: str) -> None:
-    assert call(modules, "markdown.js", HTML, source) == html
+    assert call(modules, "markdown/markdown.js", HTML, source) == html
 
 
 @few
@@ -134,12 +134,12 @@ def test_any_text_renders_to_known_elements_only(modules: Page, source: str) -> 
     }"""
     blocks = "p h2 h3 h4 h5 h6 ul ol li pre blockquote hr table thead tbody tr th td"
     known = {*blocks.split(), *"code strong em s a br span".split()}
-    assert set(call(modules, "markdown.js", names, source)) <= known
+    assert set(call(modules, "markdown/markdown.js", names, source)) <= known
 
 
 @pytest.mark.parametrize("prefix", ["- " * 1200, ">" * 20_000, "- > " * 600])
 def test_deep_nesting_is_shown_as_plain_text(modules: Page, prefix: str) -> None:
-    html = call(modules, "markdown.js", HTML, f"{prefix}end")
+    html = call(modules, "markdown/markdown.js", HTML, f"{prefix}end")
     escaped = prefix.replace(">", "&gt;")
     assert html == f'<p class="plain-text">{escaped}end</p>'
 
@@ -153,34 +153,19 @@ def test_rendering_time_does_not_grow_with_the_square_of_the_length(
         m.render(source);
         return performance.now() - began;
     }"""
-    assert call(modules, "markdown.js", milliseconds, text * 60_000) < 10_000
+    assert call(modules, "markdown/markdown.js", milliseconds, text * 60_000) < 10_000
 
 
 def test_adjacent_messages_of_one_role_are_joined(modules: Page) -> None:
     roles = ["user", "user", "assistant", "user"]
     messages = [{"role": role, "content": c} for role, c in zip(roles, "abcd", strict=True)]
-    assert call(modules, "conversation.js", "m.turns", messages, "be kind") == [
+    assert call(modules, "data/prompt.js", "m.turns", messages, "be kind") == [
         {"role": "system", "content": "be kind"},
         {"role": "user", "content": "a\n\nb"},
         {"role": "assistant", "content": "c"},
         {"role": "user", "content": "d"},
     ]
-    assert call(modules, "conversation.js", "m.text", messages) == "a\nbc\nd"
-
-
-def test_storage_may_be_invalid_or_full(modules: Page) -> None:
-    load = "text => m.load({ getItem: () => text })"
-    for text in ("{", "3", '[{"role": "user"}]', "null", '[{"content": 3, "role": "user"}]'):
-        assert call(modules, "conversation.js", load, text) == []
-    small = """limit => {
-        let found = null;
-        const setItem = (_, text) => { if (text.length > limit) throw new Error(); found = text; };
-        const tokens = new Array(100).fill({ text: "x" });
-        return [m.save({ setItem }, [{ role: "assistant", content: "a", tokens }]), found];
-    }"""
-    without = '[{"role":"assistant","content":"a"}]'
-    assert call(modules, "conversation.js", small, 100) == [True, without]
-    assert call(modules, "conversation.js", small, 10) == [False, None]
+    assert call(modules, "data/prompt.js", "m.text", messages) == "a\nbc\nd"
 
 
 @pytest.mark.parametrize(
@@ -188,12 +173,12 @@ def test_storage_may_be_invalid_or_full(modules: Page) -> None:
     [(0, "100 %"), (-0.001, "100 %"), (-0.05, "95 %"), (-3, "5.0 %"), (-20, "< 0.01 %")],
 )
 def test_percentages_have_two_digits(modules: Page, logprob: float, text: str) -> None:
-    assert call(modules, "tokens.js", "m.percent", logprob) == text
+    assert call(modules, "view/tokens.js", "m.percent", logprob) == text
 
 
 def test_the_chosen_token_has_exactly_one_bar(modules: Page) -> None:
     top = [{"text": " a", "logprob": -0.5}, {"text": "b\n", "logprob": -1.5}]
-    inside = call(modules, "tokens.js", "m.bars", {**top[1], "top": top})
+    inside = call(modules, "view/tokens.js", "m.bars", {**top[1], "top": top})
     assert [(bar["text"], bar["chosen"]) for bar in inside] == [("␣a", False), ("b⏎", True)]
-    outside = call(modules, "tokens.js", "m.bars", {"text": "c", "logprob": -9, "top": top})
+    outside = call(modules, "view/tokens.js", "m.bars", {"text": "c", "logprob": -9, "top": top})
     assert [(bar["text"], bar["chosen"]) for bar in outside][2:] == [("c", True)]

@@ -1,5 +1,4 @@
-// The page around the messages: server state, model, notices, screen-reader text.
-// It knows the elements of index.html, and neither sends nor stores anything.
+// The page around the messages: the server's state, the empty page, notices, screen-reader text.
 
 import { byId, make } from "./dom.js";
 
@@ -28,11 +27,10 @@ export function showStatus(state, message) {
   return before;
 }
 
-/** Show the model. `send(text)` is called for a suggestion on the empty page. */
-export function showModel(name, chats, send) {
+/** Say what the model can do. `send(text)` is called for a suggestion on the empty page. */
+export function showPurpose(chats, send) {
   const { greeting, hint, placeholder, starters } = chats ? CHAT : TEXT;
   const button = (text) => make("button", { type: "button", onclick: () => send(text) }, text);
-  byId("model").textContent = byId("model").title = name;
   byId("greeting").textContent = greeting;
   byId("hint").textContent = hint;
   byId("input").placeholder = placeholder;
@@ -41,6 +39,7 @@ export function showModel(name, chats, send) {
 
 /** While an answer is running, show Stop in place of Send. */
 export function showRunning(running) {
+  if (running === byId("send").hidden) return;
   const focused = document.activeElement === byId("stop");
   byId("stop").hidden = !running;
   byId("send").hidden = running;
@@ -49,7 +48,7 @@ export function showRunning(running) {
 }
 
 /** Show a notice after the messages. `retry` adds a button, which is disabled for `seconds`. */
-export function showNotice(text, { retry = null, seconds = 0 } = {}) {
+export function showNotice(text, { retry = null, label = "Try again", seconds = 0 } = {}) {
   hideNotice();
   const button = byId("retry");
   // Setting the same text again would make screen readers repeat it.
@@ -57,7 +56,7 @@ export function showNotice(text, { retry = null, seconds = 0 } = {}) {
   byId("notice").hidden = false;
   button.hidden = !retry;
   button.onclick = retry;
-  countDown(button, seconds);
+  countDown(button, label, seconds);
   byId("notice").scrollIntoView({ block: "nearest" });
 }
 
@@ -86,10 +85,10 @@ export function speak(text) {
   byId("spoken").textContent = text;
 }
 
-function countDown(button, seconds) {
+function countDown(button, label, seconds) {
   const tick = () => {
     button.disabled = seconds > 0;
-    button.textContent = seconds > 0 ? `Try again in ${seconds} s` : "Try again";
+    button.textContent = seconds > 0 ? `${label} in ${seconds} s` : label;
     if (seconds <= 0) clearInterval(button.timer);
     seconds -= 1;
   };

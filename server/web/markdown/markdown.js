@@ -1,7 +1,8 @@
 // Markdown as DOM nodes. markdown-it parses it; no text is ever interpreted as HTML.
 
-import MarkdownIt from "./vendor/markdown-it.esm.min.mjs";
-import { make } from "./dom.js";
+import MarkdownIt from "../vendor/markdown-it.esm.min.mjs";
+import { make } from "../view/dom.js";
+import { mathSyntax } from "./math_syntax.js";
 
 // markdown-it drops blocks that are nested deeper.
 const MAX_NESTING = 100;
@@ -9,20 +10,37 @@ const SAFE_LINK = /^(https?|mailto):/i;
 const CONTAINERS = new Set(
   "p h1 h2 h3 h4 h5 h6 ul ol li blockquote table thead tbody tr th td strong em s a".split(" "),
 );
-const parser = new MarkdownIt({ html: false, breaks: true, maxNesting: MAX_NESTING });
+const parser = new MarkdownIt({ html: false, breaks: true, maxNesting: MAX_NESTING }).use(mathSyntax);
 
 /** The DOM nodes of a text; one paragraph of plain text if it cannot be rendered. */
-export function render(source) {
+export const render = (source) => blocks(source).flatMap(({ nodes }) => nodes());
+
+/** The top-level blocks of a text: [{source, nodes()}], where `nodes` renders the block. */
+export function blocks(source) {
   try {
     const tokens = parser.parse(source, {});
-    if (!tokens.some(({ level }) => level >= MAX_NESTING - 1)) return nodes(tokens);
+    if (!tokens.some(({ level }) => level >= MAX_NESTING - 1)) return groups(tokens, source.split(/\r\n|\n|\r/));
   } catch (error) {
     console.error(error);
   }
-  return [make("p", { className: "plain-text" }, source)];
+  return [{ source, nodes: () => [make("p", { className: "plain-text" }, source)] }];
 }
 
-// Tokens are a flat list in which a token opens an element, closes it, or is one.
+// Tokens are a flat list. At level 0 a block begins, and ends if it is one token.
+function groups(tokens, lines) {
+  const list = [];
+  for (const token of tokens) {
+    if (token.level === 0 && token.nesting >= 0) {
+      const group = [];
+      const [start, end] = token.map;
+      list.push({ source: `${token.type}\n${lines.slice(start, end).join("\n")}`, group, nodes: () => nodes(group) });
+    }
+    list.at(-1).group.push(token);
+  }
+  return list;
+}
+
+// A token opens an element, closes it, or is one.
 function nodes(tokens) {
   const root = document.createDocumentFragment();
   let parent = root;
@@ -52,7 +70,7 @@ function container({ tag, attrs }) {
   return element;
 }
 
-function leaf({ type, content, info }) {
+function leaf({ type, content, info, meta }) {
   switch (type) {
     case "hr":
     case "hardbreak":
@@ -63,6 +81,8 @@ function leaf({ type, content, info }) {
     case "fence":
     case "code_block":
       return codeBlock(content.replace(/\n$/, ""), info.trim().split(/\s+/)[0]);
+    case "math":
+      return make(meta.display ? "div" : "span", { className: meta.display ? "math display" : "math" }, content);
     default: // text; of an image, its description
       return content;
   }

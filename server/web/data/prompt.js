@@ -1,0 +1,58 @@
+// What the model reads of a conversation.
+
+import { validSettings } from "./records.js";
+
+/** Messages for a model with a chat template. Templates require alternating roles, so adjacent
+ * messages of the user are joined. An answer at the end is continued by the server. */
+export function turns(messages, system) {
+  const joined = system ? [{ role: "system", content: system }] : [];
+  for (const message of messages) {
+    const turn = turnOf(message);
+    const last = joined.at(-1);
+    if (turn.role === "assistant" && !turn.content && !turn.tool_calls) continue;
+    if (last?.role === turn.role && turn.role === "user") last.content += `\n\n${turn.content}`;
+    else joined.push(turn);
+  }
+  return joined;
+}
+
+/** The prompt for a model without a chat template: the whole conversation as one text. */
+export function text(messages) {
+  return messages
+    .map((message, at) => (message.role === "user" && at ? `\n${withFiles(message)}` : withFiles(message)))
+    .join("");
+}
+
+/** The tools of a conversation's settings, in OpenAI's form. Throws SyntaxError. */
+export function toolsOf(settings) {
+  const { tools } = validSettings(settings);
+  if (!tools.trim()) return [];
+  const list = JSON.parse(tools);
+  if (!Array.isArray(list)) throw new SyntaxError("not a list");
+  return list.map((tool) => (tool.function ? tool : { type: "function", function: tool }));
+}
+
+function turnOf(message) {
+  const { role, reasoning, calls, call } = message;
+  const turn = { role, content: withFiles(message) };
+  if (role === "tool") turn.tool_call_id = call;
+  if (reasoning) turn.reasoning_content = reasoning;
+  if (calls?.length) {
+    turn.tool_calls = calls.map(({ id, name, arguments: given }) => ({
+      id,
+      type: "function",
+      function: { name, arguments: given },
+    }));
+  }
+  return turn;
+}
+
+// Attached files stand before the message, each in a fence that is longer than those in the file.
+function withFiles({ content, attachments = [] }) {
+  const files = attachments.map(({ name, text: file }) => {
+    const ticks = Math.max(2, ...(file.match(/`+/g) ?? []).map((run) => run.length));
+    const fence = "`".repeat(ticks + 1);
+    return `${name}\n${fence}\n${file}${file.endsWith("\n") ? "" : "\n"}${fence}`;
+  });
+  return [...files, content].filter(Boolean).join("\n\n");
+}

@@ -1,0 +1,262 @@
+// The conversation that is shown: open, send, stop, regenerate, edit, continue, branch.
+// It connects storage, API and view. main.js binds buttons and keys to it.
+
+import * as database from "../data/database.js";
+import { newMessage, titleOf } from "../data/records.js";
+import { renamed } from "../data/transfer.js";
+import { leafBelow, pathTo, siblings } from "../data/tree.js";
+import { byId } from "../view/dom.js";
+import { key } from "../view/key.js";
+import { editMessage, isEditing, showMessages, updateAnswer } from "../view/messages.js";
+import { showMeter } from "../view/meter.js";
+import * as notices from "../view/notices.js";
+import * as settings from "../view/settings.js";
+import { run } from "./run.js";
+import * as server from "./server_state.js";
+import * as threads from "./threads.js";
+
+const FULL = "The browser's storage is full. This conversation is not saved. Export it, or delete others.";
+const RECHECK = 6000; // milliseconds until another tab's answer may count as abandoned
+const EMPTY = { stopped: "Stopped before the first token." };
+const UNFINISHED = new Set(["length", "stopped", "error", "running"]);
+
+const state = { thread: threads.newThread(settings.defaults()), changed: () => {} };
+
+/** Call `changed()` when the list of conversations may have changed. */
+export const onList = (changed) => (state.changed = changed);
+
+/** The conversation that is shown. */
+export const current = () => state.thread.conversation;
+
+/** Show the conversation of an id, or an empty one. */
+export async function open(id) {
+  const thread = (id && (await threads.openThread(id))) || threads.newThread(settings.defaults());
+  show(thread);
+  if (thread.messages.size && !thread.running) showUnfinished(thread);
+}
+
+/** Show an empty conversation. */
+export const startNew = () => show(threads.newThread(settings.defaults()));
+
+/** Send a message. Return false if it is empty or an answer is running. */
+export function send(content, attachments = []) {
+  const { thread } = state;
+  if (thread.running || (!content && !attachments.length)) return false;
+  ask(thread, pathTo(thread.messages, current().leaf).at(-1)?.id ?? null, { content, attachments });
+  return true;
+}
+
+/** Stop the running answer. Return false if there is none. */
+export function stop() {
+  state.thread.running?.abort();
+  return state.thread.running !== null;
+}
+
+/** Edit the user's last message in place. Return false if there is none. */
+export function editLast() {
+  const path = pathTo(state.thread.messages, current().leaf);
+  const last = path.findLast(({ role }) => role === "user");
+  if (!last || state.thread.running) return false;
+  actions.edit(last);
+  return true;
+}
+
+/** Store changed settings or another model of the conversation that is shown. */
+export function change(changes) {
+  const { thread } = state;
+  if (thread.messages.size) store(thread, changes);
+  else thread.conversation = { ...thread.conversation, ...changes };
+  server.showModel(current(), (model) => change({ model }));
+}
+
+/** Draw the conversation again, after the models became known. */
+export function refresh() {
+  const { chats, context } = server.modelOf(current());
+  notices.showPurpose(chats, send);
+  settings.allowSystem(chats);
+  server.showModel(current(), (model) => change({ model }));
+  showMeter({ ...latestFigures(), limit: context });
+}
+
+/** Take over what another tab has changed. */
+export async function followOtherTab(id) {
+  state.changed();
+  const { thread } = state;
+  const isShown = id === null || id === current().id;
+  if (!isShown || thread.running || isEditing() || !thread.messages.size) return;
+  const stored = await threads.openThread(current().id);
+  if (state.thread !== thread || thread.running) return;
+  if (stored) await open(current().id);
+  else startNew();
+}
+
+// What can be done with a message on the page.
+const actions = {
+  edit(message) {
+    const { thread } = state;
+    if (thread.running) return;
+    editMessage(message, {
+      send: (content) => (message.role === "user" ? ask : rewrite)(thread, message.parent, { ...message, content }),
+      cancel: () => {
+        draw();
+        byId("input").focus();
+      },
+    });
+  },
+  regenerate: ({ parent }) => generate(state.thread, { parent }),
+  resume: (message) => generate(state.thread, { base: message, parent: message.parent }),
+  choose(message) {
+    if (state.thread.running) return;
+    store(state.thread, { leaf: leafBelow(state.thread.messages, message.id) });
+    show(state.thread);
+  },
+  async fork(message) {
+    const copy = renamed({ ...current(), leaf: message.id }, pathTo(state.thread.messages, message.id));
+    const now = Date.now();
+    const conversation = { ...copy.conversation, created: now, updated: now };
+    if (!(await database.save(conversation, copy.messages))) notices.showNotice(FULL);
+    await open(conversation.id);
+    notices.toast("This is a copy of the conversation up to here.");
+    state.changed();
+  },
+  // The results of tool calls, in the order of the calls.
+  answerCalls(message, results) {
+    const { thread } = state;
+    let parent = message.id;
+    const added = message.calls.map(({ id: call }, at) => {
+      const result = newMessage({ conversation: current().id, parent, role: "tool", call, content: results[at] });
+      parent = result.id;
+      return result;
+    });
+    store(thread, { leaf: parent }, added);
+    generate(thread, { parent });
+  },
+};
+
+// Add a user's message after `parent`, and generate its answer.
+function ask(thread, parent, { content, attachments = [] }) {
+  const { id, title } = thread.conversation;
+  const message = newMessage({ conversation: id, parent, role: "user", content, attachments });
+  const changes = { leaf: message.id, updated: message.created, title: title || titleOf(message) };
+  store(thread, changes, [message]);
+  generate(thread, { parent: message.id });
+}
+
+// Add another version of an answer, which the user wrote.
+function rewrite(thread, parent, { content, reasoning }) {
+  const message = newMessage({
+    conversation: thread.conversation.id, parent, role: "assistant", content, reasoning, finish: "edited",
+  });
+  store(thread, { leaf: message.id, updated: message.created }, [message]);
+  show(thread);
+}
+
+function store(thread, changes, messages = []) {
+  threads.store(thread, changes, messages).then((fits) => {
+    if (!fits) report(thread, FULL);
+    state.changed();
+  });
+}
+
+async function generate(thread, { parent, base }) {
+  if (thread.running) return;
+  thread.notice = null;
+  const { leaf } = thread.conversation;
+  if (!base) thread.conversation = { ...thread.conversation, leaf: parent };
+  const model = server.modelOf(thread.conversation);
+  const request = { parent, base, model: server.requestName(model), chats: model.chats };
+  const onMessage = (message) => {
+    if (state.thread !== thread) return;
+    notices.hideNotice();
+    updateAnswer(message);
+    showMeter({ ...message.figures, limit: model.context });
+  };
+  const onWaiting = (message) => {
+    report(thread, `Waiting for the server: ${message}. Your message will be sent when it is ready.`);
+    server.checkServer();
+  };
+  const onFull = () => report(thread, FULL);
+  const ending = run(thread, request, { key, requestKey: server.requestKey, onWaiting, onMessage, onFull });
+  if (state.thread === thread) show(thread);
+  state.changed();
+  const { message, error, finish } = await ending;
+  server.checkServer();
+  state.changed();
+  if (thread.deleted) return;
+  if (!message) thread.conversation = { ...thread.conversation, leaf }; // back to the answer before
+  if (thread.notice?.text !== FULL) thread.notice = null;
+  if (error?.status === 404 && model.chats && !server.isKnown(model)) {
+    server.learnThatItDoesNotChat(model.id);
+    return void generate(thread, { parent, base });
+  }
+  if (state.thread === thread) {
+    show(thread);
+    notices.speak(message?.content || "No answer");
+  }
+  const retry = message ? () => actions.resume(message) : () => generate(thread, { parent });
+  const label = message ? "Continue" : "Try again";
+  if (error) showError(thread, error, { retry, label });
+  else if (!message) report(thread, EMPTY[finish] ?? "The answer is empty.", { retry });
+}
+
+// Say how to go on with a conversation whose last message is not a finished answer.
+function showUnfinished(thread) {
+  const last = pathTo(thread.messages, thread.conversation.leaf).at(-1);
+  if (last.role !== "assistant") {
+    const retry = () => generate(thread, { parent: last.id });
+    report(thread, "This message has no answer.", { retry });
+  } else if (threads.isWrittenElsewhere(last)) {
+    report(thread, "Another tab is writing this answer.");
+    setTimeout(() => state.thread === thread && open(thread.conversation.id), RECHECK);
+  } else if (last.finish === "running") {
+    report(thread, "The answer was interrupted.", { retry: () => actions.resume(last), label: "Continue" });
+  }
+}
+
+function showError(thread, error, options) {
+  const seconds = error.retryAfter ?? 0;
+  const when = seconds ? `in ${seconds} s` : "later";
+  const text = error.status === 429 ? `The server is busy. Try again ${when}. (${error.message})` : error.message;
+  report(thread, text, { ...options, seconds });
+}
+
+// Show a notice with the thread that it is about.
+function report(thread, text, options = {}) {
+  thread.notice = { text, options };
+  if (state.thread === thread) notices.showNotice(text, options);
+}
+
+// Show a thread as the current one.
+function show(thread) {
+  const changed = state.thread !== thread;
+  state.thread = thread;
+  draw();
+  notices.showRunning(Boolean(thread.running));
+  if (thread.notice) notices.showNotice(thread.notice.text, thread.notice.options);
+  else notices.hideNotice();
+  settings.showSettings(current().settings);
+  refresh();
+  if (changed) state.changed();
+  const hash = thread.messages.size ? `#${current().id}` : "";
+  if (location.hash !== hash) history.pushState(null, "", hash || location.pathname);
+}
+
+function draw() {
+  const { messages, conversation, running } = state.thread;
+  const path = pathTo(messages, conversation.leaf);
+  const entries = path.map((message, at) => {
+    const versions = siblings(messages, message);
+    const last = at === path.length - 1;
+    return { message, versions, last, resumable: last && canResume(message) };
+  });
+  showMessages(entries, { running: Boolean(running), actions });
+  document.title = conversation.title ? `${conversation.title} · Hearth` : "Hearth";
+}
+
+const canResume = (message) =>
+  Boolean(message.content) && UNFINISHED.has(message.finish ?? "stopped") && !threads.isWrittenElsewhere(message);
+
+function latestFigures() {
+  const path = pathTo(state.thread.messages, current().leaf);
+  return path.findLast(({ figures }) => figures)?.figures ?? {};
+}

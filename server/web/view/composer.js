@@ -1,0 +1,110 @@
+// The field for a message, and the files that are attached to it.
+
+import { byId, iconButton, make } from "./dom.js";
+import { showNotice, speak } from "./notices.js";
+
+const MAX_FILE = 1_000_000; // bytes
+const LONG_PASTE = 2000; // characters; a longer text that is pasted becomes a file
+const UTF8 = new TextDecoder("utf-8", { fatal: true });
+
+const state = { files: [], count: async () => null };
+
+/** Bind the composer. `send(text, files)` returns whether the message was taken; `count(text)`
+ * resolves to a number of tokens, or null. */
+export function startComposer({ send, count }) {
+  const input = byId("input");
+  state.count = count;
+  byId("composer").onsubmit = (event) => {
+    event.preventDefault();
+    submit(send);
+  };
+  input.oninput = allowSend;
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    submit(send);
+  });
+  input.onpaste = paste;
+  byId("attach").onclick = () => byId("files").click();
+  byId("files").onchange = () => {
+    attach([...byId("files").files]);
+    byId("files").value = "";
+  };
+  document.addEventListener("dragover", (event) => event.preventDefault());
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    if (event.dataTransfer.files.length) attach([...event.dataTransfer.files]);
+  });
+}
+
+/** Attach a text as a file. */
+export function attachText(name, text) {
+  const file = { name, text, tokens: null };
+  state.files.push(file);
+  draw();
+  speak(`Attached ${name}.`);
+  state.count(text).then((tokens) => {
+    file.tokens = tokens;
+    draw();
+  });
+}
+
+function submit(send) {
+  const input = byId("input");
+  if (!send(input.value.trim(), state.files)) return;
+  input.value = "";
+  state.files = [];
+  draw();
+}
+
+function paste(event) {
+  const { files } = event.clipboardData;
+  const text = event.clipboardData.getData("text/plain");
+  if (files.length) attach([...files]);
+  else if (text.length > LONG_PASTE) attachText(unusedName("pasted", "txt"), text);
+  else return;
+  event.preventDefault();
+}
+
+async function attach(files) {
+  for (const file of files) {
+    if (file.size > MAX_FILE) {
+      showNotice(`${file.name}: the file is larger than 1 MB.`);
+      continue;
+    }
+    try {
+      const text = UTF8.decode(await file.arrayBuffer());
+      if (text.includes("\0")) throw new TypeError("binary");
+      attachText(file.name, text);
+    } catch {
+      showNotice(`${file.name}: the file is not a text in UTF-8.`);
+    }
+  }
+}
+
+function unusedName(base, ending) {
+  const names = new Set(state.files.map(({ name }) => name));
+  for (let number = 1; ; number += 1) {
+    const name = `${base}-${number}.${ending}`;
+    if (!names.has(name)) return name;
+  }
+}
+
+function draw() {
+  const chips = state.files.map((file) => {
+    const size = file.tokens === null ? "" : ` · ${file.tokens.toLocaleString("en")} tokens`;
+    const remove = iconButton("close", `Remove ${file.name}`, () => {
+      state.files = state.files.filter((other) => other !== file);
+      draw();
+      byId("input").focus();
+    });
+    return make("li", { className: "chip" }, make("span", {}, `${file.name}${size}`), remove);
+  });
+  byId("attached").hidden = !chips.length;
+  byId("attached").replaceChildren(...chips);
+  allowSend();
+}
+
+function allowSend() {
+  byId("send").disabled = !byId("input").value.trim() && !state.files.length;
+}

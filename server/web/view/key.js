@@ -1,0 +1,30 @@
+// The API key of this tab, and the dialog that asks for it.
+
+import { byId } from "./dom.js";
+
+const KEY = "hearth.key";
+
+export const key = () => sessionStorage.getItem(KEY) ?? "";
+
+export const deleteKey = () => sessionStorage.removeItem(KEY);
+
+/** Ask for an API key. Resolves to whether one was entered. */
+export function askKey() {
+  const dialog = byId("key");
+  const hadKey = key();
+  byId("key-hint").textContent = hadKey
+    ? "The server rejected this key."
+    : "The key is stored until this tab is closed, and sent only to this server.";
+  byId("key-input").value = "";
+  dialog.returnValue = "";
+  byId("key-cancel").onclick = () => dialog.close();
+  if (!dialog.open) dialog.showModal();
+  byId("key-input").focus();
+  return new Promise((resolve) => {
+    dialog.onclose = () => {
+      const entered = dialog.returnValue === "use";
+      if (entered) sessionStorage.setItem(KEY, byId("key-input").value.trim());
+      resolve(entered);
+    };
+  });
+}

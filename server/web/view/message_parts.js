@@ -1,0 +1,89 @@
+// Parts of a message: attached files, reasoning, tool calls, figures, the copy button.
+
+import { iconButton, make } from "./dom.js";
+import { speak } from "./notices.js";
+
+const ENDS = {
+  length: "token limit",
+  timeout: "time limit",
+  stopped: "stopped",
+  error: "interrupted",
+  running: "interrupted",
+  edited: "edited",
+};
+
+/** The files of a message, each folded. */
+export const attachmentList = (attachments) =>
+  make("div", { className: "attachments" }, ...attachments.map(({ name, text, tokens }) =>
+    folded(tokens ? `${name} · ${tokens.toLocaleString("en")} tokens` : name, text)));
+
+/** The reasoning before an answer, folded. */
+export function reasoningBox(text, { open = false } = {}) {
+  const box = folded("Reasoning", text);
+  box.classList.add("reasoning");
+  box.open = open;
+  return box;
+}
+
+/** Tool calls, each folded. */
+export const callList = (calls) =>
+  make("div", { className: "calls" }, ...calls.map(({ name, arguments: given }) => folded(`Call of ${name}`, indented(given))));
+
+/** Fields for the results of a message's calls. `send(message, results)` gets the texts. */
+export function resultForm(message, send) {
+  const fields = message.calls.map(({ name }) =>
+    make("label", {}, `Result of ${name}`, make("textarea", { rows: 1, required: true })));
+  const button = make("button", { type: "submit", className: "plain" }, "Send results");
+  const form = make("form", { className: "results idle-only" }, ...fields, button);
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    send(message, fields.map((label) => label.querySelector("textarea").value));
+  };
+  return form;
+}
+
+/** The figures of an answer, and why it ended. */
+export function figureList({ figures, finish }) {
+  const { prompt, completion, first, rate } = figures ?? {};
+  const parts = [
+    figures && `${completion} tokens`,
+    rate && `${rate.toFixed(1)} tokens/s`,
+    figures && `first token ${first.toFixed(2)} s`,
+    figures && `${prompt} prompt tokens`,
+    ENDS[finish],
+  ];
+  return make("p", { className: "figures" }, ...parts.filter(Boolean).map((part) => make("span", {}, part)));
+}
+
+/** A button that copies a text. */
+export function copyButton(text, label) {
+  const button = iconButton("copy", label, async () => {
+    await copy(text);
+    speak("Copied");
+    button.classList.add("done");
+    setTimeout(() => button.classList.remove("done"), 1200);
+  });
+  return button;
+}
+
+function folded(title, text) {
+  return make("details", { className: "folded" }, make("summary", {}, title), make("pre", { tabIndex: 0 }, text));
+}
+
+function indented(json) {
+  try {
+    return JSON.stringify(JSON.parse(json), null, 2);
+  } catch {
+    return json;
+  }
+}
+
+// Browsers offer the clipboard only over HTTPS or on localhost. Elsewhere, select and copy.
+async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = make("textarea", { value: text, className: "hidden" });
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}

@@ -1,0 +1,99 @@
+// The dialog with the settings of a conversation, and the settings of new ones.
+
+import { validSettings } from "../data/records.js";
+import { toolsOf } from "../data/prompt.js";
+import { byId } from "./dom.js";
+
+const DEFAULTS = "hearth.settings";
+
+const state = { settings: defaults(), changed: () => {} };
+
+/** The settings of a new conversation. */
+export function defaults() {
+  try {
+    return validSettings(JSON.parse(localStorage.getItem(DEFAULTS)));
+  } catch {
+    return validSettings(null);
+  }
+}
+
+/** Forget the settings of new conversations. */
+export const deleteDefaults = () => localStorage.removeItem(DEFAULTS);
+
+/** Bind the dialog. `changed(settings)` is called when the user changes a valid field. */
+export function startSettings(changed) {
+  const form = byId("settings-form");
+  state.changed = changed;
+  form.oninput = () => use(read(form));
+  byId("reset").onclick = () => {
+    use({ ...state.settings, sampling: {} });
+    fill(form);
+  };
+  byId("as-default").onclick = () => {
+    localStorage.setItem(DEFAULTS, JSON.stringify(state.settings));
+    byId("as-default-done").textContent = "New chats use these settings.";
+  };
+  byId("open-settings").onclick = () => openSettings();
+  byId("settings").onclick = ({ target, currentTarget }) => {
+    if (target === currentTarget) target.close(); // a click outside of the dialog
+  };
+}
+
+/** Show the settings of a conversation. */
+export function showSettings(settings) {
+  if (settings === state.settings) return;
+  state.settings = settings;
+  fill(byId("settings-form"));
+}
+
+/** Open the settings, scrolled to the element that the selector `part` names, if any. */
+export function openSettings(part = null) {
+  byId("as-default-done").textContent = "";
+  byId("settings").showModal();
+  byId("settings").scrollTop = 0;
+  if (part) byId("settings").querySelector(part).scrollIntoView();
+}
+
+/** Enable the fields that need a chat template. */
+export function allowSystem(allowed) {
+  const { system, tools } = byId("settings-form").elements;
+  system.disabled = tools.disabled = !allowed;
+  byId("system-hint").hidden = allowed;
+}
+
+function use(settings) {
+  state.settings = settings;
+  state.changed(settings);
+}
+
+// The settings in the form, without invalid values.
+function read(form) {
+  const { system, tools, probabilities } = form.elements;
+  tools.setCustomValidity(isTools(tools.value) ? "" : "This is not a JSON list of tools.");
+  const numbers = [...form.querySelectorAll("[type=number]")].filter(
+    (field) => field.value !== "" && field.validity.valid,
+  );
+  return {
+    system: system.value.trim(),
+    tools: tools.validity.valid ? tools.value : "",
+    probabilities: probabilities.checked,
+    sampling: Object.fromEntries(numbers.map((field) => [field.name, field.valueAsNumber])),
+  };
+}
+
+function isTools(tools) {
+  try {
+    return toolsOf({ tools }).every(({ function: tool }) => typeof tool?.name === "string");
+  } catch {
+    return false;
+  }
+}
+
+function fill(form) {
+  const { system, sampling, tools, probabilities } = state.settings;
+  for (const field of form.querySelectorAll("[type=number]")) field.value = sampling[field.name] ?? "";
+  form.elements.system.value = system;
+  form.elements.tools.value = tools;
+  form.elements.tools.setCustomValidity("");
+  form.elements.probabilities.checked = probabilities;
+}
