@@ -167,6 +167,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 _guard = Guard()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark quick tests, and put slow tests last, when the bundles that they share are baked.
 
@@ -177,7 +178,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not _is_slow(item) and is_quick(item.path):
             item.add_marker("quick")
         speed = "slow" if _is_slow(item) else "fast"
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{speed}"))
+        module = item.path.relative_to(item.config.rootpath)
+        item.add_marker(pytest.mark.xdist_group(f"{module}-{speed}"))
     items.sort(key=_is_slow)
 
 

@@ -73,9 +73,9 @@ def compiled_fixture(graphs: Callable[[], Iterable[Graph]]) -> Any:
 
 def _all_selected(request: pytest.FixtureRequest) -> bool:
     """Whether this run has every test of a module that asks for the fixture."""
-    selected = {item.nodeid for item in request.session.items}
+    selected = {item.name for item in request.session.items if item.path == request.path}
     return all(
-        item.nodeid in selected
+        item.name in selected
         for item in request.node.collect()
         if request.fixturename in item.fixturenames
     )
