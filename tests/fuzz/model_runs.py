@@ -52,7 +52,7 @@ def check_model(model: Model) -> tuple[int, list[tuple[str, str]]]:
         for graph, arrays in zip(model.graphs, model.arguments, strict=True):
             if compiled is not None and graph.name not in rejected:
                 compared += 1
-                differing = _difference(graph, arrays, model, compiled)
+                differing = _difference(graph, arrays, model, compiled.loaded)
                 found += [("compiled", f"{graph.name}: {differing}")] if differing else []
     return compared, found
 

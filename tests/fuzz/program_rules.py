@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 _Rule: TypeAlias = "Callable[[Maker], bool]"
 
 
+# The compiler takes twice as long for a loss with its gradients as for a value.
+_FORMS = ("value", "gradient", "value", "gradient", "value", "gradient", "value", "loss")
+
+
 def make(seed: int) -> Program:
     """The program of a seed."""
     random = Random(seed)
     maker = Maker(random)
     # Mostly short ones, of which there are more in an hour.
-    length = random.choice((1, 1, 2, 2, 2, 3, 3, 4, random.randint(4, MAX_STEPS)))
+    length = random.choice((1, 1, 1, 1, 2, 2, 2, 2, 3, 3, random.randint(4, MAX_STEPS)))
     rules, weights = zip(*RULES.items(), strict=True)
     for _ in range(8 * length):
         before = len(maker.steps)
@@ -28,7 +32,7 @@ def make(seed: int) -> Program:
             del maker.steps[before:], maker.tensors[before:]
         if sum(step.name != "input" for step in maker.steps) >= length:
             break
-    return Program(tuple(maker.steps), seed)
+    return Program(tuple(maker.steps), seed, _FORMS[seed % len(_FORMS)])
 
 
 _UNARY = (

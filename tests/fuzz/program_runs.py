@@ -7,6 +7,7 @@ What is found is made smaller: steps are dropped for as long as the same thing i
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from tests.fuzz.long_run import Found
 from tests.fuzz.program_bounds import exact, tiny, unit
 from tests.fuzz.program_compiler import compile_graphs
 from tests.fuzz.program_rules import make
-from tests.fuzz.programs import Case, Program, Step, gradient_case, value_case
+from tests.fuzz.programs import FORMS, Program, Step, value_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,16 +37,17 @@ if TYPE_CHECKING:
     from models.dsl.graph import Tensor
     from tests.fuzz.long_run import State
     from tests.fuzz.program_bounds import Bounded
+    from tests.fuzz.programs import Case
 
     Array = NDArray[Any]
 
-# Programs of a batch. A function takes as long in a batch of 12 as in one of 100, and for a program
-# that the compiler rejects, the others of the batch are compiled again.
-BATCH = 24
+# Programs of a batch, which has one process, of a module and of a function. Each costs something
+# once; for a program that the compiler rejects, the others of its module are compiled again.
+BATCH, MODULE, FUNCTION = 64, 32, 8
 # Findings of a kind that are made smaller, which compiles each program several times.
 MAX_SHRUNK = 5
 # For a batch, on a machine that does other things too.
-SECONDS = 900.0
+SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Finding:
 
     what    "compiled" or "numpy", which differ from the exact value; "refused" by the compiler;
             "crash" of the process
-    form    "value" or "gradient"
+    form    of FORMS
     detail  one line
     """
 
@@ -65,17 +67,32 @@ class Finding:
 
 
 def cases_of(program: Program, name: str) -> Iterator[tuple[str, Case]]:
-    """Its value and, if it has one, its gradient: without what the DSL refuses."""
-    for form, of in (("value", value_case), ("gradient", gradient_case)):
+    """What is compiled of a program, by the form: without what the DSL refuses.
+
+    The value takes the place of a gradient that a program does not have.
+    """
+    forms = [program.form, "value"] if program.form else ["value", "loss"]
+    for form in forms:
         with contextlib.suppress(DslError):
-            case = of(program, f"{name}_{form}")
+            case = FORMS[form](program, f"{name}_{form}")
             if case is not None:
                 module_text("module", [case.graph], "model")
                 yield form, case
+                if program.form:
+                    return
 
 
 def check(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
     """How many functions were compared, and what was found, in this process."""
+    compared, found = 0, []
+    for first in range(0, len(programs), MODULE):
+        counted, findings = _check_module(programs[first : first + MODULE])
+        compared += counted
+        found += findings
+    return compared, found
+
+
+def _check_module(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
     named = {
         case.graph.name: (program, form, case)
         for i, program in enumerate(programs)
@@ -84,22 +101,20 @@ def check(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         graphs = [case.graph for _, _, case in named.values()]
-        compiled, refused = compile_graphs(graphs, Path(folder))
-        for name, (program, form, case) in named.items():
-            if name in refused:
-                found.append(Finding("refused", form, refused[name], program))
-                continue
-            expected = exact(case.graph, case.arrays)
-            with np.errstate(all="ignore"):
-                by_numpy = evaluate(case.graph, list(case.arrays), {})
-            assert compiled is not None
-            for what, values in (
-                ("numpy", by_numpy),
-                ("compiled", compiled.call(case.graph, case.arrays)),
-            ):
-                wrong = difference(case.graph.outputs, values, expected)
-                if wrong:
-                    found.append(Finding(what, form, wrong, program))
+        compiled, refused = compile_graphs(graphs, Path(folder), together=FUNCTION)
+        arrays = {name: case.arrays for name, (_, _, case) in named.items()}
+        results = compiled.call(arrays) if compiled else {}
+    for name, (program, form, case) in named.items():
+        if name in refused:
+            found.append(Finding("refused", form, refused[name], program))
+            continue
+        expected = exact(case.graph, case.arrays)
+        with np.errstate(all="ignore"):
+            by_numpy = evaluate(case.graph, list(case.arrays), {})
+        for what, values in (("numpy", by_numpy), ("compiled", results[name])):
+            wrong = difference(case.graph.outputs, values, expected)
+            if wrong:
+                found.append(Finding(what, form, wrong, program))
     return len(named) - len(refused), found
 
 
@@ -130,7 +145,7 @@ def difference(
 
 def check_apart(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
     """As `check`, in another process; one that ends or hangs is a finding too."""
-    request = json.dumps([[program.to_json(), program.seed] for program in programs])
+    request = json.dumps([[one.to_json(), one.seed, one.form] for one in programs])
     command = [sys.executable, "-m", "tests.fuzz.program_runs"]
     try:
         done = subprocess.run(
@@ -158,8 +173,8 @@ def _halves(programs: Sequence[Program], reason: str) -> tuple[int, list[Finding
 def _answer() -> None:
     """The other process: programs come in as JSON, findings go out."""
     programs = []
-    for steps, seed in json.load(sys.stdin):
-        programs.append(Program(Program.from_json(steps).steps, seed))
+    for steps, seed, form in json.load(sys.stdin):
+        programs.append(Program(Program.from_json(steps).steps, seed, form))
     compared, found = check(programs)
     places = {id(program): i for i, program in enumerate(programs)}
     rows = [[one.what, one.form, one.detail, places[id(one.program)]] for one in found]
@@ -171,17 +186,16 @@ def _answer() -> None:
 
 def shrink(finding: Finding, *, rounds: int = 12) -> Finding:
     """The smallest program in which the same thing is found, with steps dropped or cut off."""
-    best = finding
+    alone = dataclasses.replace(finding.program, form=finding.form)
+    if not any(_alike(one, finding) for one in check_apart([alone])[1]):
+        return dataclasses.replace(finding, detail=f"beside other programs: {finding.detail}")
+    best = dataclasses.replace(finding, program=alone)
     for _ in range(rounds):
         smaller = list(_smaller(best.program))
         if not smaller:
             break
         _, found = check_apart(smaller)
-        alike = [
-            one
-            for one in found
-            if (one.what, one.form) == (best.what, best.form) and _alike(one, best)
-        ]
+        alike = [one for one in found if _alike(one, best)]
         if not alike:
             break
         best = min(alike, key=lambda one: _size(one.program))
@@ -189,6 +203,8 @@ def shrink(finding: Finding, *, rounds: int = 12) -> Finding:
 
 
 def _alike(one: Finding, other: Finding) -> bool:
+    if (one.what, one.form) != (other.what, other.form):
+        return False
     return one.what != "refused" or one.detail[:40] == other.detail[:40]
 
 
@@ -206,8 +222,9 @@ def _smaller(program: Program) -> Iterator[Program]:
             if step.attrs["fill"] not in ("normal", "indices", "distinct"):
                 yield _kept(program, i, Step("input", (), {**step.attrs, "fill": "normal"}))
             continue
-        yield _pruned(Program(steps[: i + 1], program.seed), [i])
-        case = value_case(_pruned(Program(steps[: i + 1], program.seed), [i]), "f")
+        before = _pruned(dataclasses.replace(program, steps=steps[: i + 1]), [i])
+        yield before
+        case = value_case(before, "f")
         kind = case.graph.outputs[-1].type
         attrs = {"shape": list(kind.shape), "dtype": kind.dtype.label, "fill": "normal", "seed": i}
         yield _kept(program, i, Step("input", (), attrs))
@@ -218,7 +235,7 @@ def _kept(program: Program, place: int, step: Step) -> Program:
     read = {i for one in program.steps for i in one.reads}
     results = [i for i in range(len(program.steps)) if i not in read]
     steps = (*program.steps[:place], step, *program.steps[place + 1 :])
-    return _pruned(Program(steps, program.seed), results)
+    return _pruned(dataclasses.replace(program, steps=steps), results)
 
 
 def _pruned(program: Program, results: Iterable[int]) -> Program:
@@ -228,10 +245,8 @@ def _pruned(program: Program, results: Iterable[int]) -> Program:
             needed.update(program.steps[i].reads)
     places = {old: new for new, old in enumerate(sorted(needed))}
     kept = [program.steps[old] for old in sorted(needed)]
-    return Program(
-        tuple(Step(one.name, tuple(places[i] for i in one.reads), one.attrs) for one in kept),
-        program.seed,
-    )
+    steps = tuple(Step(one.name, tuple(places[i] for i in one.reads), one.attrs) for one in kept)
+    return dataclasses.replace(program, steps=steps)
 
 
 # --- for as long as one likes

@@ -42,10 +42,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, each after those that it reads, and the seed of the factors in its loss."""
+    """Steps, each after those that it reads.
+
+    seed  of the factors in its loss
+    form  what is compiled of it, a name of FORMS; "": the value, and the loss with its gradients
+    """
 
     steps: tuple[Step, ...]
     seed: int = 0
+    form: str = ""
 
     def to_json(self) -> list[Any]:
         """As the corpus keeps it."""
@@ -74,13 +79,22 @@ def value_case(program: Program, name: str) -> Case:
 
 
 def gradient_case(program: Program, name: str) -> Case | None:
-    """The sum of its float results times random numbers, and its gradients at the float inputs.
+    """Gradients as `loss_case`, without the loss."""
+    case = loss_case(program, name)
+    if case is None:
+        return None
+    graph = case.graph
+    return Case(make_graph(name, graph.inputs, graph.outputs[1:], {}, {}), case.arrays)
+
+
+def loss_case(program: Program, name: str) -> Case | None:
+    """The sum of its float results times random numbers, and its gradients at some float inputs.
 
     None without float inputs or results. Raises DslError, also where an op has no gradient.
     """
     tensors, inputs = _tensors(program)
     outputs = tuple(tensors[i] for i in _results(program) if tensors[i].dtype.is_float)
-    by = tuple(tensor for tensor in inputs if tensor.dtype.is_float)
+    by = _differentiated(program, inputs)
     if not outputs or not by:
         return None
     arrays = [_input_array(step) for step in program.steps if step.name == "input"]
@@ -101,6 +115,21 @@ def gradient_case(program: Program, name: str) -> Case | None:
 
     value, results = value_and_grad(loss, by=by)
     return Case(make_graph(name, (*inputs, *factors), (value, *results), {}, {}), tuple(arrays))
+
+
+FORMS: dict[str, Callable[[Program, str], Case | None]] = {
+    "value": value_case,
+    "gradient": gradient_case,
+    "loss": loss_case,
+}
+
+
+def _differentiated(program: Program, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Some of the float inputs, by their seeds: the same ones of a smaller program; or all."""
+    seeds = [step.attrs["seed"] for step in program.steps if step.name == "input"]
+    pairs = [pair for pair in zip(inputs, seeds, strict=True) if pair[0].dtype.is_float]
+    some = tuple(tensor for tensor, seed in pairs if seed % 5 > 1)
+    return some or tuple(tensor for tensor, _ in pairs)
 
 
 def _results(program: Program) -> list[int]:

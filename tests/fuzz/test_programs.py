@@ -61,7 +61,7 @@ def test_a_wrong_value_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     _, found = check([program])
     assert {(one.what, one.form) for one in found} == {
         ("compiled", "value"),
-        ("compiled", "gradient"),
+        ("compiled", "loss"),
     }
 
 

@@ -248,7 +248,11 @@ def _node(
     region = f" ({{ {lowering.region} }})" if lowering.region else ""
     hints = f" {{{lowering.hints}}}" if lowering.hints else ""
     inside = f"{attributes}{region}{hints}"
+    if lowering.is_sealed:
+        computed = (f"{name}s", result)
     yield _operation(computed, lowering.operation, operands, inside)
+    if lowering.is_sealed:
+        yield _operation((name, result), COMPUTE_BARRIER, [computed])
     if lowering.in_f32:
         yield _operation((name, result), "stablehlo.convert", [computed])
 
