@@ -68,6 +68,15 @@ _MaxMemory = Annotated[
         "more is rejected before it is compiled; a server of the bundle keeps to the limit.",
     ),
 ]
+_Calibration = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --precision int4-g32 or int5-g32: UTF-8 text that is like what the model will "
+        "read. Layers are rounded so that what they compute for it changes least. Default: a "
+        "text of prose, chat and code in several languages that comes with Hearth.",
+    ),
+]
 _Out = Annotated[
     Path | None,
     typer.Option(
@@ -147,6 +156,7 @@ def bake_model(
     max_memory: _MaxMemory = None,
     max_kl: _MaxKl = None,
     prefix: _Prefix = None,
+    calibration: _Calibration = None,
     out: _Out = None,
 ) -> None:
     """Bake the model that the command is named after."""
@@ -161,6 +171,7 @@ def bake_model(
         context=context,
         slots=slots,
         prefix=prefix,
+        calibration=calibration,
         out=out,
         max_memory=max_memory,
         max_kl=max_kl,

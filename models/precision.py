@@ -20,6 +20,8 @@ class Precision:
     name           as `--precision` has it
     storage        how matrices are stored
     native         whether a matrix of a GGUF file that has integers keeps them instead
+    layers         how the matrices of layers are stored, if in another way: they are rounded with
+                   error compensation (baker/calibration)
     kernels        whether norms, RoPE and attention also use C kernels
     tolerance      the largest difference of a logit between NumPy and a compiled program that
                    rounding explains
@@ -37,6 +39,7 @@ class Precision:
     speed_without: int
     help: str
     native: bool = False
+    layers: Storage | None = None
 
 
 PRECISIONS: Mapping[str, Precision] = {
@@ -47,8 +50,8 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.F32,
             kernels=False,
             tolerance=2e-3,
-            speed=4,
-            speed_without=4,
+            speed=6,
+            speed_without=6,
             help="exact",
         ),
         Precision(
@@ -56,7 +59,7 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.BF16,
             kernels=False,
             tolerance=0.25,
-            speed=3,
+            speed=5,
             speed_without=1,
             help="close to f32 in half the memory",
         ),
@@ -65,7 +68,7 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT8_G32,
             kernels=True,
             tolerance=2e-2,
-            speed=2,
+            speed=4,
             speed_without=2,
             help="close to f32 in a quarter of the memory, and usually the fastest",
         ),
@@ -74,10 +77,30 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT8_G32,
             kernels=True,
             tolerance=2e-2,
-            speed=1,
+            speed=3,
             speed_without=3,
             help="the integers of a quantized GGUF file as they are, other weights as int8-g32",
             native=True,
+        ),
+        Precision(
+            name="int4-g32",
+            storage=storage.INT8_G32,
+            layers=storage.STORAGES["int4-g32"],
+            kernels=True,
+            tolerance=2e-2,
+            speed=1,
+            speed_without=4,
+            help="layers in 4 bits, rounded for a calibration text; the rest as int8-g32",
+        ),
+        Precision(
+            name="int5-g32",
+            storage=storage.INT8_G32,
+            layers=storage.STORAGES["int5-g32"],
+            kernels=True,
+            tolerance=2e-2,
+            speed=2,
+            speed_without=5,
+            help="the same in 5 bits",
         ),
     )
 }

@@ -68,7 +68,9 @@ class ProgramOptions:
         """How the matrix of a parameter is stored."""
         if parameter in self.storages:
             return STORAGES[self.storages[parameter]]
-        return PRECISIONS[self.precision].storage
+        precision = PRECISIONS[self.precision]
+        in_layer = parameter.startswith("layers.")
+        return precision.layers if precision.layers and in_layer else precision.storage
 
     @property
     def chunk(self) -> int:

@@ -16,7 +16,7 @@ from baker.pipeline.bake_language_model import bake
 from baker.pipeline.origin import hearth, source_records, tools
 from baker.pipeline.recipe import BakeRequest, packaged_weights, recipes
 from baker.weights.open_weights import open_weights
-from models.bundle import MANIFEST, PREFIX_TEXT, read_manifest, write_manifest
+from models.bundle import CALIBRATION, MANIFEST, PREFIX_TEXT, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -54,7 +54,11 @@ def reproduce(bundle: Path, weights: Path | None, progress: Progress) -> list[Di
     """
     manifest = read_manifest(bundle)
     origin = manifest.provenance
-    prefix = bundle / PREFIX_TEXT if "prefix" in origin.options else None
+    texts = {
+        option: bundle / name
+        for option, name in (("prefix", PREFIX_TEXT), ("calibration", CALIBRATION))
+        if option in origin.options
+    }
     with tempfile.TemporaryDirectory(prefix="hearth-") as folder:
         out = Path(folder) / "bundle"
         if origin.model == _GRU:
@@ -62,7 +66,7 @@ def reproduce(bundle: Path, weights: Path | None, progress: Progress) -> list[Di
             check_sources(origin, [gru.weights])
             bake_gru(gru, progress)
         else:
-            request = _language_request(origin, weights, prefix, out)
+            request = _language_request(origin, weights, texts, out)
             check_sources(origin, open_weights(weights or packaged_weights(request)).files())
             bake(request, progress)
         made = read_manifest(out)
@@ -138,7 +142,7 @@ def _file(record: FileRecord | None) -> str:
 
 
 def _language_request(
-    origin: Provenance, weights: Path | None, prefix: Path | None, out: Path
+    origin: Provenance, weights: Path | None, texts: Mapping[str, Path], out: Path
 ) -> BakeRequest:
     if origin.model not in recipes():
         raise BakeError(f"this version of Hearth cannot bake {origin.model!r:.80}")
@@ -151,7 +155,13 @@ def _language_request(
     }
     options = _checked(origin, _LANGUAGE_OPTIONS | present)
     return BakeRequest(
-        model=origin.model, weights=weights, size=None, prefix=prefix, out=out, **options
+        model=origin.model,
+        weights=weights,
+        size=None,
+        prefix=texts.get("prefix"),
+        calibration=texts.get("calibration"),
+        out=out,
+        **options,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from baker.weights.source import BadFile, IntegerBlock
 from models.dsl.storage import STORAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from models.decoder.architecture import Architecture
     from models.dsl.storage import Storage, Weight
     from models.program import ArraysProgram, Program, StoredTensor
+
+    # Some rows of a weight, or all, as the arrays of its storage.
+    StoredRows: TypeAlias = tuple[NDArray[Any], ...]
 
 S = TypeVar("S", bound=np.generic)
 
@@ -78,46 +82,64 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def write_parameters(
-    source: WeightSource, located: Sequence[Located], path: Path, advance: Callable[[int], None]
+    source: WeightSource,
+    located: Sequence[Located],
+    path: Path,
+    advance: Callable[[int], None],
+    rounded: Mapping[str, StoredRows] = MappingProxyType({}),
 ) -> None:
     """Write the arrays of all weights; `advance` is told the bytes of each block written.
 
-    Only one block of one tensor is in memory at a time; a tensor whose rows change their order is
-    one block. Raises a WeightsError or NotFiniteError.
+    `rounded` has the arrays of parameters that are already rounded. Only one block of one tensor is
+    in memory at a time; a tensor whose rows change their order is one block. Raises a WeightsError
+    or NotFiniteError.
     """
     sizes = {
         name: array.type.nbytes for one in located for name, array in one.weight.parameters.items()
     }
     with ArchiveWriter(path, sizes) as archive:
         for one in located:
-            for tensor in one.tensors:
-                for arrays in _encoded_blocks(source, tensor, one.weight.storage):
+            for source_name, tensor in zip(one.weight.sources, one.tensors, strict=True):
+                blocks = (
+                    iter((rounded[source_name],))
+                    if source_name in rounded
+                    else _encoded_blocks(source, tensor, one.weight.storage)
+                )
+                for arrays in blocks:
                     for name, data in zip(one.weight.parameters, arrays, strict=True):
                         archive.write(name, data)
                         advance(data.nbytes)
 
 
+def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage) -> bool:
+    """Whether a storage holds the integers that a file has of a tensor."""
+    native = STORAGES.get(NATIVE.get(source.dtype(tensor.name), ""))
+    return native is not None and storage in (native, native.table)
+
+
 def _encoded_blocks(
     source: WeightSource, tensor: StoredTensor, storage: Storage
-) -> Iterator[tuple[NDArray[Any], ...]]:
+) -> Iterator[StoredRows]:
     """The arrays of a storage for each block; raises NotFiniteError with the tensor's name."""
-    native = STORAGES.get(NATIVE.get(source.dtype(tensor.name), ""))
     try:
-        if native is not None and storage in (native, native.table):
+        if keeps_integers(source, tensor, storage):
             for integers in _integer_blocks(source, tensor):
                 yield encoded_integers(storage, integers)
             return
-        for block in _blocks(source, tensor):
-            yield encoded(storage, block + np.float32(tensor.offset) if tensor.offset else block)
+        for block in parameter_blocks(source, tensor):
+            yield encoded(storage, block)
     except NotFiniteError as error:
         raise NotFiniteError(f"tensor {tensor.name}: {error}") from None
 
 
-def _blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
+def parameter_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
+    """The blocks of a parameter's values; raises a WeightsError."""
     if tensor.interleaved:
-        yield half_after_half(source.read(tensor.name), tensor.interleaved)
+        blocks = iter((half_after_half(source.read(tensor.name), tensor.interleaved),))
     else:
-        yield from source.blocks(tensor.name)
+        blocks = source.blocks(tensor.name)
+    for block in blocks:
+        yield block + np.float32(tensor.offset) if tensor.offset else block
 
 
 def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[IntegerBlock]:

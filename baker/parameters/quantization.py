@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import ml_dtypes
 import numpy as np
 
+from baker.parameters.group_scales import best_scales, quotients
+from baker.weights.source import IntegerBlock
 from models.dsl.packing import GROUP, ROWS, pack, pack_small, split
-from models.dsl.storage import BF16, F32, INT8_G32, INT8_G32_HALVES, Storage
+from models.dsl.storage import BF16, F32, INT8_G32, INT8_G32_HALVES, STORAGES, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import IntegerBlock
+    from models.dsl.packing import SmallForm
 
 S = TypeVar("S", bound=np.generic)
 
@@ -62,7 +64,7 @@ def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any
 def _finite_f16(values: NDArray[np.float32]) -> NDArray[np.float16]:
     with np.errstate(over="ignore", invalid="ignore"):
         stored = values.astype(np.float16)
-    _require_finite(values, stored)
+    require_finite(values, stored)
     return stored
 
 
@@ -77,7 +79,7 @@ def _filled(rows: NDArray[S]) -> NDArray[S]:
 
 
 def _finite(block: NDArray[np.float32]) -> NDArray[np.float32]:
-    _require_finite(block, block)
+    require_finite(block, block)
     return block
 
 
@@ -89,7 +91,7 @@ def to_bf16(block: NDArray[np.float32]) -> NDArray[Any]:
     # bfloat16 has NumPy's rules of overflow: the check below says more than its warning.
     with np.errstate(over="ignore"):
         stored = block.astype(ml_dtypes.bfloat16)
-    _require_finite(block, stored)
+    require_finite(block, stored)
     return stored
 
 
@@ -101,7 +103,7 @@ def int8_groups(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
     lie nearly on the multiples of one of them. Raises NotFiniteError for NaN, infinity and what is
     too large for an f16 scale.
     """
-    _require_finite(block, block)
+    require_finite(block, block)
     groups = block.reshape(len(block), -1, GROUP)
     largest = np.max(np.abs(groups), axis=2)
     with np.errstate(over="ignore", invalid="ignore"):  # of a scale that is refused below
@@ -109,7 +111,7 @@ def int8_groups(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
         exact = _error(groups, scale) == 0
         if not exact.all():
             scale = np.where(exact, scale, _f16(largest / _best_steps(groups, largest)))
-    _require_finite(largest, scale)
+    require_finite(largest, scale)
     divisor = np.where(scale > 0, scale, np.float32(np.inf))[..., np.newaxis]
     integers = np.clip(np.rint(groups / divisor), -INT8_MAX, INT8_MAX).astype(np.int8)
     return pack(integers.reshape(block.shape), scale.astype(np.float16))
@@ -142,6 +144,28 @@ def _search(
     return best, least
 
 
+def small_groups(form: SmallForm, block: NDArray[np.float32]) -> IntegerBlock:
+    """Round f32 (N, K) to the integers of a form without minimums, each weight by itself.
+
+    Raises NotFiniteError for NaN and infinity.
+    """
+    require_finite(block, block)
+    values = block.reshape(-1, form.columns)
+    scales = best_scales(values, np.ones(form.columns, np.float32), form.bits)
+    integers = quotients(values, scales, form.bits) + form.zero
+    return IntegerBlock(
+        integers=integers.astype(np.uint8).reshape(block.shape),
+        scale=scales.reshape(len(block), -1),
+        minimum=None,
+    )
+
+
+def _small_encoder(storage: Storage) -> Callable[[NDArray[np.float32]], tuple[NDArray[Any], ...]]:
+    form = storage.form
+    assert form is not None, storage.name
+    return lambda block: encoded_integers(storage, small_groups(form, block))
+
+
 def _error(groups: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:
     """The squares of what multiples of the scales miss, summed over each group: f32 (N, G)."""
     inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
@@ -157,7 +181,8 @@ def _f16(scale: NDArray[np.float32]) -> NDArray[np.float32]:
     return scale.astype(np.float16).astype(np.float32)
 
 
-def _require_finite(block: NDArray[np.float32], stored: NDArray[Any]) -> None:
+def require_finite(block: NDArray[np.float32], stored: NDArray[Any]) -> None:
+    """Raise NotFiniteError if a value of `stored` is not finite, naming that of the block."""
     finite = np.isfinite(stored)
     if not finite.all():
         where = tuple(int(axis[0]) for axis in np.nonzero(~finite))
@@ -169,4 +194,9 @@ _ENCODERS: Mapping[Storage, Callable[[NDArray[np.float32]], tuple[NDArray[Any], 
     BF16: lambda block: (to_bf16(block),),
     INT8_G32: int8_groups,
     INT8_G32_HALVES: _in_halves,
+    **{
+        storage: _small_encoder(storage)
+        for storage in STORAGES.values()
+        if storage.form is not None and not storage.form.minimum
+    },
 }

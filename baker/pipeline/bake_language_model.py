@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -11,11 +12,13 @@ from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer
 
 from baker.atomic_folder import BakeError, folder_beside
+from baker.calibration.calibration_text import calibration_text, sequences
 from baker.compiler import targets
 from baker.compiler.kernel_objects import instructions_for
 from baker.parameters.native import default_precision, storages
 from baker.parameters.parameter_writer import locate
 from baker.pipeline import recipe
+from baker.pipeline.calibration_stage import layers_to_round, rounded_layers
 from baker.pipeline.memory_plan import check_fits, footprint, too_large
 from baker.pipeline.prompt_prefix import prefix_ids, write_prefix
 from baker.pipeline.recipe import RecipeError
@@ -46,6 +49,10 @@ from runtime.language_model import IreeRuntime
 from runtime.self_test import self_test
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from baker.parameters.parameter_writer import Located, StoredRows
     from baker.pipeline.recipe import BakeRequest, Defaults
     from baker.pipeline.shared_stages import CompiledProgram
     from baker.precision.kl_from_f32 import Divergence
@@ -60,6 +67,14 @@ if TYPE_CHECKING:
 _OTHER_FILES = 24 << 20
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Texts:
+    """The start of prompts, if any, and the text that layers are rounded for."""
+
+    prefix: str | None
+    calibration: str
+
+
 @dataclass(frozen=True)
 class _BakeInputs:
     """What every stage of baking a language model needs."""
@@ -70,7 +85,7 @@ class _BakeInputs:
     config: ModelConfig
     defaults: Defaults
     program: Program
-    prefix: str | None
+    texts: _Texts
     workspace: Workspace
 
 
@@ -93,7 +108,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
             precision = default_precision(defaults.precision, source, architecture, config)
             defaults = replace(defaults, precision=precision)
         target = targets.find_target(request.target)
-        prefix = _prefix_text(request.prefix, target)
+        texts = _texts(request, target)
     recorded = RecordedRequest(
         model=request.model,
         options=_options(request, defaults, target),
@@ -103,6 +118,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     trace = partial(_program, architecture, config, source)
     if recorded.tried:
         defaults = replace(defaults, precision=recorded.tried[-1].precision)
+    recipe.check_calibration(request, defaults.precision)
     with progress.stage("trace the model"):
         try:
             program = trace(defaults)
@@ -119,9 +135,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     with folder_beside(out, size=size) as folder:
         workspace = Workspace(folder=folder, target=target, progress=progress)
         _make(
-            _BakeInputs(
-                recorded, source, architecture, config, defaults, program, prefix, workspace
-            )
+            _BakeInputs(recorded, source, architecture, config, defaults, program, texts, workspace)
         )
     return out
 
@@ -187,9 +201,10 @@ def _make(inputs: _BakeInputs) -> None:
     workspace, program = inputs.workspace, inputs.program
     located = locate(inputs.source, inputs.architecture, inputs.config, program)
     with compile_in_background(workspace, program.graphs) as compiled:
-        write_weights(workspace, inputs.source, located)
         with workspace.progress.stage("write the tokenizer"):
             tokenizer = _write_tokenizer(inputs)
+        with _rounded(inputs, located, tokenizer) as rounded:
+            write_weights(workspace, inputs.source, located, rounded)
     # After the compiler has ended: its threads and NumPy's would slow each other down.
     golden = _golden(inputs, tokenizer)
     with workspace.progress.stage("write the manifest"):
@@ -204,22 +219,44 @@ def _make(inputs: _BakeInputs) -> None:
         _write_prefix(inputs, tokenizer, runtime, manifest)
 
 
+def _rounded(
+    inputs: _BakeInputs, located: Sequence[Located], tokenizer: Tokenizer
+) -> AbstractContextManager[Mapping[str, StoredRows]]:
+    """The layers that are rounded by the calibration text, if the precision has such."""
+    storage = PRECISIONS[inputs.defaults.precision].layers
+    if storage is None:
+        return nullcontext({})
+    if "calibration" in inputs.recorded.options:
+        path = inputs.workspace.folder / layout.CALIBRATION
+        path.write_bytes(inputs.texts.calibration.encode())
+    names = layers_to_round(inputs.source, located, storage)
+    bos = special_tokens(inputs.source).bos
+    return rounded_layers(
+        inputs.source,
+        inputs.architecture,
+        inputs.config,
+        dict.fromkeys(names, storage),
+        sequences(inputs.texts.calibration, tokenizer, bos, inputs.defaults.context),
+        inputs.workspace.progress,
+    )
+
+
 def _write_prefix(
     inputs: _BakeInputs, tokenizer: Tokenizer, runtime: IreeRuntime, manifest: LanguageManifest
 ) -> None:
     """Prefill the prefix, if any, and write the KV cache rows of its whole chunks."""
-    if inputs.prefix is None:
+    if inputs.texts.prefix is None:
         return
     bos = manifest.special_tokens.bos
     with inputs.workspace.progress.stage("prefill the prefix"):
         ids = prefix_ids(
-            inputs.prefix, tokenizer, bos, chunk=runtime.chunk, context=manifest.context
+            inputs.texts.prefix, tokenizer, bos, chunk=runtime.chunk, context=manifest.context
         )
         rows, text = (
             inputs.workspace.folder / name for name in (layout.PREFIX, layout.PREFIX_TEXT)
         )
         write_prefix(runtime, ids, rows)
-        text.write_bytes(inputs.prefix.encode())
+        text.write_bytes(inputs.texts.prefix.encode())
         files = (*manifest.files, record_file(rows), record_file(text))
         write_manifest(inputs.workspace.folder, replace(manifest, files=files))
 
@@ -240,7 +277,16 @@ def _options(
         options["max_memory"] = request.max_memory
     if request.prefix is not None:
         options["prefix"] = layout.PREFIX_TEXT
+    if request.calibration is not None:
+        options["calibration"] = layout.CALIBRATION
     return options
+
+
+def _texts(request: BakeRequest, target: Target) -> _Texts:
+    return _Texts(
+        prefix=_prefix_text(request.prefix, target),
+        calibration=calibration_text(request.calibration),
+    )
 
 
 def _prefix_text(path: Path | None, target: Target) -> str | None:

@@ -45,7 +45,8 @@ class BakeRequest:
     """A language model to bake. None means: as the recipe says.
 
     `max_memory` limits the memory of serving, in bytes; None: no limit. `max_kl` is the
-    largest mean KL divergence from F32, in nats, that the precision `auto` accepts.
+    largest mean KL divergence from F32, in nats, that the precision `auto` accepts. `calibration`
+    is the text that layers are rounded for; None: the one that is shipped.
     """
 
     model: str
@@ -59,6 +60,7 @@ class BakeRequest:
     out: Path | None
     max_memory: int | None = None
     max_kl: float | None = None
+    calibration: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +106,16 @@ def check_precision(name: str | None) -> None:
         renamed = "; int8 was renamed to int8-g32" if name == "int8" else ""
         raise RecipeError(
             f"--precision: got {name!r}, expected {', '.join(PRECISIONS)}, {AUTO}{renamed}"
+        )
+
+
+def check_calibration(request: BakeRequest, precision: str) -> None:
+    """Raise RecipeError for a calibration text that the precision does not use."""
+    if request.calibration is not None and PRECISIONS[precision].layers is None:
+        rounding = (name for name, one in PRECISIONS.items() if one.layers is not None)
+        raise RecipeError(
+            f"--calibration: {precision} does not round by a calibration text; specify "
+            f"--precision {' or '.join(rounding)}"
         )
 
 

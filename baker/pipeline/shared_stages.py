@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from baker.parameters.parameter_writer import Located
+    from baker.parameters.parameter_writer import Located, StoredRows
     from baker.progress import Progress
     from baker.weights.source import WeightSource
     from models.bundle import Compiler, FileRecord, Kernels, Target, TriedPrecision
@@ -99,11 +99,15 @@ def write_weights(
     workspace: Workspace,
     source: WeightSource,
     located: Sequence[Located],
+    rounded: Mapping[str, StoredRows] = MappingProxyType({}),
 ) -> None:
-    """Write params.irpa in blocks; raises a WeightsError, also if the weights change meanwhile."""
+    """Write params.irpa in blocks; raises a WeightsError, also if the weights change meanwhile.
+
+    `rounded` has the arrays of parameters that are already rounded.
+    """
     size = weights_bytes(one.weight for one in located)
     with workspace.progress.stage("write the weights", size) as advance:
-        write_parameters(source, located, workspace.folder / PARAMETERS, advance)
+        write_parameters(source, located, workspace.folder / PARAMETERS, advance, rounded)
     source.require_unchanged()
 
 

@@ -26,7 +26,8 @@ def by_speed(instructions: str | None) -> tuple[str, ...]:
     """The names of all precisions, the fastest first, for kernels that use these instructions."""
     portable = instructions == "portable"
     ranked = sorted(
-        PRECISIONS.values(), key=lambda one: one.speed_without if portable else one.speed
+        (one for one in PRECISIONS.values() if one.layers is None),
+        key=lambda one: one.speed_without if portable else one.speed,
     )
     return tuple(one.name for one in ranked)
 

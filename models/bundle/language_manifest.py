@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "CALIBRATION",
     "CHAT_TEMPLATE",
     "PREFIX",
     "PREFIX_TEXT",
@@ -61,6 +62,7 @@ __all__ = [
 
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
+CALIBRATION = "calibration.txt"
 PREFIX = "prefix.kv"
 PREFIX_TEXT = "prefix.txt"
 _MAX_SIZE = 2**31 - 1

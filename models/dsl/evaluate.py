@@ -11,7 +11,7 @@ from models.dsl.graph import Apply, Tensor
 from models.dsl.types import DslError, DType, TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from models.dsl.graph import Graph
     from models.dsl.ops.record import Array
@@ -20,8 +20,21 @@ _MIN_NORMAL = 2.0**-126
 _MANTISSA_BITS = {DType.F32: 23, DType.BF16: 7}
 
 
-def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Array]) -> list[Array]:
+def _unchanged(_: Tensor, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    return arrays
+
+
+def evaluate(
+    graph: Graph,
+    inputs: Sequence[Array],
+    parameters: Mapping[str, Array],
+    *,
+    replace: Callable[[Tensor, tuple[Array, ...]], tuple[Array, ...]] = _unchanged,
+) -> list[Array]:
     """The graph's outputs for these inputs.
+
+    `replace` is told each node and the arrays that its op takes, and returns those that it shall
+    take instead.
 
     Parameters are looked up by name when first needed, so a mapping that reads them from disk
     keeps memory low; an intermediate value is dropped after its last use. Raises DslError when an
@@ -50,7 +63,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array], parameters: Mapping[str, Arr
     for node in graph.nodes:
         assert isinstance(node.origin, Apply)
         op, attrs = node.origin.op, node.origin.attrs
-        arrays = tuple(value(source) for source in node.inputs)
+        arrays = replace(node, tuple(value(source) for source in node.inputs))
         result = _checked(op.evaluate(arrays, attrs), node, f"{graph.name}: {op.name}")
         is_view = any(np.may_share_memory(result, array) for array in arrays)
         values[id(node)] = result if is_view else _without_subnormals(result, node.dtype)

@@ -1,0 +1,1 @@
+"""Rounding of the layers' weights by what a calibration text has them compute."""

@@ -1,0 +1,163 @@
+"""`--precision int4-g32`: layers rounded by what a text has them compute, up to the bundle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from baker.atomic_folder import BakeError
+from baker.calibration.calibrated_layers import calibrated_layers
+from baker.calibration.calibration_text import LENGTH, calibration_text, sequences
+from baker.checks.reproduction import reproduce
+from baker.parameters.quantization import NotFiniteError, encoded
+from baker.pipeline.bake_language_model import bake
+from baker.pipeline.recipe import RecipeError
+from baker.reference.numpy_runtime import traced
+from examples.train_tiny_gemma import CONFIG, initial, save, tokenizer
+from models.bundle import CALIBRATION, LanguageManifest, read_manifest_of
+from models.catalog import ARCHITECTURES
+from models.dsl.storage import INT8_G32_HALVES, STORAGES
+from models.gemma3 import Gemma3
+from tests.baker.pipeline.test_auto_precision import RandomWeights, log_probabilities
+from tests.conftest import Silent, bake_request
+from tests.models.families.gemma3_cases import GROUPED, TOKENS
+from tests.models.unpacked import small_weights
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+GEMMA = ARCHITECTURES["gemma3"]
+
+
+def rounded(source: RandomWeights, folder: Path, bits: int) -> dict[str, Array]:
+    """The weights with those of layers rounded for the first 32 of TOKENS."""
+    storage = STORAGES[f"int{bits}-g32"]
+    layers = {
+        name: storage
+        for name, values in source.parameters.items()
+        if name.startswith("layers.") and values.ndim == 2
+    }
+    tokens = np.array([TOKENS[:32]], np.int32)
+    done: list[int] = []
+    arrays = calibrated_layers(source, GEMMA, GROUPED, layers, tokens, folder, done.append)
+    assert arrays.keys() == layers.keys()
+    assert sum(done) == sum(source.parameters[name].nbytes for name in layers)
+    return source.parameters | {
+        name: small_weights(stored, bits=bits, has_minimum=False) for name, stored in arrays.items()
+    }
+
+
+@pytest.mark.parametrize("bits", [4, 5])
+def test_predictions_change_less_than_by_rounding_each_weight(tmp_path: Path, bits: int) -> None:
+    source = RandomWeights()
+    calibrated = rounded(source, tmp_path, bits)
+    storage = STORAGES[f"int{bits}-g32"]
+    plain = source.parameters | {
+        name: small_weights(encoded(storage, values), bits=bits, has_minimum=False)
+        for name, values in source.parameters.items()
+        if name.startswith("layers.") and values.ndim == 2
+    }
+    exact = log_probabilities(source.parameters)
+    divergences = [
+        float((np.exp(exact) * (exact - log_probabilities(weights))).sum(axis=1).mean())
+        for weights in (calibrated, plain)
+    ]
+    assert divergences[0] < 0.5 * divergences[1]
+
+
+def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
+    source = RandomWeights()
+    name = "layers.1.mlp.up_proj.weight"
+    source.parameters[name][3, 5] = np.nan
+    with pytest.raises(NotFiniteError, match=f"parameter {name}: .* is nan"):
+        rounded(source, tmp_path, 4)
+
+
+# --- bakes
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    folder = tmp_path / "weights"
+    save(initial(Gemma3(CONFIG).parameters(), seed=0), folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_bundle_with_its_own_calibration_text_is_reproduced(
+    tmp_path: Path, weights: Path
+) -> None:
+    text = tmp_path / "days.txt"
+    text.write_text("after monday comes tuesday. " * 40)
+    request = bake_request(
+        tmp_path / "bundle", weights=weights, precision="int4-g32", slots=1, calibration=text
+    )
+    bundle = bake(request, Silent())
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    assert (bundle / CALIBRATION).read_text() == text.read_text()
+    for weight in traced(manifest).weights:
+        matrices = [shape for shape in weight.sources.values() if len(shape) == 2]
+        in_layer = next(iter(weight.sources)).startswith("layers.")
+        if matrices:
+            assert weight.storage is (STORAGES["int4-g32"] if in_layer else INT8_G32_HALVES)
+    assert reproduce(bundle, weights, Silent()) == []
+
+
+# --- the text
+
+
+def test_the_shipped_text_has_several_kinds_of_text() -> None:
+    text = calibration_text(None)
+    assert 15_000 < len(text.encode()) < 60_000
+    for part in ("def ", "#include", "SELECT", "User:", "| Method |", "Der ", "吾輩", "है"):
+        assert part in text
+
+
+def test_each_sequence_begins_as_a_text_does() -> None:
+    made = sequences("ab" * 1000, tokenizer(), 256, 2048)
+    assert made.shape == (3, LENGTH)
+    np.testing.assert_array_equal(made[:, 0], 256)
+    np.testing.assert_array_equal(made[:, 1:].reshape(-1), list(b"ab" * 1000)[: 3 * LENGTH - 3])
+    assert sequences("ab" * 1000, tokenizer(), None, 100).shape == (20, 100)
+
+
+def test_a_short_text_is_rejected() -> None:
+    with pytest.raises(BakeError, match="--calibration: the text has 9 tokens, expected at least"):
+        sequences("too short", tokenizer(), 256, 2048)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "--calibration: .*text cannot be read: No such file"),
+        (b"\xff\xfe", "--calibration: .*text cannot be read: not UTF-8 text"),
+    ],
+)
+def test_a_wrong_calibration_file_is_one_sentence(
+    tmp_path: Path, weights: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "text"
+    if content is not None:
+        path.write_bytes(content)
+    request = bake_request(
+        tmp_path / "bundle", weights=weights, precision="int4-g32", calibration=path
+    )
+    with pytest.raises(BakeError, match=message) as error:
+        bake(request, Silent())
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_precision_that_needs_no_text_rejects_one(tmp_path: Path, weights: Path) -> None:
+    (tmp_path / "text").write_text("some text")
+    request = bake_request(
+        tmp_path / "bundle", weights=weights, precision="bf16", calibration=tmp_path / "text"
+    )
+    with pytest.raises(RecipeError, match=r"bf16 does not .* --precision int4-g32 or int5-g32"):
+        bake(request, Silent())
