@@ -36,7 +36,7 @@ COMMANDS = {
     "bake": Command(
         "baker.cli", "app", "Compile a model and its weights into a bundle.", needs_baker=True
     ),
-    "serve": Command("server.cli", "app", "Serve a bundle over HTTP."),
+    "serve": Command("server.cli", "app", "Serve bundles over HTTP."),
     "generate": Command(
         "server.terminal.commands", "generate", "Continue a prompt, in this terminal."
     ),

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, error handlers and middleware around a deployment.
+"""The ASGI application: routes, error handlers and middleware around a pool of models.
 
 Importing this loads neither the baker, nor the model DSL, nor a compiler.
 """
@@ -19,8 +19,8 @@ from server.api import http_errors, openapi
 from server.api.anthropic import messages
 from server.api.anthropic.errors import AnthropicErrors
 from server.api.anthropic.events import MessageEvent
-from server.api.current_service import ServicePerRequest
-from server.api.llama_server import completion, embedding
+from server.api.current_service import Leases
+from server.api.llama_server import completion, embedding, loading
 from server.api.llama_server.answers import CompletionEvent
 from server.api.middleware import access_log
 from server.api.middleware.api_keys import ApiKeys
@@ -31,14 +31,12 @@ from server.api.native.array_bodies import FUNCTION, OUTPUTS
 from server.api.openai import chat, completions, embeddings, model_list, responses
 from server.api.openai.response_events import ResponseEvent
 from server.api.operator import props, reload, status
-from server.services.array_service import ArrayService
 from server.version import version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from runtime.self_test import Verdict
-    from server.services.deployment import Deployment
+    from server.services.model_pool import ModelPool
 
 
 _LANGUAGE = (
@@ -48,18 +46,18 @@ _LANGUAGE = (
     responses,
     embeddings,
     messages,
-    model_list,
     completion,
     embedding,
     tokens,
     props,
 )
 _ARRAYS = (run_function,)
+_ALL = (model_list, loading, status, reload)
 
 _EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, CompletionEvent)
 
-# Open without an API key: the probes, the model's name, and the chat page, which asks the user for
-# the key.
+# Open without an API key: the probes, the names of the models, and the chat page, which asks the
+# user for the key.
 OPEN_PATHS = frozenset({"/health", "/health/ready", "/v1/models", *web.FILES})
 
 
@@ -80,20 +78,22 @@ class Guards:
 
 
 def create_app(
-    deployment: Deployment,
+    pool: ModelPool,
     *,
-    on_verdict: Callable[[Verdict], None],
+    on_start: Callable[[], object] = lambda: None,
     guards: Guards = Guards(),
     webui: bool = True,
 ) -> FastAPI:
-    """Create the ASGI application that serves a deployment.
+    """Create the ASGI application that serves a pool of models.
 
-    Its lifespan starts and stops the deployment. While the self-test runs, requests get status
-    503. `on_verdict` is called with its result. `webui` says whether the chat page is served.
+    Its lifespan starts and stops the pool. While the self-test of a model runs, its requests get
+    status 503. `on_start` is called when the pool is started. `webui` says whether the chat page
+    is served.
     """
 
     async def start() -> None:
-        on_verdict(await deployment.current.start())
+        await pool.start()
+        on_start()
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -102,7 +102,7 @@ def create_app(
             yield
             await starting
         finally:
-            await deployment.stop()
+            await pool.stop()
 
     app = FastAPI(
         title="Hearth",
@@ -112,25 +112,25 @@ def create_app(
         generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
-    app.state.deployment = deployment
+    app.state.pool = pool
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields
     http_errors.install(app)
-    arrays = isinstance(deployment.current, ArrayService)
-    for surface in (*(_ARRAYS if arrays else _LANGUAGE), status, reload):
+    kinds = (_LANGUAGE if pool.language else ()) + (_ARRAYS if pool.arrays else ())
+    for surface in (*kinds, *_ALL):
         app.include_router(surface.router)
-    if not arrays:
+    if pool.language:
         if webui:
             app.include_router(web.router())
         openapi.add_events(app, _EVENTS)
-    _guard(app, deployment, guards)
+    _guard(app, pool, guards)
     return app
 
 
-def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
+def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
     """Add the middleware, the innermost first."""
-    app.add_middleware(ServicePerRequest, deployment=deployment)
-    memory = None if isinstance(deployment.current, ArrayService) else REQUEST_MEMORY
+    app.add_middleware(Leases)
+    memory = REQUEST_MEMORY if pool.language else None
     app.add_middleware(BodyLimit, max_bytes=guards.max_body_bytes, memory=memory)
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)
@@ -144,5 +144,5 @@ def _guard(app: FastAPI, deployment: Deployment, guards: Guards) -> None:
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )
     app.add_middleware(PathAliases)
-    app.add_middleware(access_log.Access, count=deployment.current.metrics.answered)
+    app.add_middleware(access_log.Access, count=pool.metrics.answered)
     app.add_middleware(AnthropicErrors)

@@ -9,14 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from models.bundle import BundleError
-from runtime.self_test import Verdict
 from server import flags, logs
 from server.engine.prefix_store import CannotStore
-from server.open_service import open_service
+from server.open_service import open_pool
 from server.process.draining_server import DrainingServer
 from server.process.lazy_imports import build_models_lazily
 from server.process.listening import CannotListen, Tls, bind, url
-from server.services.deployment import Deployment
+from server.services.model_pool import ModelPool
 from server.settings import (
     BadSettings,
     Loaded,
@@ -35,37 +34,40 @@ ERRORS: dict[type[Exception], int] = {
     CannotStore: 1,
 }
 
+_Bundles = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="BUNDLE...",
+        help="Folder that `hearth bake` wrote, or a folder of such folders.",
+        show_default=False,
+    ),
+]
+_PrintConfig = Annotated[
+    bool,
+    typer.Option(
+        "--print-config", help="Print the settings as TOML, with the source of each, and exit."
+    ),
+]
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command(cls=flags.GroupedOptions)
 @flags.takes(Settings, leave_out=frozenset({"bundle"}))
 def _serve(
-    bundle: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="BUNDLE", help="Folder that `hearth bake` wrote.", show_default=False
-        ),
-    ] = None,
+    bundle: _Bundles = None,
     *,
-    print_config: Annotated[
-        bool,
-        typer.Option(
-            "--print-config",
-            help="Print the settings as TOML, with the source of each, and exit.",
-        ),
-    ] = False,
+    print_config: _PrintConfig = False,
     **options: Any,
 ) -> None:
-    """Serve a bundle over HTTP.
+    """Serve bundles over HTTP.
 
-    Prints one line with the address when the bundle is loaded and its self-test has passed. The
-    chat page is at that address. Requests from another terminal:
+    Prints one line with the address when the first bundle is loaded and its self-test has passed.
+    The chat page is at that address. A request from another terminal:
 
     \b
         curl http://127.0.0.1:8080/generate -H 'content-type: application/json' \\
           -d '{"prompt": "The capital of France is", "max_tokens": 16}'
-        curl http://127.0.0.1:8080/health
 
     A bundle of array functions, such as `hearth bake gru` writes, is served at POST /run:
 
@@ -73,13 +75,19 @@ def _serve(
         curl http://127.0.0.1:8080/run -H 'content-type: application/json' \\
           -d '{"function": "step", "inputs": {"x": [[0.5, -0.25]]}}'
 
-    Every option can also be set by an environment variable (HEARTH_PORT for --port) or in the
-    TOML file that --config names (port = 8080). Flags override the environment, and the
-    environment overrides the file. Sizes are in bytes, or have a unit, such as 512MiB.
+    With several bundles, the field "model" of a request names one by its folder. Bundles are loaded
+    when they are requested, and unloaded when others need the memory:
+
+    \b
+        hearth serve gemma3-270m smollm2-135m --max-memory 1GiB --pin gemma3-270m
+
+    Every option can also be set by an environment variable (HEARTH_PORT for --port) or in the TOML
+    file of --config (port = 8080). Flags override the environment, which overrides the file. Sizes
+    are in bytes, or have a unit, such as 512MiB.
 
     SIGTERM and Ctrl-C stop accepting requests, finish the accepted ones and exit; a second signal
-    exits at once. SIGHUP reloads the bundle: the server opens the folder again and switches to the
-    new bundle if its self-test passes.
+    exits at once. SIGHUP reloads the bundles: the server opens each folder again and switches to
+    the new bundle if its self-test passes.
     """
     loaded = load(flags.typed_values(Settings, {"bundle": bundle, **options}))
     keys = read_keys(loaded.settings)
@@ -90,7 +98,7 @@ def _serve(
 
 
 def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
-    """Open the bundle and serve it; raises the exceptions in ERRORS."""
+    """Open the bundles and serve them; raises the exceptions in ERRORS."""
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
     start = time.perf_counter()
@@ -102,23 +110,21 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     # What is loaded here lives until the end. The garbage collector would search it for nothing,
     # and would later stop every thread, and thus every stream, for 55 ms.
     gc.disable()
-    deployment = Deployment(open_service(loaded), lambda: open_service(loaded), settings.bundle)
-    deployment.current.test()
+    pool = open_pool(loaded)
     # The self-test runs mostly outside Python, so the routes are imported at the same time.
     build_models_lazily()
     from server.app import Guards, create_app
 
-    manifest = deployment.current.manifest
-
-    def announce(verdict: Verdict) -> None:
-        if verdict.passed:
+    def announce() -> None:
+        for deployment in pool:
+            if (verdict := deployment.verdict) and not verdict.passed:
+                print(f"hearth serve: {verdict.message}", file=sys.stderr, flush=True)  # noqa: T201
+        if pool.unavailable() is None:
             print(  # noqa: T201
-                f"Hearth {version()} serves {manifest.architecture} ({manifest.precision}) at "
-                f"{url(bound, tls)} (ready after {time.perf_counter() - start:.1f} s)",
+                f"Hearth {version()} serves {_models(pool)} at {url(bound, tls)} (ready after "
+                f"{time.perf_counter() - start:.1f} s)",
                 flush=True,
             )
-        else:
-            print(f"hearth serve: {verdict.message}", file=sys.stderr, flush=True)  # noqa: T201
 
     guards = Guards(
         api_keys=api_keys,
@@ -127,8 +133,8 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
         strict_fields=settings.strict_fields,
     )
     server = DrainingServer(
-        create_app(deployment, on_verdict=announce, guards=guards, webui=settings.webui),
-        deployment,
+        create_app(pool, on_start=announce, guards=guards, webui=settings.webui),
+        pool,
         shutdown_timeout=settings.shutdown_timeout,
         client_timeout=settings.client_timeout,
         tls=tls,
@@ -137,3 +143,10 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     gc.enable()
     server.serve_on(bound)
     gc.unfreeze()
+
+
+def _models(pool: ModelPool) -> str:
+    manifests = [deployment.manifest for deployment in pool]
+    if len(manifests) == 1 and (manifest := manifests[0]):
+        return f"{manifest.architecture} ({manifest.precision})"
+    return f"{len(pool)} models"

@@ -5,12 +5,14 @@ The classes say nothing about HTTP: server/api/http_errors.py maps them to statu
 ServerError
  +- InvalidRequest         a field of the request is invalid
  |   +- ContextExceeded    the prompt has more tokens than the context
+ +- ModelNotFound          the server has no model of this name
  +- TextTooLong            a text is too long to be tokenized
  +- Unavailable            the server accepts no requests now
  |   +- Starting           the self-test is still running
  |   +- SelfTestFailed     the model's results differ from the golden values
  |   +- Draining           the server is shutting down
  |   +- EngineStopped      the engine thread has ended
+ |   +- NotLoaded          the model's bundle cannot be loaded
  |   +- NoSlotFree         every slot is busy, and the client asked to be told
  +- NotSupported           the model or the server lacks what the request needs
  +- QueueFull              too many requests are waiting
@@ -23,9 +25,13 @@ ServerError
 from __future__ import annotations
 
 import json
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Scalar = str | int | float | bool | None
+_MAX_SHOWN = 200  # characters of a rejected name
 
 
 class ServerError(Exception):
@@ -57,6 +63,17 @@ class ContextExceeded(InvalidRequest):
         )
         self.tokens = tokens
         self.context = context
+
+
+class ModelNotFound(ServerError):
+    """The server has no model of this name; `models` are the names that it has."""
+
+    def __init__(self, name: str, models: Iterable[str]) -> None:
+        shown = name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}..."
+        super().__init__(
+            f"model: got {json.dumps(shown)}, expected one of {', '.join(models)}: the model does "
+            "not exist"
+        )
 
 
 class TextTooLong(ServerError):
@@ -95,6 +112,12 @@ class EngineStopped(Unavailable):
     """The engine thread has ended."""
 
     status = "engine_stopped"
+
+
+class NotLoaded(Unavailable):
+    """The model's bundle cannot be loaded."""
+
+    status = "not_loaded"
 
 
 class NoSlotFree(Unavailable):

@@ -1,24 +1,26 @@
-"""Prometheus metrics: requests, tokens, times, and the current state of the engine.
+"""Prometheus metrics: requests, tokens, times, and the current state of the engines.
 
-Each service has its own registry. The module knows the text layer's record of a completion and the
-engines' states, and no HTTP. Times are in seconds.
+Each model has its own registry. The server's registry collects them all and adds the label `model`.
+The module knows the text layer's record of a completion and the engines' states, and no HTTP. Times
+are in seconds.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from server.engine.state import CacheState, CallsState, EngineState
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Self
 
     from runtime.self_test import Verdict
-    from server.engine.state import CacheState, CallsState, EngineState
     from server.text.answer import Ended
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -27,11 +29,12 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _TOKEN_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 # A step of a small GRU takes about 50 us.
 _RUN_BUCKETS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_NO_ENGINE = EngineState(slots=(), queued=0, queue_limit=0, cache=CacheState())
 _WAIT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 class Metrics:
-    """The metrics of every service.
+    """The metrics of every kind of model.
 
     `verdict` is called when the metrics are read. `info` has the constant labels of hearth_info.
     """
@@ -39,14 +42,7 @@ class Metrics:
     def __init__(self, *, verdict: Callable[[], Verdict | None], info: Mapping[str, str]) -> None:
         self._registry = registry = CollectorRegistry(auto_describe=False)
         self._verdict, self._info = verdict, info
-        ProcessCollector(registry=registry)
-        registry.register(_Server(lambda: self._verdict(), lambda: self._info))
-        self._requests = Counter(
-            "hearth_http_requests",
-            "HTTP requests that were answered, by route and status.",
-            ("route", "status"),
-            registry=registry,
-        )
+        registry.register(_Model(lambda: self._verdict(), lambda: self._info))
         self._queue_time = Histogram(
             "hearth_queue_seconds",
             "Seconds that a request waited for a slot.",
@@ -57,6 +53,43 @@ class Metrics:
     def follow(self, newer: Self) -> None:
         """Read from `newer`; keep the counters."""
         self._verdict, self._info = newer._verdict, newer._info
+
+    def detach(self) -> None:
+        """Keep the counters of a service that ended, and nothing that belongs to it."""
+        self._verdict = lambda: None
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics as they are now."""
+        return self._registry.collect()
+
+
+class MeasuredModel(NamedTuple):
+    """A model of the server, and its metrics once it was loaded for the first time.
+
+    memory   bytes that it takes, besides those of the process
+    waiting  requests that wait until it is loaded
+    """
+
+    name: str
+    loaded: bool
+    memory: int
+    waiting: int
+    metrics: Metrics | None
+
+
+class ServerMetrics:
+    """The metrics of a server and all its models. `models` is called when they are read."""
+
+    def __init__(self, models: Callable[[], Iterable[MeasuredModel]]) -> None:
+        self._registry = registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
+        registry.register(_Models(models))
+        self._requests = Counter(
+            "hearth_http_requests",
+            "HTTP requests that were answered, by route and status.",
+            ("route", "status"),
+            registry=registry,
+        )
 
     def answered(self, route: str, status: int) -> None:
         """Count a request that was answered, possibly with an error, by its route."""
@@ -124,6 +157,11 @@ class LanguageMetrics(Metrics):
         super().follow(newer)
         self._state = newer._state
 
+    def detach(self) -> None:
+        """See Metrics.detach."""
+        super().detach()
+        self._state = lambda: _NO_ENGINE
+
     def completed(self, ended: Ended) -> None:
         """Count a completion that ended, for any reason."""
         self._completions.labels(outcome=ended.outcome).inc()
@@ -173,6 +211,11 @@ class ArraysMetrics(Metrics):
         super().follow(newer)
         self._state = newer._state
 
+    def detach(self) -> None:
+        """See Metrics.detach."""
+        super().detach()
+        self._state = lambda: CallsState(busy=False, queued=0, queue_limit=0)
+
     def ended(self, function: str, outcome: str) -> None:
         """Count an accepted call that ended: done, failed or cancelled."""
         self._runs.labels(function=function, outcome=outcome).inc()
@@ -183,8 +226,47 @@ class ArraysMetrics(Metrics):
         self._run_time.labels(function=function).observe(seconds)
 
 
-class _Server:
-    """The gauges of every service, computed when they are read."""
+class _Models:
+    """The metrics of all models, with the label `model`."""
+
+    def __init__(self, models: Callable[[], Iterable[MeasuredModel]]) -> None:
+        self._models = models
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry."""
+        gauges = {
+            "loaded": GaugeMetricFamily(
+                "hearth_model_loaded", "1 if the model is loaded, else 0.", labels=("model",)
+            ),
+            "memory": GaugeMetricFamily(
+                "hearth_model_memory_bytes",
+                "Most memory that the loaded model takes, besides that of the process.",
+                labels=("model",),
+            ),
+            "waiting": GaugeMetricFamily(
+                "hearth_model_waiting",
+                "Requests that are waiting until the model is loaded.",
+                labels=("model",),
+            ),
+        }
+        families: dict[str, Metric] = {}
+        for model in self._models():
+            for name, gauge in gauges.items():
+                gauge.add_metric((model.name,), float(getattr(model, name)))
+            for family in model.metrics.collect() if model.metrics else ():
+                merged = families.setdefault(
+                    family.name, Metric(family.name, family.documentation, family.type)
+                )
+                merged.samples += [
+                    sample._replace(labels={**sample.labels, "model": model.name})
+                    for sample in family.samples
+                ]
+        yield from gauges.values()
+        yield from families.values()
+
+
+class _Model:
+    """The gauges of every kind of model, computed when they are read."""
 
     def __init__(
         self, verdict: Callable[[], Verdict | None], info: Callable[[], Mapping[str, str]]

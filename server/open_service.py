@@ -1,46 +1,98 @@
-"""Open the bundle that the settings name."""
+"""Open the bundles that the settings name: as a pool of models, or as one service."""
 
 from __future__ import annotations
 
+import functools
+import os
 from typing import TYPE_CHECKING
 
-from models.bundle import ArraysManifest, read_manifest
+from models.bundle import MANIFEST, ArraysManifest, BundleError, read_manifest
+from server.errors import ModelNotFound
+from server.process.memory_limit import memory_limit
 from server.services.array_service import open_array_service
+from server.services.deployment import Deployment
 from server.services.language_service import EngineOptions, open_language_service
-from server.settings import read_template, reject_language_only
+from server.services.model_pool import ModelPool
+from server.settings import BadSettings, read_template, reject_language_only
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
     from server.services.language_service import LocalLanguageService
     from server.services.service import Service
     from server.settings import Loaded, Settings
 
 
-def open_service(loaded: Loaded) -> Service:
-    """Open the bundle as the service for its kind: a language model or array functions.
+def open_pool(loaded: Loaded) -> ModelPool:
+    """The models of the bundles that the settings name, opened as ModelPool.open does.
 
     Raises BundleError, CannotStore or BadSettings.
     """
     settings = loaded.settings
-    if not isinstance(read_manifest(settings.bundle), ArraysManifest):
-        return open_model(settings)
-    reject_language_only(loaded)
+    folders = list(bundle_folders(settings.bundle))
+    names = [folder.resolve().name for folder in folders]
+    if len(folders) == 1:
+        names = [settings.alias or names[0]]
+    elif settings.alias is not None:
+        raise BadSettings("alias: only valid with one bundle; rename the folders of the bundles")
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise BadSettings(
+            f"bundle: several folders have the name {min(repeated)!r}; a model has the name of its "
+            "bundle's folder"
+        )
+    limit = memory_limit(settings.max_memory, None)
+    try:
+        pool = ModelPool(
+            [_deployment(loaded, *named) for named in zip(folders, names, strict=True)],
+            memory=limit.bytes if limit else _physical_memory(),
+            pinned=settings.pin,
+            idle_timeout=settings.idle_timeout,
+            queue_limit=settings.queue_limit,
+        )
+    except ModelNotFound as error:
+        raise BadSettings(f"pin: {error}") from None
+    pool.open()
+    return pool
+
+
+def bundle_folders(paths: Iterable[Path]) -> Iterator[Path]:
+    """The folders of the bundles: each path, or the bundles in it if it is a folder of bundles."""
+    for path in paths:
+        inside = sorted(manifest.parent for manifest in path.glob(f"*/{MANIFEST}"))
+        yield from [path] if (path / MANIFEST).exists() or not inside else inside
+
+
+def open_service(loaded: Loaded, bundle: Path, name: str, reserved: int = 0) -> Service:
+    """Open a bundle as the service for its kind: a language model or array functions.
+
+    `name` is the model's name. Other models of this process take `reserved` bytes. Raises
+    BundleError, CannotStore or BadSettings.
+    """
+    settings = loaded.settings
+    if not isinstance(read_manifest(bundle), ArraysManifest):
+        return open_model(settings, bundle, name, reserved)
+    reject_language_only(loaded, bundle)
     return open_array_service(
-        settings.bundle,
+        bundle,
         threads=settings.threads,
         queue_limit=settings.queue_limit,
-        name=settings.alias,
+        name=name,
         level=settings.self_test,
     )
 
 
-def open_model(settings: Settings) -> LocalLanguageService:
-    """Open the bundle of a language model; raises as open_service."""
+def open_model(
+    settings: Settings, bundle: Path, name: str, reserved: int = 0
+) -> LocalLanguageService:
+    """Open the bundle of a language model; arguments and errors as those of open_service."""
     return open_language_service(
-        settings.bundle,
+        bundle,
         threads=settings.threads,
-        name=settings.alias,
+        name=name,
         level=settings.self_test,
         chat_template=read_template(settings),
+        reserved=reserved,
         options=EngineOptions(
             queue_limit=settings.queue_limit,
             speculation=settings.speculation,
@@ -51,3 +103,18 @@ def open_model(settings: Settings) -> LocalLanguageService:
             max_memory=settings.max_memory,
         ),
     )
+
+
+def _deployment(loaded: Loaded, folder: Path, name: str) -> Deployment:
+    """The deployment of a folder. One that is not a bundle fails, with the reason."""
+    open_bundle = functools.partial(open_service, loaded, folder, name)
+    deployment = Deployment(name, open_bundle, folder=folder)
+    try:
+        deployment.manifest = read_manifest(folder)
+    except BundleError as error:
+        deployment.fail(error)
+    return deployment
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

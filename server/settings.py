@@ -60,6 +60,11 @@ def _split(value: object) -> object:
     return value
 
 
+def _split_paths(value: object) -> object:
+    """One path is a list of one; an environment variable is split at its commas."""
+    return (value,) if isinstance(value, Path) else _split(value)
+
+
 def _check_length(key: SecretStr) -> SecretStr:
     if len(key.get_secret_value()) < MIN_KEY_LENGTH:
         raise ValueError(f"at least {MIN_KEY_LENGTH} characters")
@@ -75,6 +80,7 @@ def _reject_booleans(value: object) -> object:
 Size = Annotated[ByteSize, BeforeValidator(_reject_booleans)]
 Key = Annotated[SecretStr, AfterValidator(_check_length)]
 Keys = Annotated[tuple[Key, ...], NoDecode, BeforeValidator(_split)]
+Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split_paths)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
 
@@ -87,7 +93,10 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
-    bundle: Path = Field(description="Folder that `hearth bake` wrote.")
+    bundle: Paths = Field(
+        min_length=1,
+        description="Folder that `hearth bake` wrote, or a folder of such folders. Repeatable.",
+    )
     config: Path | None = _setting(
         "Settings",
         None,
@@ -151,7 +160,7 @@ class Settings(BaseSettings):
     alias: str | None = _setting(
         "Model",
         None,
-        "Model name in the API. Default: the name of the bundle's folder.",
+        "Model name in the API, if there is one bundle. Default: the name of the bundle's folder.",
         min_length=1,
     )
     chat_template: str | None = _setting(
@@ -188,7 +197,8 @@ class Settings(BaseSettings):
         "Model",
         None,
         "Memory limit for the whole process. Fewer slots and less --cache-ram are used if needed "
-        "to stay below it. Default: the limit given to `hearth bake`, and those of the system.",
+        "to stay below it, and the least recently used models are unloaded. Default: the limit "
+        "given to `hearth bake`, and those of the system.",
     )
     self_test: Level = _setting(
         "Model",
@@ -208,6 +218,21 @@ class Settings(BaseSettings):
         "Model", None, "Folder that keeps the prefix cache across restarts."
     )
     cache_disk: Size = _setting("Model", ByteSize(2**30), "Maximum size of --cache-dir.")
+
+    pin: Words = _setting(
+        "Several models",
+        (),
+        "Model that is loaded at the start and never unloaded. Repeatable. The first model is also "
+        "loaded at the start, the others when they are requested.",
+    )
+    idle_timeout: float | None = _setting(
+        "Several models",
+        None,
+        "Seconds without a request after which a model that is not pinned is unloaded. The next "
+        "request loads it again. Default: models are unloaded only to make room for others.",
+        gt=0,
+        allow_inf_nan=False,
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "Logs", "info", "Lowest level to log: debug, info, warning or error."
@@ -263,13 +288,13 @@ def load(flags: Mapping[str, Any]) -> Loaded:
         raise BadSettings(_problem(error, origins)) from None
 
 
-def reject_language_only(loaded: Loaded) -> None:
+def reject_language_only(loaded: Loaded, bundle: Path) -> None:
     """Raise BadSettings if a setting is set that only language models have."""
     for name in _LANGUAGE_ONLY:
         if origin := loaded.origins.get(name):
             raise BadSettings(
-                f"{name}: only valid for language models; {loaded.settings.bundle} contains array "
-                f"functions (from {_source(name, origin)})"
+                f"{name}: only valid for language models; {bundle} contains array functions (from "
+                f"{_source(name, origin)})"
             )
 
 

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Literal
 from models.bundle.bundle_errors import NotABundle
 from models.bundle.file_records import MANIFEST
 from models.bundle.manifest import Manifest
-from models.bundle.memory_sum import Footprint, Memory
+from models.bundle.memory_sum import SHARED_MEMORY, Footprint, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,6 +194,15 @@ class LanguageManifest(Manifest):
         return language_memory(
             self.footprint, self.vocab_size, self.context, self.caches, self.entry_points
         )
+
+    @property
+    def own_memory(self) -> int:
+        """Bytes that serving with all slots takes besides SHARED_MEMORY, without a prefix cache.
+
+        Raises NotABundle as `memory` and `max_memory` do.
+        """
+        own, limit = self.memory.own(self.slots), self.max_memory
+        return own if limit is None else min(own, limit - SHARED_MEMORY)
 
     def with_slots(self, slots: int) -> LanguageManifest:
         """This manifest with fewer slots, at least one, and the entry points that fit them."""

@@ -77,6 +77,11 @@ class Manifest:
     provenance: Provenance
     files: tuple[FileRecord, ...]
 
+    @property
+    def own_memory(self) -> int:
+        """Bytes that the bundle takes besides SHARED_MEMORY: about the size of its files."""
+        return sum(file.bytes for file in self.files)
+
     def to_json(self) -> str:
         """The text of manifest.json: the fields, then their sha256."""
         return f'{_fields(self).removesuffix(_END)},\n "{SEAL}": "{digest(self)}"{_END}\n'

@@ -23,6 +23,7 @@ __all__ = [
     "CHARACTERS_PER_TOKEN",
     "DEFAULT_PREFIX_CACHE",
     "REQUEST_MEMORY",
+    "SHARED_MEMORY",
     "Admitted",
     "Footprint",
     "Memory",
@@ -36,6 +37,8 @@ PROCESS_MEMORY = 105_000_000
 TEXT_PER_TOKEN = 520
 # All request bodies and the objects parsed from them: server/api/middleware/body_limits.py.
 REQUEST_MEMORY = 32_000_000
+# What all models of a process share.
+SHARED_MEMORY = PROCESS_MEMORY + REQUEST_MEMORY
 # Longest text that is tokenized, in characters per token of the context: prose has 4, much white
 # space 20. While it runs, the tokenizer takes 100 bytes per character; texts take turns.
 CHARACTERS_PER_TOKEN = 32
@@ -115,6 +118,10 @@ class Memory:
     def needed(self, slots: int, prefix_cache: int = 0) -> int:
         """The sum."""
         return sum(size for _, size in self.parts(slots, prefix_cache))
+
+    def own(self, slots: int, prefix_cache: int = 0) -> int:
+        """The sum without what all models of a process share."""
+        return self.needed(slots, prefix_cache) - SHARED_MEMORY
 
     def formula(self, slots: int, prefix_cache: int = 0) -> str:
         """The sum and its parts in MB, as text."""

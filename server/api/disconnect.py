@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import TypeVar
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from server.errors import ClientDisconnected
 
@@ -23,6 +24,16 @@ async def unless_disconnected(request: Request, work: Coroutine[None, None, T]) 
     finally:
         answer.cancel()
         disconnect.cancel()
+
+
+async def whole_body(request: Request) -> bytes:
+    """The request's body; raises ClientDisconnected."""
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise ClientDisconnected(
+            "the client disconnected before its request was complete"
+        ) from error
 
 
 async def _disconnected(request: Request) -> None:

@@ -108,6 +108,16 @@ class Fields(BaseModel):
         return without_inert(data, _names(cls))
 
 
+class ModelFields(Fields):
+    """The body of a request to a language model."""
+
+    model: Text = Field(
+        "",
+        description="Name of a model in /v1/models; the first one by default. A server with one "
+        "model ignores it.",
+    )
+
+
 @functools.cache
 def _names(schema: type[Fields]) -> frozenset[str]:
     """The names of a schema's fields in JSON."""

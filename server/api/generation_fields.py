@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from server.api.fields import MAX_NAMES, Fields, Text, encodable_json, limit_members
+from server.api.fields import (
+    MAX_NAMES,
+    Fields,
+    ModelFields,
+    Text,
+    encodable_json,
+    limit_members,
+)
 from server.api.grammar_fields import GrammarFields
 from server.text.completion_request import (
     DRY_SEQUENCE_BREAKERS,
@@ -44,7 +51,7 @@ class SamplingFields(Fields, SamplingParameters):
     """SamplingParameters as fields of a request: same names, defaults, ranges, descriptions."""
 
 
-class GenerationFields(SamplingFields, GrammarFields):
+class GenerationFields(SamplingFields, GrammarFields, ModelFields):
     """What every request for text has besides its prompt and its length."""
 
     logit_bias: LogitBias = Field(

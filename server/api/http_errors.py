@@ -6,7 +6,8 @@
 This is OpenAI's error object with llama-server's numeric code. `got` and `wanted` are present when
 a field of the request, `param`, is invalid; otherwise `param` is null. A full queue adds `queued`
 and `limit`. A prompt that is too long has the `type` of llama-server, exceed_context_size_error,
-with `n_prompt_tokens` and `n_ctx`, and the `code` of OpenAI, context_length_exceeded.
+with `n_prompt_tokens` and `n_ctx`, and the `code` of OpenAI, context_length_exceeded. A model that
+does not exist has OpenAI's code model_not_found, with status 404.
 `request_id` is also in the server's log.
 """
 
@@ -27,6 +28,7 @@ from server.errors import (
     ContextExceeded,
     GenerationFailed,
     InvalidRequest,
+    ModelNotFound,
     NotReloaded,
     NotSupported,
     QueueFull,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 # The first row with a matching class applies.
 STATUS: tuple[tuple[type[ServerError], int], ...] = (
     (InvalidRequest, 400),
+    (ModelNotFound, 404),
     (TextTooLong, 400),
     (RulesFailed, 400),
     (QueueFull, 429),
@@ -64,12 +67,16 @@ _TYPES = {
 }
 _MAX_SHOWN = 200  # characters of a rejected value
 
+ErrorWord = Literal["context_length_exceeded", "model_not_found"]
+_WORD_STATUS: dict[ErrorWord, int] = {"context_length_exceeded": 400, "model_not_found": 404}
+
 
 class ErrorDetail(BaseModel):
     """The reason why a request was rejected or failed."""
 
-    code: int | Literal["context_length_exceeded"] = Field(
-        description="The HTTP status, or OpenAI's word for a prompt that is too long."
+    code: int | ErrorWord = Field(
+        description="The HTTP status, or OpenAI's word for a prompt that is too long or a model "
+        "that does not exist."
     )
     type: str = Field(description="The class of the error, such as invalid_request_error.")
     message: str = Field(description="The reason, in a sentence.")
@@ -121,6 +128,9 @@ def describe(error: Exception) -> ErrorResponse:
         longer = {"n_prompt_tokens": error.tokens, "n_ctx": error.context}
         named = {"code": "context_length_exceeded", "type": "exceed_context_size_error"}
         return ErrorResponse(error=body.error.model_copy(update={**named, **longer}))
+    if isinstance(error, ModelNotFound):
+        body = fault(code, str(error), "model")
+        return ErrorResponse(error=body.error.model_copy(update={"code": "model_not_found"}))
     if isinstance(error, InvalidRequest):
         return fault(code, str(error), error.field, got=error.got, wanted=error.expected)
     if isinstance(error, QueueFull):
@@ -151,7 +161,7 @@ def fault(code: int, message: str, param: str | None = None, **details: Any) -> 
 def respond(body: ErrorResponse, headers: dict[str, str] | None = None) -> Response:
     """The response with an error's body and status."""
     code = body.error.code
-    status = code if isinstance(code, int) else 400
+    status = code if isinstance(code, int) else _WORD_STATUS[code]
     return Response(encode(body), status, headers, media_type="application/json")
 
 

@@ -17,6 +17,7 @@ from server.batch.targets import CannotReach, Target, UrlTarget, in_process
 from server.errors import ServerError
 from server.services.deployment import Deployment
 from server.services.language_service import open_language_service
+from server.services.model_pool import ModelPool
 
 # Exceptions that end the command, each with its exit code: see hearth/cli.py.
 ERRORS: dict[type[Exception], int] = {
@@ -102,8 +103,9 @@ async def _in_process(
 ) -> Counts:
     service = open_language_service(bundle, threads=threads)
     slots = len(service.state().slots)
-    deployment = Deployment(service, lambda: open_language_service(bundle, threads=threads))
-    async with in_process(deployment, parallel or 2 * slots) as target:
+    deployment = Deployment(service.name, lambda _: open_language_service(bundle, threads=threads))
+    deployment.serve(service)
+    async with in_process(ModelPool([deployment]), parallel or 2 * slots) as target:
         return await _run(requests, answers, target)
 
 

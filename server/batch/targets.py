@@ -10,15 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
 from server.batch.files import BatchRequest, Reply
-from server.errors import SelfTestFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from starlette.types import ASGIApp, Message
 
-    from runtime.self_test import Verdict
-    from server.services.deployment import Deployment
+    from server.services.model_pool import ModelPool
 
 _TIMEOUT = 24 * 3600  # seconds: a long answer of a busy server takes long
 
@@ -83,16 +81,16 @@ class AppTarget:
 
 
 @contextlib.asynccontextmanager
-async def in_process(deployment: Deployment, parallel: int) -> AsyncIterator[AppTarget]:
-    """The application of a deployment, while it is started; raises SelfTestFailed."""
+async def in_process(pool: ModelPool, parallel: int) -> AsyncIterator[AppTarget]:
+    """The application of a pool, while it is started; raises Unavailable, as SelfTestFailed."""
     from server.app import create_app
 
-    verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
-    app = create_app(deployment, on_verdict=verdicts.put_nowait, webui=False)
+    started = asyncio.Event()
+    app = create_app(pool, on_start=started.set, webui=False)
     async with app.router.lifespan_context(app):
-        verdict = await verdicts.get()
-        if not verdict.passed:
-            raise SelfTestFailed(verdict.message)
+        await started.wait()
+        if problem := pool.unavailable():
+            raise problem
         yield AppTarget(app, parallel=parallel)
 
 

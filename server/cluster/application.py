@@ -8,7 +8,6 @@ Its arguments are the settings of `hearth serve` by their names, and those of `S
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import serve
@@ -59,9 +58,7 @@ def hearth_app(args: Mapping[str, Any]) -> Application:
     """
     flags = dict(args)
     scale = _scale(flags)
-    folders = flags.get("bundle", [])
-    folders = folders.split(",") if isinstance(folders, str) else list(folders)
-    loaded = load({**flags, "bundle": folders[0]} if folders else flags)
+    loaded = load(flags)
     for name in _RAYS_SETTINGS:
         if name in loaded.origins:
             raise BadSettings(f"{name}: not valid with Ray; set it in the Serve config")
@@ -69,7 +66,7 @@ def hearth_app(args: Mapping[str, Any]) -> Application:
     if settings.threads is None:
         raise BadSettings("threads: missing; give the CPU threads of one replica")
     opener = BundleFolders(settings)
-    bundles = [opener.describe(Path(folder)) for folder in folders or [settings.bundle]]
+    bundles = [opener.describe(folder) for folder in settings.bundle]
     if len({bundle.name for bundle in bundles}) < len(bundles):
         raise BadSettings("bundle: several bundles need folders with different names, and no alias")
     return application(opener, settings, bundles, scale)

@@ -90,8 +90,8 @@ class BundleFolders:
     def open_model(self, bundle: Bundle) -> LocalLanguageService:
         """As Bundles.open_model."""
         folder = self._folder(bundle)
-        update = {"bundle": folder, "max_memory": bundle.memory, "alias": bundle.name}
-        return open_model(self.settings.model_copy(update=update))
+        settings = self.settings.model_copy(update={"max_memory": bundle.memory})
+        return open_model(settings, folder, bundle.name)
 
     def open_text(self, bundle: Bundle) -> TextParts:
         """As Bundles.open_text."""

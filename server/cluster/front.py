@@ -16,6 +16,7 @@ from server.errors import NotReloaded
 from server.process.lazy_imports import build_models_lazily
 from server.services.deployment import Deployment
 from server.services.language_service import LanguageService
+from server.services.model_pool import ModelPool
 from server.settings import read_keys
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Front:
         logs.configure(settings.log_level, settings.log_format)
         names = handle.deployment_name, handle.app_name
         self._settings = settings
-        self._services = {}
+        self._services = []
         for bundle in bundles:
             engine = RemoteEngine(
                 handle,
@@ -98,13 +99,12 @@ class Front:
                 router=lambda: router_of(*names),
             )
             parts = opener.open_text(bundle)
-            self._services[bundle.name] = ClusterService(handle, bundle, parts, settings, engine)
+            self._services.append(ClusterService(handle, bundle, parts, settings, engine))
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray."""
         build_models_lazily()
         from server.app import Guards, create_app
-        from server.cluster.by_model import by_model
 
         settings = self._settings
         guards = Guards(
@@ -113,27 +113,23 @@ class Front:
             max_body_bytes=settings.max_body_bytes,
             strict_fields=settings.strict_fields,
         )
-        apps = {
-            name: create_app(
-                Deployment(service, _refuse_reload),
-                on_verdict=lambda verdict: log.info("self-test of a replica: %s", verdict.message),
-                guards=guards,
-                webui=settings.webui,
-            )
-            for name, service in self._services.items()
-        }
-        if len(apps) == 1:
-            return next(iter(apps.values()))
-        return by_model(apps, settings.max_body_bytes)
+        pool = ModelPool(map(_deployed, self._services), pinned=[s.name for s in self._services])
+        return create_app(pool, guards=guards, webui=settings.webui)
 
     async def check_health(self) -> None:
         """Called by Ray; the first call returns when requests are accepted."""
-        while any(service.verdict is None for service in self._services.values()):
+        while any(service.verdict is None for service in self._services):
             await asyncio.sleep(_VERDICT_INTERVAL)
 
 
 FRONT = serve.ingress()(Front)
 
 
-def _refuse_reload() -> LanguageService:
+def _deployed(service: ClusterService) -> Deployment:
+    deployment = Deployment(service.name, _refuse_reload)
+    deployment.serve(service)
+    return deployment
+
+
+def _refuse_reload(_reserved: int) -> LanguageService:
     raise NotReloaded("bundle: change it in the Serve config and run `serve deploy`")

@@ -3,14 +3,13 @@
 Uvicorn on a signal closes the port at once, and sse-starlette then cuts every stream. Here the
 first signal starts to drain: new requests get status 503, and uvicorn shuts down when the last
 accepted request is answered. After a timeout, running requests are cancelled and clients that do
-not read are disconnected. A second signal exits at once. SIGHUP reloads the bundle: see
-services/deployment.py.
+not read are disconnected. A second signal exits at once. SIGHUP reloads the bundles: see
+services/model_pool.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import math
 import os
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import uvicorn
 
-from server.errors import NotReloaded
 from server.process.client_timeouts import TimedConnection
 from server.process.listening import max_connections
 
@@ -53,7 +51,7 @@ def _has_terminal() -> bool:
 
 
 class Drainable(Protocol):
-    """What signals act on: services/deployment.py, which imports this package."""
+    """What signals act on: services/model_pool.py, which imports this package."""
 
     @property
     def idle(self) -> bool:
@@ -65,15 +63,15 @@ class Drainable(Protocol):
     def cancel(self) -> None:
         """Cancel the requests that are still running."""
 
-    def check_files(self) -> None:
-        """Check whether the bundle's files were overwritten. Called once a second."""
+    def tick(self) -> None:
+        """Called once a second."""
 
-    async def reload(self) -> object:
-        """Load the bundle again; raises NotReloaded."""
+    async def reload_all(self) -> None:
+        """Load the bundles again."""
 
 
 class DrainingServer(uvicorn.Server):
-    """A uvicorn server that drains the deployment on the first signal and exits on the second.
+    """A uvicorn server that drains the pool on the first signal and exits on the second.
 
     Requests that still run `shutdown_timeout` seconds after the first signal are cancelled.
     `client_timeout` is in seconds: see client_timeouts.py.
@@ -82,7 +80,7 @@ class DrainingServer(uvicorn.Server):
     def __init__(
         self,
         app: FastAPI,
-        deployment: Drainable,
+        pool: Drainable,
         *,
         shutdown_timeout: float = 30,
         client_timeout: float = 30,
@@ -103,7 +101,7 @@ class DrainingServer(uvicorn.Server):
                 ssl_keyfile=None if tls is None else tls.key,
             )
         )
-        self._deployment = deployment
+        self._pool = pool
         self._reloads: set[asyncio.Task[None]] = set()
         self._shutdown_timeout = shutdown_timeout
         self._client_timeout = client_timeout
@@ -127,17 +125,13 @@ class DrainingServer(uvicorn.Server):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
 
     def _on_sighup(self) -> None:
-        """SIGHUP: reload the bundle, or exit if the terminal was closed."""
+        """SIGHUP: reload the bundles, or exit if the terminal was closed."""
         if self._had_terminal and not _has_terminal():
             self.handle_exit(signal.SIGHUP, None)
             return
-        reload = asyncio.create_task(self._reload())
+        reload = asyncio.create_task(self._pool.reload_all())
         self._reloads.add(reload)
         reload.add_done_callback(self._reloads.discard)
-
-    async def _reload(self) -> None:
-        with contextlib.suppress(NotReloaded):  # the log and /health report it
-            await self._deployment.reload()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Called by the signal handler."""
@@ -145,20 +139,20 @@ class DrainingServer(uvicorn.Server):
             self.force_exit = self.should_exit = True
             return
         self._deadline = time.monotonic() + self._shutdown_timeout
-        self._deployment.drain()
+        self._pool.drain()
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
         if self._deadline is not None:
             left = self._deadline - time.monotonic()
             if left <= 0:
-                self._deployment.cancel()
-            if left <= 0 or self._deployment.idle:
+                self._pool.cancel()
+            if left <= 0 or self._pool.idle:
                 # Uvicorn now waits this long for responses to be sent, then stops.
                 self.config.timeout_graceful_shutdown = max(_CANCEL_GRACE, math.ceil(left))
                 self.should_exit = True
         if counter % _TICKS_PER_SECOND == 0:
-            self._deployment.check_files()
+            self._pool.tick()
             for connection in list(self.server_state.connections):
                 assert isinstance(connection, TimedConnection), "set in the configuration"
                 connection.close_if_timed_out(self._client_timeout)

@@ -40,13 +40,15 @@ class Limit:
     source: str
 
 
-def admit(manifest: LanguageManifest, *, max_memory: int | None, prefix_cache: int) -> Admitted:
+def admit(
+    manifest: LanguageManifest, *, max_memory: int | None, prefix_cache: int, reserved: int = 0
+) -> Admitted:
     """Compute how many of a bundle's slots and how much prefix cache fit; raises NotEnoughMemory.
 
-    `max_memory` is the operator's limit, and `prefix_cache` the largest size of the cache, both in
-    bytes.
+    `max_memory` is the operator's limit, `prefix_cache` the largest size of the cache, and
+    `reserved` what other models of this process take, all in bytes.
     """
-    limit = memory_limit(max_memory, manifest.max_memory)
+    limit = memory_limit(max_memory, manifest.max_memory, reserved)
     memory, slots = manifest.memory, manifest.slots
     if limit is None:
         log.info("memory: at most %s; no limit is set", memory.formula(slots, prefix_cache))
@@ -69,15 +71,17 @@ def admit(manifest: LanguageManifest, *, max_memory: int | None, prefix_cache: i
     return admitted
 
 
-def memory_limit(max_memory: int | None, baked: int | None) -> Limit | None:
+def memory_limit(max_memory: int | None, baked: int | None, reserved: int = 0) -> Limit | None:
     """The lowest limit of this process, or None.
 
-    `max_memory` is the operator's limit in bytes. It replaces `baked`, the bundle's limit.
+    `max_memory` is the operator's limit in bytes. It replaces `baked`, the bundle's limit. Other
+    models of this process take `reserved` bytes, which the bundle's limit does not include.
     """
     limits = [*_cgroup_limits(_CGROUPS, _PROCESS_CGROUPS), *_resource_limits()]
     if max_memory is not None:
         limits.append(Limit(bytes=max_memory, source="--max-memory"))
-    elif baked is not None:
+    limits = [Limit(bytes=limit.bytes - reserved, source=limit.source) for limit in limits]
+    if max_memory is None and baked is not None:
         limits.append(Limit(bytes=baked, source="hearth bake --max-memory"))
     return min(limits, key=lambda limit: limit.bytes, default=None)
 

@@ -89,7 +89,7 @@ def open_array_service(
     `threads` None means one per physical core. `name` None means the name of the folder.
     """
     manifest, runtime = open_arrays(bundle, threads=threads, level=level)
-    return ArrayService(
+    service = ArrayService(
         runtime,
         manifest,
         read_examples(bundle, manifest),
@@ -97,3 +97,5 @@ def open_array_service(
         name=name or bundle.resolve().name,
         level=level,
     )
+    service.memory = manifest.own_memory
+    return service

@@ -1,37 +1,48 @@
-"""The service that new requests go to, and how a reload replaces it.
+"""One bundle that the server offers: unloaded, or served by a service that a reload can replace.
+
+    unloaded --load--> loaded --unload--> unloaded
+
+A load that fails leaves the deployment unloaded, with the reason in `failure`.
 
 A reload opens the bundle's folder again, next to the bundle that is served, and runs the self-test.
 If it passes, new requests go to the new bundle, and running requests finish on the old one: every
 answer comes from a single bundle. If the new bundle cannot be opened or its self-test fails, only
 `last_reload` changes. During a reload both bundles are in memory, and the self-test uses CPU time.
 
-It knows neither HTTP nor what a bundle contains.
+model_pool.py decides which deployments are loaded. This module knows neither HTTP nor what a bundle
+contains.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from server.errors import Draining, NotReloaded
+from server.errors import Draining, NotLoaded, NotReloaded, SelfTestFailed
 from server.process.free_memory import free_memory
 from server.services.file_watch import FileWatch
+from server.services.service import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from server.services.service import Service
+    from models.bundle import Manifest
+    from runtime.self_test import Verdict
+    from server.metrics import Metrics
+    from server.services.service import Description, Service
 
 log = logging.getLogger(__name__)
 
-_RETIRE_INTERVAL = 0.05  # seconds between checks whether an old bundle still has requests
+_IDLE_INTERVAL = 0.05  # seconds between checks whether a service still has requests
+
+# Opens a bundle, in a thread of its own. The argument is the memory of other models, in bytes.
+Opener: TypeAlias = "Callable[[int], Service]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,46 +55,185 @@ class Reload:
     seconds: float
 
 
-class Deployment:
-    """The bundle that is served, from `folder` if it has one.
+class Lease:
+    """A service that one request uses, until it is closed. A context manager."""
 
-    `open_again` opens the folder again; it runs in a separate thread. Everything else must be
-    called from one event loop.
+    def __init__(self, service: Service, requests: Counter[Service]) -> None:
+        self.service = service
+        self._requests = requests
+        requests[service] += 1
+
+    def __enter__(self) -> Service:
+        return self.service
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The request does not use the service any more."""
+        self._requests[self.service] -= 1
+        if not self._requests[self.service]:
+            del self._requests[self.service]
+
+
+class Deployment:
+    """One model: its bundle, and the service while the bundle is loaded.
+
+    name         the model's name in the API
+    manifest     the bundle's manifest as it was read last; None if it could not be read
+    description  of the service that was loaded last; None before the first load
+    failure      why the last load failed; empty if it did not
+    pinned       whether the bundle stays loaded
+    claimed      the bundle is about to be unloaded: new requests wait until it is loaded again
+
+    `open_bundle` opens the bundle. Everything else must be called from one event loop.
     """
 
     def __init__(
-        self, service: Service, open_again: Callable[[], Service], folder: Path | None = None
+        self,
+        name: str,
+        open_bundle: Opener,
+        *,
+        manifest: Manifest | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self.current = service
+        self.name = name
+        self.manifest = manifest
+        self.folder = folder
+        self.current: Service | None = None
+        self.description: Description | None = None
+        self.metrics: Metrics | None = None  # of all services, the first one's
+        self.failure = ""
+        self.failed_at = 0.0  # by time.monotonic
+        self.pinned = False
+        self.claimed = False
+        self.created = time.time()  # when the bundle was last opened
+        self.last_used = time.monotonic()
         self.last_reload: Reload | None = None
         self.overwritten: tuple[str, ...] = ()  # files of the bundle that is served
-        self._folder = folder
+        self._open_bundle = open_bundle
         self._files = FileWatch(folder)
-        self._open_again = open_again
         self._requests: Counter[Service] = Counter()
         self._retiring: dict[Service, asyncio.Task[None]] = {}
         self._one_at_a_time = asyncio.Lock()
         self._draining = False
 
-    @contextlib.contextmanager
-    def request(self) -> Iterator[Service]:
-        """The service for one request, from its head to the last byte of its response."""
-        service = self.current
-        self._requests[service] += 1
-        try:
-            yield service
-        finally:
-            self._requests[service] -= 1
+    @property
+    def fingerprint(self) -> str:
+        """The system_fingerprint of the model's answers; empty if the manifest cannot be read."""
+        if self.current is not None:
+            return self.current.fingerprint
+        return fingerprint(self.manifest) if self.manifest else ""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The result of the loaded bundle's self-test, once there is one."""
+        return self.current.verdict if self.current else None
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the loaded bundle takes, besides those of the process; 0 if unloaded."""
+        return self.current.memory if self.current else 0
+
+    @property
+    def requests(self) -> int:
+        """The number of requests that use the current service."""
+        return self._requests[self.current] if self.current else 0
 
     @property
     def idle(self) -> bool:
         """Whether no accepted request is running or waiting."""
         return all(service.idle for service in self._all())
 
+    def lease(self) -> Lease:
+        """The current service, for one request. It exists."""
+        assert self.current is not None, "the bundle is loaded"
+        self.last_used = time.monotonic()
+        return Lease(self.current, self._requests)
+
+    def open(self) -> None:
+        """Open the bundle before the event loop runs; raises the opener's errors.
+
+        `start` finishes what this begins.
+        """
+        try:
+            self.serve(self._open_bundle(0))
+        except Exception as error:
+            self.fail(error)
+            raise
+        assert self.current is not None
+        self.current.test()
+
+    def serve(self, service: Service) -> None:
+        """Answer with this service, which nothing has started yet or which has passed its test."""
+        older, self.current = self.current, service
+        if self.metrics is None:
+            self.metrics = service.metrics
+        else:
+            self.metrics.follow(service.metrics)
+            service.metrics = self.metrics
+        self.manifest, self.description = service.manifest, service.description
+        self.created, self.failure = service.started, ""
+        self.last_used = time.monotonic()
+        self.claimed = False
+        if older is not None:
+            self._retiring[older] = asyncio.create_task(self._retire(older))
+
+    async def start(self) -> None:
+        """Finish the self-test of an opened bundle, and accept requests if it passed."""
+        if self.current is not None:
+            await self.current.start()
+
+    async def load(self, *, reserved: int = 0) -> None:
+        """Open and test the bundle, unless it is loaded; other models take `reserved` bytes.
+
+        Raises NotLoaded, and then the bundle is unloaded.
+        """
+        async with self._one_at_a_time:
+            if self.current is not None:
+                return
+            start, files = time.monotonic(), FileWatch(self.folder)
+            try:
+                self.serve(await self._open(reserved))
+            except Exception as error:
+                failure = self.fail(error)
+                log.error("%s", failure)
+                raise failure from error
+            self._files = files
+            log.info("loaded %s in %.1f s", self.name, time.monotonic() - start)
+
+    async def unload(self) -> None:
+        """Wait until no request uses the service, then stop it and free its memory.
+
+        New requests wait meanwhile. If the caller is cancelled while it waits, the bundle stays
+        loaded.
+        """
+        self.claimed = True
+        try:
+            while self.requests:
+                await asyncio.sleep(_IDLE_INTERVAL)
+            service, self.current = self.current, None
+        finally:
+            self.claimed = False
+        if service is not None:
+            self.overwritten = ()
+            assert self.metrics is not None
+            self.metrics.detach()
+            await asyncio.shield(service.stop())
+            del service
+            _free_garbage()
+            log.info("unloaded %s", self.name)
+
+    async def settled(self) -> None:
+        """Wait until the bundle is not about to be unloaded."""
+        while self.claimed:
+            await asyncio.sleep(_IDLE_INTERVAL)
+
     def drain(self) -> None:
         """Reject new requests and reloads; finish the accepted requests."""
         self._draining = True
-        self.current.drain()
+        if self.current is not None:
+            self.current.drain()
 
     def cancel(self) -> None:
         """Cancel the accepted requests: see Service.cancel."""
@@ -101,29 +251,30 @@ class Deployment:
             for service in self._all():
                 await service.stop()
 
-    async def reload(self) -> Reload:
+    async def reload(self, *, reserved: int = 0) -> Reload:
         """Open the folder again and serve the bundle in it. One reload runs at a time.
 
-        Raises NotReloaded, with the reason, if the old bundle is still served.
+        Raises NotReloaded, with the reason, if the old bundle is still served, or none.
         """
         async with self._one_at_a_time:
-            start, files = time.monotonic(), FileWatch(self._folder)
+            start, files = time.monotonic(), FileWatch(self.folder)
             try:
-                self._replace(await self._open())
+                newer = await self._open(reserved)
+                self.serve(newer)
                 self._files = files
             except Exception as error:
                 reason = str(error) or type(error).__name__
-                problem = f"still serving the old bundle: {reason}"
+                problem = f"still serving the old bundle: {reason}" if self.current else reason
                 self._record(start, problem, succeeded=False)
                 log.error("reload failed: %s", problem)
                 raise NotReloaded(problem) from error
-            result = self._record(start, f"serving {self.current.name}", succeeded=True)
-            log.info("reloaded: serving %s, %s", self.current.name, self.current.fingerprint)
+            result = self._record(start, f"serving {self.name}", succeeded=True)
+            log.info("reloaded: serving %s, %s", self.name, newer.fingerprint)
             return result
 
     def check_files(self) -> None:
         """Check whether files of the bundle were overwritten. Called about once a second."""
-        overwritten = self._files.overwritten()
+        overwritten = self._files.overwritten() if self.current else ()
         if overwritten != self.overwritten:
             self.overwritten = overwritten
             if overwritten:
@@ -137,19 +288,19 @@ class Deployment:
         names = ", ".join(self.overwritten)
         return f"files of the bundle were overwritten while served ({names}); restore it and reload"
 
-    async def _open(self) -> Service:
+    async def _open(self, reserved: int) -> Service:
         """Open the bundle and run its self-test; raises an error if it cannot be served."""
         if self._draining:
             raise Draining("the server is shutting down")
-        newer = await asyncio.to_thread(self._open_again)
+        newer = await asyncio.to_thread(self._open_bundle, reserved)
         try:
-            if type(newer) is not type(self.current):
+            if self.manifest is not None and type(newer.manifest) is not type(self.manifest):
                 raise NotReloaded(
                     "the new bundle is of another kind; restart the server to serve it"
                 )
             verdict = await newer.start()
             if not verdict.passed:
-                raise NotReloaded(verdict.message)
+                raise SelfTestFailed(verdict.message)
             if self._draining:
                 raise Draining("the server is shutting down")
         except BaseException:
@@ -157,17 +308,17 @@ class Deployment:
             raise
         return newer
 
-    def _replace(self, newer: Service) -> None:
-        older = self.current
-        older.metrics.follow(newer.metrics)
-        newer.metrics = older.metrics
-        self.current = newer
-        self._retiring[older] = asyncio.create_task(self._retire(older))
+    def fail(self, error: Exception) -> NotLoaded:
+        """Remember that the bundle cannot be loaded; the error for the requests that wait."""
+        reason = str(error) or type(error).__name__
+        self.failure = f"{self.name}: the model cannot be loaded: {reason}"
+        self.failed_at = time.monotonic()
+        return NotLoaded(self.failure)
 
     async def _retire(self, older: Service) -> None:
         """Stop a service when its last request is answered, and free its memory."""
         while self._requests[older]:
-            await asyncio.sleep(_RETIRE_INTERVAL)
+            await asyncio.sleep(_IDLE_INTERVAL)
         await older.stop()
         del self._requests[older], self._retiring[older], older
         _free_garbage()
@@ -176,13 +327,13 @@ class Deployment:
         self.last_reload = Reload(
             succeeded=succeeded,
             message=message,
-            bundle=self.current.fingerprint,
+            bundle=self.fingerprint,
             seconds=time.monotonic() - start,
         )
         return self.last_reload
 
     def _all(self) -> tuple[Service, ...]:
-        return (self.current, *self._retiring)
+        return (*([self.current] if self.current else []), *self._retiring)
 
 
 def _free_garbage() -> None:

@@ -36,7 +36,7 @@ from server.logs import current_request
 from server.metrics import LanguageMetrics
 from server.process.free_memory import free_memory
 from server.process.memory_limit import admit
-from server.services.service import Service, Worker
+from server.services.service import Description, Service, Worker
 from server.text.choices import Choices
 from server.text.completer import Completer
 from server.text.tokenizer import Tokenizer
@@ -114,6 +114,18 @@ class LanguageService(Service):
         )
 
     @property
+    def description(self) -> Description:
+        """See Service.description."""
+        state, special, name = self.state(), self.manifest.special_tokens, self.tokenizer.name
+        return Description(
+            slots=len(state.slots),
+            queue_limit=state.queue_limit,
+            chat_template=self._template.source if self._template else "",
+            bos="" if special.bos is None else name(special.bos),
+            eos=name(special.eos[0]) if special.eos else "",
+        )
+
+    @property
     def hidden(self) -> int:
         """The number of values of an embedding."""
         return self.manifest.hidden
@@ -155,11 +167,6 @@ class LanguageService(Service):
             )
             accepted.pop_all()
         return choices
-
-    @property
-    def chat_template(self) -> str:
-        """The source of the bundle's chat template, or an empty string."""
-        return self._template.source if self._template else ""
 
     @property
     def template(self) -> ChatTemplate:
@@ -232,16 +239,23 @@ def open_language_service(
     options: EngineOptions = EngineOptions(),
     level: Level = "quick",
     chat_template: str | None = None,
+    reserved: int = 0,
 ) -> LocalLanguageService:
     """Open a bundle with a language model; raises BundleError or CannotStore.
 
     `threads` None means one per physical core. `name` None means the name of the folder. `level`
-    is the level of the self-test. `chat_template` is used in place of the bundle's.
+    is the level of the self-test. `chat_template` is used in place of the bundle's. Other models of
+    this process take `reserved` bytes of its memory.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
 
     def load() -> tuple[Admitted, Tokenizer, IreeRuntime]:
-        admitted = admit(manifest, max_memory=options.max_memory, prefix_cache=options.cache_ram)
+        admitted = admit(
+            manifest,
+            max_memory=options.max_memory,
+            prefix_cache=options.cache_ram,
+            reserved=reserved,
+        )
         start_threads(threads)
         # Before the weights: reading a tokenizer takes three times the memory that it keeps.
         tokenizer = open_tokenizer(bundle, manifest)
@@ -252,7 +266,7 @@ def open_language_service(
     admitted, tokenizer, runtime = check_and_load(bundle, manifest, load, level=level)
     options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
     files = {record.name for record in manifest.files}
-    return LocalLanguageService(
+    service = LocalLanguageService(
         runtime,
         tokenizer,
         manifest,
@@ -262,6 +276,8 @@ def open_language_service(
         prefix=read_blocks(bundle / PREFIX, manifest.block_bytes) if PREFIX in files else None,
         level=level,
     )
+    service.memory = manifest.memory.own(admitted.slots, admitted.prefix_cache)
+    return service
 
 
 def open_tokenizer(bundle: Path, manifest: LanguageManifest) -> Tokenizer:

@@ -14,7 +14,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from models.bundle import MANIFEST, digest
@@ -32,12 +32,28 @@ if TYPE_CHECKING:
     from server.metrics import Metrics
 
 # Level is exported for the API layer, which does not import the runtime.
-__all__ = ["Level", "Service", "Worker", "fingerprint"]
+__all__ = ["Description", "Level", "Service", "Worker", "fingerprint"]
 
 
 def fingerprint(manifest: Manifest) -> str:
     """The system_fingerprint of a bundle's answers."""
     return f"hearth-{digest(manifest)[:16]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a language model reports about itself, also after it was unloaded.
+
+    slots, queue_limit  as opened
+    chat_template       source of the chat template, or an empty string
+    bos, eos            names of the tokens that begin a text and end an answer, or empty strings
+    """
+
+    slots: int
+    queue_limit: int
+    chat_template: str
+    bos: str
+    eos: str
 
 
 class Worker(Protocol):
@@ -66,11 +82,13 @@ class Worker(Protocol):
 class Service(ABC):
     """One bundle, from its self-test to its last answer.
 
-    `name` is the model's name in the API; None for its architecture.
+    `name` is the model's name in the API; None for its architecture. `memory` is what the bundle
+    takes besides SHARED_MEMORY, in bytes.
     """
 
     manifest: Manifest
     metrics: Metrics
+    memory: int = 0
 
     def __init__(self, manifest: Manifest, worker: Worker, name: str | None, level: Level) -> None:
         self.manifest = manifest
@@ -92,6 +110,11 @@ class Service(ABC):
             "precision": self.manifest.precision,
             "bundle": self.fingerprint,
         }
+
+    @property
+    def description(self) -> Description | None:
+        """The description of a language model; None for array functions."""
+        return None
 
     @property
     def idle(self) -> bool:

@@ -24,6 +24,7 @@ from server.validation import expected
 # Fields of an API request that have no use in a terminal.
 NOT_HERE = frozenset(
     {
+        "model",
         "stream",
         "cache_prompt",
         "timeout_ms",

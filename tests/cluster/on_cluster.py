@@ -87,7 +87,7 @@ def _running(cluster: LocalCluster, service: Any) -> Iterator[httpx.Client]:
         cast("FakeRuntime", service._runtime),
         service.tokenizer._tokenizer,
         service.manifest,
-        service.chat_template,
+        service.description.chat_template,
         service.name,
     )
     cluster.deploy(bundle, Scale())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def serve(bundles: FakeBundles, ready: Connection) -> None:
     """Serve until SIGTERM; send the address through `ready`."""
-    deployment = fakes.deployed(bundles.open_model(bundles.describe()))
+    pool = fakes.pool(bundles.open_model(bundles.describe()))
     bound = bind("127.0.0.1", 0)
-    app = create_app(deployment, on_verdict=lambda _: ready.send(url(bound)))
-    DrainingServer(app, deployment).serve_on(bound)
+    app = create_app(pool, on_start=lambda: ready.send(url(bound)))
+    DrainingServer(app, pool).serve_on(bound)

@@ -110,7 +110,8 @@ def test_a_prompt_goes_to_the_replica_that_has_its_start(client: httpx.Client) -
 
 def test_slots_and_metrics_are_those_of_all_replicas(client: httpx.Client) -> None:
     wait_until(lambda: len(slots(client)) == SLOTS * REPLICAS)
-    assert f"hearth_slots {SLOTS * REPLICAS}.0" in client.get("/metrics").text
+    line = f'hearth_slots{{model="fake-model"}} {SLOTS * REPLICAS}.0'
+    assert line in client.get("/metrics").text
     refused = client.post("/v1/bundle/reload")
     assert refused.status_code == 500
     assert "serve deploy" in refused.json()["error"]["message"]

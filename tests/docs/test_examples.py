@@ -18,13 +18,15 @@ from models.bundle import FORMAT, ArraysManifest, FunctionSpec, InputSpec, Outpu
 from runtime.golden_arrays import Example as GoldenExample
 from server.services.array_service import ArrayService
 from tests.docs.pages import ROOT, Example, examples
-from tests.server import fakes
+from tests.server import fakes, templates
+from tests.server.fake_models import FakeModel, pool
 from tests.server.openai_servers import scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from runtime.array_bytes import Arrays
+    from server.services.model_pool import ModelPool
     from server.services.service import Service
 
 _PATH = re.compile(r"/[a-z_0-9/-]+")
@@ -79,9 +81,16 @@ def gru_service() -> ArrayService:
     return ArrayService(ZeroGru(), manifest, [golden], queue_limit=8)
 
 
-SERVICES: dict[str, Callable[[], Service]] = {
+def two_models() -> ModelPool:
+    """A server with two models that chat."""
+    fields = {"template": templates.CHATML}
+    return pool(*(FakeModel(name=name, fields=fields) for name in ("gemma3-270m", "smollm2-135m")))
+
+
+SERVICES: dict[str, Callable[[], Service | ModelPool]] = {
     "gru": gru_service,
     "language": lambda: scripted("Hello!"),
+    "models": two_models,
 }
 
 

@@ -32,6 +32,7 @@ from server.process.draining_server import DrainingServer
 from server.process.listening import bind, url
 from server.services.deployment import Deployment
 from server.services.language_service import EngineOptions, LocalLanguageService
+from server.services.model_pool import ModelPool
 from server.text.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
@@ -159,18 +160,25 @@ def deployed(service: Service, *later: Service | Exception) -> Deployment:
     """A deployment whose reloads open the services in `later`, or raise the errors in it."""
     rest = iter(later)
 
-    def open_again() -> Service:
+    def open_again(_reserved: int) -> Service:
         opened = next(rest, LookupError("there is no other bundle"))
         if isinstance(opened, Exception):
             raise opened
         return opened
 
-    return Deployment(service, open_again)
+    deployment = Deployment(service.name, open_again)
+    deployment.serve(service)
+    return deployment
+
+
+def pool(service: Service, *later: Service | Exception) -> ModelPool:
+    """A pool with one model, as `deployed` makes it."""
+    return ModelPool([deployed(service, *later)])
 
 
 @contextlib.contextmanager
 def running(
-    service: Service,
+    service: Service | ModelPool,
     *,
     wait: bool = True,
     guards: Guards | None = None,
@@ -182,24 +190,24 @@ def running(
 ) -> Iterator[httpx.Client]:
     """A client of a real server in a thread, which drains when the block ends.
 
-    Reloads open the services in `later`, one after the other. `before` may wrap the application
-    in middleware. `send_buffer` limits how many bytes of an unread answer the kernel keeps; without
-    it, it keeps some megabytes.
+    It serves a service, or a pool of models. Reloads open the services in `later`, one after the
+    other. `before` may wrap the application in middleware. `send_buffer` limits how many bytes of
+    an unread answer the kernel keeps; without it, it keeps some megabytes.
     """
     ready = threading.Event()
     bound = bind("127.0.0.1", 0)
     if send_buffer is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     address = url(bound)
-    deployment = deployed(service, *later)
+    models = service if isinstance(service, ModelPool) else pool(service, *later)
     app = create_app(
-        deployment,
-        on_verdict=lambda _verdict: ready.set(),
+        models,
+        on_start=ready.set,
         guards=guards or Guards(),
         webui=webui,
     )
     app.add_middleware(before)
-    server = DrainingServer(app, deployment, client_timeout=client_timeout)
+    server = DrainingServer(app, models, client_timeout=client_timeout)
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
     try:
@@ -245,6 +253,7 @@ def fake_service(
     speculation: Speculation = "lookup",
     template: str | None = None,
     script: Script | None = None,
+    name: str = "fake-model",
     **runtime: Any,
 ) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields."""
@@ -256,6 +265,6 @@ def fake_service(
         wrapped,
         manifest_of(fake, eos=(script.end,) if script else ()),
         EngineOptions(speculation=speculation),
-        name="fake-model",
+        name=name,
         template=ChatTemplate(template, wrapped, eos=EOS) if template else None,
     )

@@ -30,6 +30,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "alias": ("gemma", "gemma"),
     "threads": ("3", 3),
     "queue_limit": ("0", 0),
+    "pin": ("gemma", ["gemma"]),
+    "idle_timeout": ("60", 60.0),
     "speculation": ("off", "off"),
     "logits": ("exact", "exact"),
     "max_memory": ("400M", 400_000_000),

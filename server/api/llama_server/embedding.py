@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, Text, prompts
+from server.api.fields import ModelFields, Text, prompts
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.services.language_service import LanguageService
@@ -18,7 +18,7 @@ router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"
 Inputs = Text | list[int] | list[Text | list[int]]
 
 
-class EmbeddingRequest(Fields):
+class EmbeddingRequest(ModelFields):
     """Texts to embed: `content`, or `input`."""
 
     content: Inputs | None = Field(

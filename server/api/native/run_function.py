@@ -4,10 +4,9 @@ import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from starlette.requests import ClientDisconnect
 
 from server.api.current_service import CurrentArrayService
-from server.api.disconnect import unless_disconnected
+from server.api.disconnect import unless_disconnected, whole_body
 from server.api.http_errors import ERRORS
 from server.api.native.array_bodies import (
     FUNCTION,
@@ -22,7 +21,7 @@ from server.api.native.array_bodies import (
     write_json,
     write_raw,
 )
-from server.errors import ClientDisconnected, InvalidRequest
+from server.errors import InvalidRequest
 
 router = APIRouter(responses=ERRORS, tags=["Arrays"])
 
@@ -76,7 +75,7 @@ async def run(service: CurrentArrayService, request: Request) -> Response:
     next request. The answer is JSON, or raw little-endian float32 if the request's Accept header
     contains application/octet-stream. GET /v1/bundle lists the functions.
     """
-    body = await _body(request)
+    body = await whole_body(request)
     # In a thread: ten megabytes of JSON would block the event loop.
     call = await asyncio.to_thread(_read, request, body, service)
     work = service.run(call.function.name, call.inputs)
@@ -86,15 +85,6 @@ async def run(service: CurrentArrayService, request: Request) -> Response:
         return Response(content, media_type=RAW, headers=headers)
     content = await asyncio.to_thread(write_json, call.function, outputs)
     return Response(content, media_type=_JSON)
-
-
-async def _body(request: Request) -> bytes:
-    try:
-        return await request.body()
-    except ClientDisconnect as error:
-        raise ClientDisconnected(
-            "the client disconnected before its request was complete"
-        ) from error
 
 
 def _read(request: Request, body: bytes, service: CurrentArrayService) -> Call:

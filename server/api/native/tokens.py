@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from server.api.current_service import CurrentLanguageService
-from server.api.fields import Fields, JsonObject, Text, limit_members
+from server.api.fields import JsonObject, ModelFields, Text, limit_members
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai.messages import ChatMessage, conversation
@@ -16,7 +16,7 @@ from server.text.tokenizer import Tokenizer
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Tokens"])
 
 
-class TokenizeRequest(Fields):
+class TokenizeRequest(ModelFields):
     """A text to tokenize."""
 
     model_config = ConfigDict(
@@ -52,7 +52,7 @@ class TokenizeResponse(BaseModel):
     )
 
 
-class DetokenizeRequest(Fields):
+class DetokenizeRequest(ModelFields):
     """Token ids to decode."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tokens": [9259]}]})
@@ -66,7 +66,7 @@ class DetokenizeResponse(BaseModel):
     content: str = Field(description="The text, with the names of special tokens.")
 
 
-class TemplateRequest(Fields):
+class TemplateRequest(ModelFields):
     """A conversation to render."""
 
     model_config = ConfigDict(

@@ -12,13 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.fields import Text, prompts
+from server.api.generation_fields import GenerationFields
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai.shared_fields import (
     FINISH_REASONS,
     FinishWord,
     Identity,
-    OpenAIFields,
     OpenAIUsage,
     StreamOptions,
     finish_reason,
@@ -38,7 +38,7 @@ router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 Prompt = Text | list[int]
 
 
-class CompletionsRequest(OpenAIFields):
+class CompletionsRequest(GenerationFields):
     """Prompts to continue. Sampling fields have llama-server's names and defaults."""
 
     model_config = ConfigDict(

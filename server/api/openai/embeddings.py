@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, Text, prompts
+from server.api.fields import ModelFields, Text, prompts
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.errors import InvalidRequest
@@ -23,16 +23,13 @@ from server.text.answer import Embedding
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
 
-class EmbeddingsRequest(Fields):
+class EmbeddingsRequest(ModelFields):
     """Texts to embed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["the dog", "the fox"]}]})
 
     input: Text | list[int] | Annotated[list[Text | list[int]], Field(max_length=2048)] = Field(
         description="A text, a list of token ids, or a list of up to 2048 of either."
-    )
-    model: Text = Field(
-        "", description="Accepted and ignored: the server has one model, which answers."
     )
     encoding_format: Literal["float", "base64"] = Field(
         "float",

@@ -1,15 +1,17 @@
-"""GET /v1/models: the served model, in OpenAI's form."""
+"""GET /v1/models: the models of the server, in OpenAI's form with llama-server's fields."""
 
-from collections.abc import Iterable
-from typing import Literal
+import time
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
-from starlette.exceptions import HTTPException
 
-from server.api.current_service import CurrentLanguageService
+from models.bundle import LanguageManifest
+from server.api.current_service import Pool
 from server.api.http_errors import ERRORS
-from server.services.language_service import LanguageService
+from server.errors import ModelNotFound
+from server.services.deployment import Deployment
+from server.services.model_pool import ModelPool
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 
@@ -21,6 +23,25 @@ class ModelSize(BaseModel):
     n_ctx: int = Field(description="Size of the context in tokens.")
 
 
+class ModelStatus(BaseModel):
+    """Whether a model is loaded. A request to a model that is not loaded loads it."""
+
+    value: Literal["loaded", "loading", "unloaded"] = Field(
+        description="loaded: the model answers requests. loading: it is being loaded and tested, "
+        "or waits for its turn."
+    )
+    failed: bool = Field(False, description="Present if the last attempt to load the model failed.")
+    error: str = Field("", description="Present with `failed`: the reason.")
+    pinned: bool = Field(description="Whether the model stays loaded.")
+    memory: int = Field(
+        description="Bytes that the loaded model takes at most, besides those of the process."
+    )
+    requests: int = Field(description="Number of requests that use the model.")
+    idle_seconds: float | None = Field(
+        description="Seconds since the last request to the loaded model."
+    )
+
+
 class ListedModel(BaseModel):
     """A model of this server."""
 
@@ -28,41 +49,59 @@ class ListedModel(BaseModel):
     object: Literal["model"]
     created: int = Field(description="Unix time when the server opened the model, in seconds.")
     owned_by: str = Field(description="Always hearth.")
-    meta: ModelSize = Field(description="A field of llama-server, which OpenAI's API lacks.")
+    meta: ModelSize | None = Field(
+        description="A field of llama-server, which OpenAI's API lacks. null for array functions."
+    )
+    status: ModelStatus = Field(description="A field of llama-server, which OpenAI's API lacks.")
 
 
 class ModelList(BaseModel):
     """The models of this server."""
 
     object: Literal["list"]
-    data: list[ListedModel] = Field(description="The one model; several in a cluster.")
+    data: list[ListedModel] = Field(description="The models, the default one first.")
 
 
-@router.get("/v1/models", summary="List the models")
-async def models(service: CurrentLanguageService) -> ModelList:
-    """Return a list with the one model of this server."""
-    return listed_models([service])
+@router.get("/v1/models", summary="List the models", response_model_exclude_unset=True)
+async def models(pool: Pool) -> ModelList:
+    """Return the models of this server, and which of them are loaded."""
+    return ModelList(object="list", data=[_listed(pool, deployment) for deployment in pool])
 
 
-@router.get("/v1/models/{name}", summary="Get a model")
-async def model(name: str, service: CurrentLanguageService) -> ListedModel:
-    """Return the model of this server, if it has this name."""
-    if name != service.name:
-        raise HTTPException(404)
-    return _model(service)
+@router.get("/v1/models/{name:path}", summary="Get a model", response_model_exclude_unset=True)
+async def model(name: str, pool: Pool) -> ListedModel:
+    """Return a model of this server."""
+    for deployment in pool:
+        if deployment.name == name:
+            return _listed(pool, deployment)
+    raise ModelNotFound(name, [deployment.name for deployment in pool])
 
 
-def listed_models(services: Iterable[LanguageService]) -> ModelList:
-    """The models of these services."""
-    return ModelList(object="list", data=[_model(service) for service in services])
-
-
-def _model(service: LanguageService) -> ListedModel:
-    manifest = service.manifest
+def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
+    manifest = deployment.manifest
     return ListedModel(
-        id=service.name,
+        id=deployment.name,
         object="model",
-        created=int(service.started),
+        created=int(deployment.created),
         owned_by="hearth",
-        meta=ModelSize(n_vocab=manifest.vocab_size, n_ctx=manifest.context),
+        meta=ModelSize(n_vocab=manifest.vocab_size, n_ctx=manifest.context)
+        if isinstance(manifest, LanguageManifest)
+        else None,
+        status=_status(pool, deployment),
+    )
+
+
+def _status(pool: ModelPool, deployment: Deployment) -> ModelStatus:
+    loaded, verdict = deployment.current is not None, deployment.verdict
+    error = verdict.message if verdict and not verdict.passed else deployment.failure
+    if deployment.folder is not None:  # the list is public, the path is not
+        error = error.replace(str(deployment.folder), deployment.name)
+    failure: dict[str, Any] = {"failed": True, "error": error} if error else {}
+    return ModelStatus(
+        **failure,
+        value="loading" if pool.is_loading(deployment) else "loaded" if loaded else "unloaded",
+        pinned=deployment.pinned,
+        memory=deployment.memory,
+        requests=deployment.requests,
+        idle_seconds=round(time.monotonic() - deployment.last_used, 1) if loaded else None,
     )

@@ -6,8 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from server.api.fields import Fields, Text
-from server.api.generation_fields import GenerationFields
+from server.api.fields import Fields
 from server.api.usage import Usage
 from server.services.language_service import LanguageService
 from server.text.answer import (
@@ -32,14 +31,6 @@ class StreamOptions(Fields):
 
     include_usage: bool = Field(
         False, description="Send the token counts in an event before the end of the stream."
-    )
-
-
-class OpenAIFields(GenerationFields):
-    """Fields of every OpenAI route that generates text."""
-
-    model: Text = Field(
-        "", description="Accepted and ignored: the server has one model, which answers."
     )
 
 

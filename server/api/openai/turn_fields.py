@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from server.api.fields import JsonObject, limit_members
-from server.api.openai.shared_fields import OpenAIFields
+from server.api.generation_fields import GenerationFields
 from server.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ EFFORT = (
 )
 
 
-class TurnFields(OpenAIFields):
+class TurnFields(GenerationFields):
     """Fields of every route that takes a conversation."""
 
     chat_template_kwargs: Annotated[JsonObject, BeforeValidator(limit_members)] = Field(

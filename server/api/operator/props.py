@@ -2,13 +2,15 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from server.api.current_service import CurrentLanguageService
+from models.bundle import LanguageManifest
+from server.api.current_service import NamedModel, lease
 from server.api.generation_fields import SamplingFields
 from server.api.http_errors import ERRORS, ErrorResponse
-from server.errors import NoSlotFree
+from server.errors import NoSlotFree, NotSupported
+from server.services.language_service import LanguageService
 from server.version import version
 
 router = APIRouter(responses=ERRORS, tags=["Server"])
@@ -46,6 +48,9 @@ class Props(BaseModel):
     eos_token: str = Field(description="Name of the token that ends an answer, or empty.")
     build_info: str = Field(description="Name and version of the server.")
     bundle: str = Field(description="The system_fingerprint of answers: start of the digest.")
+    is_sleeping: bool = Field(
+        description="Whether the model is unloaded. The next request for an answer loads it."
+    )
 
 
 class NextToken(BaseModel):
@@ -72,27 +77,33 @@ class Slot(BaseModel):
 
 
 @router.get("/props", summary="Get the properties of the server")
-async def props(service: CurrentLanguageService) -> Props:
-    """Return properties of the server and its model, and the defaults of requests."""
-    manifest, state = service.manifest, service.state()
-    special = manifest.special_tokens
-    name = service.tokenizer.name
+async def props(deployment: NamedModel, request: Request) -> Props:
+    """Return properties of the server and a model, and the defaults of requests.
+
+    A model that was never loaded is loaded for the answer.
+    """
+    if deployment.description is None:
+        await lease(request, deployment)
+    manifest, model = deployment.manifest, deployment.description
+    if model is None or not isinstance(manifest, LanguageManifest):
+        raise NotSupported("props: array functions have none; see /v1/bundle")
     kernels = manifest.provenance.kernels
     return Props(
         default_generation_settings=GenerationSettings(
             params=SamplingFields.model_validate({}).model_dump(mode="json"), n_ctx=manifest.context
         ),
-        total_slots=len(state.slots),
-        queue_limit=state.queue_limit,
-        model_alias=service.name,
+        total_slots=model.slots,
+        queue_limit=model.queue_limit,
+        model_alias=deployment.name,
         model_ftype=manifest.precision,
         kernels=Kernels(names=[*kernels.names], instructions=kernels.instructions),
         modalities={"vision": False, "audio": False},
-        chat_template=service.chat_template,
-        bos_token="" if special.bos is None else name(special.bos),
-        eos_token=name(special.eos[0]) if special.eos else "",
+        chat_template=model.chat_template,
+        bos_token=model.bos,
+        eos_token=model.eos,
         build_info=f"hearth {version()}",
-        bundle=service.fingerprint,
+        bundle=deployment.fingerprint,
+        is_sleeping=deployment.current is None,
     )
 
 
@@ -102,12 +113,15 @@ async def props(service: CurrentLanguageService) -> Props:
     responses={503: {"model": ErrorResponse, "description": "Every slot is busy."}},
 )
 async def slots(
-    service: CurrentLanguageService,
+    deployment: NamedModel,
     fail_on_no_slot: Annotated[
         bool, Query(description="Answer 503 if every slot is busy.")
     ] = False,
 ) -> list[Slot]:
-    """Return the state of each slot after the engine's latest step."""
+    """Return the state of each slot after the engine's latest step; none of an unloaded model."""
+    service = deployment.current
+    if not isinstance(service, LanguageService):
+        return []
     states = service.state().slots
     if fail_on_no_slot and all(slot.busy for slot in states):
         raise NoSlotFree("every slot is busy; retry later")

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from server.api.current_service import Deployed
+from server.api.current_service import NamedModel, Pool
 from server.api.http_errors import ERRORS
 from server.services.deployment import Reload
 
@@ -21,7 +21,7 @@ class Reloaded(BaseModel):
 
 
 @router.post("/v1/bundle/reload", summary="Reload the bundle")
-async def reload(deployment: Deployed, request: Request) -> Reloaded:
+async def reload(deployment: NamedModel, pool: Pool, request: Request) -> Reloaded:
     """Load the bundle again from its folder, and answer when that is done.
 
     When the self-test of the new bundle passes, new requests use it, and running requests finish on
@@ -32,7 +32,7 @@ async def reload(deployment: Deployed, request: Request) -> Reloaded:
         raise HTTPException(
             403, "reload: not allowed on a server without API keys; set --api-key, or send SIGHUP"
         )
-    return shown(await deployment.reload())
+    return shown(await pool.reload(deployment))
 
 
 def shown(reload: Reload) -> Reloaded:

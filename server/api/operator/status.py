@@ -9,16 +9,18 @@ import json
 import math
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from models.bundle import ArraysManifest, LanguageManifest, Manifest
-from server.api.current_service import CurrentService, Deployed
+from server.api.current_service import NamedModel, Pool
 from server.api.http_errors import ERRORS
 from server.api.operator.reload import Reloaded, shown
+from server.errors import NotLoaded
 from server.metrics import CONTENT_TYPE
 from server.services.deployment import Deployment
-from server.services.service import Level, Service
+from server.services.model_pool import ModelPool
+from server.services.service import Level
 from server.version import version
 
 router = APIRouter(responses=ERRORS, tags=["Server"])
@@ -65,22 +67,26 @@ class Health(BaseModel):
     """State of the server."""
 
     status: str = Field(
-        description="ok, starting, self_test_failed, draining or engine_stopped. Requests are "
-        "accepted while it is ok."
+        description="ok, starting, self_test_failed, not_loaded, draining or engine_stopped. "
+        "Requests are accepted while it is ok."
     )
     message: str = Field(description="The state, in a sentence.")
     version: str = Field(description="Version of the server.")
-    model: LanguageModel | ArraysModel = Field(description="The model of this server.")
-    self_test: SelfTest | None = Field(description="null while the self-test is running.")
+    model: LanguageModel | ArraysModel | None = Field(
+        description="The model. null if its manifest cannot be read."
+    )
+    self_test: SelfTest | None = Field(
+        description="null while the self-test is running, and for an unloaded model."
+    )
     bundle: str = Field(description="The system_fingerprint of answers: start of the digest.")
     last_reload: Reloaded | None = Field(description="The last reload. null if there was none.")
 
 
 @router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Get the state of the server")
-async def health(service: CurrentService, deployment: Deployed) -> Health:
+async def health(deployment: NamedModel, pool: Pool) -> Health:
     """Answer 200 while the process runs. `status` says whether it accepts requests."""
-    return _health(service, deployment)
+    return _health(deployment, pool)
 
 
 @router.head("/health/ready", include_in_schema=False)
@@ -89,11 +95,15 @@ async def health(service: CurrentService, deployment: Deployed) -> Health:
     summary="Test whether requests are accepted",
     responses={503: {"model": Health, "description": "Requests are rejected."}},
 )
-async def ready(service: CurrentService, deployment: Deployed, response: Response) -> Health:
-    """Answer 200 if the server accepts requests, otherwise 503 with the reason."""
-    if service.unavailable():
+async def ready(deployment: NamedModel, pool: Pool, response: Response, request: Request) -> Health:
+    """Answer 200 if the server accepts requests, otherwise 503 with the reason.
+
+    With `model`, the question is whether that model does. A server with several models is ready
+    as long as one of them is.
+    """
+    if pool.problem(deployment) if "model" in request.query_params else pool.unavailable():
         response.status_code = 503
-    return _health(service, deployment)
+    return _health(deployment, pool)
 
 
 @router.get(
@@ -102,31 +112,34 @@ async def ready(service: CurrentService, deployment: Deployed, response: Respons
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}}},
 )
-async def metrics(service: CurrentService) -> Response:
-    """Return the server's metrics in the text format of Prometheus."""
-    return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+async def metrics(pool: Pool) -> Response:
+    """Return the metrics of the server and of all its models in the text format of Prometheus."""
+    return Response(pool.metrics.text(), media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/bundle", summary="Get the manifest of the bundle")
-async def bundle(service: CurrentService) -> dict[str, Any]:
+async def bundle(deployment: NamedModel) -> dict[str, Any]:
     """Return the bundle's manifest: the model, its origin, the compiler, the target CPU.
 
-    `self_test` is the result of the self-test on this machine, null while it is running.
+    `self_test` is the result of the self-test on this machine, null while it is running and for an
+    unloaded model.
     """
-    self_test = _self_test(service)
-    manifest: dict[str, Any] = json.loads(service.manifest.to_json())
+    if deployment.manifest is None:
+        raise NotLoaded(deployment.failure)
+    self_test = _self_test(deployment)
+    manifest: dict[str, Any] = json.loads(deployment.manifest.to_json())
     return {**manifest, "self_test": self_test.model_dump() if self_test else None}
 
 
-def _health(service: Service, deployment: Deployment) -> Health:
-    problem = service.unavailable()
+def _health(deployment: Deployment, pool: ModelPool) -> Health:
+    problem, manifest = pool.problem(deployment), deployment.manifest
     return Health(
         status=problem.status if problem else "ok",
         message=str(problem or deployment.damage or "requests are accepted"),
         version=version(),
-        model=_model(service.manifest),
-        self_test=_self_test(service),
-        bundle=service.fingerprint,
+        model=None if manifest is None else _model(manifest),
+        self_test=_self_test(deployment),
+        bundle=deployment.fingerprint,
         last_reload=shown(latest) if (latest := deployment.last_reload) else None,
     )
 
@@ -143,8 +156,8 @@ def _model(manifest: Manifest) -> LanguageModel | ArraysModel:
     return LanguageModel(**shared, vocab_size=manifest.vocab_size, context=manifest.context)
 
 
-def _self_test(service: Service) -> SelfTest | None:
-    verdict = service.verdict
+def _self_test(deployment: Deployment) -> SelfTest | None:
+    verdict = deployment.verdict
     if verdict is None:
         return None
     difference = verdict.largest_difference

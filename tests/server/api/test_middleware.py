@@ -317,7 +317,7 @@ def test_an_internal_error_is_logged_once_and_answered(
     def broken(*_: object) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("server.metrics.Metrics.text", broken)
+    monkeypatch.setattr("server.metrics.ServerMetrics.text", broken)
     response = open_client.get("/metrics", headers={"X-Request-Id": "mine"})
     assert response.status_code == 500
     assert response.headers["X-Request-Id"] == "mine"

@@ -29,7 +29,7 @@ both = pytest.mark.parametrize("name", SERVICES)
 
 @cache
 def document(name: str) -> dict[str, Any]:
-    app: FastAPI = create_app(fakes.deployed(SERVICES[name]()), on_verdict=lambda _verdict: None)
+    app: FastAPI = create_app(fakes.pool(SERVICES[name]()))
     return app.openapi()
 
 

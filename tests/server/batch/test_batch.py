@@ -67,7 +67,7 @@ def in_fake_process(requests: Path, out: Path, service: LocalLanguageService | N
     async def answer() -> int:
         todo = Requests(requests)
         with Answers(out, todo) as answers:
-            async with in_process(fakes.deployed(service or chatty()), 4) as target:
+            async with in_process(fakes.pool(service or chatty()), 4) as target:
                 return (await run(todo, answers, target, lambda: None)).answered
 
     return asyncio.run(answer())

@@ -290,5 +290,9 @@ def test_timings_and_metrics_count_drafted_tokens(speculation: Speculation) -> N
         assert timings["draft_n"] == timings["draft_n_accepted"] == 0
     else:
         assert timings["draft_n"] >= timings["draft_n_accepted"] > 0
-    assert f"hearth_drafted_tokens_total {timings['draft_n']:.1f}" in metrics
-    assert f"hearth_drafted_tokens_accepted_total {timings['draft_n_accepted']:.1f}" in metrics
+    label = 'model="fake-model"'
+    for name, count in (
+        ("drafted_tokens", "draft_n"),
+        ("drafted_tokens_accepted", "draft_n_accepted"),
+    ):
+        assert f"hearth_{name}_total{{{label}}} {timings[count]:.1f}" in metrics

@@ -31,7 +31,7 @@ def run(code: str) -> str:
 
 
 def document() -> str:
-    app = create_app(fakes.deployed(fakes.fake_service(LIBRARY)), on_verdict=lambda _verdict: None)
+    app = create_app(fakes.pool(fakes.fake_service(LIBRARY)))
     return json.dumps(app.openapi(), sort_keys=True)
 
 

@@ -102,4 +102,4 @@ def test_a_template_that_the_manifest_does_not_name_is_not_used(
     assert isinstance(manifest, LanguageManifest)
     kept = tuple(file for file in manifest.files if file.name not in (CHAT_TEMPLATE, PREFIX))
     write_manifest(copy, replace(manifest, files=kept))
-    assert open_language_service(copy).chat_template == ""
+    assert open_language_service(copy).description.chat_template == ""

@@ -156,11 +156,11 @@ def test_reload_requires_a_key() -> None:
 
 def test_a_draining_server_does_not_reload() -> None:
     async def drained() -> None:
-        deployment = fakes.deployed(service(), service(2.0))
-        deployment.drain()
+        pool = fakes.pool(service(), service(2.0))
+        pool.drain()
         with pytest.raises(NotReloaded, match="shutting down"):
-            await deployment.reload()
-        await deployment.stop()
+            await pool.reload(pool.find(""))
+        await pool.stop()
 
     asyncio.run(drained())
 

@@ -1,0 +1,368 @@
+"""The models that a server offers, of which some are loaded.
+
+A server of one model has a pool of one. A request names a model, and gets a lease of its service.
+If the model is not loaded, the request waits: loads run one at a time, in the order of their first
+requests. To make room, a load unloads the least recently used models, those without requests first.
+A model with requests finishes these; later requests for it wait until it is loaded again. So models
+that are all flooded take turns.
+
+The memory contract: the process and the models that are loaded never exceed `memory` bytes by the
+sum in models/bundle/memory_sum.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from models.bundle import SHARED_MEMORY, ArraysManifest
+from server.errors import (
+    Draining,
+    InvalidRequest,
+    ModelNotFound,
+    NotLoaded,
+    NotReloaded,
+    QueueFull,
+    ServerError,
+    Unavailable,
+)
+from server.metrics import MeasuredModel, ServerMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from server.services.deployment import Deployment, Lease, Reload
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 10  # a request after this time tries again to load a model that failed
+
+
+@dataclass
+class _Load:
+    """A load that waits for its turn or runs, and the requests that wait for it."""
+
+    waiting: list[asyncio.Future[Lease]] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
+    opening: bool = False  # from here on it is not cancelled
+
+    def succeed(self, deployment: Deployment) -> None:
+        """Give each waiting request its lease."""
+        for waiter in self.waiting:
+            if not waiter.done():
+                waiter.set_result(deployment.lease())
+        self.waiting.clear()
+
+    def fail(self, error: type[ServerError], message: str) -> None:
+        """Give each waiting request an error of its own."""
+        for waiter in self.waiting:
+            if not waiter.done():
+                waiter.set_exception(error(message))
+        self.waiting.clear()
+
+
+class ModelPool:
+    """The deployments of a server, by name. Everything must be called from one event loop.
+
+    The first deployment and the `pinned` ones are loaded when the server starts, and the pinned
+    ones are never unloaded.
+
+    memory        limit for the process in bytes; None for no limit
+    idle_timeout  seconds without a request after which a model is unloaded; None for never
+    queue_limit   requests that may wait for one model to be loaded
+    """
+
+    def __init__(
+        self,
+        deployments: Iterable[Deployment],
+        *,
+        memory: int | None = None,
+        pinned: Collection[str] = (),
+        idle_timeout: float | None = None,
+        queue_limit: int = 64,
+    ) -> None:
+        self._deployments = {deployment.name: deployment for deployment in deployments}
+        self.metrics = ServerMetrics(self._measured)
+        self._memory = memory
+        self._idle_timeout = idle_timeout
+        self._queue_limit = queue_limit
+        self._loads: dict[Deployment, _Load] = {}
+        self._turn = asyncio.Lock()  # loads one at a time, in order
+        self._unloads: set[asyncio.Task[None]] = set()
+        self._draining = False
+        for name in pinned:
+            self.find(name).pinned = True
+
+    def __iter__(self) -> Iterator[Deployment]:
+        return iter(self._deployments.values())
+
+    def __len__(self) -> int:
+        return len(self._deployments)
+
+    @property
+    def language(self) -> bool:
+        """Whether one of the models is a language model, or may be one."""
+        return not all(isinstance(each.manifest, ArraysManifest) for each in self)
+
+    @property
+    def arrays(self) -> bool:
+        """Whether one of the models is a program of array functions."""
+        return any(isinstance(each.manifest, ArraysManifest) for each in self)
+
+    def find(self, name: str, *, arrays: bool | None = None) -> Deployment:
+        """The model of this name; the first one for an empty name, the only one for any name.
+
+        `arrays` says which kind of model is expected, if that matters. Raises ModelNotFound, and
+        InvalidRequest for a model of the other kind.
+        """
+        expected = [each for each in self if arrays in (None, _has_arrays(each))]
+        if expected and (not name or len(self) == 1):
+            return expected[0]
+        found = self._deployments.get(name)
+        if found is None:
+            raise ModelNotFound(name, self._deployments)
+        if found not in expected:
+            kind = "array functions" if arrays else "a language model"
+            raise InvalidRequest(field="model", got=name, expected=kind)
+        return found
+
+    def is_loading(self, deployment: Deployment) -> bool:
+        """Whether the model is being loaded or waits for its turn to be, or is being tested."""
+        service = deployment.current
+        return deployment in self._loads or (service is not None and service.verdict is None)
+
+    def unavailable(self) -> Unavailable | None:
+        """Why the server accepts no requests now, or None: the problem of the first model.
+
+        A server with several models accepts requests as long as one of them does.
+        """
+        problems = [self.problem(deployment) for deployment in self]
+        return problems[0] if all(problems) else None
+
+    def problem(self, deployment: Deployment) -> Unavailable | None:
+        """Why requests for a model are rejected now, or None."""
+        if self._draining:
+            return Draining("the server is shutting down and takes no new requests")
+        if deployment.current is not None:
+            return deployment.current.unavailable()
+        return NotLoaded(deployment.failure) if deployment.failure else None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no accepted request is running or waiting."""
+        waiting = any(load.waiting for load in self._loads.values())
+        return not waiting and all(deployment.idle for deployment in self)
+
+    def open(self) -> None:
+        """Open the models to load at the start, before the event loop runs.
+
+        A bundle that cannot be opened is only marked as failed, unless it is the last one left.
+        Raises the first one's error then: see Opener.
+        """
+        errors: list[Exception] = []
+        for place, deployment in enumerate(self):
+            if place == 0 or deployment.pinned:
+                try:
+                    deployment.open()
+                except Exception as error:
+                    errors.append(error)
+        if errors and all(deployment.failure for deployment in self):
+            raise errors[0]
+        for deployment in self:
+            if deployment.failure:
+                log.error("%s", deployment.failure)
+
+    async def start(self) -> None:
+        """Finish the self-tests of the opened models."""
+        for deployment in self:
+            await deployment.start()
+
+    def lease_now(self, deployment: Deployment) -> Lease | None:
+        """The model's service for one request, or None if the request must wait for it."""
+        if deployment in self._loads or deployment.current is None or deployment.claimed:
+            return None
+        return deployment.lease()
+
+    async def lease(self, deployment: Deployment) -> Lease:
+        """The model's service for one request; loads the model if needed.
+
+        Raises NotLoaded, Draining, or QueueFull if too many requests wait for this model.
+        """
+        if lease := self.lease_now(deployment):
+            return lease
+        load = self._loads.get(deployment)
+        if self._draining:
+            raise Draining("the server is shutting down and takes no new requests")
+        age = time.monotonic() - deployment.failed_at
+        if load is None and deployment.failure and age < _RETRY_SECONDS:
+            raise NotLoaded(deployment.failure)
+        if load is not None and len(load.waiting) >= self._queue_limit:
+            raise QueueFull(queued=len(load.waiting), limit=self._queue_limit, retry_after=1)
+        return await self._wait(deployment, load or self._begin(deployment))
+
+    async def load(self, deployment: Deployment) -> None:
+        """Load a model unless it is loaded; raises what `lease` raises."""
+        deployment.failed_at = 0.0
+        (await self.lease(deployment)).close()
+
+    async def unload(self, deployment: Deployment) -> None:
+        """Unload a model when its running requests are answered; it must not be pinned.
+
+        Raises InvalidRequest.
+        """
+        if deployment.pinned:
+            raise InvalidRequest(
+                field="model", got=deployment.name, expected="a model that is not pinned"
+            )
+        await deployment.unload()
+
+    async def reload(self, deployment: Deployment) -> Reload:
+        """Reload a model, or load it; raises NotReloaded."""
+        async with self._turn:
+            await self._make_room(deployment)
+            return await deployment.reload(reserved=self._taken(besides=deployment))
+
+    async def reload_all(self) -> None:
+        """Reload all models that are loaded or failed; the log and /health report errors."""
+        for deployment in self:
+            if deployment.current or deployment.failure:
+                with contextlib.suppress(NotReloaded):
+                    await self.reload(deployment)
+
+    def tick(self) -> None:
+        """Check files and unload idle models. Called about once a second."""
+        for deployment in self:
+            deployment.check_files()
+            if self._is_expired(deployment):
+                log.info("%s was not used for %s s", deployment.name, self._idle_timeout)
+                unload = asyncio.create_task(deployment.unload())
+                self._unloads.add(unload)
+                unload.add_done_callback(self._unloads.discard)
+
+    def drain(self) -> None:
+        """Reject new requests, loads and reloads; finish the accepted requests."""
+        self._draining = True
+        for deployment, load in list(self._loads.items()):
+            load.fail(Draining, "the server is shutting down")
+            self._abandon(deployment, load)
+        for deployment in self:
+            deployment.drain()
+
+    def cancel(self) -> None:
+        """Cancel the accepted requests: see Service.cancel."""
+        for deployment in self:
+            deployment.cancel()
+
+    async def stop(self) -> None:
+        """Cancel the accepted requests and end all workers. A load that is running fails."""
+        self.drain()
+        self.cancel()
+        tasks = [load.task for load in self._loads.values() if load.task]
+        await asyncio.gather(*tasks, *self._unloads, return_exceptions=True)
+        for deployment in self:
+            await deployment.stop()
+
+    def _begin(self, deployment: Deployment) -> _Load:
+        load = self._loads[deployment] = _Load()
+        load.task = asyncio.create_task(self._run(deployment, load))
+        return load
+
+    async def _wait(self, deployment: Deployment, load: _Load) -> Lease:
+        """Wait for a load; the lease is taken when the load ends, before another load can begin."""
+        waiter: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        load.waiting.append(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                waiter.result().close()
+            raise
+        finally:
+            if waiter in load.waiting:  # its client has left
+                load.waiting.remove(waiter)
+                if not load.waiting:
+                    self._abandon(deployment, load)
+
+    def _abandon(self, deployment: Deployment, load: _Load) -> None:
+        """No request waits for a load any more: end it, unless it has begun to open the bundle."""
+        if load.task is not None and not load.opening:
+            load.task.cancel()
+            self._end(deployment, load)
+
+    def _end(self, deployment: Deployment, load: _Load) -> None:
+        if self._loads.get(deployment) is load:
+            del self._loads[deployment]
+
+    async def _run(self, deployment: Deployment, load: _Load) -> None:
+        """Load a model when it is its turn, and give its requests their leases."""
+        try:
+            while True:
+                await deployment.settled()
+                async with self._turn:
+                    if not deployment.claimed:
+                        await self._load(deployment, load)
+                        return
+        except Exception as error:
+            load.fail(NotLoaded, str(error) or type(error).__name__)
+        finally:
+            self._end(deployment, load)
+
+    async def _load(self, deployment: Deployment, load: _Load) -> None:
+        await self._make_room(deployment)
+        load.opening = True
+        await deployment.load(reserved=self._taken(besides=deployment))
+        load.succeed(deployment)
+
+    async def _make_room(self, deployment: Deployment) -> None:
+        """Unload the least recently used models until this one fits with all its slots.
+
+        Returns also if none is left to unload; the model then gets the memory that there is.
+        """
+        if deployment.current is not None or self._memory is None:
+            return
+        needed = SHARED_MEMORY + _needed(deployment)
+        while self._taken(besides=deployment) + needed > self._memory:
+            loaded = [each for each in self if each.current and not each.pinned]
+            if not loaded:
+                return
+            await min(loaded, key=lambda each: (each.requests > 0, each.last_used)).unload()
+
+    def _taken(self, *, besides: Deployment) -> int:
+        """Bytes that the other models take."""
+        return sum(deployment.memory for deployment in self if deployment is not besides)
+
+    def _is_expired(self, deployment: Deployment) -> bool:
+        """Whether a loaded model was not used for too long."""
+        service = deployment.current
+        if self._idle_timeout is None or service is None or service.verdict is None:
+            return False
+        if deployment.pinned or deployment.claimed or self._draining:
+            return False
+        if deployment.requests:
+            deployment.last_used = time.monotonic()
+        return time.monotonic() - deployment.last_used >= self._idle_timeout
+
+    def _measured(self) -> Iterator[MeasuredModel]:
+        for deployment in self:
+            load = self._loads.get(deployment)
+            yield MeasuredModel(
+                name=deployment.name,
+                memory=deployment.memory,
+                loaded=deployment.current is not None,
+                waiting=len(load.waiting) if load else 0,
+                metrics=deployment.metrics,
+            )
+
+
+def _has_arrays(deployment: Deployment) -> bool:
+    return isinstance(deployment.manifest, ArraysManifest)
+
+
+def _needed(deployment: Deployment) -> int:
+    """Bytes that the model takes with all its slots and no prefix cache, besides the process's."""
+    manifest = deployment.manifest
+    return 0 if manifest is None else manifest.own_memory

@@ -1,0 +1,255 @@
+"""Several models in one server: loaded on demand, unloaded for others, one at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from models.bundle import Corrupt
+from server.app import Guards
+from server.services import model_pool
+from tests.server import fakes
+from tests.server.fake_models import OWN, FakeModel, complete, pool, statuses, words
+from tests.server.generate_client import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def named(*names: str, **fields: Any) -> list[FakeModel]:
+    """Models of different bundles."""
+    return [FakeModel(name=n, spread=2.0 + at, **fields) for at, n in enumerate(names)]
+
+
+def load(client: httpx.Client, name: str) -> httpx.Response:
+    return client.post("/models/load", json={"model": name})
+
+
+def unload(client: httpx.Client, name: str) -> httpx.Response:
+    return client.post("/models/unload", json={"model": name})
+
+
+def test_models_load_on_demand_and_the_least_recently_used_one_is_unloaded() -> None:
+    models = named("a", "b", "c")
+    with fakes.running(pool(*models, room=2)) as client:
+        assert statuses(client) == {"a": "loaded", "b": "unloaded", "c": "unloaded"}
+        first = complete(client, "a")
+        other = complete(client, "b")
+        assert first["system_fingerprint"] != other["system_fingerprint"]
+        assert words(first) != words(other)
+        complete(client, "a")
+        assert complete(client, "c")["system_fingerprint"] == models[2].opened[0].fingerprint
+        assert statuses(client) == {"a": "loaded", "b": "unloaded", "c": "loaded"}
+        # Each is opened with the memory that the others take.
+        assert [model.reserved for model in models] == [0, OWN, OWN]
+        # A model that is loaded again gives the same bits.
+        assert words(complete(client, "b")) == words(other)
+        assert statuses(client) == {"a": "unloaded", "b": "loaded", "c": "loaded"}
+        assert words(complete(client, "a")) == words(first)
+        assert [len(model.opened) for model in models] == [2, 2, 1]
+
+
+def test_a_model_that_fails_to_load_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good, bad = named("good", "bad")
+    bad.error = Corrupt("model.vmfb: wrong sha256")
+    with fakes.running(pool(good, bad)) as client:
+        with ThreadPoolExecutor(1) as executor:
+            running = executor.submit(complete, client, "good", 50)
+            refused = client.post("/v1/completions", json={"model": "bad", "prompt": "the"})
+            assert refused.status_code == 503
+            error = refused.json()["error"]
+            assert error["message"] == ("bad: the model cannot be loaded: model.vmfb: wrong sha256")
+            running.result()
+        assert statuses(client) == {"good": "loaded", "bad": "failed"}
+        status = client.get("/v1/models/bad").json()["status"]
+        assert (status["value"], status["error"]) == ("unloaded", error["message"])
+        assert client.get("/health/ready").status_code == 200
+        assert client.get("/health/ready?model=bad").status_code == 503
+        assert client.get("/health?model=bad").json()["status"] == "not_loaded"
+        # It is not tried again for each request, but on demand and after some time.
+        bad.error = None
+        assert client.post("/tokenize", json={"model": "bad", "content": ""}).status_code == 503
+        assert load(client, "bad").json() == {"success": True}
+        complete(client, "bad")
+        bad.error = MemoryError()
+        assert unload(client, "bad").status_code == 200
+        assert load(client, "bad").json()["error"]["message"].endswith("MemoryError")
+        bad.error = None
+        monkeypatch.setattr(model_pool, "_RETRY_SECONDS", 0)
+        complete(client, "bad")
+        assert statuses(client) == {"good": "loaded", "bad": "loaded"}
+
+
+def test_a_model_whose_self_test_fails_is_not_loaded() -> None:
+    good, bad = named("good", "bad")
+    bad.golden_spread = 1.0
+    with fakes.running(pool(good, bad)) as client:
+        refused = client.post("/v1/completions", json={"model": "bad", "prompt": "the"})
+        assert refused.status_code == 503
+        assert "the self-test failed" in refused.json()["error"]["message"]
+        assert statuses(client) == {"good": "loaded", "bad": "failed"}
+        assert bad.opened[0].unavailable() is not None  # its thread has ended
+        complete(client, "good")
+
+
+def test_a_server_starts_with_a_model_that_cannot_be_opened() -> None:
+    bad, good = named("bad", "good")
+    bad.error = Corrupt("params.irpa: wrong size")
+    with fakes.running(pool(bad, good)) as client:
+        assert statuses(client) == {"bad": "failed", "good": "unloaded"}
+        complete(client, "good")
+        assert client.get("/health/ready").status_code == 200
+    with pytest.raises(Corrupt, match="wrong size"):
+        pool(bad)
+
+
+def test_requests_wait_for_one_load_and_streams_have_their_headers() -> None:
+    first, slow = named("first", "slow", seconds=0.3)
+    with fakes.running(pool(first, slow)) as client, ThreadPoolExecutor(4) as executor:
+        jobs = [executor.submit(complete, client, "slow") for _ in range(3)]
+        wait_until(lambda: statuses(client)["slow"] == "loading")
+        body = {"model": "slow", "prompt": "the dog", "max_tokens": 3, "stream": True}
+        with client.stream("POST", "/v1/completions", json=body) as response:
+            assert response.status_code == 200
+            assert response.headers["content-type"].startswith("text/event-stream")
+            assert response.headers["x-request-id"]
+            assert response.read().endswith(b"data: [DONE]\n\n")
+        assert len({words(job.result())[0] for job in jobs}) == 1
+        assert len(slow.opened) == 1
+
+
+def test_a_queue_limit_applies_to_the_requests_that_wait_for_a_load() -> None:
+    first, slow = named("first", "slow", seconds=0.5)
+    models = pool(first, slow, queue_limit=2)
+    with fakes.running(models) as client, ThreadPoolExecutor(2) as executor:
+        jobs = [executor.submit(complete, client, "slow") for _ in range(2)]
+        wait_until(lambda: waiting(client, "slow") == 2)
+        refused = client.post("/v1/completions", json={"model": "slow", "prompt": "the"})
+        assert refused.status_code == 429
+        assert int(refused.headers["Retry-After"]) >= 1
+        complete(client, "first")
+        assert [len(words(job.result())[1]) for job in jobs] == [5, 5]
+
+
+def waiting(client: httpx.Client, name: str) -> float:
+    lines = client.get("/metrics").text.splitlines()
+    prefix = f'hearth_model_waiting{{model="{name}"}} '
+    return float(next(line for line in lines if line.startswith(prefix)).removeprefix(prefix))
+
+
+def test_an_unload_waits_for_running_requests_and_later_ones_load_again() -> None:
+    (model,) = named("a", fields={"delay": 0.01})
+    with fakes.running(pool(model)) as client, ThreadPoolExecutor(3) as executor:
+        long = executor.submit(complete, client, "a", 50)
+        wait_until(lambda: not model.opened[0].idle)
+        unloading = executor.submit(unload, client, "a")
+        time.sleep(0.1)
+        later = executor.submit(complete, client, "a")
+        assert len(words(long.result())[1]) == 50
+        assert unloading.result().json() == {"success": True}
+        assert words(later.result())[0] == words(long.result())[0][: len(words(later.result())[0])]
+        assert len(model.opened) == 2
+        assert unload(client, "a").status_code == 200
+        assert statuses(client) == {"a": "unloaded"}
+        assert client.get("/health/ready").status_code == 200
+        assert unload(client, "a").status_code == 200
+
+
+def test_two_flooded_models_take_turns_in_memory_for_one() -> None:
+    models = named("a", "b")
+    with fakes.running(pool(*models, room=1)) as client, ThreadPoolExecutor(8) as executor:
+        expected = {model.name: words(complete(client, model.name)) for model in models}
+        ending = threading.Event()
+        done = {"a": 0, "b": 0}
+
+        def ask(name: str) -> None:
+            while not ending.is_set():
+                assert words(complete(client, name)) == expected[name]
+                done[name] += 1
+
+        jobs = [executor.submit(ask, name) for name in ("a", "b") * 4]
+        time.sleep(2)
+        ending.set()
+        for job in jobs:
+            job.result()
+        assert min(done.values()) >= 8, done
+        assert min(len(model.opened) for model in models) >= 3
+
+
+def test_a_busy_model_is_not_unloaded_for_a_client_that_leaves() -> None:
+    busy, other = named("busy", "other", fields={"delay": 0.02})
+    with fakes.running(pool(busy, other, room=1)) as client, ThreadPoolExecutor(1) as executor:
+        long = executor.submit(complete, client, "busy", 50)
+        wait_until(lambda: not busy.opened[0].idle)
+        body = {"model": "other", "prompt": "the"}
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(client.base_url.join("/v1/completions"), json=body, timeout=0.2)
+        wait_until(lambda: statuses(client)["other"] == "unloaded")
+        complete(client, "busy")
+        assert len(words(long.result())[1]) == 50
+        assert statuses(client) == {"busy": "loaded", "other": "unloaded"}
+        assert (len(busy.opened), len(other.opened)) == (1, 0)
+
+
+def test_a_pinned_model_stays_and_an_idle_one_is_unloaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pinned, idle = named("pinned", "idle")
+    models = pool(idle, pinned, room=2, pinned=["pinned"], idle_timeout=60)
+    with fakes.running(models) as client:
+        assert statuses(client) == {"idle": "loaded", "pinned": "loaded"}
+        answer, props = complete(client, "idle"), client.get("/props").json()
+        assert props["is_sleeping"] is False
+        monkeypatch.setattr(models, "_idle_timeout", 0.3)
+        wait_until(lambda: statuses(client)["idle"] == "unloaded")
+        # Reading the state loads nothing, and the counters stay.
+        assert client.get("/props").json() == {**props, "is_sleeping": True}
+        assert client.get("/slots?model=idle").json() == []
+        assert client.get("/health").json()["status"] == "ok"
+        text = client.get("/metrics").text
+        assert 'hearth_completions_total{model="idle",outcome="length"} 1.0' in text
+        assert 'hearth_model_loaded{model="idle"} 0.0' in text
+        assert statuses(client) == {"idle": "unloaded", "pinned": "loaded"}
+        refused = unload(client, "pinned").json()["error"]
+        assert refused["message"] == 'model: got "pinned", expected a model that is not pinned'
+        assert words(complete(client, "idle")) == words(answer)
+        assert len(idle.opened) == 2
+
+
+def test_a_draining_server_ends_the_requests_that_wait_for_a_load() -> None:
+    busy, other = named("busy", "other", fields={"delay": 0.02})
+    models = pool(busy, other, room=1)
+    with fakes.running(models) as client, ThreadPoolExecutor(2) as executor:
+        long = executor.submit(complete, client, "busy", 30)
+        wait_until(lambda: not busy.opened[0].idle)
+        body = {"model": "other", "prompt": "the"}
+        waits = executor.submit(client.post, "/v1/completions", json=body)
+        wait_until(lambda: statuses(client)["other"] == "loading")
+        models.drain()  # what a signal does, here from another thread
+        assert waits.result().status_code == 503
+        assert "shutting down" in waits.result().json()["error"]["message"]
+        assert len(words(long.result())[1]) == 30
+
+
+@pytest.fixture
+def two() -> Iterator[httpx.Client]:
+    with fakes.running(pool(*named("a", "b")), guards=Guards(api_keys=("a long key",))) as client:
+        yield client
+
+
+def test_the_list_is_public_and_loading_needs_a_key(two: httpx.Client) -> None:
+    assert statuses(two) == {"a": "loaded", "b": "unloaded"}
+    assert load(two, "b").status_code == 401
+    assert unload(two, "a").status_code == 401
+    two.headers["Authorization"] = "Bearer a long key"
+    assert load(two, "b").status_code == 200
+    assert load(two, "c").status_code == 404
+    assert unload(two, "a").status_code == 200
+    assert statuses(two) == {"a": "unloaded", "b": "loaded"}
