@@ -76,7 +76,11 @@ setInterval(() => document.hidden || server.checkServer(), HEALTH_INTERVAL);
 startTheme();
 settings.startSettings((changed) => session.change({ settings: changed }));
 startSearch(library.search);
-startComposer({ send: session.send, count: (text) => server.countTokens(text, session.current()) });
+startComposer({
+  send: session.send,
+  count: (text) => server.countTokens(text, session.current()),
+  changed: session.showAttached,
+});
 toggleSidebar(wide.matches);
 session.onList(library.refresh);
 server.onModels(session.refresh);

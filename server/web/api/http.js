@@ -41,7 +41,7 @@ export async function* stream(path, body, { key, signal }) {
   const parse = eventParser();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
-    const { done, value } = await reader.read().catch((error) => unreachable(error));
+    const { done, value } = await reader.read().catch((error) => unreachable(error, "The connection was lost."));
     if (done) return;
     for (const event of parse(value)) {
       if (event.data === "[DONE]") return;
@@ -52,9 +52,9 @@ export async function* stream(path, body, { key, signal }) {
   }
 }
 
-function unreachable(error) {
+function unreachable(error, message = "The server cannot be reached.") {
   if (error.name === "AbortError") throw error;
-  throw new ApiError(0, "The server cannot be reached.");
+  throw new ApiError(0, message);
 }
 
 async function failure(response) {

@@ -2,12 +2,16 @@
 
 import { json, request } from "./http.js";
 
-/** The models: [{id, context}], where `context` is a number of tokens or null. Throws ApiError. */
+/** The language models: [{id, context, loaded}], where `context` is a number of tokens or null.
+ * Throws ApiError. */
 export async function models(key) {
   const list = (await json("v1/models", { key }))?.data ?? [];
-  if (list.length) return list.map(({ id, meta }) => ({ id, context: meta?.n_ctx ?? null }));
-  const architecture = (await json("health", { key }))?.model?.architecture;
-  return [{ id: architecture ?? "", context: null }];
+  const texts = list.filter(({ meta }) => meta !== null); // array functions have none
+  return texts.map(({ id, meta, status }) => ({
+    id,
+    context: meta?.n_ctx ?? null,
+    loaded: (status?.value ?? "loaded") === "loaded",
+  }));
 }
 
 /** Whether a model has a chat template, or null if the server does not say; "" is the only model.

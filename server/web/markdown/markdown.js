@@ -82,10 +82,15 @@ function leaf({ type, content, info, meta }) {
     case "code_block":
       return codeBlock(content.replace(/\n$/, ""), info.trim().split(/\s+/)[0]);
     case "math":
-      return make(meta.display ? "div" : "span", { className: meta.display ? "math display" : "math" }, content);
+      return formula(content, meta);
     default: // text; of an image, its description
       return content;
   }
+}
+
+// A formula as TeX, which math.js typesets. The title is the source with its delimiters.
+function formula(tex, { display, source }) {
+  return make("span", { className: display ? "math display" : "math", title: source }, tex);
 }
 
 function codeBlock(text, language) {

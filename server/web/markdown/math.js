@@ -18,6 +18,7 @@ export async function typeset(element) {
     element.tabIndex = element.classList.contains("display") ? 0 : -1; // the keyboard can scroll it
   } catch {
     element.classList.add("plain-text");
+    element.textContent = element.title;
   }
 }
 

@@ -1,12 +1,12 @@
 // Formulas in Markdown, as rules for markdown-it: $a$, $$a$$, \(a\), \[a\].
-// A formula is a token of type "math" with its TeX as content and meta.display.
+// A formula is a token of type "math" with its TeX as content, and meta {display, source}.
 
 const INLINE = [
   { open: "$$", close: /\$\$/g, display: true },
   { open: "\\[", close: /\\\]/g, display: true },
   { open: "\\(", close: /\\\)/g, display: false },
   // As in Pandoc: no space inside of the dollars, no digit after them.
-  { open: "$", close: /(?<![\s\\])\$(?!\d)/g, display: false, tight: true },
+  { open: "$", close: /(?<!\\)\$/g, display: false, tight: true },
 ];
 const BLOCKS = [
   { open: "$$", close: "$$" },
@@ -34,7 +34,10 @@ function inline(state, silent) {
     state.mathMisses.add(kind.open);
     return false;
   }
-  if (!silent) add(state, src.slice(start, end.index), kind.display, false);
+  if (kind.tight && (/\s/.test(src[end.index - 1]) || /\d/.test(src[end.index + 1]))) return false;
+  const tex = src.slice(start, end.index).trim();
+  if (!tex) return false;
+  if (!silent) add(state, { tex, display: kind.display, source: src.slice(pos, end.index + end[0].length) });
   state.pos = end.index + end[0].length;
   return true;
 }
@@ -45,10 +48,13 @@ function block(state, startLine, endLine, silent) {
   if (!kind || state.sCount[startLine] - state.blkIndent >= 4) return false;
   const end = endOf(state, kind, startLine, endLine);
   if (end === null) return false;
-  if (silent) return true;
   const lines = Array.from({ length: end - startLine + 1 }, (_, at) => line(state, startLine + at));
-  const content = lines.join("\n").trim();
-  const token = add(state, content.slice(kind.open.length, -kind.close.length), true, true);
+  const source = lines.join("\n").trim();
+  const tex = source.slice(kind.open.length, -kind.close.length).trim();
+  if (!tex) return false;
+  if (silent) return true;
+  const token = add(state, { tex, display: true, source });
+  token.block = true;
   token.map = [startLine, end + 1];
   state.line = end + 1;
   return true;
@@ -71,11 +77,10 @@ function endOf(state, { open, close }, startLine, endLine) {
   return null;
 }
 
-function add(state, content, display, isBlock) {
-  const token = state.push("math", isBlock ? "div" : "span", 0);
-  token.content = content.trim();
-  token.meta = { display };
-  token.block = isBlock;
+function add(state, { tex, display, source }) {
+  const token = state.push("math", "", 0);
+  token.content = tex;
+  token.meta = { display, source };
   return token;
 }
 

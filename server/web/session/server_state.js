@@ -16,7 +16,8 @@ export const onModels = (changed) => (state.changed = changed);
 export async function checkServer() {
   const { state: status, message } = await server.readiness(key());
   const before = showStatus(status, message);
-  if (status === "ready" && before !== "ready") await loadModels();
+  if (before !== "ready") state.templates.clear(); // it may serve other models
+  if (status === "ready" && (before !== "ready" || state.models.length > 1)) await loadModels();
 }
 
 /** The model of a conversation: {id, context, chats}; that of the latest choice if it has none or
@@ -63,7 +64,6 @@ export const countTokens = (text, conversation) =>
 async function loadModels() {
   try {
     state.models = await server.models(key());
-    state.templates.clear();
     await learn(modelOf({ model: "" }).id);
   } catch (error) {
     await askAgain(error);
@@ -71,9 +71,10 @@ async function loadModels() {
   state.changed();
 }
 
-// Find out whether a model has a chat template.
+// Find out whether a model has a chat template. The question would load a model that is not loaded.
 async function learn(id) {
-  if (state.templates.has(id)) return;
+  const loaded = state.models.find((one) => one.id === id)?.loaded;
+  if (state.templates.has(id) || !loaded) return;
   const known = await server.hasChatTemplate(requestName({ id }), key());
   if (known !== null) state.templates.set(id, known);
 }

@@ -20,7 +20,7 @@ const RECHECK = 6000; // milliseconds until another tab's answer may count as ab
 const EMPTY = { stopped: "Stopped before the first token." };
 const UNFINISHED = new Set(["length", "stopped", "error", "running"]);
 
-const state = { thread: threads.newThread(settings.defaults()), changed: () => {} };
+const state = { thread: threads.newThread(settings.defaults()), changed: () => {}, attached: 0 };
 
 /** Call `changed()` when the list of conversations may have changed. */
 export const onList = (changed) => (state.changed = changed);
@@ -75,7 +75,13 @@ export function refresh() {
   notices.showPurpose(chats, send);
   settings.allowSystem(chats);
   server.showModel(current(), (model) => change({ model }));
-  showMeter({ ...latestFigures(), limit: context });
+  showMeter({ context: latestFigures().context, attached: state.attached, limit: context });
+}
+
+/** Show how many tokens the attached files have. */
+export function showAttached(tokens) {
+  state.attached = tokens;
+  refresh();
 }
 
 /** Take over what another tab has changed. */
@@ -230,7 +236,7 @@ function report(thread, text, options = {}) {
 function show(thread) {
   const changed = state.thread !== thread;
   state.thread = thread;
-  draw();
+  draw({ atEnd: changed || thread.running !== null });
   notices.showRunning(Boolean(thread.running));
   if (thread.notice) notices.showNotice(thread.notice.text, thread.notice.options);
   else notices.hideNotice();
@@ -241,7 +247,7 @@ function show(thread) {
   if (location.hash !== hash) history.pushState(null, "", hash || location.pathname);
 }
 
-function draw() {
+function draw({ atEnd = false } = {}) {
   const { messages, conversation, running } = state.thread;
   const path = pathTo(messages, conversation.leaf);
   const entries = path.map((message, at) => {
@@ -249,7 +255,7 @@ function draw() {
     const last = at === path.length - 1;
     return { message, versions, last, resumable: last && canResume(message) };
   });
-  showMessages(entries, { running: Boolean(running), actions });
+  showMessages(entries, { running: Boolean(running), actions, atEnd });
   document.title = conversation.title ? `${conversation.title} · Hearth` : "Hearth";
 }
 

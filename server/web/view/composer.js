@@ -7,13 +7,13 @@ const MAX_FILE = 1_000_000; // bytes
 const LONG_PASTE = 2000; // characters; a longer text that is pasted becomes a file
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
-const state = { files: [], count: async () => null };
+const state = { files: [], count: async () => null, changed: () => {} };
 
 /** Bind the composer. `send(text, files)` returns whether the message was taken; `count(text)`
- * resolves to a number of tokens, or null. */
-export function startComposer({ send, count }) {
+ * resolves to a number of tokens, or null; `changed(tokens)` gets the size of the attached files. */
+export function startComposer({ send, count, changed }) {
   const input = byId("input");
-  state.count = count;
+  Object.assign(state, { count, changed });
   byId("composer").onsubmit = (event) => {
     event.preventDefault();
     submit(send);
@@ -103,6 +103,7 @@ function draw() {
   byId("attached").hidden = !chips.length;
   byId("attached").replaceChildren(...chips);
   allowSend();
+  state.changed(state.files.reduce((sum, { tokens }) => sum + (tokens ?? 0), 0));
 }
 
 function allowSend() {

@@ -8,16 +8,17 @@ import { enhance } from "./rich_text.js";
 import { tokenView } from "./tokens.js";
 
 const NEAR_END = 80; // pixels; within this distance of the end, the page scrolls with an answer
-const NAMES = { user: "You", assistant: "Answer", tool: "Tool result" };
+const NAMES = { user: "You", assistant: "Answer", result: "Tool result" };
 
 const state = { drawn: new Map(), live: null };
 
 /**
  * Show messages. An entry is {message, versions, last, resumable}: `versions` are the messages with
  * the same parent, of which this one is shown. `actions` are those of session.js. If `running`, the
- * last message is an answer that grows, or a place for it.
+ * last message is an answer that grows, or a place for it. `atEnd` scrolls to the end.
  */
-export function showMessages(entries, { running, actions }) {
+export function showMessages(entries, { running, actions, atEnd }) {
+  const near = isNear();
   const growing = running && entries.at(-1)?.message.finish === "running" ? entries.at(-1).message : null;
   const settled = growing ? entries.slice(0, -1) : entries;
   const before = state.drawn;
@@ -30,7 +31,7 @@ export function showMessages(entries, { running, actions }) {
   list.dataset.running = running;
   list.replaceChildren(...boxes);
   byId("empty").hidden = boxes.length > 0;
-  follow(true);
+  follow(atEnd || near);
 }
 
 /** Show more of the running answer. It is drawn at most once per frame. */
@@ -81,7 +82,7 @@ function draw(entry, actions) {
     return article(message.role, ...files, ...(message.content ? [body] : []), bar);
   }
   const body = make("div", { className: "body" });
-  if (message.role === "tool") return article("tool", callResult(message.content), bar);
+  if (message.role === "tool") return article("result", callResult(message.content), bar);
   fill(body, render(message.content));
   if (message.tokens?.length) bar.append(probabilityButton(message, body));
   const parts = [body];

@@ -1,4 +1,4 @@
-"""A middleware before the real application: notes what is asked, and refuses what it is told to."""
+"""A middleware before the real application: it notes requests, and answers some of them itself."""
 
 from __future__ import annotations
 
@@ -22,31 +22,42 @@ class Refusal:
     headers: dict[str, str] = field(default_factory=dict)
     until: threading.Event = field(default_factory=threading.Event)
 
+    def response(self) -> JSONResponse:
+        """The response, in the form of the application's errors."""
+        error = {"error": {"code": self.status, "message": self.message}}
+        return JSONResponse(error, self.status, self.headers)
+
 
 @dataclass
 class Doorman:
-    """Requests pass, but for those to the paths that are refused."""
+    """Requests pass, except those to paths that are `refused` or have an answer in `answered`.
+
+    The next response is cut after `cut_after` parts of its body, unless that is None.
+    """
 
     refused: dict[str, Refusal] = field(default_factory=dict)
+    answered: dict[str, Any] = field(default_factory=dict)
+    cut_after: int | None = None
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
     def before(self, app: ASGIApp) -> ASGIApp:
         """The application with the doorman before it."""
 
         async def pass_or_refuse(scope: Scope, receive: Receive, send: Send) -> None:
-            refusal = self._refusal(scope) if scope["type"] == "http" else None
-            if refusal:
-                error = {"error": {"code": refusal.status, "message": refusal.message}}
-                answer = JSONResponse(error, refusal.status, refusal.headers)
-                await answer(scope, receive, send)
+            response = self._response(scope) if scope["type"] == "http" else None
+            if response:
+                await response(scope, receive, send)
                 return
-            await app(scope, self._noting(receive), send)
+            await app(scope, self._noting(receive), self._cutting(scope, send))
 
         return pass_or_refuse
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
-        pending = self.refused.get(scope["path"])
-        return None if pending is None or pending.until.is_set() else pending
+    def _response(self, scope: Scope) -> JSONResponse | None:
+        path = scope["path"]
+        if path in self.answered:
+            return JSONResponse(self.answered[path])
+        pending = self.refused.get(path)
+        return None if pending is None or pending.until.is_set() else pending.response()
 
     def _noting(self, receive: Receive) -> Receive:
         async def note() -> Message:
@@ -56,3 +67,18 @@ class Doorman:
             return message
 
         return note
+
+    def _cutting(self, scope: Scope, send: Send) -> Send:
+        left = self.cut_after if scope["type"] == "http" and scope["method"] == "POST" else None
+
+        async def cut(message: Message) -> None:
+            nonlocal left
+            if left is not None and message["type"] == "http.response.body":
+                left -= 1
+                if left < 0:
+                    # An end of a stream without its last event, as of a server that was killed.
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                    raise ConnectionAbortedError
+            await send(message)
+
+        return cut

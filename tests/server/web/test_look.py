@@ -9,6 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from server import web
 from server.sampling.options import SamplingOptions
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 ANSWER = (
     "# Head\n\n## Next\n\n1. one `code`\n2. two\n\n```python\n"
     + "a_long_line = " * 8
-    + "\n```\n\n"
+    + "\n```\n\n$$x^2$$ is $y$\n\n|a|b|\n|-|-|\n|1|2|\n\n"
     + "word" * 30
 )
 STYLE = web.FILES["/web/styles/theme.css"].read_text("utf-8")
@@ -149,3 +150,17 @@ def test_axe_finds_no_accessibility_problem(page: Page, url: str, width: int, da
     assert broken() == []
     page.click("#open-settings")
     assert broken() == []
+    page.press(Keys.ESCAPE)
+    if width < 900:
+        page.click("#toggle-sidebar")
+        page.find("#close-sidebar")
+    page.click("[aria-label='Actions for the dog']")
+    assert page.driver.switch_to.active_element.text == "Rename"
+    assert broken() == []
+    page.press(Keys.ARROW_UP)
+    assert page.driver.switch_to.active_element.text == "Delete"
+    page.press(Keys.ESCAPE)
+    page.until(lambda: not page.all("#menu"), "the end of the menu")
+    page.press(Keys.ESCAPE)
+    assert page.run("return document.getElementById('backdrop').hidden")
+    assert page.run("return document.getElementById('page').inert") is False

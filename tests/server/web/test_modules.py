@@ -117,6 +117,22 @@ HTML = """source => {
         ),
         ("[a](/docs) ![c](https://b.example/x.png)", "<p><span>a</span> c</p>"),
         ("[a](javascript:alert)", "<p>[a](javascript:alert)</p>"),
+        (
+            r"$a_1*b*$ \(x\) it costs $5 or $ 6$ and 7$8",
+            '<p><span class="math" title="$a_1*b*$">a_1*b*</span> '
+            r'<span class="math" title="\(x\)">x</span> '
+            "it costs $5 or $ 6$ and 7$8</p>",
+        ),
+        (
+            "$$\n- a\n= b\n$$\nc $$d$$",
+            '<span class="math display" title="$$\n- a\n= b\n$$">- a\n= b</span>'
+            '<p>c <span class="math display" title="$$d$$">d</span></p>',
+        ),
+        (
+            "- \\[\n  a\n  \\]\n\n$$\n\n$$ `$b$`",
+            '<ul><li><span class="math display" title="\\[\na\n\\]">a</span></li></ul>'
+            "<p>$$</p><p>$$ <code>$b$</code></p>",
+        ),
         ("", ""),
     ],
 )
@@ -125,7 +141,7 @@ def test_markdown_is_rendered(modules: Page, source: str, html: str) -> None:
 
 
 @few
-@given(source=st.text(alphabet="ab *_`#-1.\n~\\<>&[]()!|:", max_size=80))
+@given(source=st.text(alphabet="ab *_`#-1.\n~\\<>&[]()!|:$", max_size=80))
 def test_any_text_renders_to_known_elements_only(modules: Page, source: str) -> None:
     names = """source => {
         const box = document.createElement("div");
@@ -137,6 +153,25 @@ def test_any_text_renders_to_known_elements_only(modules: Page, source: str) -> 
     assert set(call(modules, "markdown/markdown.js", names, source)) <= known
 
 
+@few
+@given(source=st.text(alphabet="ab *`#-1.\n>$|", max_size=60))
+def test_an_answer_that_grows_ends_as_the_whole_one(modules: Page, source: str) -> None:
+    grow = """source => {
+        const [live, whole] = [document.createElement("div"), document.createElement("div")];
+        const markdown = new m.LiveMarkdown(live, () => {});
+        for (let end = 0; end <= source.length; end += 3) markdown.update(source.slice(0, end));
+        markdown.update(source);
+        return import("/web/markdown/markdown.js").then(({ render }) => {
+            whole.append(...render(source));
+            const blocks = [...live.children].map(block => block.innerHTML);
+            return JSON.stringify([blocks.join(""), whole.innerHTML]);
+        });
+    }"""
+    script = f"return import('/web/markdown/live.js').then(m => ({grow})(...arguments))"
+    live, whole = json.loads(modules.run(script, source))
+    assert live == whole
+
+
 @pytest.mark.parametrize("prefix", ["- " * 1200, ">" * 20_000, "- > " * 600])
 def test_deep_nesting_is_shown_as_plain_text(modules: Page, prefix: str) -> None:
     html = call(modules, "markdown/markdown.js", HTML, f"{prefix}end")
@@ -144,7 +179,10 @@ def test_deep_nesting_is_shown_as_plain_text(modules: Page, prefix: str) -> None
     assert html == f'<p class="plain-text">{escaped}end</p>'
 
 
-@pytest.mark.parametrize("text", ["**a ", "[a](", "![", "`", "_a", "&#1", "| a "])
+@pytest.mark.parametrize(
+    "text",
+    ["**a ", "[a](", "![", "`", "_a", "&#1", "| a ", "$a ", "\\(", "\\[a\n", "$$ a\n", "> $$\n"],
+)
 def test_rendering_time_does_not_grow_with_the_square_of_the_length(
     modules: Page, text: str
 ) -> None:
