@@ -85,7 +85,7 @@ SHARED = {
     "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8", "--prefix", str(OPENING)),
     "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
-_BAKE = ("nice", "-n", "10", sys.executable, "-m", "hearth", "bake")
+_BAKE = (sys.executable, "-m", "hearth", "bake")
 
 
 class Bundles:

@@ -28,7 +28,9 @@ _PACKAGE = "iree-base-compiler"
 _FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
-    "--iree-input-type=auto",
+    "--iree-input-type=stablehlo",
+    # No checks between passes, which take a quarter of the time: the self-test checks the result.
+    "--verify=false",
     # Without these two flags the compiler optimizes very little.
     "--iree-opt-level=O2",
     "--iree-opt-data-tiling",
