@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from models import gemma2, gemma3, granite, lfm2, llama, olmo2, phi3, qwen2, qwen3, smollm3
+from models import (
+    gemma2,
+    gemma3,
+    granite,
+    lfm2,
+    llama,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen3,
+    qwen3moe,
+    smollm3,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,5 +25,17 @@ if TYPE_CHECKING:
 
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
-    for family in (gemma2, gemma3, granite, lfm2, llama, olmo2, phi3, qwen2, qwen3, smollm3)
+    for family in (
+        gemma2,
+        gemma3,
+        granite,
+        lfm2,
+        llama,
+        olmo2,
+        phi3,
+        qwen2,
+        qwen3,
+        qwen3moe,
+        smollm3,
+    )
 }

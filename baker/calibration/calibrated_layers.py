@@ -138,7 +138,7 @@ class _FileWeights(Mapping[str, NDArray[np.float32]]):
         self._table = folder / "table"
         names, gguf = source.names(), source.format == "gguf"
         self._tensors = {
-            name: architecture.tensors.find(config, name, names, gguf=gguf) for name in parameters
+            name: architecture.tensors.parts(config, name, names, gguf=gguf) for name in parameters
         }
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
@@ -148,9 +148,10 @@ class _FileWeights(Mapping[str, NDArray[np.float32]]):
         else:
             values = np.memmap(self._table, np.float32, "w+", shape=shape)
         rest = values.reshape(-1)
-        for block in parameter_blocks(self._source, self._tensors[name]):
-            rest[: block.size] = block.reshape(-1)
-            rest = rest[block.size :]
+        for tensor in self._tensors[name]:
+            for block in parameter_blocks(self._source, tensor):
+                rest[: block.size] = block.reshape(-1)
+                rest = rest[block.size :]
         return values
 
     def __iter__(self) -> Iterator[str]:

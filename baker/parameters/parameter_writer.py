@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -34,10 +36,13 @@ S = TypeVar("S", bound=np.generic)
 
 @dataclass(frozen=True)
 class Located:
-    """A weight, and the tensors of files that its rows come from, one after the other."""
+    """A weight, and for each of its sources the tensors of files that its rows come from.
+
+    They follow each other.
+    """
 
     weight: Weight
-    tensors: tuple[StoredTensor, ...]
+    tensors: tuple[tuple[StoredTensor, ...], ...]
 
 
 def locate(
@@ -52,20 +57,22 @@ def locate(
     """
     names, gguf = source.names(), source.format == "gguf"
 
-    def find(name: str, shape: tuple[int, ...]) -> StoredTensor:
-        tensor = architecture.tensors.find(config, name, names, gguf=gguf)
-        actual = source.shape(tensor.name)
-        if _without_ones(actual) != _without_ones(shape):
+    def find(name: str, shape: tuple[int, ...]) -> tuple[StoredTensor, ...]:
+        tensors = architecture.tensors.parts(config, name, names, gguf=gguf)
+        shapes = [source.shape(tensor.name) for tensor in tensors]
+        rows = sum(_rows(actual)[0] for actual in shapes)
+        if {(rows, _rows(actual)[1]) for actual in shapes} != {_rows(shape)}:
+            many = f"{len(tensors)} tensors as " if len(tensors) > 1 else "tensor "
             raise BadFile(
-                f"tensor {tensor.name} has shape {actual}, the configuration says {shape}"
+                f"{many}{tensors[0].name} has shape {shapes[0]}, the configuration says {shape}"
             )
-        return tensor
+        return tensors
 
     located = tuple(
         Located(weight, tuple(find(name, shape) for name, shape in weight.sources.items()))
         for weight in program.weights
     )
-    used = {tensor.name for one in located for tensor in one.tensors}
+    used = {tensor.name for one in located for parts in one.tensors for tensor in parts}
     unused = [
         name for name in names if name not in used and not architecture.tensors.is_other_part(name)
     ]
@@ -76,9 +83,13 @@ def locate(
     return located
 
 
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape without axes of extent 1: formats keep or drop that of a depthwise convolution."""
-    return tuple(extent for extent in shape if extent != 1)
+def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
+    """A tensor's rows and columns: formats keep apart the matrices of experts, or do not.
+
+    Axes of extent 1 do not count: formats keep or drop that of a depthwise convolution.
+    """
+    *leading, columns = (1, *(extent for extent in shape if extent != 1))
+    return math.prod(leading), columns
 
 
 def write_parameters(
@@ -99,11 +110,13 @@ def write_parameters(
     }
     with ArchiveWriter(path, sizes) as archive:
         for one in located:
-            for source_name, tensor in zip(one.weight.sources, one.tensors, strict=True):
+            for source_name, tensors in zip(one.weight.sources, one.tensors, strict=True):
                 blocks = (
                     iter((rounded[source_name],))
                     if source_name in rounded
-                    else _encoded_blocks(source, tensor, one.weight.storage)
+                    else itertools.chain.from_iterable(
+                        _encoded_blocks(source, tensor, one.weight.storage) for tensor in tensors
+                    )
                 )
                 for arrays in blocks:
                     for name, data in zip(one.weight.parameters, arrays, strict=True):
@@ -139,7 +152,8 @@ def parameter_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDA
     else:
         blocks = source.blocks(tensor.name)
     for block in blocks:
-        yield block + np.float32(tensor.offset) if tensor.offset else block
+        rows = block.reshape(-1, block.shape[-1]) if block.ndim > 2 else block
+        yield rows + np.float32(tensor.offset) if tensor.offset else rows
 
 
 def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[IntegerBlock]:

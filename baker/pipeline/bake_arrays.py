@@ -86,7 +86,7 @@ def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progres
         workspace = Workspace(folder=folder, target=target, progress=progress)
         with compile_in_background(workspace, program.graphs) as compiled:
             located = [
-                Located(weight, tuple(map(StoredTensor, weight.sources)))
+                Located(weight, tuple((StoredTensor(name),) for name in weight.sources))
                 for weight in program.weights
             ]
             write_weights(workspace, model.source, located)

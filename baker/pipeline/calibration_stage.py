@@ -33,8 +33,8 @@ def layers_to_round(
         name: shape
         for one in located
         if one.weight.storage is storage
-        for (name, shape), tensor in zip(one.weight.sources.items(), one.tensors, strict=True)
-        if not keeps_integers(source, tensor, storage)
+        for (name, shape), tensors in zip(one.weight.sources.items(), one.tensors, strict=True)
+        if not any(keeps_integers(source, tensor, storage) for tensor in tensors)
     }
 
 

@@ -94,7 +94,8 @@ class GgufSource(WeightSource):
         if dtype not in gguf_integers.TYPES:
             yield from super().integer_blocks(name)
         for shape, raw in self._raw_blocks(name):
-            yield gguf_integers.decoded(dtype, raw.reshape(shape[0], -1), shape[1])
+            rows = raw.reshape(math.prod(shape[:-1]), -1)
+            yield gguf_integers.decoded(dtype, rows, shape[-1])
 
     def _raw_blocks(self, name: str) -> Iterator[tuple[tuple[int, ...], NDArray[np.uint8]]]:
         """The shapes of blocks, and their stored bytes."""

@@ -180,6 +180,8 @@ def block_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield shape
         return
     row_bytes = 4 * math.prod(shape[1:])
-    rows = max(1, BLOCK_BYTES // max(1, row_bytes) // ROW_GROUP) * ROW_GROUP
+    # Of several axes, the last one has the columns: the matrices of experts have whole groups.
+    group = 1 if len(shape) > 2 and shape[-2] % ROW_GROUP == 0 else ROW_GROUP
+    rows = max(1, BLOCK_BYTES // max(1, row_bytes) // group) * group
     for start in range(0, shape[0], rows):
         yield min(rows, shape[0] - start), *shape[1:]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 from models.program import StoredTensor, gguf_name
@@ -38,6 +39,7 @@ _NOT_WEIGHTS = (
     "rope_factors_short.weight",
 )
 _HEAD = "lm_head."
+_NUMBER = "*"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,8 @@ class TensorNames:
                  rotates the pairs (2i, 2i + 1), and its converter puts them side by side. Here, as
                  in Hugging Face's files, a pair is (i, i + D / 2)
     folder       names in Hugging Face folders of the parts of a layer, and of what is beside the
-                 layers, where they differ from the model's own
+                 layers, where they differ from the model's own. `*` stands for 0, 1, ...: the rows
+                 of the tensors that are numbered so follow each other
     prefixes     what may precede the names in Hugging Face folders; the first is the usual one
     norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
                  1 + w, and GGUF files store 1 + w
@@ -80,6 +83,19 @@ class TensorNames:
             name for name in (prefix + path_in_folder for prefix in self.prefixes) if name in names
         ]
         return StoredTensor(present[0] if present else self.prefixes[0] + path_in_folder, offset)
+
+    def parts(
+        self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
+    ) -> tuple[StoredTensor, ...]:
+        """The tensors that a parameter's rows come from, at least one: see `find` and `folder`."""
+        tensor, present = self.find(config, parameter, names, gguf=gguf), set(names)
+        if _NUMBER not in tensor.name:
+            return (tensor,)
+        numbered = (
+            replace(tensor, name=tensor.name.replace(_NUMBER, str(number))) for number in count()
+        )
+        first = next(numbered)
+        return (first, *takewhile(lambda one: one.name in present, numbered))
 
     def _in_folder(self, parameter: str) -> str:
         path, _, suffix = parameter.rpartition(".")

@@ -6,6 +6,7 @@ lookups of its rows, by those of its stored form.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,11 @@ from models.dsl import functions as f
 from models.dsl import ops, packing
 from models.dsl.fused.grouped_products import linear_grouped
 from models.dsl.fused.halved_products import embedding_halved, two_part_head
+from models.dsl.fused.routed_products import (
+    linear_routed,
+    linear_routed_grouped,
+    linear_routed_small,
+)
 from models.dsl.fused.small_products import FORMS, embedding_small, linear_small
 from models.dsl.graph import Apply, Graph, Parameter, Tensor
 from models.dsl.rewrite import Rule, node, rewritten, variables
@@ -35,6 +41,7 @@ class Storage:
     arrays   (N, K) -> the arrays' types, by the last part of their names; raises TypeRuleError
     product  (x, *arrays) -> x W^T, which may have more columns than N: see `_halves`
     rows     (ids, *arrays) -> rows of W
+    routed   (x, chosen, *arrays, experts) -> products with some of its rows, see `f.routed_linear`
     logits   (x, exact, *arrays) -> x W^T, see `f.approximate_logits`
     partial  arrays of which `logits` reads some blocks only
     table    how a matrix is stored whose rows are looked up, or that computes logits; None: so too
@@ -45,6 +52,7 @@ class Storage:
     arrays: Callable[[int, int], Mapping[str, TensorType]]
     product: Callable[..., Tensor]
     rows: Callable[..., Tensor]
+    routed: Callable[..., Tensor]
     logits: Callable[..., Tensor]
     partial: frozenset[str] = frozenset()
     table: Storage | None = None
@@ -58,6 +66,7 @@ def _plain(name: str, dtype: DType) -> Storage:
         arrays=lambda rows, columns: {_WEIGHT: TensorType((rows, columns), dtype)},
         product=f.times_weight,
         rows=f.embedding,
+        routed=linear_routed,
         logits=lambda x, _, weight: f.times_weight(x, weight),
     )
 
@@ -126,6 +135,7 @@ def _small(form: SmallForm) -> Storage:
         arrays=arrays,
         product=product,
         rows=rows,
+        routed=functools.partial(linear_routed_small, **attrs),
         logits=lambda x, _, *arrays: product(x, *arrays),
         form=form,
     )
@@ -135,6 +145,10 @@ def _only_products(*_: Tensor) -> Tensor:
     raise NotImplementedError("int8-g32: rows of a table are stored in halves")
 
 
+def _only_tables(*_: Tensor, **__: int) -> Tensor:
+    raise NotImplementedError("int8-g32 in halves: experts are not tables")
+
+
 F32 = _plain("f32", DType.F32)
 BF16 = _plain("bf16", DType.BF16)
 INT8_G32_HALVES = Storage(
@@ -142,6 +156,7 @@ INT8_G32_HALVES = Storage(
     arrays=_halves,
     product=_exact_logits,
     rows=_halved_rows,
+    routed=_only_tables,
     logits=two_part_head,
     partial=frozenset({"lower"}),
 )
@@ -150,6 +165,7 @@ INT8_G32 = Storage(
     arrays=_groups,
     product=_grouped_product,
     rows=_only_products,
+    routed=linear_routed_grouped,
     logits=_only_products,
     table=INT8_G32_HALVES,
 )
@@ -269,10 +285,13 @@ def _stacked_name(names: list[str]) -> str:
 
 # --- rules
 
-_x, _weight, _ids, _exact = variables("x weight ids exact")
+_x, _weight, _ids, _exact, _chosen = variables("x weight ids exact chosen")
 _product = node(f.times_weight.op, _x, _weight)
 _logits = node(f.approximate_logits.op, _product, _exact)
 _embedding = node(f.embedding.op, _ids, _weight)
+_routed = node(f.routed_linear.op, _x, _chosen, _weight, experts="experts")
+# Where these ops have their matrix.
+_MATRIX = {f.times_weight.op: 1, f.embedding.op: 1, f.routed_linear.op: 2}
 
 
 def store_matrices(
@@ -293,8 +312,8 @@ def store_matrices(
                 is_table = isinstance(origin, Apply) and origin.op is f.times_weight.op
             else:
                 is_table = origin.op is f.embedding.op
-            if isinstance(origin, Apply) and origin.op in (f.times_weight.op, f.embedding.op):
-                weight = origin.inputs[1]
+            if isinstance(origin, Apply) and origin.op in _MATRIX:
+                weight = origin.inputs[_MATRIX[origin.op]]
                 if isinstance(weight.origin, Parameter):
                     read[id(weight)] = weight
                     looked_up |= {id(weight)} if is_table else set()
@@ -327,6 +346,13 @@ def stored_graph(graph: Graph, weights: Weights) -> tuple[Graph, Counter[str]]:
             pattern=(_product,),
             replacement=lambda x, weight: without_padding(
                 weights.stored(weight).storage.product(x, *arrays(weight)), weight
+            ),
+        ),
+        Rule(
+            name="experts",
+            pattern=(_routed,),
+            replacement=lambda x, chosen, weight, experts: (
+                weights.stored(weight).storage.routed(x, chosen, *arrays(weight), experts=experts),
             ),
         ),
         Rule(

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from models.dsl import ops
 from models.dsl.composite import composite
-from models.dsl.functions.shapes import along_last, flatten_rows, narrow
+from models.dsl.functions.shapes import along_last, at, flatten_rows, narrow
 from models.dsl.types import NARROW, DType, TensorType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from models.dsl.graph import Tensor
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "linear_bf16",
     "matmul",
     "matmul_transposed",
+    "routed_linear",
     "times_weight",
 ]
 
@@ -100,6 +103,63 @@ def linear_bf16(x: Tensor, weight: Tensor) -> Tensor:
     parts = ops.convert(ops.concatenate(high, x - high, axis=0), dtype=DType.BF16)
     products = matmul_transposed(parts, weight, dtype=x.dtype)
     return narrow(products, 0, 0, rows) + narrow(products, 0, rows, 2 * rows)
+
+
+@composite()
+def routed_linear(x: Tensor, chosen: Tensor, weight: Tensor, *, experts: int) -> Tensor:
+    """Each row of x (M, K) times the matrix (N, K) of its expert, transposed: (M, N).
+
+    chosen  the experts of the rows, i32 (M,)
+    weight  (experts * N, K): the matrices of all experts, one after the other. It may be narrower
+            than x, which is not rounded
+    """
+
+    def matrix(weight: Tensor) -> Tensor:
+        return weight if weight.dtype is x.dtype else ops.convert(weight, dtype=x.dtype)
+
+    return routed_product(x, chosen, (weight,), experts, matrix)
+
+
+def routed_product(
+    x: Tensor,
+    chosen: Tensor,
+    arrays: tuple[Tensor, ...],
+    experts: int,
+    matrix: Callable[..., Tensor],
+) -> Tensor:
+    """As `routed_linear`, with matrices that are stored as arrays (experts * ..., ...).
+
+    matrix  (the arrays of one expert) -> its matrix (N, K), in the dtype of x
+    """
+    ops.require(
+        x.type.rank == 2 and chosen.type == TensorType((x.shape[0],), DType.I32),
+        f"rows (M, K) and experts i32 (M,), got {x.type} and {chosen.type}",
+    )
+    ops.require(
+        experts >= 1 and all(array.shape[0] % experts == 0 for array in arrays),
+        f"matrices of {experts} experts, got {[str(array.type) for array in arrays]}",
+    )
+
+    def one(array: Tensor, expert: Tensor) -> Tensor:
+        shape = (experts, array.shape[0] // experts, *array.shape[1:])
+        return ops.gather(ops.reshape(array, shape=shape), expert, axis=0)
+
+    def product(row: Tensor, expert: Tensor, *arrays: Tensor) -> Tensor:
+        weight = matrix(*(one(array, expert) for array in arrays))
+        return ops.dot_general(row, weight, batch=((), ()), contract=((0,), (1,)), dtype=row.dtype)
+
+    width = product(at(x, 0), at(chosen, 0), *arrays).shape[0]
+    return ops.scan(
+        ops.full(shape=(width,), dtype=x.dtype, value=0.0),
+        x,
+        chosen,
+        *arrays,
+        body=lambda _, *inputs: product(*inputs),
+        sequences=2,
+        steps=x.shape[0],
+        reverse=False,
+        keep="all",
+    )
 
 
 @composite()

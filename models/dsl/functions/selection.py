@@ -7,7 +7,7 @@ from models.dsl.functions.shapes import axis_of
 from models.dsl.graph import Tensor
 from models.dsl.types import DType
 
-__all__ = ["eq", "gather", "ne", "tril"]
+__all__ = ["eq", "gather", "ne", "top_k", "tril"]
 
 
 def eq(x: Tensor, y: Tensor | float) -> Tensor:
@@ -33,6 +33,42 @@ def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
     (V, E) by (B, S) along 0 is (B, S, E). A slice that is chosen twice adds both gradients.
     """
     return ops.gather(x, indices, axis=axis_of(x, axis))
+
+
+def top_k(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest elements of each row of x (N, M), the largest first, and their indices.
+
+    (N, count) and i32 (N, count); of equal elements the first is larger. The extent M is at most
+    2^24, up to which f32 counts.
+    """
+    rows, extent = x.shape
+    ops.require(1 <= count <= extent, f"1 to {extent} elements, got {count}", "top_k")
+    # An element's place is the number of those before it: one comparison of all with all, since
+    # a sort, or one search after another, would be many dispatches.
+    pairs = (rows, extent, extent)
+    element, other = (ops.broadcast(x, shape=pairs, axes=(0, axis)) for axis in (1, 2))
+    is_earlier = ops.compare(
+        ops.iota(shape=pairs, axis=2, dtype=DType.I32),
+        ops.iota(shape=pairs, axis=1, dtype=DType.I32),
+        direction="LT",
+    )
+    ties = ops.logical_and(ops.compare(other, element, direction="EQ"), is_earlier)
+    zeros, ones = ops.full_like(element, 0.0), ops.full_like(element, 1.0)
+    is_before = ops.select(ops.compare(other, element, direction="GT"), ones, zeros)
+    place = ops.reduce_sum(ops.select(ties, ones, is_before), axes=(2,))
+    wanted = (rows, count, extent)
+    number = ops.iota(shape=wanted, axis=1, dtype=x.dtype)
+    is_there = ops.compare(ops.broadcast(place, shape=wanted, axes=(0, 2)), number, direction="EQ")
+    nothing = ops.full_like(number, 0.0)
+
+    def taken(values: Tensor) -> Tensor:
+        return ops.reduce_sum(ops.select(is_there, values, nothing), axes=(2,))
+
+    index = taken(ops.iota(shape=wanted, axis=2, dtype=x.dtype))
+    # A NaN has no place of its own, and several indices would be added.
+    index = ops.minimum(index, ops.full_like(index, float(extent - 1)))
+    values = taken(ops.broadcast(x, shape=wanted, axes=(0, 2)))
+    return values, ops.convert(index, dtype=DType.I32)
 
 
 def tril(x: Tensor, *, diagonal: int = 0) -> Tensor:

@@ -9,4 +9,5 @@ from models.dsl.fused.cache_attention import *
 from models.dsl.fused.grouped_products import *
 from models.dsl.fused.halved_products import *
 from models.dsl.fused.norm_kernels import *
+from models.dsl.fused.routed_products import *
 from models.dsl.fused.small_products import *

@@ -64,14 +64,14 @@ INLINE void quantise(Activations *to, size_t cell, const float *const x[4], cons
     if (matrix->minimum) __builtin_memcpy(&to->total[cell], &total, sizeof total);
 }
 
-// Groups `begin` to `end` of `rows` rows of x.
-INLINE void quantise_panel(Activations *to, size_t rows, size_t begin, size_t end, const float *x,
-                           const Matrix *matrix, int has_starts) {
+// Groups `begin` to `end` of `rows` rows of x: of the first ones, or of those that `chosen` numbers.
+INLINE void quantise_panel(Activations *to, size_t rows, const size_t *chosen, size_t begin,
+                           size_t end, const float *x, const Matrix *matrix, int has_starts) {
     size_t cells = (end - begin) * rows, group = begin, row = 0;
     for (size_t cell = 0; cell < cells; cell += 4) {
         const float *groups[4];
         for (int i = 0; i < 4; i++) {
-            groups[i] = x + (row * matrix->groups + group) * GROUP;
+            groups[i] = x + ((chosen ? chosen[row] : row) * matrix->groups + group) * GROUP;
             if (cell + i + 1 >= cells) continue;  // cells that are not there repeat the last one
             if (++row == rows) row = 0, group++;
         }

@@ -2,4 +2,5 @@
 #define BITS 5
 #define HALVES 0
 #define MINIMUM 0
+#define ROUTED 0
 #include "linear_small.h"

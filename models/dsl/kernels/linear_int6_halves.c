@@ -2,4 +2,5 @@
 #define BITS 6
 #define HALVES 1
 #define MINIMUM 0
+#define ROUTED 0
 #include "linear_small.h"

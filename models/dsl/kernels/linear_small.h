@@ -1,11 +1,16 @@
-// The body of a kernel that multiplies rows of f32 with a matrix of integers of 4 to 6 bits: op
-// `linear_small`. Each form of a matrix has a file, which says NAME, BITS, HALVES and MINIMUM.
-#include "product.h"
+// The body of a kernel that multiplies rows of f32 with a matrix of integers of 4 to 6 bits, or with
+// those of their experts: ops `linear_small` and `linear_routed_small`. Each form of a matrix has a
+// file for either, which says NAME, BITS, HALVES, MINIMUM and ROUTED.
+#include "routed.h"
 
-// x f32 (rows, columns), low, high (if BITS > 4), scale, minimum (if MINIMUM) of (outputs,
-// columns), out f32 (rows, outputs); a workgroup computes `blocks` times sixteen outputs of
-// `rows_each` rows.
-int NAME(const float *x, size_t x_at, const uint8_t *low, size_t low_at,
+// x f32 (rows, columns), chosen i32 (rows,) (if ROUTED), low, high (if BITS > 4), scale, minimum (if
+// MINIMUM) of (outputs, columns), or of (experts * outputs, columns), out f32 (rows, outputs); a
+// workgroup computes `blocks` times sixteen outputs of `rows_each` rows, or of all (if ROUTED).
+int NAME(const float *x, size_t x_at,
+#if ROUTED
+         const int32_t *chosen, size_t chosen_at,
+#endif
+         const uint8_t *low, size_t low_at,
 #if BITS > 4
          const uint8_t *high, size_t high_at,
 #endif
@@ -13,8 +18,13 @@ int NAME(const float *x, size_t x_at, const uint8_t *low, size_t low_at,
 #if MINIMUM
          const _Float16 *minimum, size_t minimum_at,
 #endif
+#if ROUTED
+         float *out, size_t out_at, size_t workgroup, size_t blocks, size_t rows, size_t outputs,
+         size_t columns, size_t experts) {
+#else
          float *out, size_t out_at, size_t workgroup, size_t blocks, size_t rows_each, size_t rows,
          size_t outputs, size_t columns) {
+#endif
     Integers integers = {BITS, .low = low + low_at};
     Matrix matrix = {
         .scale = scale + scale_at,
@@ -29,7 +39,12 @@ int NAME(const float *x, size_t x_at, const uint8_t *low, size_t low_at,
     matrix.minimum = minimum + minimum_at;
 #endif
     matrix.integers = integers;
+#if ROUTED
+    Routing routing = {chosen + chosen_at, rows, experts};
+    multiply_routed(x + x_at, routing, &matrix, workgroup, blocks, out + out_at, outputs);
+#else
     multiply_all(x + x_at, share_of(workgroup, blocks, rows_each, rows, outputs), 2, &matrix,
                  out + out_at, outputs);
+#endif
     return 0;
 }

@@ -83,7 +83,8 @@ INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *m
         count = tiles && left >= 16 ? 16 : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
         for (size_t first = 0, last; first < all; first = last) {
             last = least(first + CELLS / count, all);
-            quantise_panel(&panel, count, first, last, x + row * all * GROUP, matrix, count < 16);
+            quantise_panel(&panel, count, 0, first, last, x + row * all * GROUP, matrix,
+                           count < 16);
             for (size_t block = share.begin; block < share.end; block++) {
                 float *to = out + row * stride + block * ROWS;
 #if TILES

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor
-from models.dsl.mlir.executables import Executable, flat
+from models.dsl.mlir.executables import Executable, flat, passed
 from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal
 from models.dsl.ops.elementwise import COMPUTE_BARRIER, barrier
@@ -268,6 +268,10 @@ def _kernel(
                 (f"{node_name}in{i}", taken), "stablehlo.reshape", [(name, tensor_type)]
             )
             name = f"{node_name}in{i}"
+        if passed(taken) != taken.mlir:
+            bits = f"{node_name}bits{i}"
+            yield f"    {bits} = flow.tensor.bitcast {name} : {taken.mlir} -> {passed(taken)}"
+            name = bits
         names.append(name)
     if called.result == result:
         yield f"    {node_name} = {called.dispatch(names)}"

@@ -11,7 +11,7 @@ from models.dsl.types import DType
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
-__all__ = ["Embedding", "Linear"]
+__all__ = ["Embedding", "Linear", "RoutedLinear"]
 
 
 class Linear(Module):
@@ -30,6 +30,23 @@ class Linear(Module):
     def __call__(self, x: Tensor) -> Tensor:
         """(..., inputs) -> (..., outputs), in the dtype of x."""
         return f.linear(x, self.weight, self.bias)
+
+
+class RoutedLinear(Module):
+    """y = x W^T, where each row has the matrix of one of the experts.
+
+    weight  (experts * outputs, inputs)
+    """
+
+    def __init__(
+        self, experts: int, inputs: int, outputs: int, *, dtype: DType = DType.F32
+    ) -> None:
+        self.weight = parameter(experts * outputs, inputs, dtype=dtype)
+        self.experts = experts
+
+    def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """Rows (M, inputs) and their experts, i32 (M,) -> (M, outputs)."""
+        return f.routed_linear(x, chosen, self.weight, experts=self.experts)
 
 
 class Embedding(Module):

@@ -152,9 +152,9 @@ def test_interleaved_rows_are_ordered_with_their_scales(
         ),
     )
     located = locate(source, GEMMA, GROUPED, program)
-    (one,) = (x for x in located if [tensor.name for tensor in x.tensors] == [name])
+    (one,) = (x for x in located if [tensor.name for (tensor,) in x.tensors] == [name])
     assert isinstance(one.weight, Weight)
-    moved = type(one)(one.weight, (StoredTensor(name, interleaved=16),))
+    moved = type(one)(one.weight, ((StoredTensor(name, interleaved=16),),))
     write_parameters(source, [moved], tmp_path / "params.irpa", lambda _: None)
     types = {key: tensor.type for key, tensor in one.weight.parameters.items()}
     arrays = stored_parameters(types, tmp_path / "params.irpa")

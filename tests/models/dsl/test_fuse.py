@@ -55,6 +55,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "lfm2": {"taps": 3, "attends": (False, True, True)},
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "qwen2": {"attention_bias": True},
+    "qwen3moe": {
+        "experts": 5, "experts_per_token": 2, "expert_ffn": 32, "normalized": True,
+        "routed": (False, True, True),
+    },
     "smollm3": {"rotated": (True, True, False)},
 }  # fmt: skip
 # Those that cover every rule, for tests of what all architectures have in common.
@@ -102,6 +106,7 @@ COUNTS = {
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
     "qwen3": Counts(rotations="rotated_norm"),
+    "qwen3moe": Counts(rotations="rotated_norm"),
 }
 
 
@@ -116,9 +121,11 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     norm, norms = per_layer.norms
     no_positions = 1 if architecture == "smollm3" else 0  # its last layer here
     convolutions = 1 if architecture == "lfm2" else 0  # its first layer here
+    routed = whole - 1 if architecture == "qwen3moe" else 0  # its first layer has none here
     counts = {
         "stacked_heads": layers - convolutions if per_layer.stacked else 0,
-        "matrix": per_layer.products * whole + per_layer.needed * (layers - whole),
+        "matrix": per_layer.products * whole + per_layer.needed * (layers - whole) - 3 * routed,
+        "experts": 3 * routed,
         "embedding": 1,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
         norm: norms * whole if norms else int(whole == layers),

@@ -64,6 +64,7 @@ _LONGROPE = {
     "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
     "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
 }  # fmt: skip
+_EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 
 
 def _rope(base: float) -> dict[str, Any]:
@@ -113,6 +114,15 @@ CASES: Mapping[str, Case] = {
             qwen3={"tie_word_embeddings": True, **_rope(1e6)},
             bias={"attention_bias": True, "num_key_value_heads": 1},
             window={"use_sliding_window": True, "sliding_window": 50, "max_window_layers": 2},
+        ),
+        *_cases(
+            "qwen3moe",
+            "Qwen3MoeConfig",
+            qwen3moe={**_EXPERTS, "norm_topk_prob": True, "tie_word_embeddings": True},
+            mixed={
+                **_EXPERTS, "num_hidden_layers": 5, "mlp_only_layers": [1], "attention_bias": True,
+                "decoder_sparse_step": 2, "use_sliding_window": True, "sliding_window": 40,
+            },
         ),
         *_cases(
             "smollm3",

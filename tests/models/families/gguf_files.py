@@ -6,6 +6,7 @@ queries and keys where llama.cpp rotates neighbours, and stores 1 + w for the no
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import gguf
@@ -16,6 +17,7 @@ from models.lfm2 import Config as Lfm2Config
 from models.phi3 import Config as Phi3Config
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -37,11 +39,9 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
         writer.add_key_value(f"{architecture}.{name}", value, gguf.GGUFValueType.get_type(value))
     numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(numbers[architecture], config.layers)
-    source = SafetensorsSource(folder)
-    for name in source.names():
+    for name, values in _tensors(SafetensorsSource(folder)):
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
-        values = source.read(name)
         if name.endswith("conv.conv.weight"):
             values = values.squeeze(1)
         if architecture in _ROTATES_NEIGHBOURS and ("q_proj" in name or "k_proj" in name):
@@ -61,6 +61,19 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
+    """The tensors by name; those of experts, which follow each other, together: (X, N, K)."""
+    experts: dict[str, list[Array]] = {}
+    for name in sorted(source.names(), key=lambda name: [int(x) for x in re.findall(r"\d+", name)]):
+        together, found = re.subn(r"\.experts\.\d+\.", ".experts.", name)
+        if found:
+            experts.setdefault(together, []).append(source.read(name))
+        else:
+            yield name, source.read(name)
+    for name, matrices in experts.items():
+        yield name, np.stack(matrices)
 
 
 def neighbours(rows: Array, width: int) -> Array:
@@ -125,6 +138,14 @@ def _phi3(config: Any) -> dict[str, Any]:
     }
 
 
+def _qwen3moe(config: Any) -> dict[str, Any]:
+    return {
+        "expert_count": config.experts,
+        "expert_used_count": config.experts_per_token,
+        "expert_feed_forward_length": config.expert_ffn,
+    }
+
+
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
     "gemma2": _gemma2,
@@ -132,4 +153,5 @@ EXTRA_KEYS = {
     "granite": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "phi3": _phi3,
+    "qwen3moe": _qwen3moe,
 }

@@ -128,6 +128,11 @@ DIFFERENTIABLE: dict[str, Case] = {
         normal(1, 3, 4, 2), normal(1, 4, 2, 2), normal(1, 4, 2, 3), normal(3, 4),
     ),
     "linear": (lambda x, w, b: f.linear(x, w, b), normal(2, 3, 4), normal(5, 4), normal(5)),
+    "top_k": (lambda x: f.top_k(x, 2)[0], X),
+    "routed_linear": (
+        lambda x, w, i: f.routed_linear(x, i, w, experts=3),
+        normal(4, 5), normal(6, 5), np.array([2, 0, 2, 1], np.int32),
+    ),
     "embedding": (lambda w, i: f.embedding(i, w), normal(4, 3), TWICE.reshape(2, 2)),
     "layer_norm": (lambda *xs: f.layer_norm(*xs, eps=1e-3), X, normal(4), normal(4, seed=1)),
     "rms_norm": (lambda *xs: f.rms_norm(*xs, eps=1e-3), X, normal(4)),

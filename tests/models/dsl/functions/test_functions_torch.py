@@ -157,6 +157,44 @@ def test_along_an_axis(a: int, b: int, c: int, axis: int, seed: int) -> None:
 
 
 @quick
+@given(few, st.integers(1, 9), st.integers(1, 9), seeds)
+def test_the_largest_elements(rows: int, extent: int, count: int, seed: int) -> None:
+    (x,) = normal(seed, (rows, extent))
+    count = min(count, extent)
+    agree(lambda x: f.top_k(x, count)[0], lambda x: torch.topk(x, count).values, x)
+    ties = np.rint(x)
+    order = np.argsort(-ties, axis=1, kind="stable")[:, :count]
+    assert np.array_equal(run(lambda x: f.top_k(x, count)[1], ties), order)
+
+
+def test_indices_of_the_largest_elements_exist_beside_nan() -> None:
+    x = np.full((2, 5), np.nan, np.float32)
+    x[1, :3] = 1, 3, 2
+    indices = run(lambda x: f.top_k(x, 3)[1], x)
+    assert (indices >= 0).all()
+    assert (indices < 5).all()
+
+
+@quick
+@given(few, few, st.integers(1, 4), seeds)
+def test_products_with_the_matrices_of_experts(
+    rows: int, outputs: int, experts: int, seed: int
+) -> None:
+    x, weight = normal(seed, (rows, 3), (experts * outputs, 3))
+    chosen = np.random.default_rng(seed).integers(0, experts, rows, dtype=np.int32)
+
+    def theirs(x: Any, weight: Any) -> Any:
+        own = weight.reshape(experts, outputs, 3)[torch.from_numpy(chosen).long()]
+        return torch.einsum("mk,mnk->mn", x, own)
+
+    agree(
+        lambda x, w: f.routed_linear(x, ops.constant(value=chosen), w, experts=experts),
+        theirs,
+        *(x, weight),
+    )
+
+
+@quick
 @given(st.integers(2, 4), st.integers(2, 4), few, st.integers(0, 1), seeds)
 def test_variance(a: int, b: int, c: int, correction: int, seed: int) -> None:
     for over in ((0,), (-2,), (0, 1), (0, 1, 2)):

@@ -1,0 +1,88 @@
+"""A mixture of experts in the place of an MLP (Shazeer et al., 2017).
+
+In shape comments `N` is sequences x tokens, `E` the hidden width, `X` experts, `C` those that a
+token goes through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from models.config import ConfigError
+from models.decoder.config import DecoderConfig
+from models.dsl import functions as f
+from models.dsl import nn, ops
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertsConfig(DecoderConfig):
+    """The shape of a decoder with experts; `ffn` is the width of its layers without.
+
+    experts           X
+    experts_per_token C
+    expert_ffn        the width between the matrices of an expert
+    routed            whether each layer has experts
+    normalized        whether the factors of a token's experts are divided by their sum
+    """
+
+    experts: int
+    experts_per_token: int
+    expert_ffn: int
+    routed: tuple[bool, ...]
+    normalized: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.per_layer("routed", self.routed)
+        if self.experts_per_token > self.experts:
+            raise ConfigError(
+                f"experts_per_token: got {self.experts_per_token}, expected at most the "
+                f"{self.experts} experts"
+            )
+
+
+class Experts(nn.Module):
+    """The MLP of each expert, with its matrices in one parameter for all experts."""
+
+    def __init__(self, config: ExpertsConfig) -> None:
+        count, hidden, width = config.experts, config.hidden, config.expert_ffn
+        self.gate_proj = nn.RoutedLinear(count, hidden, width)
+        self.up_proj = nn.RoutedLinear(count, hidden, width)
+        self.down_proj = nn.RoutedLinear(count, width, hidden)
+
+    def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """Rows (M, E) through the expert of each, i32 (M,) -> (M, E)."""
+        gate = f.silu(self.gate_proj(x, chosen))
+        return self.down_proj(gate * self.up_proj(x, chosen), chosen)
+
+
+class MixtureOfExperts(nn.Module):
+    """The sum of what a token's experts give, each times the probability of the expert."""
+
+    def __init__(self, config: ExpertsConfig) -> None:
+        self.config = config
+        self.gate = nn.Linear(config.hidden, config.experts)
+        self.experts = Experts(config)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, E) -> (N, E)."""
+        rows, hidden = x.shape
+        count = self.config.experts_per_token
+        factors, chosen = f.top_k(f.softmax(self.scores(x)), count)
+        if self.config.normalized:
+            factors = factors / f.along_axes(ops.reduce_sum(factors, axes=(1,)), factors, (1,))
+        each = (rows, count, hidden)
+        repeated = f.flatten(ops.broadcast(x, shape=each, axes=(0, 2)), last=1)
+        y = ops.reshape(self.experts(repeated, f.flatten(chosen)), shape=each)
+        return ops.reduce_sum(y * f.along_axes(factors, y, (2,)), axes=(1,))
+
+    def scores(self, x: Tensor) -> Tensor:
+        """(N, E) -> the logits of the experts (N, X).
+
+        The matrix is small and stays f32: a rounding would send tokens to other experts.
+        """
+        return f.matmul_transposed(x, self.gate.weight, dtype=x.dtype)

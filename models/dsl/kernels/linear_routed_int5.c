@@ -1,0 +1,6 @@
+#define NAME hearth_linear_routed_int5
+#define BITS 5
+#define HALVES 0
+#define MINIMUM 0
+#define ROUTED 1
+#include "linear_small.h"
