@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def write_atomically(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write UTF-8 texts by file name; all are written before the first one is moved in place."""
+def write_atomically(folder: Path, contents: Mapping[str, str | bytes]) -> None:
+    """Write bytes or UTF-8 texts by file name; all are on disk before the first is moved in place.
+
+    Whatever interrupts this, each file has its old content or the new one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".hearth.", dir=folder) as temporary:
-        for name, text in texts.items():
-            (Path(temporary) / name).write_text(text, encoding="utf-8")
-        for name in texts:
+        for name, content in contents.items():
+            with (Path(temporary) / name).open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+        for name in contents:
             (Path(temporary) / name).replace(folder / name)

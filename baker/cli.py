@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from baker.checks import inspection
 from baker.compiler.targets import TARGET_NAMES
@@ -20,6 +19,7 @@ from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.recipe import BakeRequest, recipes
 from baker.precision.auto_precision import AUTO, MAX_KL
+from baker.presentation.byte_size import byte_size
 from baker.presentation.console import open_console
 from baker.progress import TerminalProgress
 from models.bundle import LanguageManifest, read_manifest
@@ -42,14 +42,6 @@ _Target = Annotated[
 ]
 
 
-def _bytes(text: str) -> int:
-    """A size as `hearth serve` takes it: a number of bytes, or a number with a unit."""
-    try:
-        return TypeAdapter(ByteSize).validate_python(text)
-    except ValidationError:
-        raise typer.BadParameter(f"{text!r} is not a size, such as 400M or 1GiB.") from None
-
-
 _MaxKl = Annotated[
     float | None,
     typer.Option(
@@ -62,7 +54,7 @@ _MaxKl = Annotated[
 _MaxMemory = Annotated[
     int | None,
     typer.Option(
-        parser=_bytes,
+        parser=byte_size,
         metavar="SIZE",
         help="Limit for the memory that serving takes, such as 400M or 1GiB. A bundle that needs "
         "more is rejected before it is compiled; a server of the bundle keeps to the limit.",
@@ -126,6 +118,14 @@ _Prefix = Annotated[
     ),
 ]
 
+_Adapter = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="LoRA adapter to merge into the weights, as `hearth tune` and PEFT write it.",
+    ),
+]
+
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -157,6 +157,7 @@ def bake_model(
     max_kl: _MaxKl = None,
     prefix: _Prefix = None,
     calibration: _Calibration = None,
+    adapter: _Adapter = None,
     out: _Out = None,
 ) -> None:
     """Bake the model that the command is named after."""
@@ -175,6 +176,7 @@ def bake_model(
         out=out,
         max_memory=max_memory,
         max_kl=max_kl,
+        adapter=adapter,
     )
     _run(lambda progress: bake(request, progress))
 

@@ -36,6 +36,9 @@ COMMANDS = {
     "bake": Command(
         "baker.cli", "app", "Compile a model and its weights into a bundle.", needs_baker=True
     ),
+    "tune": Command(
+        "baker.tuning.cli", "app", "Tune a LoRA adapter of a model on examples.", needs_baker=True
+    ),
     "serve": Command("server.cli", "app", "Serve bundles over HTTP."),
     "generate": Command(
         "server.terminal.commands", "generate", "Continue a prompt, in this terminal."

@@ -120,6 +120,32 @@ def train_step(graph: Graph, adapters: Mapping[str, Tensor], optimizer: Optimize
     return make_graph(step.name, inputs, outputs, step.parameters, {})
 
 
+def sum_graph(graph: Graph, adapters: Mapping[str, Tensor], name: str) -> Graph:
+    """The graph (adapters, sums, batch) -> (sums + gradients, loss), to add up several batches.
+
+    graph  as in `train_step`
+    """
+    sums = {key: Tensor(tensor.type, Input(f"{key}.sum")) for key, tensor in adapters.items()}
+    loss, *gradients = gradient_graph(graph, adapters, name).outputs
+    new = [total + g for total, g in zip(sums.values(), gradients, strict=True)]
+    batch = tuple(tensor for tensor in graph.inputs if tensor not in adapters.values())
+    inputs = (*adapters.values(), *sums.values(), *batch)
+    return make_graph(name, inputs, (*new, loss), graph.parameters, {})
+
+
+def update_graph(adapters: Mapping[str, Tensor], optimizer: Optimizer, name: str) -> Graph:
+    """The graph (adapters, state, sums) -> (next adapters, next state), after `sum_graph`."""
+    types = {key: tensor.type for key, tensor in adapters.items()}
+    weights, sums = (
+        {key: Tensor(type_, Input(f"{key}{suffix}")) for key, type_ in types.items()}
+        for suffix in ("", ".sum")
+    )
+    state = {key: Tensor(type_, Input(key)) for key, type_ in optimizer.state(types).items()}
+    new, after = optimizer.update(weights, sums, state)
+    inputs = (*weights.values(), *state.values(), *sums.values())
+    return make_graph(name, inputs, (*new.values(), *after.values()), {}, {})
+
+
 def _weight(node: Tensor) -> Tensor | None:
     """The matrix of a product with one."""
     origin = node.origin

@@ -64,7 +64,7 @@ def bake_request(out: Path, *, precision: str = "f32", **options: object) -> Bak
 
 def packaged(model: str) -> WeightSource:
     """The weights of a model that are installed with the extras."""
-    return open_weights(packaged_weights(bake_request(Path(), model=model)))
+    return open_weights(packaged_weights(model))
 
 
 def weights_in(bundle: Path) -> dict[str, NDArray[np.float32]]:

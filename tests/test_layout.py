@@ -23,6 +23,8 @@ ALLOWED = {
     "models": (),
     "runtime": ("models.bundle",),
     "baker": ("models", "runtime"),
+    # Examples have the token ids of the prompts that the server makes.
+    "baker.tuning": ("models", "runtime", "baker", "server.errors", "server.text"),
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
     "hearth": ("baker", "server"),

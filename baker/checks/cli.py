@@ -47,6 +47,10 @@ def _reproduce(
             "names."
         ),
     ] = None,
+    adapter: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Adapter that was merged into the weights, if any."),
+    ] = None,
 ) -> None:
     """Bake a bundle again and compare every byte.
 
@@ -57,7 +61,8 @@ def _reproduce(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     for change in changes(read_manifest(bundle)):
         print(f"changed: {change}")  # noqa: T201
-    differences = reproduce(bundle, weights, TerminalProgress(open_console(stderr=True)))
+    progress = TerminalProgress(open_console(stderr=True))
+    differences = reproduce(bundle, weights, progress, adapter=adapter)
     for difference in differences:
         print(difference.message)  # noqa: T201
     if differences:

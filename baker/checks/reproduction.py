@@ -8,6 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from baker.adapters.adapter import adapter_files
 from baker.atomic_folder import BakeError
 from baker.compiler.compilation import compiler_for
 from baker.compiler.targets import find_target
@@ -46,10 +47,13 @@ class Difference:
         return f"{self.file} differs from byte {self.byte:,}"
 
 
-def reproduce(bundle: Path, weights: Path | None, progress: Progress) -> list[Difference]:
+def reproduce(
+    bundle: Path, weights: Path | None, progress: Progress, *, adapter: Path | None = None
+) -> list[Difference]:
     """Bake a bundle again in a temporary folder; returns the differences, the manifest last.
 
-    `weights` None: those of the package in the provenance. Raises BakeError if the weights are not
+    `weights` None: those of the package in the provenance. `adapter` is the one that was merged
+    into the weights, if any. Raises BakeError if the weights are not
     those of the provenance, BundleError, and what `bake` and `bake_gru` raise.
     """
     manifest = read_manifest(bundle)
@@ -66,8 +70,9 @@ def reproduce(bundle: Path, weights: Path | None, progress: Progress) -> list[Di
             check_sources(origin, [gru.weights])
             bake_gru(gru, progress)
         else:
-            request = _language_request(origin, weights, texts, out)
-            check_sources(origin, open_weights(weights or packaged_weights(request)).files())
+            request = _language_request(origin, weights, texts, adapter, out)
+            files = open_weights(weights or packaged_weights(request.model)).files()
+            check_sources(origin, (*files, *(adapter_files(adapter) if adapter else ())))
             bake(request, progress)
         made = read_manifest(out)
         # Equal bytes may have another file name here, or come from another package.
@@ -142,11 +147,17 @@ def _file(record: FileRecord | None) -> str:
 
 
 def _language_request(
-    origin: Provenance, weights: Path | None, texts: Mapping[str, Path], out: Path
+    origin: Provenance,
+    weights: Path | None,
+    texts: Mapping[str, Path],
+    adapter: Path | None,
+    out: Path,
 ) -> BakeRequest:
     if origin.model not in recipes():
         raise BakeError(f"this version of Hearth cannot bake {origin.model!r:.80}")
-    if weights is None and not all(source.package for source in origin.sources):
+    if adapter is None and "adapter" in origin.options:
+        raise BakeError("the bundle was baked with an adapter; specify --adapter FOLDER")
+    if weights is None and not origin.sources[0].package:
         raise BakeError(f"the bundle was baked from {_names(origin)}; specify --weights PATH")
     present = {
         name: option_type
@@ -160,6 +171,7 @@ def _language_request(
         size=None,
         prefix=texts.get("prefix"),
         calibration=texts.get("calibration"),
+        adapter=adapter,
         out=out,
         **options,
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer
 
+from baker.adapters.adapter import adapter_files, read_adapter
+from baker.adapters.merged_weights import MergedWeights
 from baker.atomic_folder import BakeError, folder_beside
 from baker.calibration.calibration_text import calibration_text, sequences
 from baker.compiler import targets
@@ -39,7 +41,6 @@ from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from baker.tokenizer.unused_merges import drop_unused_merges
 from baker.weights.open_weights import PackagedWeights, open_weights
-from baker.weights.source import BadFile
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file, write_manifest
 from models.dsl.types import TypeRuleError
@@ -98,15 +99,13 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     recipe.check_precision(request.precision)
     with progress.stage("open the weights"):
         architecture = recipe.architecture_of(request)
-        weights = request.weights or recipe.packaged_weights(request)
+        weights = request.weights or recipe.packaged_weights(request.model, request.size)
         source = open_weights(weights)
         recipe.check_architecture(request.model, source)
-        config = _config(source, architecture)
-        defaults = recipe.defaults_for(request, config)
+        config = recipe.model_config(source, architecture)
+        source = _merged(request, source, architecture, config)
+        defaults = _defaults(request, source, architecture, config)
         config = config.for_context(defaults.context)
-        if request.precision is None:
-            precision = default_precision(defaults.precision, source, architecture, config)
-            defaults = replace(defaults, precision=precision)
         target = targets.find_target(request.target)
         texts = _texts(request, target)
     recorded = RecordedRequest(
@@ -114,6 +113,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         options=_options(request, defaults, target),
         tried=_tried(request, source, config, defaults, progress),
         package=weights.package if isinstance(weights, PackagedWeights) else None,
+        adapter=() if request.adapter is None else adapter_files(request.adapter),
     )
     trace = partial(_program, architecture, config, source)
     if recorded.tried:
@@ -138,6 +138,27 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
             _BakeInputs(recorded, source, architecture, config, defaults, program, texts, workspace)
         )
     return out
+
+
+def _defaults(
+    request: BakeRequest, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
+) -> Defaults:
+    """The values of the recipe or the request, with a precision for these weights."""
+    defaults = recipe.defaults_for(request, config)
+    if request.precision is not None:
+        return defaults
+    precision = default_precision(defaults.precision, source, architecture, config)
+    return replace(defaults, precision=precision)
+
+
+def _merged(
+    request: BakeRequest, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
+) -> WeightSource:
+    """The weights with the adapter of a request, if any."""
+    if request.adapter is None:
+        return source
+    terms = read_adapter(request.adapter, architecture, config)
+    return MergedWeights(source, terms, architecture, config)
 
 
 def _tried(
@@ -279,6 +300,8 @@ def _options(
         options["prefix"] = layout.PREFIX_TEXT
     if request.calibration is not None:
         options["calibration"] = layout.CALIBRATION
+    if request.adapter is not None:
+        options["adapter"] = request.adapter.name
     return options
 
 
@@ -301,20 +324,6 @@ def _prefix_text(path: Path | None, target: Target) -> str | None:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise BakeError(f"--prefix: {path} is not UTF-8 text: {error}") from error
-
-
-def _config(source: WeightSource, architecture: Architecture[Any]) -> ModelConfig:
-    if source.format == "gguf":
-        shapes = {name: source.shape(name) for name in source.names()}
-        config: ModelConfig = architecture.from_gguf(source.metadata(), shapes, source.read)
-    else:
-        config = architecture.from_hugging_face(source.metadata())
-    tensors = len(source.names())
-    if config.layers > tensors:  # reject early: tracing many layers takes long
-        raise BadFile(
-            f"the configuration has {config.layers} layers, but the weights have {tensors} tensors"
-        )
-    return config
 
 
 def _name(request: BakeRequest, config: ModelConfig, defaults: Defaults, target: Target) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from baker.precision.auto_precision import AUTO
 from baker.weights.open_weights import PackagedWeights
+from baker.weights.source import BadFile
 from models.catalog import ARCHITECTURES
 from models.config import ConfigError
 from models.dsl.functions import DECODE_ROWS
@@ -46,7 +47,8 @@ class BakeRequest:
 
     `max_memory` limits the memory of serving, in bytes; None: no limit. `max_kl` is the
     largest mean KL divergence from F32, in nats, that the precision `auto` accepts. `calibration`
-    is the text that layers are rounded for; None: the one that is shipped.
+    is the text that layers are rounded for; None: the one that is shipped. `adapter` is the folder
+    of a LoRA adapter, which is merged into the weights.
     """
 
     model: str
@@ -61,6 +63,7 @@ class BakeRequest:
     max_memory: int | None = None
     max_kl: float | None = None
     calibration: Path | None = None
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,14 +146,28 @@ def check_architecture(model: str, source: WeightSource) -> None:
         raise RecipeError(f"{key} is {kind!r}: bake these weights with {commands}, not {model}")
 
 
-def packaged_weights(request: BakeRequest) -> PackagedWeights:
-    """The packaged weights of the requested model; raises RecipeError if no package has them."""
-    for recipe in recipes()[request.model]:
-        if recipe.weights is not None and request.size in (None, recipe.size):
+def model_config(source: WeightSource, architecture: Architecture[Any]) -> ModelConfig:
+    """The configuration that weights have; raises ConfigError or BadFile."""
+    if source.format == "gguf":
+        shapes = {name: source.shape(name) for name in source.names()}
+        config: ModelConfig = architecture.from_gguf(source.metadata(), shapes, source.read)
+    else:
+        config = architecture.from_hugging_face(source.metadata())
+    tensors = len(source.names())
+    if config.layers > tensors:  # reject early: tracing many layers takes long
+        raise BadFile(
+            f"the configuration has {config.layers} layers, but the weights have {tensors} tensors"
+        )
+    return config
+
+
+def packaged_weights(model: str, size: str | None = None) -> PackagedWeights:
+    """The packaged weights of a model, by default of any size; raises RecipeError for none."""
+    for recipe in recipes()[model]:
+        if recipe.weights is not None and size in (None, recipe.size):
             return recipe.weights
-    raise RecipeError(
-        f"no package contains the weights of {request.model} {request.size}; specify --weights"
-    )
+    named = model if size is None else f"{model} {size}"
+    raise RecipeError(f"no package contains the weights of {named}; specify --weights")
 
 
 def size_of(model: str, config: ModelConfig) -> str | None:

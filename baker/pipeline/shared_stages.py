@@ -48,13 +48,15 @@ class Workspace:
 class RecordedRequest:
     """A bake request as the provenance records it: see models/bundle/provenance.py.
 
-    `package` is the import name of the package that holds the weights, None if they are files.
+    `package` is the import name of the package that holds the weights, None if they are files;
+    `adapter` are the files of an adapter that is merged into them.
     """
 
     model: str
     options: Mapping[str, Any]
     tried: tuple[TriedPrecision, ...] = ()
     package: str | None
+    adapter: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +145,10 @@ def provenance(
 
     Raises BadFile if they have changed.
     """
-    sources = source_records(source.files(), recorded.package)
+    sources = (
+        *source_records(source.files(), recorded.package),
+        *source_records(recorded.adapter, None),
+    )
     source.require_unchanged()  # the digests are of the content that was read
     return Provenance(
         model=recorded.model,

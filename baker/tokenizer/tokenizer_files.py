@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 
 from baker.tokenizer.gguf_vocabulary import Specials, convert, gguf_specials
-from baker.weights.safetensors import SafetensorsSource, read_json
+from baker.weights.safetensors import read_json
 from baker.weights.source import TokenizerError, read_text
 from models.bundle import SpecialTokens
 
@@ -30,14 +30,14 @@ _TEXT_END = "<|endoftext|>"
 
 def tokenizer_json(source: WeightSource) -> str:
     """The text of tokenizer.json. Raises TokenizerError or another WeightsError."""
-    if isinstance(source, SafetensorsSource):
+    if source.folder is not None:
         return _read_tokenizer_json(source.folder)
     return convert(source.metadata()).to_str()
 
 
 def chat_template(source: WeightSource) -> str | None:
     """The chat template (Jinja), or None if the weights have none."""
-    if isinstance(source, SafetensorsSource):
+    if source.folder is not None:
         return _read_chat_template(source.folder)
     template = source.metadata().get("tokenizer.chat_template")
     return template if isinstance(template, str) else None
@@ -51,7 +51,7 @@ def special_tokens(source: WeightSource) -> SpecialTokens:
     """
     specials = (
         _folder_specials(source.folder)
-        if isinstance(source, SafetensorsSource)
+        if source.folder is not None
         else gguf_specials(source.metadata())
     )
     template = chat_template(source) or ""

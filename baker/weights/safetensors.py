@@ -173,7 +173,7 @@ class SafetensorsSource(_Safetensors):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.folder = folder
+        self._folder = folder
         self._stamps[folder / CONFIG] = stamp(folder / CONFIG)
         self._config = read_json(folder / CONFIG)
         if (folder / INDEX).exists():
@@ -182,6 +182,11 @@ class SafetensorsSource(_Safetensors):
             self._add(folder / SINGLE)
         else:
             raise NoWeights(f"{folder} has neither {SINGLE} nor {INDEX}")
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        return self._folder
 
     def files(self) -> tuple[Path, ...]:
         """config.json, the index if there is one, and the safetensors files."""

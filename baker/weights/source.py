@@ -82,6 +82,11 @@ class WeightSource(Protocol):
     def format(self) -> Literal["gguf", "safetensors"]:
         """The file format, which decides the names of tensors and the meaning of `metadata`."""
 
+    @property
+    def folder(self) -> Path | None:
+        """The Hugging Face folder, which also has the tokenizer; None for a GGUF file."""
+        return None
+
     def names(self) -> tuple[str, ...]:
         """The tensors' names as stored."""
 

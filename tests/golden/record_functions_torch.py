@@ -86,6 +86,9 @@ THEIRS: dict[str, Callable[..., Any]] = {
     "pad2d": lambda x: F.pad(x, (1, 0, 2, 3), value=0.5),
     "gather": lambda x: torch.index_select(x, 1, torch.tensor([2, 0, 2])),
     "cross_entropy": lambda x: F.cross_entropy(x, torch.tensor([2, 0, 1])),
+    "cross_entropy_per_row": lambda x: F.cross_entropy(
+        x, torch.tensor([2, 0, 1]), reduction="none"
+    ),
     "mean_squared_error": F.mse_loss,
     "attention": lambda q, k, v: F.scaled_dot_product_attention(
         q, k, v, is_causal=True, scale=0.7, enable_gqa=True

@@ -1,4 +1,4 @@
-"""What a model is trained to make small: scalars, the means over what is given."""
+"""What a model is trained to make small."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from models.dsl.types import DType
 if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
-__all__ = ["cross_entropy", "mean_squared_error"]
+__all__ = ["cross_entropy", "cross_entropy_per_row", "mean_squared_error"]
 
 
 @in_f32
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """-log softmax(logits)[target], the mean over the rows: float (N, V) and i32 (N,) -> ().
+    """The mean of `cross_entropy_per_row` over the rows: float (N, V) and i32 (N,) -> ()."""
+    losses = cross_entropy_per_row(logits, targets)
+    return ops.reduce_sum(losses, axes=(0,)) * (1.0 / logits.shape[0])
+
+
+@in_f32
+def cross_entropy_per_row(logits: Tensor, targets: Tensor) -> Tensor:
+    """-log softmax(logits)[target] of each row: float (N, V) and i32 (N,) -> (N,).
 
     The targets must be in range. Logits of any size are fine: the largest is taken off first.
     """
@@ -28,7 +35,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     chosen = ops.compare(ids, along_axes(targets, ids, (1,)), direction="EQ")
     # Not a gather: the gradient of one is a scatter, which is slow.
     of_target = ops.reduce_sum(ops.select(chosen, shifted, ops.full_like(shifted, 0.0)), axes=(1,))
-    return ops.reduce_sum(total - of_target, axes=(0,)) * (1.0 / logits.shape[0])
+    return total - of_target
 
 
 @in_f32

@@ -113,6 +113,7 @@ class RandomWeights:
     """A small Gemma 3, as a WeightSource of GGUF's names."""
 
     format: Literal["gguf"] = "gguf"
+    folder: None = None
 
     @cached_property
     def parameters(self) -> dict[str, Array]:

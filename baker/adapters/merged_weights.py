@@ -1,0 +1,100 @@
+"""Weights with an adapter merged into them: W + scale * B A, as a `WeightSource`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from baker.weights.source import WeightSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from baker.adapters.adapter import LowRank
+    from baker.weights.source import IntegerBlock
+    from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
+
+
+class MergedWeights(WeightSource):
+    """The tensors of a model, some with low-rank terms, which then are f32."""
+
+    def __init__(
+        self,
+        base: WeightSource,
+        terms: Mapping[str, LowRank],
+        architecture: Architecture[Any],
+        config: ModelConfig,
+    ) -> None:
+        """`terms` are by the names of the model's parameters."""
+        self._base = base
+        self._factors: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        names, gguf = base.names(), base.format == "gguf"
+        for parameter, term in terms.items():
+            stored = architecture.tensors.find(config, parameter, names, gguf=gguf)
+            rows = term.b.astype(np.float64) * term.scale
+            if stored.interleaved:
+                rows = _side_by_side(rows, stored.interleaved)
+            self._factors[stored.name] = (rows, term.a.astype(np.float64))
+
+    @property
+    def format(self) -> Literal["gguf", "safetensors"]:
+        """That of the model's file."""
+        return self._base.format
+
+    @property
+    def folder(self) -> Path | None:
+        """That of the model."""
+        return self._base.folder
+
+    def names(self) -> tuple[str, ...]:
+        """Those of the model's tensors."""
+        return self._base.names()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape."""
+        return self._base.shape(name)
+
+    def dtype(self, name: str) -> str:
+        """The stored type; "f32" for a tensor with a low-rank term."""
+        return "f32" if name in self._factors else self._base.dtype(name)
+
+    def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
+        """The blocks of a tensor, each with its rows of the low-rank term added in f64."""
+        if name not in self._factors:
+            yield from self._base.blocks(name)
+            return
+        b, a = self._factors[name]
+        start = 0
+        for block in self._base.blocks(name):
+            rows = b[start : start + len(block)]
+            start += len(block)
+            yield (block + rows @ a).astype(np.float32)
+
+    def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
+        """Those of the model; a tensor with a low-rank term has none."""
+        if name in self._factors:
+            return super().integer_blocks(name)
+        return self._base.integer_blocks(name)
+
+    def files(self) -> tuple[Path, ...]:
+        """The files of the model, without those of the adapter."""
+        return self._base.files()
+
+    def require_unchanged(self) -> None:
+        """Raise BadFile if a file of the model has changed since it was opened."""
+        self._base.require_unchanged()
+
+    def metadata(self) -> Mapping[str, object]:
+        """Those of the model."""
+        return self._base.metadata()
+
+
+def _side_by_side(rows: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """The inverse of `half_after_half`: rows of heads as llama.cpp has them."""
+    heads = rows.reshape(-1, 2, width // 2, rows.shape[-1])
+    return heads.swapaxes(1, 2).reshape(rows.shape)

@@ -1,0 +1,1 @@
+"""Tune LoRA adapters: examples, the compiled program, checkpoints and progress."""

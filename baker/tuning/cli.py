@@ -1,0 +1,190 @@
+"""`hearth tune`. It knows options and exit codes; baker/tuning/tuning.py does the work."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from baker.pipeline.bake_errors import BAKE_ERRORS
+from baker.pipeline.recipe import RecipeError, recipes
+from baker.presentation.byte_size import byte_size
+from baker.presentation.console import open_console
+from baker.progress import TerminalProgress
+from baker.tuning.checkpoint import CheckpointError
+from baker.tuning.examples import BadExample
+from baker.tuning.report import Report
+from baker.tuning.training_program import DivergedError
+from baker.tuning.tuning import TuneError, TuneRequest, tune
+from models.lora import PROJECTIONS
+
+# Exceptions that end the command, and its exit code: see hearth/cli.py.
+ERRORS: dict[type[Exception], int] = dict.fromkeys(
+    (*BAKE_ERRORS, BadExample, CheckpointError, DivergedError, TuneError), 1
+)
+_INTERRUPTED = 130
+
+_Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Model, such as gemma3: see `hearth bake`.")
+]
+_Data = Annotated[
+    Path,
+    typer.Option(
+        metavar="FILE",
+        help="Examples: a JSON object per line with `messages`, as in OpenAI's chat API, or "
+        "with `prompt` and `completion`. Only answers are learned.",
+    ),
+]
+_Out = Annotated[
+    Path,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder for the adapter, in PEFT's format. A run that was ended continues from "
+        "the checkpoint in it.",
+    ),
+]
+_Weights = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="GGUF file or Hugging Face folder. Default: the weights of an installed package.",
+    ),
+]
+_Rank = Annotated[int, typer.Option(min=1, help="Rank of the low-rank terms.")]
+_Alpha = Annotated[
+    float | None,
+    typer.Option(metavar="A", help="The terms are multiplied by A / rank. Default: 2 * rank."),
+]
+_Targets = Annotated[
+    str,
+    typer.Option(metavar="NAMES", help="Matrices with terms, separated by commas."),
+]
+_Epochs = Annotated[int, typer.Option(min=1, help="Times that each example is learned.")]
+_Steps = Annotated[int | None, typer.Option(metavar="N", min=1, help="Steps, instead of --epochs.")]
+_Batch = Annotated[int, typer.Option(min=1, help="Examples that are read at once.")]
+_Accumulate = Annotated[int, typer.Option(min=1, help="Batches per step.")]
+_LearningRate = Annotated[float, typer.Option(metavar="R", help="Highest learning rate of AdamW.")]
+_Warmup = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Steps in which the learning rate rises; then it falls along half a cosine. "
+        "Default: a tenth of all steps.",
+    ),
+]
+_Decay = Annotated[float, typer.Option(min=0, help="Weight decay of AdamW.")]
+_MaxNorm = Annotated[
+    float, typer.Option(metavar="G", help="Longer gradients are scaled down to this norm.")
+]
+_MaxLength = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, help="Tokens of an example; a longer one is an error."),
+]
+_Truncate = Annotated[
+    bool, typer.Option("--truncate", help="Cut the end off longer examples instead.")
+]
+_Validation = Annotated[
+    float,
+    typer.Option(
+        metavar="SHARE",
+        min=0,
+        max=0.9,
+        help="Share of the examples to hold out. The adapter with the lowest loss on them is "
+        "written.",
+    ),
+]
+_ValidateEvery = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Steps between validations. Default: an epoch."),
+]
+_Patience = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Stop after this many validations without a lower loss."),
+]
+_Seed = Annotated[
+    int, typer.Option(min=0, help="Seed of the first adapter and of the order of examples.")
+]
+_SaveEvery = Annotated[int, typer.Option(metavar="N", min=1, help="Steps between checkpoints.")]
+_MaxMemory = Annotated[
+    int | None,
+    typer.Option(
+        parser=byte_size,
+        metavar="SIZE",
+        help="Do not start if tuning needs more than this, such as 3GB.",
+    ),
+]
+
+_ALL = ",".join(PROJECTIONS)
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(
+    epilog="Examples:\n\n\b\n"
+    "    hearth tune gemma3 --data chats.jsonl --out adapter\n"
+    "    hearth tune smollm2 --data chats.jsonl --out adapter --validation 0.1 --patience 2\n"
+    "    hearth bake gemma3 --adapter adapter --out tuned"
+)
+def _tune(
+    model: _Model,
+    *,
+    data: _Data,
+    out: _Out,
+    weights: _Weights = None,
+    rank: _Rank = 8,
+    alpha: _Alpha = None,
+    targets: _Targets = _ALL,
+    epochs: _Epochs = 3,
+    steps: _Steps = None,
+    batch: _Batch = 4,
+    accumulate: _Accumulate = 2,
+    learning_rate: _LearningRate = 5e-4,
+    warmup: _Warmup = None,
+    decay: _Decay = 0.0,
+    max_norm: _MaxNorm = 1.0,
+    max_length: _MaxLength = 512,
+    truncate: _Truncate = False,
+    validation: _Validation = 0.0,
+    validate_every: _ValidateEvery = None,
+    patience: _Patience = None,
+    seed: _Seed = 0,
+    save_every: _SaveEvery = 20,
+    max_memory: _MaxMemory = None,
+) -> None:
+    """Tune a LoRA adapter of a model on examples.
+
+    The model's matrices are frozen, as bf16; the adapter and the optimiser are f32. Writes
+    adapter_config.json and adapter_model.safetensors, as PEFT does, the loss as loss.svg, and
+    checkpoint.safetensors.
+    """
+    request = TuneRequest(
+        model=model, data=data, out=out, weights=weights, rank=rank,
+        alpha=2.0 * rank if alpha is None else alpha, targets=tuple(targets.split(",")),
+        epochs=epochs, steps=steps, batch=batch, accumulate=accumulate,
+        learning_rate=learning_rate, warmup=warmup, decay=decay, max_norm=max_norm,
+        max_length=max_length, truncate=truncate, validation=validation,
+        validate_every=validate_every, patience=patience, seed=seed, save_every=save_every,
+        max_memory=max_memory,
+    )  # fmt: skip
+    _run(request)
+
+
+def _run(request: TuneRequest) -> None:
+    if request.model not in recipes():
+        raise RecipeError(f"MODEL: got {request.model!r}, expected {', '.join(recipes())}")
+    # A service manager's SIGTERM is a Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = open_console(stderr=True)
+    try:
+        tune(request, TerminalProgress(console), Report(console, request.out))
+    except KeyboardInterrupt:
+        console.print("tune: interrupted; the same command continues from the last checkpoint")
+        raise typer.Exit(_INTERRUPTED) from None
+    sys.stdout.write(
+        f"{request.out}: next: hearth bake {request.model} --adapter {request.out} "
+        f"--out {request.model}-tuned\n"
+    )

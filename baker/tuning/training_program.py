@@ -1,0 +1,220 @@
+"""The compiled program that tunes an adapter: losses, gradients and the update of the optimiser.
+
+For each length of batch it has a function that adds gradients to sums and, for validation, one that
+only computes the loss; and one function that updates the adapter. The model's matrices are frozen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import iree.runtime as rt
+import numpy as np
+
+from baker.compiler.compilation import Compilation
+from baker.compiler.targets import find_target
+from baker.parameters.parameter_writer import locate, write_parameters
+from baker.pipeline.memory_plan import footprint
+from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
+from models.decoder.next_token_loss import answer_loss_graph
+from models.dsl.fuse import optimized
+from models.dsl.mlir.stablehlo import module_text
+from models.lora import adapted, sum_graph, update_graph
+from models.precision import PRECISIONS
+from models.program import ArraysProgram
+from runtime.device import Device, result
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from baker.progress import Progress
+    from baker.tuning.batches import Bucket
+    from baker.weights.source import WeightSource
+    from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
+    from models.dsl.graph import Graph
+    from models.dsl.optimizers import Optimizer
+    from models.dsl.types import TensorType
+    from models.lora import Lora
+
+    Array = NDArray[Any]
+
+_UPDATE = "update"
+# Python with its packages, and IREE with its buffers.
+_PROCESS_BYTES = 250 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingProgram:
+    """The traced functions, and the types of what they hand from step to step, by name.
+
+    adapters  A and B of each matrix
+    state     of the optimiser
+    """
+
+    program: ArraysProgram
+    adapters: Mapping[str, TensorType]
+    state: Mapping[str, TensorType]
+
+    @property
+    def memory(self) -> int:
+        """An estimate of the memory that running it takes, in bytes.
+
+        Weights of products count twice: they are mapped, and copied in the layouts of kernels.
+        """
+        size = footprint(self.program.graphs, self.program.parameters)
+        adapters = sum(one.nbytes for one in (*self.adapters.values(), *self.state.values()))
+        weights = 2 * size.laid_out + size.read
+        return _PROCESS_BYTES + weights + 3 * adapters + max(size.calls.values())
+
+
+def traced(
+    architecture: Architecture[Any],
+    config: ModelConfig,
+    lora: Lora,
+    optimizer: Optimizer,
+    shapes: Sequence[Bucket],
+    *,
+    precision: str,
+    validated: bool,
+) -> TrainingProgram:
+    """Trace the functions of all shapes; raises DslError, as for a projection without a product."""
+    model = architecture.model(config)
+    parameters = model.parameters()
+    losses, adapters = [], []
+    for shape in shapes:
+        graph = answer_loss_graph(
+            model,
+            name=f"loss_{shape.name}",
+            sequences=shape.sequences,
+            length=shape.length,
+            rows=shape.rows,
+        )
+        with_terms, terms = adapted(graph, parameters, lora)
+        losses.append(with_terms)
+        adapters.append(terms)
+    storage = PRECISIONS[precision].storage
+    stored = optimized(losses, parameters, storage=lambda _: storage, kernels=False)
+    graphs = [update_graph(adapters[0], optimizer, _UPDATE)]
+    for shape, graph, terms in zip(shapes, stored.graphs, adapters, strict=True):
+        graphs.append(sum_graph(graph, terms, f"gradient_{shape.name}"))
+        graphs += [graph] if validated else []
+    types = {name: tensor.type for name, tensor in adapters[0].items()}
+    return TrainingProgram(
+        program=ArraysProgram(
+            graphs=tuple(graphs),
+            outputs={graph.name: _numbered(graph) for graph in graphs},
+            weights=stored.weights,
+        ),
+        adapters=types,
+        state=optimizer.state(types),
+    )
+
+
+def _numbered(graph: Graph) -> tuple[str, ...]:
+    return tuple(map(str, range(len(graph.outputs))))
+
+
+def compile_program(
+    traced: TrainingProgram,
+    source: WeightSource,
+    architecture: Architecture[Any],
+    config: ModelConfig,
+    folder: Path,
+    progress: Progress,
+) -> None:
+    """Compile for this machine into a folder, and write the weights there.
+
+    Raises CompileError, a WeightsError or OSError.
+    """
+    text = folder / "training.mlir"
+    with progress.stage("lower to StableHLO"):
+        module = module_text("training", traced.program.graphs, PARAMETER_SCOPE)
+        text.write_text(module, encoding="utf-8")
+    with Compilation(text, folder / VMFB, find_target("host")) as compilation:
+        located = locate(source, architecture, config, traced.program)
+        with progress.stage("write the weights"):
+            write_parameters(source, located, folder / PARAMETERS, lambda _: None)
+        with progress.stage("compile the training step"):
+            compilation.wait()
+    text.unlink()
+
+
+class Trainer:
+    """A compiled program; the adapter and the optimiser's state stay on the device."""
+
+    def __init__(self, traced: TrainingProgram, folder: Path, begin: Mapping[str, Array]) -> None:
+        """Load the program of a folder; `begin` has the adapter and, unless zeros, the state."""
+        self._traced = traced
+        self._device = Device(folder, threads=None)
+        self._functions = {
+            graph.name: self._device.function(graph.name) for graph in traced.program.graphs
+        }
+        types = {**traced.adapters, **traced.state}
+        self._adapters = [self._begin(name, types[name], begin) for name in traced.adapters]
+        self._state = [self._begin(name, types[name], begin) for name in traced.state]
+        self._zeros = [self._begin(name, one, {}) for name, one in traced.adapters.items()]
+        self._sums = self._zeros
+
+    def add_gradients(self, shape: Bucket, batch: Sequence[Array]) -> float:
+        """Add the gradients of a batch to the sums of this step; returns its weighted loss."""
+        arguments = [*self._adapters, *self._sums, *map(self._upload, batch)]
+        self._sums, loss = self._call(f"gradient_{shape.name}", arguments, len(self._sums))
+        return loss
+
+    def loss(self, shape: Bucket, batch: Sequence[Array]) -> float:
+        """The weighted loss of a batch."""
+        # The inputs of an adapted graph: the batch, then the adapters.
+        arguments = [*map(self._upload, batch), *self._adapters]
+        return self._call(f"loss_{shape.name}", arguments, 0)[1]
+
+    def update(self) -> None:
+        """Update the adapter by the sums of gradients, which are zeros afterwards."""
+        arguments = [*self._adapters, *self._state, *self._sums]
+        count = len(self._adapters) + len(self._state)
+        results = self._device.call(self._functions[_UPDATE], arguments, results=count)
+        new = [results.get_as_object(i, rt.HalBufferView) for i in range(count)]
+        self._adapters, self._state = new[: len(self._adapters)], new[len(self._adapters) :]
+        self._sums = self._zeros
+
+    def adapters(self) -> dict[str, Array]:
+        """Copies of the adapter's matrices, by name."""
+        return self._arrays(self._traced.adapters, self._adapters)
+
+    def state(self) -> dict[str, Array]:
+        """Copies of the optimiser's state, by name."""
+        return self._arrays(self._traced.state, self._state)
+
+    def _call(self, name: str, arguments: list[Any], kept: int) -> tuple[list[Any], float]:
+        """The results of a function that the device keeps, and the last one, a loss."""
+        results = self._device.call(self._functions[name], arguments, results=kept + 1)
+        views = [results.get_as_object(i, rt.HalBufferView) for i in range(kept)]
+        loss = float(result(results, kept, ()))
+        if not math.isfinite(loss):
+            raise DivergedError(f"the loss is {loss}; lower --learning-rate")
+        return views, loss
+
+    def _begin(self, name: str, type_: TensorType, begin: Mapping[str, Array]) -> Any:
+        if name in begin:
+            return self._upload(begin[name])
+        return self._upload(np.zeros(type_.shape, type_.dtype.numpy))
+
+    def _upload(self, array: Array) -> Any:
+        dtype = {"float32": "f32", "int32": "i32"}[array.dtype.name]
+        return self._device.upload(np.array(array, order="C"), dtype)
+
+    @staticmethod
+    def _arrays(types: Mapping[str, TensorType], views: Sequence[Any]) -> dict[str, Array]:
+        return {
+            name: np.array(view.map().asarray(type_.shape, type_.dtype.numpy))
+            for (name, type_), view in zip(types.items(), views, strict=True)
+        }
+
+
+class DivergedError(Exception):
+    """The loss is not finite any more."""

@@ -1,0 +1,341 @@
+"""Tune an adapter: read the examples, compile, run the steps, and write the adapter.
+
+The folder of a run has the adapter in PEFT's format, checkpoint.safetensors and loss.svg. A run
+that was ended goes on from its checkpoint, with the same bits as without the interruption.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import math
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tokenizers import Tokenizer as Library
+
+from baker.adapters.adapter import AdapterSettings, write_adapter
+from baker.pipeline.recipe import check_architecture, model_config, packaged_weights, recipes
+from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
+from baker.tuning import batches
+from baker.tuning.checkpoint import Checkpoint, History, read_checkpoint, write_checkpoint
+from baker.tuning.examples import ExampleReader
+from baker.tuning.training_program import Trainer, compile_program, traced
+from baker.weights.open_weights import open_weights
+from models.bundle import megabytes, record_file
+from models.dsl.optimizers import Adam, WarmupCosine
+from models.lora import Lora
+from server.text.chat_template import ChatTemplate
+from server.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from baker.progress import Progress
+    from baker.tuning.batches import Batch, Bucket
+    from baker.tuning.examples import Example
+    from baker.tuning.report import Report
+    from baker.tuning.training_program import TrainingProgram
+    from baker.weights.source import WeightSource
+    from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
+
+    Array = NDArray[Any]
+
+_PRECISION = "bf16"
+_WORK = "work"
+
+
+class TuneError(Exception):
+    """An option is invalid, or a run cannot start; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """A run: what decides its result, and after `max_memory` what does not.
+
+    weights        GGUF file or Hugging Face folder; None: those of the model's package
+    steps          None: as many as `epochs` have
+    warmup         steps of rising learning rate; None: a tenth of all steps
+    batch          examples that are read at once
+    accumulate     batches per step
+    validation     share of the examples that are not learned
+    patience       validations without a lower loss that end the run; None: no early stop
+    validate_every steps between validations; None: an epoch
+    save_every     steps between checkpoints
+    max_memory     bytes; None: no limit
+    """
+
+    model: str
+    data: Path
+    out: Path
+    weights: Path | None = None
+    rank: int = 8
+    alpha: float = 16.0
+    targets: tuple[str, ...]
+    epochs: int = 3
+    steps: int | None = None
+    batch: int = 4
+    accumulate: int = 2
+    learning_rate: float = 5e-4
+    warmup: int | None = None
+    decay: float = 0.0
+    max_norm: float = 1.0
+    max_length: int = 512
+    truncate: bool = False
+    validation: float = 0.0
+    validate_every: int | None = None
+    patience: int | None = None
+    seed: int = 0
+    save_every: int = 20
+    max_memory: int | None = None
+
+
+# Fields of a request that may differ when a run goes on: the others are recorded.
+_FREE = {"data", "out", "weights", "save_every", "max_memory"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What every part of a run needs."""
+
+    request: TuneRequest
+    source: WeightSource
+    architecture: Architecture[Any]
+    config: ModelConfig
+    learned: Sequence[Example]
+    held_out: Sequence[Example]
+    shapes: Sequence[Bucket]
+    steps: int
+    validate_every: int
+
+
+def tune(request: TuneRequest, progress: Progress, report: Report) -> Path:
+    """Tune an adapter; returns its folder.
+
+    Raises TuneError, BadExample, CheckpointError, DivergedError, and what reading weights and
+    compiling raises.
+    """
+    with progress.stage("read the examples"):
+        run = _prepared(request)
+        program = _traced(run)
+    report.begin(run.steps, len(run.learned), len(run.held_out), run.shapes, program.memory)
+    if request.max_memory is not None and program.memory > request.max_memory:
+        raise TuneError(
+            f"--max-memory: tuning needs about {megabytes(program.memory)} MB, and "
+            f"{megabytes(request.max_memory)} MB were given; lower --batch (and raise "
+            "--accumulate), or --max-length"
+        )
+    with _locked(request.out) as folder:
+        with progress.stage("compute the digests of the weights"):
+            options = _recorded(run)
+        checkpoint = read_checkpoint(request.out, options)
+        compile_program(program, run.source, run.architecture, run.config, folder, progress)
+        run.source.require_unchanged()
+        checkpoint = checkpoint or _first(run, program)
+        trainer = Trainer(program, folder, {**checkpoint.adapters, **checkpoint.state})
+        checkpoint = _trained(run, trainer, checkpoint, options, report)
+    _write(run, checkpoint)
+    return request.out
+
+
+def _prepared(request: TuneRequest) -> _Run:
+    """Open the weights and read the examples."""
+    architecture = recipes()[request.model][0].architecture
+    source = open_weights(request.weights or packaged_weights(request.model))
+    check_architecture(request.model, source)
+    config = model_config(source, architecture).for_context(request.max_length)
+    examples = _reader(request, source).read(request.data)
+    order = np.random.default_rng([request.seed, 1 << 31]).permutation(len(examples)).tolist()
+    held_out = round(request.validation * len(examples))
+    if held_out >= len(examples):
+        raise TuneError(
+            f"--validation {request.validation}: {len(examples)} examples leave none to learn"
+        )
+    if request.patience is not None and not held_out:
+        raise TuneError("--patience needs --validation, the share of examples to measure by")
+    learned = [examples[i] for i in sorted(order[held_out:])]
+    shapes = batches.buckets(examples, request.batch)
+    epoch = batches.steps_per_epoch(learned, shapes, accumulate=request.accumulate)
+    steps = request.steps or request.epochs * epoch
+    return _Run(
+        request=request,
+        source=source,
+        architecture=architecture,
+        config=config,
+        learned=learned,
+        held_out=[examples[i] for i in sorted(order[:held_out])],
+        shapes=shapes,
+        steps=steps,
+        validate_every=request.validate_every or min(epoch, steps),
+    )
+
+
+def _reader(request: TuneRequest, source: WeightSource) -> ExampleReader:
+    special = special_tokens(source)
+    tokenizer = Tokenizer(Library.from_str(tokenizer_json(source)), bos=special.bos)
+    template = chat_template(source)
+    return ExampleReader(
+        tokenizer,
+        None if template is None else ChatTemplate(template, tokenizer, eos=special.eos[0]),
+        special.eos,
+        max_length=request.max_length,
+        truncate=request.truncate,
+    )
+
+
+def _traced(run: _Run) -> TrainingProgram:
+    request, steps = run.request, run.steps
+    warmup = steps // 10 if request.warmup is None else request.warmup
+    optimizer = Adam(
+        rate=WarmupCosine(peak=request.learning_rate, warmup=warmup, total=steps),
+        decay=request.decay,
+        max_norm=request.max_norm,
+    )
+    lora = Lora(rank=request.rank, alpha=request.alpha, projections=request.targets)
+    return traced(
+        run.architecture,
+        run.config,
+        lora,
+        optimizer,
+        run.shapes,
+        precision=_PRECISION,
+        validated=bool(run.held_out),
+    )
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[Path]:
+    """A folder for the program in `out`, which no other run uses; raises TuneError."""
+    out.mkdir(parents=True, exist_ok=True)
+    held = os.open(out, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TuneError(f"--out: another run writes to {out}") from error
+        for left in (out / _WORK, *out.glob(".hearth.*")):  # of a run that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        (out / _WORK).mkdir()
+        yield out / _WORK
+        shutil.rmtree(out / _WORK)
+    finally:
+        os.close(held)
+
+
+def _recorded(run: _Run) -> dict[str, Any]:
+    """What decides the result of a run, as its checkpoint has it."""
+    options = dataclasses.asdict(run.request)
+    data = hashlib.sha256(run.request.data.read_bytes()).hexdigest()
+    return {
+        **{name: _plain(value) for name, value in options.items() if name not in _FREE},
+        "steps": run.steps,
+        "data": data,
+        "weights": [record_file(path).sha256 for path in run.source.files()],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _first(run: _Run, program: TrainingProgram) -> Checkpoint:
+    """The adapter before the first step, as PEFT begins: A is random, and B is zero."""
+    adapters = {}
+    for number, (name, type_) in enumerate(program.adapters.items()):
+        rng = np.random.default_rng([run.request.seed, number])
+        bound = 1 / math.sqrt(type_.shape[1]) if ".lora_A." in name else 0.0
+        adapters[name] = rng.uniform(-bound, bound, type_.shape).astype(np.float32)
+    return Checkpoint(adapters=adapters, best={}, state={}, history=History())
+
+
+def _trained(
+    run: _Run, trainer: Trainer, checkpoint: Checkpoint, options: dict[str, Any], report: Report
+) -> Checkpoint:
+    """Run the steps that are missing; returns the last checkpoint."""
+    history, best = checkpoint.history, checkpoint.best
+    if history.step:
+        report.resumed(history)
+    report.started()
+
+    def validated() -> bool:
+        """Validate; returns whether the run should end."""
+        nonlocal best
+        loss = _validation_loss(run, trainer)
+        if history.best is None or loss < history.best:
+            best = trainer.adapters()
+        history.validation.append((history.step, loss))
+        report.validated(history.step, loss)
+        patience = run.request.patience
+        return patience is not None and history.validations_since_best() >= patience
+
+    def save() -> Checkpoint:
+        made = Checkpoint(
+            adapters=trainer.adapters(), best=best, state=trainer.state(), history=history
+        )
+        write_checkpoint(run.request.out, made, options)
+        report.draw(history)
+        return made
+
+    if run.held_out and not history.validation:
+        validated()
+    order = batches.steps(
+        run.learned, run.shapes, accumulate=run.request.accumulate, seed=run.request.seed
+    )
+    patience = run.request.patience
+    stopped = patience is not None and history.validations_since_best() >= patience
+    for step in islice(order, history.step, run.steps):
+        if stopped:
+            break
+        _step(run, trainer, step, history)
+        report.stepped(history)
+        if run.held_out and history.step % run.validate_every == 0:
+            stopped = validated()
+        if history.step % run.request.save_every == 0:
+            save()
+    report.finished(history)
+    return save()
+
+
+def _step(run: _Run, trainer: Trainer, step: Sequence[Batch], history: History) -> None:
+    total = batches.learned_tokens(run.learned, step)
+    loss = 0.0
+    for batch in step:
+        arrays = batches.arrays(run.learned, batch, total=total)
+        loss += trainer.add_gradients(batch.bucket, arrays)
+        history.tokens += sum(run.learned[i].length for i in batch.examples)
+    trainer.update()
+    history.losses.append(loss)
+
+
+def _validation_loss(run: _Run, trainer: Trainer) -> float:
+    """The mean loss of the learned tokens of all examples that are held out."""
+    whole = batches.epoch(run.held_out, run.shapes, seed=0, number=0)
+    total = batches.learned_tokens(run.held_out, whole)
+    return sum(
+        trainer.loss(batch.bucket, batches.arrays(run.held_out, batch, total=total))
+        for batch in whole
+    )
+
+
+def _write(run: _Run, checkpoint: Checkpoint) -> None:
+    """Write the adapter with the lowest validation loss, or without validation the last one."""
+    request = run.request
+    settings = AdapterSettings(
+        rank=request.rank,
+        alpha=request.alpha,
+        projections=request.targets,
+        base=str(request.weights or request.model),
+    )
+    matrices = checkpoint.best or checkpoint.adapters
+    write_adapter(request.out, settings, matrices, run.architecture, run.config)

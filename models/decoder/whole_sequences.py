@@ -1,0 +1,53 @@
+"""Whole sequences that are read at once, as in training: nothing is cached.
+
+`B` sequences of `L` tokens, one after the other; `H` query heads, `G` key/value heads, `D` the
+width of a head.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from models.decoder.kv_cache import LayerCache
+from models.dsl import functions as f
+from models.dsl import ops
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+
+
+class WholeSequences(LayerCache):
+    """A layer whose tokens see those before them in their sequence, each from position 0.
+
+    All sequences are one product, and no token is copied into a buffer.
+    """
+
+    def __init__(self, *, sequences: int, length: int, window: int | None) -> None:
+        super().__init__(buffers=[], starts=[], keys=length, window=window)
+        self._sequences = sequences
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, cap: float | None = None
+    ) -> Tensor:
+        """Attention: query (B * L, H, D), key and value (B * L, G, D) -> (B * L, H * D)."""
+        rows, heads, width = query.shape
+        batched = (self._batched(x) for x in (query, key, value))
+        seen = f.causal(self.keys, self.keys, window=self.window)
+        mixed = f.scaled_dot_product_attention(*batched, seen=seen, scale=scale, cap=cap)
+        return ops.reshape(mixed, shape=(rows, heads * width))
+
+    def previous(self, x: Tensor, count: int) -> list[Tensor]:
+        """x (B * L, E) of the tokens 1, 2, ... `count` positions before, 0 before the first."""
+        batched = self._batched(x)
+        shifted = (
+            ops.concatenate(
+                ops.full_like(f.narrow(batched, 1, 0, steps), 0.0),
+                f.narrow(batched, 1, 0, self.keys - steps),
+                axis=1,
+            )
+            for steps in range(1, count + 1)
+        )
+        return [ops.reshape(one, shape=x.shape) for one in shifted]
+
+    def _batched(self, x: Tensor) -> Tensor:
+        return ops.reshape(x, shape=(self._sequences, self.keys, *x.shape[1:]))

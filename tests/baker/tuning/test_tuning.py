@@ -1,0 +1,219 @@
+"""Whole runs on a tiny model: killed and continued, early stop, limits, and what they write."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import ml_dtypes
+import numpy as np
+import pytest
+from rich.console import Console
+
+from baker.adapters.adapter import CONFIG, TENSORS, read_adapter
+from baker.tuning import batches, tuning
+from baker.tuning.checkpoint import CHECKPOINT, CheckpointError, read_checkpoint
+from baker.tuning.report import LOSS_PLOT, Report
+from baker.tuning.training_program import compile_program
+from baker.tuning.tuning import TuneError, TuneRequest
+from models.bundle import PARAMETERS, VMFB
+from models.decoder.next_token_loss import loss_graph
+from models.dsl.evaluate import evaluate
+from models.gemma3 import ARCHITECTURE
+from tests.baker.tuning.tiny_model import CONFIG as TINY
+from tests.baker.tuning.tiny_model import request, write_lines, write_model
+from tests.conftest import Silent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from baker.tuning.checkpoint import History
+    from baker.tuning.examples import Example
+
+BF16 = ml_dtypes.bfloat16
+ROOT = Path(__file__).parents[3]
+LINES = [{"prompt": f"{a}+{b}=", "completion": str(a + b)} for a in range(4) for b in range(4)]
+OPTIONS: dict[str, Any] = {"steps": 9, "save_every": 2, "validation": 0.25, "validate_every": 3}
+FILES = {CONFIG, TENSORS, CHECKPOINT, LOSS_PLOT}
+KILLED_STEP = 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tuning")
+    write_model(made / "model")
+    write_lines(made / "data.jsonl", LINES)
+    return made
+
+
+def use_program(place: Path, patch: pytest.MonkeyPatch) -> None:
+    """Compile once into a folder, and have later runs copy the program from there."""
+
+    def copy_program(*arguments: Any) -> None:
+        *_, folder, _ = arguments
+        if not (place / VMFB).exists():
+            compile_program(*arguments)
+            place.mkdir(exist_ok=True)
+            for name in (PARAMETERS, VMFB):
+                shutil.copy(folder / name, place / name)
+        for name in (PARAMETERS, VMFB):
+            shutil.copy(place / name, folder / name)
+
+    patch.setattr("baker.tuning.tuning.compile_program", copy_program)
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[TuneRequest], str]:
+    """Tune, all with one compiled program; returns what is printed."""
+    use_program(folder / "program", monkeypatch)
+
+    def run(one: TuneRequest) -> str:
+        console = Console(file=io.StringIO(), width=200)
+        tuning.tune(one, Silent(), Report(console, one.out))
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    return run
+
+
+def history(out: Path) -> History:
+    found = read_checkpoint(out, {})
+    assert found is not None
+    return found.history
+
+
+def test_a_killed_run_continues_with_the_same_bits(
+    folder: Path, run: Callable[[TuneRequest], str]
+) -> None:
+    whole, killed = (request(folder, name, **OPTIONS) for name in ("whole", "killed"))
+    said = run(whole)
+    assert "12 examples to learn, 4 held out; 9 steps; batches of 2 x 8 tokens" in said
+    assert {path.name for path in whole.out.iterdir()} == FILES
+    code = f"""
+import os, signal
+import pytest
+from pathlib import Path
+from baker.tuning.report import Report
+from rich.console import Console
+from tests.baker.tuning import test_tuning
+from tests.baker.tuning.tiny_model import request
+from tests.conftest import Silent
+test_tuning.use_program(Path({str(folder / "program")!r}), pytest.MonkeyPatch())
+stepped = Report.stepped
+def kill(self, history):
+    stepped(self, history)
+    if history.step == {KILLED_STEP}:
+        os.kill(os.getpid(), signal.SIGKILL)
+Report.stepped = kill
+one = request(Path({str(folder)!r}), "killed", **test_tuning.OPTIONS)
+test_tuning.tuning.tune(one, Silent(), Report(Console(), one.out))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert history(killed.out).step == KILLED_STEP - 1
+    assert not (killed.out / TENSORS).exists()
+    assert f"continue after step {KILLED_STEP - 1} of 9" in run(killed)
+    for name in FILES - {CONFIG}:
+        assert (killed.out / name).read_bytes() == (whole.out / name).read_bytes(), name
+    assert {path.name for path in killed.out.iterdir()} == FILES
+    losses = history(whole.out).losses
+    assert sum(losses[-3:]) < sum(losses[:3]) - 0.5
+
+
+def test_the_first_losses_are_those_of_the_plain_model_in_numpy(
+    folder: Path, run: Callable[[TuneRequest], str]
+) -> None:
+    one = request(folder, "losses", **OPTIONS)
+    run(one)
+    found = history(one.out)
+    prepared = tuning._prepared(one)
+    weights = {
+        name: prepared.source.read(stored.name).astype(BF16).astype(np.float32) + stored.offset
+        if len(prepared.source.shape(stored.name)) == 2
+        else prepared.source.read(stored.name) + np.float32(stored.offset)
+        for name in ARCHITECTURE.model(TINY).parameters()
+        for stored in (ARCHITECTURE.tensors.find(TINY, name, (), gguf=False),)
+    }
+
+    def sum_of_losses(example: Example) -> float:
+        """Of the answer's tokens: the last ones of the example."""
+        ids, count = np.array(example.ids, np.int32), len(example.learned)
+        whole, prompt = (
+            evaluate(
+                loss_graph(ARCHITECTURE.model(TINY), end - 1), [ids[: end - 1], ids[1:end]], weights
+            )[0]
+            * (end - 1)
+            for end in (len(ids), len(ids) - count)
+        )
+        return float(whole - prompt)
+
+    step = next(
+        batches.steps(prepared.learned, prepared.shapes, accumulate=one.accumulate, seed=one.seed)
+    )
+    for examples, loss in (
+        ([prepared.learned[i] for batch in step for i in batch.examples], found.losses[0]),
+        (prepared.held_out, found.validation[0][1]),
+    ):
+        total = sum(len(example.learned) for example in examples)
+        expected = sum(map(sum_of_losses, examples)) / total
+        # Products with bf16 matrices round their inputs to bf16.
+        assert loss == pytest.approx(expected, rel=5e-4)
+
+
+def test_the_adapter_of_the_lowest_validation_loss_is_written(
+    folder: Path, run: Callable[[TuneRequest], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([3.0, 1.0, 2.0, 1.5])
+    monkeypatch.setattr(tuning, "_validation_loss", lambda *_: next(losses))
+    best = request(folder, "best", **OPTIONS)
+    run(best)
+    assert history(best.out).validation == [(0, 3.0), (3, 1.0), (6, 2.0), (9, 1.5)]
+    losses = iter([3.0, 1.0, 2.0, 1.5])
+    stopped = request(folder, "stopped", **OPTIONS, patience=1)
+    assert "stopped early after step 6" in run(stopped)
+    assert history(stopped.out).step == 6
+    checkpoints = [read_checkpoint(one.out, {}) for one in (best, stopped)]
+    terms = read_adapter(best.out, ARCHITECTURE, TINY)["layers.0.self_attn.q_proj.weight"]
+    for found in checkpoints:
+        assert found is not None
+        (a, b), (last, _) = found.best.values(), found.adapters.values()
+        np.testing.assert_array_equal(terms.a, a)
+        np.testing.assert_array_equal(terms.b, b)
+        assert not np.array_equal(a, last)
+    assert ET.parse(best.out / LOSS_PLOT).getroot().get("role") == "img"
+
+
+def test_a_checkpoint_of_other_options_is_not_continued(
+    folder: Path, run: Callable[[TuneRequest], str]
+) -> None:
+    one = request(folder, "other", **OPTIONS)
+    run(one)
+    for change, message in (
+        ({"seed": 1}, "another seed: got 1, expected 0"),
+        ({"learning_rate": 0.1}, "another learning_rate: got 0.1, expected 0.05"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            run(replace(one, **change))
+    (one.out / CHECKPOINT).write_bytes(b"x" * 100)
+    with pytest.raises(CheckpointError, match="cannot be read: "):
+        run(one)
+
+
+def test_a_run_that_cannot_start_says_why(folder: Path, run: Callable[[TuneRequest], str]) -> None:
+    for options, message in (
+        ({"max_memory": 100_000_000}, r"--max-memory: tuning needs about 2\d\d.* MB, and 100.0 MB"),
+        ({"patience": 2}, "--patience needs --validation"),
+        ({"validation": 0.99}, "leave none to learn"),
+    ):
+        with pytest.raises(TuneError, match=message):
+            run(request(folder, "impossible", **options))
+    assert not (folder / "impossible").exists()
+    with tuning._locked(folder / "used"), pytest.raises(TuneError, match="another run writes to"):
+        run(request(folder, "used"))
