@@ -68,8 +68,8 @@ class _Load:
 class ModelPool:
     """The deployments of a server, by name. Everything must be called from one event loop.
 
-    The first deployment and the `pinned` ones are loaded when the server starts, and the pinned
-    ones are never unloaded.
+    The first deployment that can be opened and the `pinned` ones are loaded when the server starts,
+    and the pinned ones are never unloaded.
 
     memory        limit for the process in bytes; None for no limit
     idle_timeout  seconds without a request after which a model is unloaded; None for never
@@ -95,7 +95,9 @@ class ModelPool:
         self._unloads: set[asyncio.Task[None]] = set()
         self._draining = False
         for name in pinned:
-            self.find(name).pinned = True
+            if name not in self._deployments:
+                raise ModelNotFound(name, self._deployments)
+            self._deployments[name].pinned = True
 
     def __iter__(self) -> Iterator[Deployment]:
         return iter(self._deployments.values())
@@ -160,12 +162,12 @@ class ModelPool:
     def open(self) -> None:
         """Open the models to load at the start, before the event loop runs.
 
-        A bundle that cannot be opened is only marked as failed, unless it is the last one left.
-        Raises the first one's error then: see Opener.
+        A bundle that cannot be opened is marked as failed, and the next one is opened. Raises the
+        first one's error if none can be opened.
         """
         errors: list[Exception] = []
-        for place, deployment in enumerate(self):
-            if place == 0 or deployment.pinned:
+        for deployment in self:
+            if deployment.pinned or not any(each.current for each in self):
                 try:
                     deployment.open()
                 except Exception as error:
