@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DAMPING = 0.1
 # Columns whose errors reach the others in one product.
 _PANEL = 4 * GROUP
-_DESCENTS = 2
+_DESCENTS = 1
 
 
 def compensated(

@@ -1,0 +1,147 @@
+"""Read texts with a model in NumPy, op by op, with other matrices in the place of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baker.parameters.parameter_writer import parameter_blocks
+from models.decoder.entry_points import read
+from models.dsl import functions as f
+from models.dsl.evaluate import evaluate
+from models.dsl.graph import Apply
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from baker.weights.source import WeightSource
+    from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
+    from models.decoder.entry_points import Decoder
+    from models.dsl.graph import Graph, Tensor
+
+    Array = NDArray[Any]
+
+# Bytes of a parameter from which it is read into a file: a table, of which few rows are read.
+_LARGE = 1 << 28
+
+
+def hidden_states(
+    source: WeightSource,
+    architecture: Architecture[Any],
+    config: ModelConfig,
+    tokens: NDArray[np.int32],
+    folder: Path,
+    matrix: Callable[[str, Tensor, Array, Array], Array],
+) -> NDArray[np.float32]:
+    """The normalised hidden states f32 (S * T, E) of texts, token ids i32 (S, T).
+
+    matrix  (parameter, inputs, their values x (..., K), weight (N, K)) -> the matrix that x is
+            multiplied by, for each product with a parameter, in their order
+    folder  a temporary one
+
+    Raises a WeightsError, and what `matrix` raises.
+    """
+    graph = _graph(architecture.model(config), *tokens.shape)
+    names = {id(tensor): name for name, tensor in graph.parameters.items()}
+
+    def replace(node: Tensor, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        if not isinstance(node.origin, Apply) or node.origin.op is not f.times_weight.op:
+            return arrays
+        inputs, weight = node.inputs
+        if id(weight) not in names:
+            return arrays
+        return arrays[0], matrix(names[id(weight)], inputs, *arrays)
+
+    weights = FileWeights(source, architecture, config, graph.parameters, folder)
+    (states,) = evaluate(graph, list(_arguments(graph, tokens)), weights, replace=replace)
+    return states
+
+
+class FileWeights(Mapping[str, NDArray[np.float32]]):
+    """A model's parameters by name, each read when it is needed."""
+
+    def __init__(
+        self,
+        source: WeightSource,
+        architecture: Architecture[Any],
+        config: ModelConfig,
+        parameters: Mapping[str, Tensor],
+        folder: Path,
+    ) -> None:
+        self._source = source
+        self._parameters = parameters
+        self._table = folder / "table"
+        names, gguf = source.names(), source.format == "gguf"
+        self._tensors = {
+            name: architecture.tensors.parts(config, name, names, gguf=gguf) for name in parameters
+        }
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        shape = self._parameters[name].shape
+        if 4 * math.prod(shape) < _LARGE:
+            values = np.empty(shape, np.float32)
+        else:
+            values = np.memmap(self._table, np.float32, "w+", shape=shape)
+        rest = values.reshape(-1)
+        for tensor in self._tensors[name]:
+            for block in parameter_blocks(self._source, tensor):
+                rest[: block.size] = block.reshape(-1)
+                rest = rest[block.size :]
+        return values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+
+def logits(
+    source: WeightSource,
+    architecture: Architecture[Any],
+    config: ModelConfig,
+    states: NDArray[np.float32],
+    folder: Path,
+) -> NDArray[np.float32]:
+    """The logits f32 (N, V) of normalised hidden states (N, E), with the head as it is."""
+    model = architecture.model(config)
+    inputs = {"states": TensorType(states.shape, DType.F32)}
+    graph = trace("logits", lambda x: (model.logits(x),), inputs, parameters=model.parameters())
+    weights = FileWeights(source, architecture, config, graph.parameters, folder)
+    (result,) = evaluate(graph, [states], weights)
+    return result
+
+
+def _graph(model: Decoder, count: int, length: int) -> Graph:
+    """Read `count` sequences of `length` tokens: the normalised hidden states (N, E)."""
+    layers = range(model.config.layers)
+    inputs = {"tokens": TensorType((count * length,), DType.I32)}
+    inputs |= {f"start.{i}": TensorType((1,), DType.I32) for i in range(count)}
+    for layer in layers:
+        cache = TensorType((length, model.cache_width(layer)), DType.F32)
+        inputs |= {f"{layer}.{i}.{part}": cache for i in range(count) for part in ("key", "value")}
+
+    def run(tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        pairs = iter(zip(rest[count::2], rest[count + 1 :: 2], strict=True))
+        buffers = [[next(pairs) for _ in range(count)] for _ in layers]
+        return (read(model, tokens, list(rest[:count]), buffers, length)[0],)
+
+    return trace("calibration", run, inputs, parameters=model.parameters())
+
+
+def _arguments(graph: Graph, tokens: NDArray[np.int32]) -> Iterator[Array]:
+    """The tokens, and zeros for everything else: texts start at position 0 of empty caches."""
+    yield tokens.reshape(-1)
+    zeros: dict[TensorType, Array] = {}
+    for tensor in graph.inputs[1:]:
+        if tensor.type not in zeros:
+            zeros[tensor.type] = np.zeros(tensor.shape, tensor.dtype.numpy)
+        yield zeros[tensor.type]
