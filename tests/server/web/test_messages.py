@@ -188,6 +188,11 @@ def test_a_model_can_be_chosen(chat: Page, doorman: Doorman) -> None:
     )
     chat.ask("the dog")
     assert doorman.bodies[-1]["model"] == "second"
+    chat.screen(360, 740)
+    edges = """return ['models', 'new'].map(
+        id => document.getElementById(id).getBoundingClientRect())"""
+    models_box, next_box = chat.run(edges)
+    assert models_box["right"] <= next_box["left"]
     chat.shows("#context-text", "of 500 tokens")
     chat.driver.refresh()
     chat.until(lambda: chat.run("return document.getElementById('models').value") == "second", "it")
