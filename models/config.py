@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 MAX_LAYERS = 1024
 LARGEST = 2**31 - 1
 LARGEST_NUMBER = 1e30
+# What an embedding is: the mean of the tokens' hidden states after the last norm, or the last one.
+POOLINGS = ("mean", "last")
 
 
 class ConfigError(Exception):
@@ -32,6 +34,7 @@ class ModelConfig:
     max_context  the context that the model was trained for, in tokens
     vocab_size   V, rows of the embedding table
     norm_eps     what RMSNorm adds to the mean square
+    pooling      the vector of a text: one of POOLINGS
     """
 
     layers: int
@@ -43,10 +46,15 @@ class ModelConfig:
     max_context: int
     vocab_size: int
     norm_eps: float
+    pooling: str = "mean"
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _require_field(getattr(self, field.name), str(field.type), field.name)
+        if self.pooling not in POOLINGS:
+            raise ConfigError(
+                f"pooling: got {self.pooling!r:.80}, supported: {', '.join(POOLINGS)}"
+            )
         if self.layers > MAX_LAYERS:
             raise ConfigError(f"{self.layers} layers, expected at most {MAX_LAYERS}")
         if self.heads % self.kv_heads:
@@ -59,7 +67,7 @@ class ModelConfig:
         return self
 
 
-_FIELD_TYPES: Mapping[str, type] = {"int": int, "float": float, "bool": bool}
+_FIELD_TYPES: Mapping[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 
 def _require_field(value: Any, annotation: str, key: str) -> None:

@@ -97,7 +97,8 @@ class Runtime(Reader, Protocol):
         """Read 1 to `chunk` tokens as `prefill` does.
 
         Returns the sum of their hidden states after the last norm, f32 (hidden,), owned by the
-        caller. The sums of all chunks of a text, divided by its number of tokens, are its mean.
+        caller. The sums of all chunks of a text, divided by its number of tokens, are its mean. Of
+        a model whose pooling is `last` it returns the hidden state of the last token instead.
         """
 
     def variants(self) -> Mapping[str, Reader]:

@@ -29,6 +29,7 @@ from baker.weights.source import (
     stamp,
 )
 from models import strict_json
+from models.decoder.config_json import POOLING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,6 +48,7 @@ _NUMPY_TYPES = {
     "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
+_MODE = "pooling_mode_"
 _LENGTH_BYTES = 8  # of the length in front of the header
 
 
@@ -176,6 +178,10 @@ class SafetensorsSource(_Safetensors):
         self._folder = folder
         self._stamps[folder / CONFIG] = stamp(folder / CONFIG)
         self._config = read_json(folder / CONFIG)
+        self._pooling = folder / POOLING
+        if self._pooling.exists():
+            self._stamps[self._pooling] = stamp(self._pooling)
+            self._config[POOLING] = _pooling(self._pooling)
         if (folder / INDEX).exists():
             self._add_indexed()
         elif (folder / SINGLE).exists():
@@ -189,13 +195,14 @@ class SafetensorsSource(_Safetensors):
         return self._folder
 
     def files(self) -> tuple[Path, ...]:
-        """config.json, the index if there is one, and the safetensors files."""
+        """config.json, that of the pooling and the index if there are such, and the tensors."""
         index = self.folder / INDEX
         shards = sorted({tensor.file for tensor in self._tensors.values()})
-        return (self.folder / CONFIG, *([index] if index.exists() else []), *shards)
+        others = (path for path in (self._pooling, index) if path.exists())
+        return (self.folder / CONFIG, *others, *shards)
 
     def metadata(self) -> Mapping[str, object]:
-        """The parsed config.json."""
+        """The parsed config.json; under the name of the file, the pooling of an embedding model."""
         return self._config
 
     def _add_indexed(self) -> None:
@@ -214,6 +221,14 @@ class SafetensorsSource(_Safetensors):
                 raise BadFile(
                     f"{index} locates tensor {name} in {shard}, which does not contain it"
                 )
+
+
+def _pooling(path: Path) -> str:
+    """The pooling that sentence-transformers wrote: `mean`, `last` or what it calls another."""
+    data = read_json(path)
+    modes = [key.removeprefix(_MODE) for key in data if key.startswith(_MODE) and data[key] is True]
+    name = str(data.get("pooling_mode", "+".join(modes)))
+    return {"mean_tokens": "mean", "lasttoken": "last"}.get(name, name)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -172,6 +172,19 @@ class LanguageManifest(Manifest):
         return hidden
 
     @property
+    def pooling(self) -> Literal["mean", "last"]:
+        """What an embedding is, see `models.config`; raises NotABundle."""
+        match self.config.get("pooling", "mean"):
+            case "mean":
+                return "mean"
+            case "last":
+                return "last"
+            case other:
+                raise NotABundle(
+                    f"{MANIFEST}.config.pooling: got {other!r:.80}, expected mean or last"
+                )
+
+    @property
     def block_bytes(self) -> int:
         """As the function block_bytes."""
         return block_bytes(self.caches, self.entry_points)

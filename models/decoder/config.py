@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.config import MAX_LAYERS, ConfigError, ModelConfig
-from models.decoder.config_json import ConfigJson
+from models.decoder.config_json import POOLING, ConfigJson
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,6 +82,7 @@ def from_config_json(
         "attention_bias": bias,
         "output_bias": bias,
         "mlp_bias": data.flag("mlp_bias", default=False),
+        "pooling": data.text(POOLING, default="mean"),
         **read_rope(data, head_dim, max_context).fields,
     }
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from models.decoder.rope_scaling import Rope
 
 _NAME = "config.json"
+# Not of config.json: what the folder's 1_Pooling/config.json says.
+POOLING = "1_Pooling/config.json"
 # Keys that change nothing in inference, or that other files are the source of.
 _IGNORED = frozenset(
     "_attn_implementation_autoset _name_or_path architectures attention_dropout auto_map "

@@ -126,7 +126,8 @@ def _trace(model: Decoder, point: EntryPoint, caches: tuple[CacheSpec, ...]) -> 
 
     def embed(tokens: Tensor, start: Tensor, count: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
         x, updated = run(tokens, [start], slots)
-        return (_sum_of_first(x, count), *updated)
+        pooled = _sum_of_first if model.config.pooling == "mean" else _last_of_first
+        return (pooled(x, count), *updated)
 
     def decode(
         tokens: Tensor, positions: Tensor, exact: Tensor, *slots: Tensor
@@ -167,6 +168,11 @@ def _sum_of_first(x: Tensor, count: Tensor) -> Tensor:
     row = ops.iota(shape=x.shape, axis=0, dtype=DType.I32)
     counted = ops.compare(row, f.trailing(count, x.shape), direction="LT")
     return ops.reduce_sum(ops.select(counted, x, ops.full_like(x, 0.0)), axes=(0,))
+
+
+def _last_of_first(x: Tensor, count: Tensor) -> Tensor:
+    """The last one of the first `count`, i32 (1,), rows of (T, E): (E,)."""
+    return ops.reshape(ops.gather(x, count + -1, axis=0), shape=(x.shape[1],))
 
 
 def _by_layer(slots: tuple[Tensor, ...], count: int) -> list[list[tuple[Tensor, Tensor]]]:

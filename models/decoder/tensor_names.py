@@ -62,7 +62,7 @@ class TensorNames:
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
     interleaved: bool = False
     folder: Mapping[str, str] = field(default_factory=dict)
-    prefixes: tuple[str, ...] = ("model.",)
+    prefixes: tuple[str, ...] = ("model.", "")
     norm_offset: float = 0.0
     others: tuple[str, ...] = ()
 

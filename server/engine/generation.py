@@ -51,10 +51,11 @@ class Request:
 class EmbedRequest:
     """Token ids to be embedded: at least one, at most one per position of the context.
 
-    `deadline` is as in Request. The prefix cache is not used.
+    `deadline` is as in Request. The prefix cache is not used. `pooling` is that of the model.
     """
 
     prompt: tuple[int, ...]
+    pooling: Literal["mean", "last"] = "mean"
     deadline: float | None = None
 
 
@@ -102,9 +103,9 @@ class Token:
 
 @dataclass(frozen=True)
 class Embedded:
-    """The result of an EmbedRequest: the mean of the hidden states of its tokens, f32 (hidden,)."""
+    """The result of an EmbedRequest: the mean or the last hidden state, f32 (hidden,)."""
 
-    mean: NDArray[np.float32]
+    state: NDArray[np.float32]
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ class Sequence:
     cached_tokens   tokens of the prompt that came out of the prefix cache
     drafted         drafted tokens that the model has verified so far
     accepted        drafted tokens that became part of the answer so far
-    hidden_sum      for an embedding: sum of the hidden states so far, f32 (hidden,)
+    hidden_sum      for a mean embedding: sum of the hidden states so far, f32 (hidden,)
+    is_mean         for an embedding: whether it is the mean of the hidden states, not the last one
     progress        whether the client gets Prefilled
     started, ended  whether the client has received Started, and the last event
     """
@@ -75,6 +76,7 @@ class Sequence:
     drafted: int = 0
     accepted: int = 0
     hidden_sum: NDArray[np.float32] | None = None
+    is_mean: bool = True
     progress: bool = False
     started: bool = False
     ended: bool = False
@@ -185,4 +187,5 @@ def new_sequence(
         exact=exact_logits or (sampler is not None and sampler.exact),
         block_keys=block_keys,
         progress=isinstance(request, Request) and request.progress,
+        is_mean=not isinstance(request, EmbedRequest) or request.pooling == "mean",
     )

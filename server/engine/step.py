@@ -108,15 +108,17 @@ class StepRunner:
             self._cache.add(keys, self._runtime.save(sequence.slot, start, sequence.position))
 
     def _embed(self, sequence: Sequence) -> None:
-        """Read a chunk of a text; after the last chunk, deliver the mean of the hidden states."""
+        """Read a chunk of a text; after the last chunk, deliver its embedding."""
         tokens = sequence.next_chunk(self._runtime.chunk)
         states = self._runtime.embed(sequence.slot, tokens, sequence.position)
-        total = states if sequence.hidden_sum is None else sequence.hidden_sum + states
-        sequence.hidden_sum = total
+        if sequence.is_mean and sequence.hidden_sum is not None:
+            states = sequence.hidden_sum + states
+        sequence.hidden_sum = states
         self._scheduler.advance(sequence, len(tokens))
         if sequence.ready:
             sequence.start()
-            sequence.deliver(Embedded(total / np.float32(sequence.prompt_tokens)))
+            count = np.float32(sequence.prompt_tokens if sequence.is_mean else 1)
+            sequence.deliver(Embedded(states / count))
             self._end(sequence, Finished("stop"))
 
     def _draft(self, ready: tuple[Sequence, ...]) -> tuple[int, ...]:

@@ -107,6 +107,7 @@ class LanguageService(Service):
             vocab_size=manifest.vocab_size,
             context=manifest.context,
             eos=manifest.special_tokens.eos,
+            pooling=manifest.pooling,
         )
         super().__init__(manifest, backend, name, level)
         self.metrics = LanguageMetrics(

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class Completer:
         vocab_size: int,
         context: int,
         eos: Collection[int],
+        pooling: Literal["mean", "last"] = "mean",
     ) -> None:
         self._constraints = Constraints(tokenizer, vocab_size=vocab_size, ends=eos)
         self._call_grammars = CallGrammars(self._constraints.grammars, tokenizer)
@@ -59,6 +60,7 @@ class Completer:
         self._vocab_size = vocab_size
         self._context = context
         self._ends = frozenset(eos)
+        self._pooling: Literal["mean", "last"] = pooling
 
     async def begin(
         self, request: CompletionRequest, on_end: Callable[[Ended], None]
@@ -106,18 +108,22 @@ class Completer:
 
     async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
         """Embed a text or its token ids; raises as `begin`, and GenerationFailed or Draining."""
+        if self._pooling == "last" and isinstance(text, str) and text:
+            # The last token is the one that the tokenizer puts behind a text.
+            text = await asyncio.to_thread(self._tokenizer.encode_whole, text)
         ids = await self._prompt_ids(text, field)
-        mean: NDArray[np.float32] | None = None
-        with self._backend.submit(EmbedRequest(prompt=ids)) as generation:
+        state: NDArray[np.float32] | None = None
+        request = EmbedRequest(prompt=ids, pooling=self._pooling)
+        with self._backend.submit(request) as generation:
             async for event in generation.events():
                 match event:
                     case Embedded():
-                        mean = event.mean
+                        state = event.state
                     case Failed(message):
                         raise GenerationFailed(message)
-        if mean is None:
+        if state is None:
             raise Draining("the server stopped before the answer was complete")
-        return Embedding(_unit(mean), len(ids))
+        return Embedding(unit(state), len(ids))
 
     def _resolve(
         self, request: CompletionRequest, forced: tuple[int, ...]
@@ -160,7 +166,8 @@ class Completer:
         return ids
 
 
-def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The vector with length 1, or of zeros."""
     length = np.linalg.norm(vector)
     return vector / length if length else vector
 

@@ -95,6 +95,10 @@ class Tokenizer:
         """The ids of a text, with `bos` in front unless the text begins with it."""
         return self.with_bos(self.read(text))
 
+    def encode_whole(self, text: str) -> tuple[int, ...]:
+        """As `encode`, with the special tokens that the tokenizer puts before and behind a text."""
+        return self.with_bos(tuple(self._encode(text, special=True, whole=True).ids))
+
     def with_bos(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """The ids with `bos` in front, unless they begin with it or the model has none."""
         if self.bos is None or ids[:1] == (self.bos,):
@@ -124,7 +128,7 @@ class Tokenizer:
         at = bisect.bisect_right(self._special_names, text)
         return at < len(self._special_names) and self._special_names[at].startswith(text)
 
-    def _encode(self, text: str, *, special: bool) -> tokenizers.Encoding:
+    def _encode(self, text: str, *, special: bool, whole: bool = False) -> tokenizers.Encoding:
         if self._max_characters is not None and len(text) > self._max_characters:
             raise TextTooLong(
                 f"text: too long: got {len(text):,} characters, expected at most "
@@ -132,7 +136,7 @@ class Tokenizer:
             )
         with self._lock:
             self._tokenizer.encode_special_tokens = not special
-            return self._tokenizer.encode(text, add_special_tokens=False)
+            return self._tokenizer.encode(text, add_special_tokens=whole)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """The text of the ids; with `special`, with the names of special tokens.

@@ -110,12 +110,14 @@ def byte_level(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def manifest_of(runtime: FakeRuntime, *, eos: tuple[int, ...] = ()) -> LanguageManifest:
+def manifest_of(
+    runtime: FakeRuntime, *, eos: tuple[int, ...] = (), pooling: str = "mean"
+) -> LanguageManifest:
     """The manifest of a fake runtime, with golden values from that runtime."""
     return LanguageManifest(
         format=FORMAT,
         architecture="fake",
-        config={"hidden": runtime.hidden},
+        config={"hidden": runtime.hidden, "pooling": pooling},
         precision="f32",
         storages={},
         vocab_size=runtime.vocab_size,
@@ -254,6 +256,7 @@ def fake_service(
     template: str | None = None,
     script: Script | None = None,
     name: str = "fake-model",
+    pooling: str = "mean",
     **runtime: Any,
 ) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields."""
@@ -263,7 +266,7 @@ def fake_service(
     return LocalLanguageService(
         fake,
         wrapped,
-        manifest_of(fake, eos=(script.end,) if script else ()),
+        manifest_of(fake, eos=(script.end,) if script else (), pooling=pooling),
         EngineOptions(speculation=speculation),
         name=name,
         template=ChatTemplate(template, wrapped, eos=EOS) if template else None,

@@ -1,8 +1,8 @@
 """POST /v1/embeddings: texts as vectors.
 
-A vector is the mean of the hidden states of a text's tokens after the model's last norm, scaled to
-length 1. The model was trained to continue texts, so a model trained for embeddings gives better
-ones.
+A vector is the mean of the hidden states of a text's tokens after the model's last norm, or the
+last of them, as the model says, scaled to length 1. A model trained for embeddings gives better
+ones than one that was trained to continue texts.
 """
 
 import base64
@@ -19,6 +19,7 @@ from server.api.json_body import JsonRoute
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
 from server.text.answer import Embedding
+from server.text.completer import unit
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
@@ -36,7 +37,10 @@ class EmbeddingsRequest(ModelFields):
         description="float: lists of numbers. base64: little-endian 32-bit floats, in base64.",
     )
     dimensions: int | None = Field(
-        None, ge=1, description="Only the width of the model's hidden states, which is the default."
+        None,
+        ge=1,
+        description="Only the first values of each vector, scaled to length 1 again: for models "
+        "trained for it (Matryoshka). At most the width of the hidden states, the default.",
     )
 
 
@@ -68,10 +72,11 @@ class EmbeddingsResponse(BaseModel):
 async def embeddings(
     body: EmbeddingsRequest, service: CurrentLanguageService, request: Request
 ) -> EmbeddingsResponse:
-    """Return a vector for each text: the mean of its hidden states, scaled to length 1."""
-    if body.dimensions not in (None, service.hidden):
+    """Return a vector for each text: its mean or last hidden state, scaled to length 1."""
+    width = service.hidden if body.dimensions is None else body.dimensions
+    if width > service.hidden:
         raise InvalidRequest(
-            field="dimensions", got=body.dimensions, expected=f"{service.hidden} or null"
+            field="dimensions", got=width, expected=f"1 to {service.hidden}, or null"
         )
     vectors = await unless_disconnected(request, _embedded(body, service))
     tokens = sum(embedding.tokens for embedding in vectors)
@@ -80,7 +85,9 @@ async def embeddings(
         model=service.name,
         data=[
             EmbeddingItem(
-                object="embedding", index=index, embedding=_encoded(vector, body.encoding_format)
+                object="embedding",
+                index=index,
+                embedding=_encoded(vector, width, body.encoding_format),
             )
             for index, vector in enumerate(vectors)
         ],
@@ -93,8 +100,13 @@ async def _embedded(body: EmbeddingsRequest, service: LanguageService) -> list[E
     return [await service.embed(text, field) for field, text in prompts(body.input, "input")]
 
 
-def _encoded(embedding: Embedding, encoding: Literal["float", "base64"]) -> list[float] | str:
+def _encoded(
+    embedding: Embedding, width: int, encoding: Literal["float", "base64"]
+) -> list[float] | str:
+    vector = embedding.vector
+    if width < len(vector):
+        vector = unit(vector[:width])
     if encoding == "base64":
-        return base64.b64encode(embedding.vector.astype("<f4").tobytes()).decode()
-    floats: list[float] = embedding.vector.tolist()
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    floats: list[float] = vector.tolist()
     return floats

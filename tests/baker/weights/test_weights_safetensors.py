@@ -86,6 +86,30 @@ def test_a_folder_has_a_config_and_files(folder: Path) -> None:
     assert {path.name for path in source.files()} == {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.parametrize(
+    ("written", "pooling"),
+    [
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode_lasttoken": True, "include_prompt": True}, "last"),
+        ({"pooling_mode": "lasttoken"}, "last"),
+        ({"pooling_mode_cls_token": True}, "cls_token"),
+        (
+            {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": True},
+            "max_tokens+mean_tokens",
+        ),
+    ],
+    ids=str,
+)
+def test_the_pooling_of_sentence_transformers_is_part_of_the_config(
+    folder: Path, written: dict[str, Any], pooling: str
+) -> None:
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(written))
+    source = SafetensorsSource(folder)
+    assert source.metadata() == {**CONFIG, "1_Pooling/config.json": pooling}
+    assert folder / "1_Pooling" / "config.json" in source.files()
+
+
 def test_a_large_tensor_is_streamed(tmp_path: Path) -> None:
     rows, columns = 262153, 640
     size = rows * columns * 2

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openai
 import pytest
+import tokenizers
+from tokenizers import processors
 
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
@@ -75,7 +78,7 @@ def test_embeddings_do_not_change_answers(client: openai.OpenAI) -> None:
         ({"input": [1, 10**6]}, "input[1]"),
         ({"input": [[1], [5] * 64]}, "input[1]"),
         ({"input": [[1], [1, 10**6]]}, "input[1][1]"),
-        ({"input": "x", "dimensions": 5}, "dimensions"),
+        ({"input": "x", "dimensions": 7}, "dimensions"),
         ({"input": "x", "encoding_format": "int8"}, "encoding_format"),
         ({"input": "x", "dimensions": 0}, "dimensions"),
     ],
@@ -91,6 +94,37 @@ def test_an_invalid_request_is_rejected_by_field(
 def test_the_context_and_the_width_are_the_limits(client: openai.OpenAI) -> None:
     (embedding,) = embed(client, [[5] * 63], dimensions=6)
     assert len(embedding) == 6
+
+
+@pytest.mark.parametrize("encoding_format", ["float", "base64"])
+def test_fewer_dimensions_are_the_first_ones_with_length_1(
+    client: openai.OpenAI, encoding_format: Any
+) -> None:
+    whole = np.array(embed(client, ["the dog", LONG]))
+    response = client.embeddings.with_raw_response.create(
+        model="any", input=["the dog", LONG], dimensions=4, encoding_format=encoding_format
+    )
+    items = [item["embedding"] for item in response.http_response.json()["data"]]
+    if encoding_format == "base64":
+        items = [np.frombuffer(base64.b64decode(item), "<f4") for item in items]
+    expected = whole[:, :4] / np.linalg.norm(whole[:, :4], axis=1, keepdims=True)
+    np.testing.assert_allclose(np.array(items), expected, atol=1e-6)
+
+
+def test_a_model_that_pools_the_last_token_gets_the_tokens_around_a_text() -> None:
+    library = tokenizers.Tokenizer.from_str(LIBRARY.to_str())
+    library.post_processor = processors.TemplateProcessing(
+        single="$A <eos>", special_tokens=[("<eos>", fakes.EOS)]
+    )
+    service = fakes.fake_service(library, slots=2, batch=2, hidden=6, pooling="last")
+    ids = (*TOKENIZER.encode("the dog"), fakes.EOS)
+    twin = FakeRuntime(vocab_size=library.get_vocab_size(), context=64, chunk=64, hidden=6)
+    state = twin.embed(0, ids, 0)
+    with client_of(service) as client:
+        texts = [[*ids], "the dog"]
+        by_ids, by_text = (embed(client, text)[0] for text in texts)
+    np.testing.assert_allclose(by_text, by_ids)
+    np.testing.assert_allclose(by_text, state / np.linalg.norm(state), atol=1e-6)
 
 
 def test_a_failed_step_is_a_500() -> None:

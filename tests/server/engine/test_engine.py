@@ -242,13 +242,27 @@ def test_an_embedding_is_the_mean_of_the_hidden_states() -> None:
             assert isinstance(started, Started)
             assert started.cached_tokens == 0
             assert isinstance(embedded, Embedded)
-            np.testing.assert_allclose(embedded.mean, expected, atol=1e-6)
+            np.testing.assert_allclose(embedded.state, expected, atol=1e-6)
             assert finished == Finished("stop")
         assert tokens_in(results[2]) == greedy_by_hand(prompt, 5)
 
     cache = PrefixCache(limit_bytes=10**6)
     with_engine(fake(slots=2, chunk=4), test, cache=cache)
     assert cache.state().misses == 4
+
+
+def test_a_last_embedding_is_that_of_the_last_chunk() -> None:
+    prompt = tuple(range(1, 20))
+    twin = FakeRuntime(vocab_size=50, context=64, chunk=32)
+    twin.prefill(0, prompt[:16], 0)
+    expected = twin.embed(0, prompt[16:], 16)
+
+    async def test(engine: Engine) -> None:
+        events = await events_of(engine.submit(EmbedRequest(prompt=prompt, pooling="last")))
+        (embedded,) = [event for event in events if isinstance(event, Embedded)]
+        np.testing.assert_array_equal(embedded.state, expected)
+
+    with_engine(fake(slots=2, chunk=4), test)
 
 
 def test_the_state_shows_the_request_of_each_slot() -> None:

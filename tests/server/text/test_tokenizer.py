@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import models
+from tokenizers import models, processors
 
 from models.bundle import CHARACTERS_PER_TOKEN
 from server.errors import TextTooLong
@@ -29,6 +29,22 @@ def test_bos_is_added_once() -> None:
     assert tokenizer.encode("<bos>the dog") == (fakes.BOS, *plain)
     assert tokenizer.encode("the dog<bos>") == (fakes.BOS, *plain, fakes.BOS)
     assert Tokenizer(LIBRARY, bos=None).encode("the dog") == plain
+
+
+def test_a_whole_text_has_the_tokens_that_the_tokenizer_puts_around_it() -> None:
+    library = tokenizers.Tokenizer.from_str(LIBRARY.to_str())
+    assert Tokenizer(library, bos=fakes.BOS).encode_whole("the") == (
+        fakes.BOS,
+        *LIBRARY.encode("the").ids,
+    )
+    library.post_processor = processors.TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", fakes.BOS), ("<eos>", fakes.EOS)]
+    )
+    expected = (fakes.BOS, *LIBRARY.encode("the").ids, fakes.EOS)
+    for bos in (None, fakes.BOS):
+        tokenizer = Tokenizer(library, bos=bos)
+        assert tokenizer.encode_whole("the") == expected
+        assert tokenizer.read("the") == expected[1:-1]
 
 
 def test_a_text_longer_than_any_context_raises() -> None:
