@@ -44,6 +44,21 @@ COMMANDS = {
         "server.terminal.commands", "generate", "Continue a prompt, in this terminal."
     ),
     "chat": Command("server.terminal.commands", "chat", "Chat with a model, in this terminal."),
+    "run": Command(
+        "hearth.run",
+        "app",
+        "Chat with a model, which is baked first if it is missing.",
+        needs_baker=True,
+    ),
+    "list": Command(
+        "server.terminal.bundle_commands", "list_", "List the bundles on this machine."
+    ),
+    "rm": Command("server.terminal.bundle_commands", "remove", "Remove bundles from this machine."),
+    "ps": Command(
+        "server.terminal.bundle_commands",
+        "ps",
+        "List the models of a running server, and which are loaded.",
+    ),
     "batch": Command(
         "server.batch.cli", "app", "Answer a file of requests, in the format of OpenAI's batch API."
     ),

@@ -37,8 +37,9 @@ ERRORS: dict[type[Exception], int] = {
 _Bundles = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="BUNDLE...",
-        help="Folder that `hearth bake` wrote, or a folder of such folders.",
+        metavar="[BUNDLE]...",
+        help="Folder that `hearth bake` wrote, a folder of such folders, or a name in --home. "
+        "Default: all bundles in --home.",
         show_default=False,
     ),
 ]

@@ -6,7 +6,8 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from models.bundle import MANIFEST, ArraysManifest, BundleError, read_manifest
+from models.bundle import ArraysManifest, BundleError, read_manifest
+from server.bundle_home import bundles_in, find_bundle, is_bundle
 from server.errors import ModelNotFound
 from server.process.memory_limit import memory_limit
 from server.services.array_service import open_array_service
@@ -16,7 +17,7 @@ from server.services.model_pool import ModelPool
 from server.settings import BadSettings, read_template, reject_language_only
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from server.services.language_service import LocalLanguageService
@@ -30,7 +31,7 @@ def open_pool(loaded: Loaded) -> ModelPool:
     Raises BundleError, CannotStore or BadSettings.
     """
     settings = loaded.settings
-    folders = list(bundle_folders(settings.bundle))
+    folders = list(bundle_folders(settings))
     names = [folder.resolve().name for folder in folders]
     if len(folders) == 1:
         names = [settings.alias or names[0]]
@@ -56,11 +57,20 @@ def open_pool(loaded: Loaded) -> ModelPool:
     return pool
 
 
-def bundle_folders(paths: Iterable[Path]) -> Iterator[Path]:
-    """The folders of the bundles: each path, or the bundles in it if it is a folder of bundles."""
-    for path in paths:
-        inside = sorted(manifest.parent for manifest in path.glob(f"*/{MANIFEST}"))
-        yield from [path] if (path / MANIFEST).exists() or not inside else inside
+def bundle_folders(settings: Settings) -> Iterator[Path]:
+    """The folders of the bundles: each path, or the bundles in it if it is a folder of bundles.
+
+    Raises BadSettings if there is none.
+    """
+    if not settings.bundle and not any(bundles_in(settings.home)):
+        raise BadSettings(
+            "BUNDLE is missing; give the folder that `hearth bake` wrote, or bake into --home "
+            f"({settings.home})"
+        )
+    for path in settings.bundle or [settings.home.expanduser()]:
+        folder = find_bundle(path, settings.home)
+        inside = list(bundles_in(folder))
+        yield from [folder] if is_bundle(folder) or not inside else inside
 
 
 def open_service(loaded: Loaded, bundle: Path, name: str, reserved: int = 0) -> Service:

@@ -32,6 +32,7 @@ from pydantic_settings import (
 
 from models.bundle import DEFAULT_PREFIX_CACHE
 from runtime.self_test import Level
+from server import bundle_home
 from server.logs import LogFormat
 from server.validation import SIZE, expected
 
@@ -94,8 +95,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
     bundle: Paths = Field(
-        min_length=1,
-        description="Folder that `hearth bake` wrote, or a folder of such folders. Repeatable.",
+        (),
+        description="Folder that `hearth bake` wrote, a folder of such folders, or the name of a "
+        "bundle in --home. Repeatable. Default: all bundles in --home.",
     )
     config: Path | None = _setting(
         "Settings",
@@ -157,6 +159,7 @@ class Settings(BaseSettings):
         "answer would be wrong without them.",
     )
 
+    home: Path = _setting("Model", bundle_home.DEFAULT, bundle_home.HELP)
     alias: str | None = _setting(
         "Model",
         None,
@@ -373,8 +376,6 @@ def _problem(error: ValidationError, origins: Mapping[str, str]) -> str:
     if not problem["loc"]:
         return problem["msg"].removeprefix("Value error, ")
     name = str(problem["loc"][0])
-    if problem["type"] == "missing":
-        return f"{name.upper()} is missing; give the folder that `hearth bake` wrote"
     origin = origins[name]
     source = _source(name, origin)
     got = "" if _is_secret(name) else f"got {problem['input']!r}, "

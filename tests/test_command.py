@@ -21,7 +21,13 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # What only the extra `bake` installs, by import name.
 BAKER_PACKAGES = ("gguf", "httpx", "iree.compiler", "safetensors", "threadpoolctl", "ziglang")
-ON_A_DEVICE = tuple(name for name, command in COMMANDS.items() if not command.needs_baker)
+# Commands that name no bundle: tests/server/terminal/test_bundle_commands.py runs them.
+WITHOUT_BUNDLE = ("list", "ps")
+ON_A_DEVICE = tuple(
+    name
+    for name, command in COMMANDS.items()
+    if not command.needs_baker and name not in WITHOUT_BUNDLE
+)
 
 
 class Exit(NamedTuple):
@@ -132,7 +138,7 @@ def test_a_command_of_the_device_needs_no_package_of_the_baker(name: str, tmp_pa
     assert "rich" not in modules or name in ("batch", "inspect")
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - set(ON_A_DEVICE)))
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {*ON_A_DEVICE, *WITHOUT_BUNDLE}))
 def test_a_command_of_the_baker_says_what_to_install(name: str) -> None:
     result = run_process(name, "x", "y", without=BAKER_PACKAGES)
     assert result.returncode == 1

@@ -58,6 +58,7 @@ ALLOWED = {
     ),
     "server.process": ("server.errors", "models.bundle"),
     "server.terminal": (
+        "server.bundle_home",
         "server.errors",
         "server.flags",
         "server.validation",

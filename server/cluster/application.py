@@ -17,6 +17,7 @@ from server.cluster.bundles import BundleFolders
 from server.cluster.front import FRONT
 from server.cluster.model_replica import ModelReplica
 from server.cluster.router import REPORT_SECONDS, CachedBlocksRouter
+from server.open_service import bundle_folders
 from server.settings import BadSettings, Settings, load
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def hearth_app(args: Mapping[str, Any]) -> Application:
     if settings.threads is None:
         raise BadSettings("threads: missing; give the CPU threads of one replica")
     opener = BundleFolders(settings)
-    bundles = [opener.describe(folder) for folder in settings.bundle]
+    bundles = [opener.describe(folder) for folder in bundle_folders(settings)]
     if len({bundle.name for bundle in bundles}) < len(bundles):
         raise BadSettings("bundle: several bundles need folders with different names, and no alias")
     return application(opener, settings, bundles, scale)

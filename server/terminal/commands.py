@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from models.bundle import BundleError
 from server import flags
 from server.api.generation_fields import GenerationFields
+from server.bundle_home import find_bundle
 from server.errors import ServerError
-from server.services.language_service import open_language_service
+from server.services.language_service import LanguageService, open_language_service
 from server.terminal.conversation import converse
 from server.terminal.session import Session, usage_line
 from server.validation import expected
@@ -38,7 +39,12 @@ NOT_HERE = frozenset(
 # Exceptions that end the commands, each with its exit code: see hearth/cli.py.
 ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, ServerError: 1}
 
-Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder that `hearth bake` wrote.")]
+Bundle = Annotated[
+    Path,
+    typer.Argument(
+        metavar="BUNDLE", help="Folder that `hearth bake` wrote, or a name in $HEARTH_HOME."
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="CPU threads. Default: one per physical core."),
@@ -77,7 +83,7 @@ def _generate(
     """
     fields = _fields(options)
     pieces: list[str] = []
-    with Session(open_language_service(bundle, threads=threads)) as session:
+    with Session(_open(bundle, threads)) as session:
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
@@ -118,8 +124,12 @@ def _chat(
         hearth chat smollm2-135m --system "Answer in one sentence."
     """
     fields = _fields(options)
-    with Session(open_language_service(bundle, threads=threads)) as session:
+    with Session(_open(bundle, threads)) as session:
         converse(session, fields, system=system, max_tokens=max_tokens, show=_show, note=_note)
+
+
+def _open(bundle: Path, threads: int | None) -> LanguageService:
+    return open_language_service(find_bundle(bundle), threads=threads)
 
 
 def _fields(options: dict[str, Any]) -> GenerationFields:

@@ -28,6 +28,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "api_key_file": ("keys", "keys"),
     "cors_origins": ("https://a", ["https://a"]),
     "alias": ("gemma", "gemma"),
+    "home": ("/srv/bundles", "/srv/bundles"),
     "threads": ("3", 3),
     "queue_limit": ("0", 0),
     "pin": ("gemma", ["gemma"]),

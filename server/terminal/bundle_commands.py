@@ -1,0 +1,136 @@
+"""`hearth list`, `rm` and `ps`: the bundles on this machine, and the models of a server."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from models.bundle import BundleError, LanguageManifest, read_manifest
+from server import bundle_home
+
+
+class NoServer(Exception):
+    """No server of Hearth answers at the URL."""
+
+
+# Exceptions that end the commands, each with its exit code: see hearth/cli.py.
+ERRORS: dict[type[Exception], int] = {BundleError: 1, NoServer: 1}
+
+Home = Annotated[
+    Path, typer.Option(metavar="FOLDER", envvar=bundle_home.ENVIRONMENT, help=bundle_home.HELP)
+]
+
+
+def _typer() -> typer.Typer:
+    return typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+list_ = _typer()
+remove = _typer()
+ps = _typer()
+
+
+@list_.command()
+def _list(*, home: Home = bundle_home.DEFAULT) -> None:
+    """List the bundles on this machine.
+
+    \b
+        hearth list --home ./bundles
+    """
+    rows = [_row(bundle) for bundle in bundle_home.bundles_in(home)]
+    if not rows:
+        _print(f"no bundles in {home}; `hearth run MODEL` bakes one")
+        return
+    _print_table(("NAME", "MODEL", "PRECISION", "CONTEXT", "SLOTS", "SIZE"), rows)
+
+
+@remove.command()
+def _remove(
+    bundles: Annotated[
+        list[Path], typer.Argument(metavar="BUNDLE...", help="Name of a bundle, or its folder.")
+    ],
+    *,
+    home: Home = bundle_home.DEFAULT,
+) -> None:
+    """Remove bundles from this machine.
+
+    A server that has loaded a bundle continues to serve it, and cannot load it again.
+
+    \b
+        hearth rm gemma3
+    """
+    for bundle in bundles:
+        size = bundle_home.remove_bundle(bundle_home.find_bundle(bundle, home))
+        _print(f"removed {bundle}: {size / 1e6:.1f} MB")
+
+
+@ps.command()
+def _ps(
+    *,
+    url: Annotated[str, typer.Option(metavar="URL", help="Address of the server.")] = (
+        "http://127.0.0.1:8080"
+    ),
+) -> None:
+    """List the models of a running server, and which are loaded.
+
+    \b
+        hearth ps --url http://127.0.0.1:8080
+    """
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/v1/models", timeout=10) as response:
+            models = json.load(response)["data"]
+            rows = [_state(model["id"], model["status"]) for model in models]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = getattr(error, "reason", error)
+        raise NoServer(
+            f"{url}: no server of Hearth answers: {reason}; start one with `hearth serve`"
+        ) from error
+    _print_table(("NAME", "STATUS", "MEMORY", "REQUESTS", "IDLE"), rows)
+    for model in models:
+        if problem := model["status"].get("error"):
+            _print(problem)
+
+
+def _row(bundle: Path) -> tuple[str, ...]:
+    size = sum(path.stat().st_size for path in bundle.iterdir())
+    try:
+        manifest = read_manifest(bundle)
+    except BundleError as error:
+        return (bundle.name, f"cannot be read: {error}", "", "", "", _megabytes(size))
+    sizes = (
+        (str(manifest.context), str(manifest.slots))
+        if isinstance(manifest, LanguageManifest)
+        else ("-", "-")
+    )
+    return (bundle.name, manifest.architecture, manifest.precision, *sizes, _megabytes(size))
+
+
+def _state(name: str, status: dict[str, Any]) -> tuple[str, ...]:
+    value = "failed" if "failed" in status else status["value"]
+    idle = status["idle_seconds"]
+    return (
+        name,
+        f"{value}, pinned" if status["pinned"] else value,
+        _megabytes(status["memory"]) if status["memory"] else "-",
+        str(status["requests"]),
+        "-" if idle is None else f"{idle:.0f} s",
+    )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        _print("   ".join(cells).rstrip())
+
+
+def _print(line: str) -> None:
+    print(line)  # noqa: T201

@@ -1,0 +1,122 @@
+"""`hearth list`, `rm`, `ps` and `run`: bundles by name."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hearth import run
+from models.bundle import Corrupt, NotABundle, write_manifest
+from server import bundle_home
+from server.open_service import bundle_folders
+from server.settings import BadSettings, load
+from server.terminal import bundle_commands, commands
+from tests.fake_runtime import FakeRuntime
+from tests.server import fakes
+from tests.server.fake_models import FakeModel, complete, pool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of two bundles without programs, named by $HEARTH_HOME."""
+    folder = tmp_path / "home"
+    for name in ("gemma", "smol"):
+        (folder / name).mkdir(parents=True)
+        write_manifest(folder / name, fakes.manifest_of(FakeRuntime(vocab_size=300, context=64)))
+    monkeypatch.setenv(bundle_home.ENVIRONMENT, str(folder))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def output(app: typer.Typer, *arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_list_shows_the_bundles_also_damaged_ones(home: Path) -> None:
+    (home / "broken").mkdir()
+    (home / "broken" / "manifest.json").write_text("{")
+    (home / "other").mkdir()
+    head, *rows = [line.split() for line in output(bundle_commands.list_).splitlines()]
+    assert head == ["NAME", "MODEL", "PRECISION", "CONTEXT", "SLOTS", "SIZE"]
+    assert [row[0] for row in rows] == ["broken", "gemma", "smol"]
+    assert rows[0][1:4] == ["cannot", "be", "read:"]
+    assert rows[1][1:5] == ["fake", "f32", "64", "1"]
+    assert output(bundle_commands.list_, "--home", str(home / "other")).startswith("no bundles in ")
+
+
+def test_rm_removes_a_bundle_and_nothing_else(home: Path) -> None:
+    assert output(bundle_commands.remove, "gemma").startswith("removed gemma: 0.0 MB")
+    assert [path.name for path in home.iterdir()] == ["smol"]
+    (home / "smol" / "notes").mkdir()
+    for name, error in (("smol", "contains 'notes'"), ("gemma", "not a bundle")):
+        with pytest.raises(NotABundle, match=error):
+            output(bundle_commands.remove, name)
+    (home / "smol" / "notes").rmdir()
+    (home / "link").symlink_to(home / "smol")
+    output(bundle_commands.remove, "link")
+    assert [path.name for path in home.iterdir()] == ["smol"]
+
+
+def test_ps_shows_the_models_of_a_server() -> None:
+    bad = FakeModel(name="bad", error=Corrupt("model.vmfb is missing"))
+    with fakes.running(pool(FakeModel(name="good"), bad, pinned=["good"])) as client:
+        complete(client, "good")
+        assert client.post("/models/load", json={"model": "bad"}).status_code == 503
+        head, good, failed, reason = output(
+            bundle_commands.ps, "--url", str(client.base_url)
+        ).splitlines()
+    assert head.split() == ["NAME", "STATUS", "MEMORY", "REQUESTS", "IDLE"]
+    assert good.split()[:5] == ["good", "loaded,", "pinned", "100.0", "MB"]
+    assert failed.split() == ["bad", "failed", "-", "0", "-"]
+    assert reason == "bad: the model cannot be loaded: model.vmfb is missing"
+    with pytest.raises(bundle_commands.NoServer, match="start one with `hearth serve`"):
+        output(bundle_commands.ps, "--url", "http://127.0.0.1:1")
+
+
+def test_run_bakes_a_missing_model_and_chats(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    baked: list[list[str]] = []
+    chatted: list[Any] = []
+
+    def bake(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        baked.append(command[3:])
+        (home / "gemma3").mkdir()
+        (home / "gemma3" / "manifest.json").write_text("{}")
+        return subprocess.CompletedProcess(command, 0)
+
+    def open_(bundle: Path, threads: int | None) -> None:
+        chatted.append((bundle, threads))
+        raise typer.Exit
+
+    monkeypatch.setattr(subprocess, "run", bake)
+    monkeypatch.setattr(commands, "_open", open_)
+    for _ in range(2):
+        output(run.app, "gemma3", "--threads", "2")
+    assert baked == [["bake", "gemma3", "--out", str(home / "gemma3")]]
+    assert chatted == [(home / "gemma3", 2)] * 2
+    output(run.app, "smol", "--temperature", "0")
+    assert chatted[-1] == (home / "smol", None)
+    unknown = CliRunner().invoke(run.app, ["gemma9"])
+    assert unknown.exit_code == 2
+    assert "expected a bundle or one of" in unknown.output
+
+
+def test_serve_finds_bundles_by_name(home: Path, tmp_path: Path) -> None:
+    def found(**flags: Any) -> list[Path]:
+        return list(bundle_folders(load(flags).settings))
+
+    assert found() == [home / "gemma", home / "smol"]
+    assert found(bundle=["smol"]) == [home / "smol"]
+    assert found(bundle=[str(home)]) == [home / "gemma", home / "smol"]
+    (tmp_path / "smol").mkdir()  # a path in the current folder comes first
+    assert [path.resolve() for path in found(bundle=["smol"])] == [tmp_path / "smol"]
+    with pytest.raises(BadSettings, match="BUNDLE is missing"):
+        found(home=str(tmp_path / "empty"))
