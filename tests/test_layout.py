@@ -24,7 +24,14 @@ ALLOWED = {
     "runtime": ("models.bundle",),
     "baker": ("models", "runtime"),
     # Examples have the token ids of the prompts that the server makes.
-    "baker.tuning": ("models", "runtime", "baker", "server.errors", "server.text"),
+    "baker.tuning": (
+        "models",
+        "runtime",
+        "baker",
+        "server.errors",
+        "server.process.free_memory",
+        "server.text",
+    ),
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
     "hearth": ("baker", "server"),

@@ -31,6 +31,7 @@ from baker.weights.open_weights import open_weights
 from models.bundle import megabytes, record_file
 from models.dsl.optimizers import Adam, WarmupCosine
 from models.lora import Lora
+from server.process.free_memory import free_memory
 from server.text.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 
@@ -128,6 +129,7 @@ def tune(request: TuneRequest, progress: Progress, report: Report) -> Path:
     with progress.stage("read the examples"):
         run = _prepared(request)
         program = _traced(run)
+    free_memory()
     report.begin(run.steps, len(run.learned), len(run.held_out), run.shapes, program.memory)
     if request.max_memory is not None and program.memory > request.max_memory:
         raise TuneError(
