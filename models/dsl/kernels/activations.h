@@ -13,7 +13,7 @@ enum { PARTS = 2, CELLS = 512 };
 // of integers starts at `start`, for each half of a group or once for the group; `total` is the sum
 // of the group's x.
 typedef struct {
-    int8_t q[CELLS][PARTS][GROUP];
+    _Alignas(64) int8_t q[CELLS][PARTS][GROUP];
     int32_t start[PARTS][2][CELLS];
     float scale[CELLS], total[CELLS];
 } Activations;
