@@ -24,7 +24,7 @@ from baker.presentation.console import open_console
 from baker.progress import TerminalProgress
 from models.bundle import LanguageManifest, read_manifest
 from models.gru import FORMS
-from models.precision import PRECISIONS
+from models.precision import KV_CACHES, PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +101,14 @@ _Precision = Annotated[
         + f" {AUTO}: the fastest within --max-kl and --max-memory.",
     ),
 ]
+_KvCache = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE",
+        help=f"How keys and values are stored: {' or '.join(KV_CACHES)}. Default: f16 with weights "
+        "of integers, otherwise f32.",
+    ),
+]
 _Context = Annotated[
     int | None,
     typer.Option(metavar="N", help="Tokens per slot: the longest prompt together with its answer."),
@@ -151,6 +159,7 @@ def bake_model(
     size: _Size = None,
     target: _Target = "host",
     precision: _Precision = None,
+    kv_cache: _KvCache = None,
     context: _Context = None,
     slots: _Slots = None,
     max_memory: _MaxMemory = None,
@@ -169,6 +178,7 @@ def bake_model(
         size=size,
         target=target,
         precision=precision,
+        kv_cache=kv_cache,
         context=context,
         slots=slots,
         prefix=prefix,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from models.bundle import CacheDType
 from models.dsl import storage
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Precision:
     layers         how the matrices of layers are stored, if in another way: they are rounded with
                    error compensation (baker/calibration)
     kernels        whether norms, RoPE and attention also use C kernels
+    kv_cache       how keys and values are stored
     tolerance      the largest difference of a logit between NumPy and a compiled program that
                    rounding explains
     speed          its rank among all precisions, 1 for the fastest; expected, not measured
@@ -34,6 +36,7 @@ class Precision:
     name: str
     storage: Storage
     kernels: bool
+    kv_cache: CacheDType
     tolerance: float
     speed: int
     speed_without: int
@@ -42,6 +45,8 @@ class Precision:
     layers: Storage | None = None
 
 
+KV_CACHES: tuple[CacheDType, ...] = get_args(CacheDType)
+
 PRECISIONS: Mapping[str, Precision] = {
     precision.name: precision
     for precision in (
@@ -49,6 +54,7 @@ PRECISIONS: Mapping[str, Precision] = {
             name="f32",
             storage=storage.F32,
             kernels=False,
+            kv_cache="f32",
             tolerance=2e-3,
             speed=6,
             speed_without=6,
@@ -58,6 +64,7 @@ PRECISIONS: Mapping[str, Precision] = {
             name="bf16",
             storage=storage.BF16,
             kernels=False,
+            kv_cache="f32",
             tolerance=0.25,
             speed=5,
             speed_without=1,
@@ -67,6 +74,7 @@ PRECISIONS: Mapping[str, Precision] = {
             name="int8-g32",
             storage=storage.INT8_G32,
             kernels=True,
+            kv_cache="f16",
             tolerance=2e-2,
             speed=4,
             speed_without=2,
@@ -76,6 +84,7 @@ PRECISIONS: Mapping[str, Precision] = {
             name="native",
             storage=storage.INT8_G32,
             kernels=True,
+            kv_cache="f16",
             tolerance=2e-2,
             speed=3,
             speed_without=3,
@@ -87,6 +96,7 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT8_G32,
             layers=storage.STORAGES["int4-g32"],
             kernels=True,
+            kv_cache="f16",
             tolerance=2e-2,
             speed=1,
             speed_without=4,
@@ -97,6 +107,7 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT8_G32,
             layers=storage.STORAGES["int5-g32"],
             kernels=True,
+            kv_cache="f16",
             tolerance=2e-2,
             speed=2,
             speed_without=5,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import CacheSpec
+    from models.bundle import CacheDType, CacheSpec
     from models.dsl.graph import Graph
     from models.dsl.storage import Storage, Weight
     from models.dsl.types import TensorType
@@ -34,6 +34,7 @@ class ProgramOptions:
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
     storages        parameters whose matrices are stored in another way than the precision's: a name
                     of STORAGES by parameter
+    kv_cache        how keys and values are stored; None: as the precision says
     """
 
     context: int
@@ -42,6 +43,7 @@ class ProgramOptions:
     decode_batches: tuple[int, ...]
     verify_tokens: tuple[int, ...] = ()
     storages: Mapping[str, str] = field(default_factory=dict)
+    kv_cache: CacheDType | None = None
 
     def __post_init__(self) -> None:
         for what, sizes in (

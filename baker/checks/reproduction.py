@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 _GRU = "gru"
 _LANGUAGE_OPTIONS = {"precision": str, "context": int, "slots": int, "target": str}
-_OPTIONAL_LANGUAGE_OPTIONS = {"max_memory": int, "max_kl": float}
+_OPTIONAL_LANGUAGE_OPTIONS = {"kv_cache": str, "max_memory": int, "max_kl": float}
 _GRU_OPTIONS = {"steps": int, "batch": int, "form": str, "batch_first": bool, "target": str}
 
 

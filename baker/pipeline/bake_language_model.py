@@ -97,6 +97,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     or OSError. After an error or KeyboardInterrupt, no bundle and no file is left behind.
     """
     recipe.check_precision(request.precision)
+    recipe.check_kv_cache(request.kv_cache)
     with progress.stage("open the weights"):
         architecture = recipe.architecture_of(request)
         weights = request.weights or recipe.packaged_weights(request.model, request.size)
@@ -213,6 +214,7 @@ def _program(
         decode_batches=recipe.decode_batches(defaults.slots),
         verify_tokens=recipe.VERIFY_TOKENS,
         storages=storages(defaults.precision, source, architecture, config),
+        kv_cache=defaults.kv_cache,
     )
     return architecture.program(config, options)
 
@@ -292,6 +294,8 @@ def _options(
         "slots": defaults.slots,
         "target": target.name,
     }
+    if request.kv_cache is not None:
+        options["kv_cache"] = request.kv_cache
     if defaults.precision == AUTO:
         options["max_kl"] = MAX_KL if request.max_kl is None else request.max_kl
     if request.max_memory is not None:
@@ -351,6 +355,7 @@ def _golden(inputs: _BakeInputs, tokenizer: Tokenizer) -> tuple[Golden, ...]:
         prefill_tokens=inputs.defaults.prefill_tokens,
         decode_batches=(1, len(ids)),
         storages=_storages(inputs),
+        kv_cache=inputs.defaults.kv_cache,
     )
     program = inputs.architecture.program(inputs.config, options)
     parameters = stored_parameters(program.parameters, inputs.workspace.folder / layout.PARAMETERS)

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import tomllib
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,14 @@ from baker.weights.source import BadFile
 from models.catalog import ARCHITECTURES
 from models.config import ConfigError
 from models.dsl.functions import DECODE_ROWS
-from models.precision import PRECISIONS
+from models.precision import KV_CACHES, PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from baker.weights.source import WeightSource
+    from models.bundle import CacheDType
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
 
@@ -60,6 +61,7 @@ class BakeRequest:
     slots: int | None
     prefix: Path | None
     out: Path | None
+    kv_cache: str | None = None
     max_memory: int | None = None
     max_kl: float | None = None
     calibration: Path | None = None
@@ -68,12 +70,13 @@ class BakeRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """The values of a recipe."""
+    """The values of a recipe; `kv_cache` None: as the precision says."""
 
     context: int
     slots: int
     precision: str
     prefill_tokens: tuple[int, ...]
+    kv_cache: CacheDType | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +123,12 @@ def check_calibration(request: BakeRequest, precision: str) -> None:
             f"--calibration: {precision} does not round by a calibration text; specify "
             f"--precision {' or '.join(rounding)}"
         )
+
+
+def check_kv_cache(name: str | None) -> None:
+    """Raise RecipeError if a KV cache cannot be stored so. None is the precision's."""
+    if name not in (None, *KV_CACHES):
+        raise RecipeError(f"--kv-cache: got {name!r}, expected {', '.join(KV_CACHES)}")
 
 
 def architecture_of(request: BakeRequest) -> Architecture[Any]:
@@ -225,7 +234,8 @@ def _read(model: str) -> Iterator[Recipe]:
     """The recipes of a model: one for each of its sizes."""
     data = tomllib.loads(files("configs").joinpath(model + _SUFFIX).read_text("utf-8"))
     weights = data.pop("weights", {})
-    expected = {"architecture", "sizes", *(field.name for field in dataclasses.fields(Defaults))}
+    required = (one.name for one in dataclasses.fields(Defaults) if one.default is MISSING)
+    expected = {"architecture", "sizes", *required}
     if data.keys() != expected:
         raise RecipeError(
             f"configs/{model}{_SUFFIX}: got the keys {sorted(data.keys())}, "

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from models.bundle.bundle_errors import NotABundle
 from models.bundle.file_records import MANIFEST
@@ -51,6 +51,7 @@ __all__ = [
     "PREFIX",
     "PREFIX_TEXT",
     "TOKENIZER",
+    "CacheDType",
     "CacheSpec",
     "EntryPoint",
     "Golden",
@@ -59,6 +60,8 @@ __all__ = [
     "SpecialTokens",
     "language_memory",
 ]
+
+CacheDType: TypeAlias = Literal["f16", "f32"]
 
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
@@ -78,12 +81,12 @@ class CacheSpec:
     name: str
     rows: int
     width: int
-    dtype: Literal["f32"]
+    dtype: CacheDType
 
     @property
     def bytes(self) -> int:
         """The size of the buffer in bytes."""
-        return self.rows * self.width * 4
+        return self.rows * self.width * (2 if self.dtype == "f16" else 4)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,18 +62,18 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     Raises TypeRuleError if the precision cannot store a matrix of the model.
     """
     config = model.config
+    precision = PRECISIONS[options.precision]
     caches = tuple(
         CacheSpec(
             name=f"layers.{layer}.{part}",
             rows=cache_rows(model.window(layer), context=options.context, chunk=options.chunk),
             width=model.cache_width(layer),
-            dtype="f32",
+            dtype=options.kv_cache or precision.kv_cache,
         )
         for layer in range(config.layers)
         for part in ("key", "value")
     )
     points = options.entry_points()
-    precision = PRECISIONS[options.precision]
     result = optimized(
         [_trace(model, point, caches) for point in points],
         model.parameters(),

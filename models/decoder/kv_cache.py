@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from models.dsl import functions as f
 from models.dsl import ops
 
@@ -29,7 +31,8 @@ def cache_rows(window: int | None, *, context: int, chunk: int) -> int:
 class LayerCache:
     """Keys and values of one layer, and the new tokens that are read in this call.
 
-    buffers  keys and values of each sequence, each f32 (R, G * D): position p lies in row p mod R
+    buffers  keys and values of each sequence, each f16 or f32 (R, G * D): position p lies in row
+             p mod R
     starts   the position of each span's first token, i32 (1,): a sequence has one span of new
              tokens, or all sequences have the same number of them
     keys     all positions are below it
@@ -60,7 +63,7 @@ class LayerCache:
             first, end = i * spans * tokens, (i + 1) * spans * tokens
             places = _ring_rows(starts, tokens, buffers[0].shape[0])
             keys, values = (
-                ops.scatter(buffer, places, f.narrow(x, 0, first, end), combine="replace")
+                _write(buffer, places, f.narrow(x, 0, first, end))
                 for buffer, x in zip(buffers, new, strict=True)
             )
             self.buffers[i] = (keys, values)
@@ -82,7 +85,7 @@ class LayerCache:
     def previous(self, x: Tensor, count: int) -> list[Tensor]:
         """x (N, E) of the tokens 1, 2, ... `count` positions before each token, 0 before the first.
 
-        The buffers of a sequence hold the halves of x: f32 (R, E / 2), R above `count`. They are
+        The buffers of a sequence hold the halves of x: (R, E / 2), R above `count`. They are
         replaced by the updated ones, as in `attend`.
         """
         half = x.shape[1] // 2
@@ -94,7 +97,7 @@ class LayerCache:
             rows = buffers[0].shape[0]
             places = _ring_rows(starts, tokens, rows)
             first, second = (
-                ops.scatter(buffer, places, f.narrow(new, 1, at, at + half), combine="replace")
+                _write(buffer, places, f.narrow(new, 1, at, at + half))
                 for buffer, at in zip(buffers, (0, half), strict=True)
             )
             self.buffers[i] = (first, second)
@@ -103,11 +106,23 @@ class LayerCache:
                     positions = f.consecutive(start, tokens) + -steps
                     row = ops.remainder(positions + rows, ops.full_like(positions, rows))
                     halves = (ops.gather(ring, row, axis=0) for ring in (first, second))
-                    read = ops.concatenate(*halves, axis=1)
+                    read = ops.convert(ops.concatenate(*halves, axis=1), dtype=x.dtype)
                     exists = ops.compare(positions, ops.full_like(positions, 0), direction="GE")
                     exists = ops.broadcast(exists, shape=read.shape, axes=(0,))
                     parts.append(ops.select(exists, read, ops.full_like(read, 0.0)))
         return [ops.concatenate(*parts, axis=0) for parts in before]
+
+
+def _write(buffer: Tensor, places: Tensor, x: Tensor) -> Tensor:
+    """A buffer (R, E) with rows x (N, E) at `places` i32 (N,).
+
+    A narrower dtype of the buffer rounds x, and its largest value bounds x.
+    """
+    if x.dtype is not buffer.dtype:
+        largest = float(np.finfo(buffer.dtype.numpy).max)
+        bounded = ops.minimum(ops.maximum(x, ops.full_like(x, -largest)), ops.full_like(x, largest))
+        x = ops.convert(bounded, dtype=buffer.dtype)
+    return ops.scatter(buffer, places, x, combine="replace")
 
 
 def _ring_rows(starts: list[Tensor], tokens: int, rows: int) -> Tensor:

@@ -200,7 +200,8 @@ def cached_attention(
     """Causal attention over the KV cache of one sequence, which is a ring of rows.
 
     query   (T, H, D): tokens at positions start, start + 1, ...
-    key     (R, G * D), value likewise: position p lies in row p mod R, the tokens' own included
+    key     (R, G * D), value likewise: position p lies in row p mod R, the tokens' own included;
+            their dtype may be narrower than the query's
     start   i32 (1,)
     keys    all positions are below it
     window  keys that a token sees, itself included; None for all
@@ -218,7 +219,11 @@ def cached_attention(
     row = ops.iota(shape=(looked_at,), axis=0, dtype=DType.I32)
     age = ops.remainder(newest - row + rows, ops.full_like(row, rows))
     seen = visible(positions, newest - age, window)
-    heads = (split_heads(narrow(cache, 0, 0, looked_at), width) for cache in (key, value))
+    caches = (
+        cache if cache.dtype is query.dtype else ops.convert(cache, dtype=query.dtype)
+        for cache in (narrow(key, 0, 0, looked_at), narrow(value, 0, 0, looked_at))
+    )
+    heads = (split_heads(cache, width) for cache in caches)
     batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *heads))
     mixed = scaled_dot_product_attention(*batch, seen=seen, scale=scale, cap=cap)
     return ops.reshape(mixed, shape=query.shape)

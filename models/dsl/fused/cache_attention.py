@@ -27,7 +27,10 @@ def _limits(types: Types, attrs: Attrs) -> None:
     query, key, value, _ = types
     require(query.dtype in (DType.F32, DType.F64), "floats")
     require(query.rank == 3 and key.rank == 2, "a query (T, H, D) and a cache (R, G * D)")
-    require(key == value, "keys and values of one type")
+    require(
+        key == value and key.dtype in (query.dtype, DType.F16),
+        "keys and values of one type: the query's dtype or f16",
+    )
     width, columns = query.shape[2], key.shape[1]
     require(
         width % _WIDTH_STEP == 0
@@ -48,7 +51,7 @@ def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     # All positions are below `keys`: a window of as many keys sees all of them.
     window = attrs["keys"] if attrs.get("window") is None else attrs["window"]
     return Kernel(
-        function="attention_cached",
+        function="attention_cached_f16" if types[1].dtype is DType.F16 else "attention_cached",
         sizes=(tokens, heads, groups, width, rows, window, together),
         workgroups=heads // together * -(-tokens * together // _QUERIES),
         scalars=(attrs["scale"],),
@@ -64,8 +67,14 @@ def _heads_together(shared: int, *, alone: bool) -> int:
     return max(heads for heads in range(1, limit + 1) if shared % heads == 0)
 
 
-def _sample(rng: np.random.Generator, tokens: int, start: int, window: int | None) -> Sample:
-    cache = (normal(rng, 7, 64), normal(rng, 7, 64))
+def _sample(
+    rng: np.random.Generator,
+    tokens: int,
+    start: int,
+    window: int | None,
+    dtype: DType = DType.F32,
+) -> Sample:
+    cache = (normal(rng, 7, 64).astype(dtype.numpy), normal(rng, 7, 64).astype(dtype.numpy))
     inputs = (normal(rng, tokens, 2, 64), *cache, np.array([start], np.int32))
     limits = {"keys": 7} if window is None else {"keys": 30, "window": window}
     return Sample(inputs, {**limits, "scale": 0.2})
@@ -81,5 +90,6 @@ attention_cached: Fused = Fused(
         _sample(rng, 1, 4, None),
         _sample(rng, 2, 20, 3),
         _sample(rng, 7, 0, None),
+        _sample(rng, 2, 20, 3, DType.F16),
     ],
 )

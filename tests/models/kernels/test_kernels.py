@@ -220,6 +220,8 @@ FORMS = {
     "three heads share": (9, 9, 3, 64, 150, 100, 45),
     "eight heads share": (3, 8, 1, 64, 80, 1000, 64),
     "a window of one": (4, 2, 1, 64, 30, 1, 10),
+    "one token, in f16": (1, 4, 1, 256, 96, 64, 70),
+    "a ring that has wrapped, in f16": (5, 4, 2, 64, 70, 64, 333),
 }
 
 
@@ -227,7 +229,8 @@ def cache_of(name: str) -> tuple[Array, Array, Array, int, int]:
     tokens, heads, groups, width, rows, window, start = FORMS[name]
     rng = np.random.default_rng(3)
     query = rng.normal(size=(tokens, heads, width))
-    key, value = rng.normal(size=(2, rows, groups * width)).astype(np.float32)
+    dtype = np.float16 if name.endswith("in f16") else np.float32
+    key, value = rng.normal(size=(2, rows, groups * width)).astype(dtype)
     return query.astype(np.float32), key, value, start, window
 
 
@@ -262,7 +265,7 @@ def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
     newest = start + len(query) - 1
     seen = {p % len(key) for p in range(max(0, start - window + 1), newest + 1)}
     for row in set(range(len(key))) - seen:
-        key[row] = value[row] = 1e30
+        key[row] = value[row] = np.finfo(key.dtype).max / 2
     assert np.array_equal(attention(kernels, query, key, value, start, window), actual)
 
 
@@ -289,11 +292,11 @@ def test_for_every_target_they_need_nothing_else(name: str, tmp_path: Path) -> N
 
 def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
     weight, scale, _ = matrix(*MATRICES["more than a panel of columns"])
-    x = np.random.default_rng(4).normal(size=(3, 32 * 65)).astype(np.float32)
-    cache = cache_of("a ring that has wrapped")
+    x = np.random.default_rng(4).normal(size=(19, 32 * 65)).astype(np.float32)
+    caches = [cache_of(name) for name in FORMS if name.startswith("a ring")]
     products = [product(kernels, x, weight, scale) for kernels in built.values()]
-    half = np.full(3, 2.0)
+    half = np.full(len(x), 2.0)
     better = [refined(kernels, x, weight, scale, half) for kernels in built.values()]
-    mixed = [attention(kernels, *cache) for kernels in built.values()]
-    for first, *others in (products, better, mixed):
+    mixed = [[attention(kernels, *cache) for kernels in built.values()] for cache in caches]
+    for first, *others in (products, better, *mixed):
         assert all(np.array_equal(first, other) for other in others)
