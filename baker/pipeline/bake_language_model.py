@@ -96,8 +96,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     Raises WeightsError, ConfigError, RecipeError, TargetError, CompileError, PrefixError, BakeError
     or OSError. After an error or KeyboardInterrupt, no bundle and no file is left behind.
     """
-    recipe.check_precision(request.precision)
-    recipe.check_kv_cache(request.kv_cache)
+    recipe.check_storage(request)
     with progress.stage("open the weights"):
         architecture = recipe.architecture_of(request)
         weights = request.weights or recipe.packaged_weights(request.model, request.size)

@@ -106,13 +106,16 @@ def recipes() -> Mapping[str, tuple[Recipe, ...]]:
     return {model: tuple(_read(model)) for model in models}
 
 
-def check_precision(name: str | None) -> None:
-    """Raise RecipeError if there is no such precision. None is the recipe's."""
+def check_storage(request: BakeRequest) -> None:
+    """Raise RecipeError for a precision or a KV cache that does not exist. None is the recipe's."""
+    name = request.precision
     if name not in (None, AUTO, *PRECISIONS):
         renamed = "; int8 was renamed to int8-g32" if name == "int8" else ""
         raise RecipeError(
             f"--precision: got {name!r}, expected {', '.join(PRECISIONS)}, {AUTO}{renamed}"
         )
+    if request.kv_cache not in (None, *KV_CACHES):
+        raise RecipeError(f"--kv-cache: got {request.kv_cache!r}, expected {', '.join(KV_CACHES)}")
 
 
 def check_calibration(request: BakeRequest, precision: str) -> None:
@@ -123,12 +126,6 @@ def check_calibration(request: BakeRequest, precision: str) -> None:
             f"--calibration: {precision} does not round by a calibration text; specify "
             f"--precision {' or '.join(rounding)}"
         )
-
-
-def check_kv_cache(name: str | None) -> None:
-    """Raise RecipeError if a KV cache cannot be stored so. None is the precision's."""
-    if name not in (None, *KV_CACHES):
-        raise RecipeError(f"--kv-cache: got {name!r}, expected {', '.join(KV_CACHES)}")
 
 
 def architecture_of(request: BakeRequest) -> Architecture[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from models.dsl import functions as f
-from models.dsl import ops
+from models.dsl import fused, ops
 from models.dsl.evaluate import evaluate
 from models.dsl.trace import trace
 from models.dsl.types import DType
@@ -142,7 +142,24 @@ ROTARY: dict[str, Case] = {
     for base in (10_000.0, 500_000.0)
 }
 
-CASES = PRODUCTS | MASKS | POWERS | ROTARY
+# --- attention over keys and values in f16, by the compiler and by the kernel
+
+F16_CACHE = tuple(normal(7, 64, seed=seed).astype(np.float16) for seed in (1, 2))
+
+
+def over_f16(attention: Callable[..., Tensor]) -> Case:
+    return (
+        lambda *xs: attention(*xs, keys=30, window=3, scale=0.2),
+        (normal(2, 2, 64), *F16_CACHE, np.array([20], np.int32)),
+    )
+
+
+CACHES: dict[str, Case] = {
+    "attention_over_f16": over_f16(f.cached_attention),
+    "attention_kernel_over_f16": over_f16(fused.attention_cached),
+}
+
+CASES = PRODUCTS | MASKS | CACHES | POWERS | ROTARY
 NEGATIVE = np.array([-3, -2, -0.5, 0.5, 2], np.float32)
 GRADIENTS = (-3.0, -2.0, 2.0, 4.0)
 
