@@ -74,9 +74,14 @@ def reference(bundles: Bundles, tokens: list[int]) -> NDArray[np.float32]:
         return (entry_points.read(model, ids, [start], caches, manifest.context)[0],)
 
     inputs = {"ids": TensorType((POSITIONS,), DType.I32)}
-    inputs |= {spec.name: TensorType((spec.rows, spec.width), DType.F32) for spec in program.caches}
+    inputs |= {
+        spec.name: TensorType((spec.rows, spec.width), DType.named(spec.dtype))
+        for spec in program.caches
+    }
     graph = trace("hidden", hidden, inputs, parameters=model.parameters())
-    empty = [np.zeros((spec.rows, spec.width), np.float32) for spec in program.caches]
+    empty = [
+        np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
+    ]
     values: list[NDArray[Any]] = [np.array(tokens, np.int32), *empty]
     (h,) = evaluate(graph, values, parameters)
 

@@ -54,7 +54,10 @@ class Device:
 
     def slot(self) -> list[Array]:
         """The caches of a new sequence."""
-        return [np.zeros((spec.rows, spec.width), np.float32) for spec in self.program.caches]
+        return [
+            np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy)
+            for spec in self.program.caches
+        ]
 
     def prefill(self, caches: list[Array], tokens: Sequence[int], start: int) -> list[Array]:
         """The caches after one chunk, by the smallest entry point that fits."""

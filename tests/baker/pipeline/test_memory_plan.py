@@ -66,7 +66,7 @@ def test_weights_of_our_own_kernels_are_read_where_they_lie() -> None:
 def test_a_slot_is_its_caches_and_a_step_holds_the_logits() -> None:
     program = made(CHOICE)
     memory = program_memory(program, CHOICE.context)
-    assert memory.slot == sum(4 * spec.rows * spec.width for spec in program.caches)
+    assert memory.slot == sum(spec.bytes for spec in program.caches)
     assert memory.needed(3) - memory.needed(2) == memory.slot  # both by decode_2
     assert memory.step(4) >= 4 * 4 * TINY.vocab_size
 

@@ -285,7 +285,7 @@ def test_a_rule_computes_what_it_replaces(rule: Rule) -> None:
     arrays = [
         np.array([6], np.int32)
         if tensor.dtype is DType.I32
-        else rng.normal(size=tensor.shape).astype(np.float32)
+        else rng.normal(size=tensor.shape).astype(tensor.dtype.numpy)
         for tensor in graph.inputs
     ]
     for new, old in zip(evaluate(result, arrays, {}), evaluate(graph, arrays, {}), strict=True):

@@ -73,10 +73,15 @@ def logits(
         return model.logits(x), *(part for cache in caches for part in cache.buffers[0])
 
     inputs = {"tokens": TensorType((CHUNK,), DType.I32), "start": TensorType((1,), DType.I32)}
-    inputs |= {spec.name: TensorType((spec.rows, spec.width), DType.F32) for spec in program.caches}
+    inputs |= {
+        spec.name: TensorType((spec.rows, spec.width), DType.named(spec.dtype))
+        for spec in program.caches
+    }
     graph = trace("logits", step, inputs, parameters=model.parameters())
     (graph,) = optimized([graph], model.parameters(), storage=lambda _: F32, kernels=False).graphs
-    caches: list[Array] = [np.zeros((spec.rows, spec.width), np.float32) for spec in program.caches]
+    caches: list[Array] = [
+        np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
+    ]
     rows = []
     for start in range(0, len(tokens), CHUNK):
         chunk = np.array(tokens[start : start + CHUNK], np.int32)

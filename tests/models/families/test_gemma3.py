@@ -30,6 +30,7 @@ from tests.models.unpacked import real_weights, whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from models.bundle import CacheDType
     from tests.models.numpy_device import Device
 
     Array = NDArray[Any]
@@ -155,14 +156,11 @@ def test_bf16_weights(size: int, least: float, most: float) -> None:
     )
 
 
-@pytest.fixture(scope="module")
-def in_groups() -> Device:
-    return make_device(GROUPED, replace(OPTIONS, precision="int8-g32"))
-
-
-def test_int8_g32_weights(in_groups: Device) -> None:
-    """Activations keep sixteen bits in each group of 32."""
-    stored = dict(in_groups.weights)
+@pytest.mark.parametrize(("kv_cache", "limit"), [("f32", 3.9e-4), ("f16", 7.5e-4)])
+def test_int8_g32_weights(kv_cache: CacheDType, limit: float) -> None:
+    """Activations keep sixteen bits in each group of 32, keys and values in f16 eleven."""
+    device = make_device(GROUPED, replace(OPTIONS, precision="int8-g32", kv_cache=kv_cache))
+    stored = dict(device.weights)
     lower = stored.pop("embed_tokens.lower")
     stored["embed_tokens.weight"] = whole(stored.pop("embed_tokens.upper"), lower)
     real = {
@@ -176,13 +174,13 @@ def test_int8_g32_weights(in_groups: Device) -> None:
         name: real[f"{next(iter(one.parameters)).rpartition('.')[0]}.weight"][
             rows.start : rows.stop
         ]
-        for one in in_groups.program.weights
+        for one in device.program.weights
         for name, rows in one.rows().items()
     }
     expected = forward(GROUPED, apart, TOKENS)[SOME]
     for sizes in ((3,), (3, 8)):
-        actual = [in_groups.logits_after(TOKENS[: n + 1], sizes) for n in SOME]
-        assert np.sqrt(((actual - expected) ** 2).mean() / (expected**2).mean()) < 3.9e-4
+        actual = [device.logits_after(TOKENS[: n + 1], sizes) for n in SOME]
+        assert np.sqrt(((actual - expected) ** 2).mean() / (expected**2).mean()) < limit
 
 
 def test_int8_g32_in_sizes_that_its_kernels_do_not_have() -> None:
