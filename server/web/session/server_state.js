@@ -1,11 +1,12 @@
 // What the page knows of the server: whether it is ready, its models, and the API key.
 
 import * as server from "../api/server.js";
+import { recall, remember } from "../data/preferences.js";
 import { showModels } from "../view/models.js";
 import { showStatus } from "../view/notices.js";
 import { askKey, key } from "../view/key.js";
 
-const LAST_MODEL = "hearth.model";
+const LAST_MODEL = "model";
 
 const state = { models: [], templates: new Map(), changed: () => {} };
 
@@ -23,7 +24,7 @@ export async function checkServer() {
 /** The model of a conversation: {id, context, chats}; that of the latest choice if it has none or
  * its model is gone. `chats` is whether the model has a chat template, as far as is known. */
 export function modelOf({ model }) {
-  const found = [model, localStorage.getItem(LAST_MODEL)].map((id) => state.models.find((one) => one.id === id));
+  const found = [model, recall(LAST_MODEL)].map((id) => state.models.find((one) => one.id === id));
   const { id, context } = found.find(Boolean) ?? state.models[0] ?? { id: "", context: null };
   return { id, context, chats: state.templates.get(id) ?? true };
 }
@@ -37,7 +38,7 @@ export const requestName = ({ id }) => (state.models.length > 1 ? id : "");
 /** Show the models, with that of a conversation selected. */
 export function showModel(conversation, choose) {
   showModels(state.models, modelOf(conversation).id, (id) => {
-    localStorage.setItem(LAST_MODEL, id);
+    remember(LAST_MODEL, id);
     choose(id);
     learn(id).catch(askAgain).then(state.changed);
   });

@@ -199,10 +199,9 @@ async function generate(thread, { parent, base }) {
     show(thread);
     notices.speak(message?.content || "No answer");
   }
-  const retry = message ? () => actions.resume(message) : () => generate(thread, { parent });
-  const label = message ? "Continue" : "Try again";
-  if (error) showError(thread, error, { retry, label });
-  else if (!message) report(thread, EMPTY[finish] ?? "The answer is empty.", { retry });
+  const again = wayOn(thread, message ?? { parent });
+  if (error) showError(thread, error, again);
+  else if (!message) report(thread, EMPTY[finish] ?? "The answer is empty.", again);
 }
 
 // Say how to go on with a conversation whose last message is not a finished answer.
@@ -215,8 +214,14 @@ function showUnfinished(thread) {
     report(thread, "Another tab is writing this answer.");
     setTimeout(() => state.thread === thread && open(thread.conversation.id), RECHECK);
   } else if (last.finish === "running") {
-    report(thread, "The answer was interrupted.", { retry: () => actions.resume(last), label: "Continue" });
+    report(thread, "The answer was interrupted.", wayOn(thread, last));
   }
+}
+
+// Continue an answer, or answer its parent again if it has no text yet.
+function wayOn(thread, message) {
+  if (message.content) return { retry: () => actions.resume(message), label: "Continue" };
+  return { retry: () => generate(thread, { parent: message.parent }) };
 }
 
 function showError(thread, error, options) {

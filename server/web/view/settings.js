@@ -1,24 +1,25 @@
 // The dialog with the settings of a conversation, and the settings of new ones.
 
-import { validSettings } from "../data/records.js";
+import { forget, recall, remember } from "../data/preferences.js";
 import { toolsOf } from "../data/prompt.js";
+import { validSettings } from "../data/records.js";
 import { byId } from "./dom.js";
 
-const DEFAULTS = "hearth.settings";
+const DEFAULTS = "settings";
 
 const state = { settings: defaults(), changed: () => {} };
 
 /** The settings of a new conversation. */
 export function defaults() {
   try {
-    return validSettings(JSON.parse(localStorage.getItem(DEFAULTS)));
+    return validSettings(JSON.parse(recall(DEFAULTS)));
   } catch {
     return validSettings(null);
   }
 }
 
 /** Forget the settings of new conversations. */
-export const deleteDefaults = () => localStorage.removeItem(DEFAULTS);
+export const deleteDefaults = () => forget(DEFAULTS);
 
 /** Bind the dialog. `changed(settings)` is called when the user changes a valid field. */
 export function startSettings(changed) {
@@ -30,8 +31,8 @@ export function startSettings(changed) {
     fill(form);
   };
   byId("as-default").onclick = () => {
-    localStorage.setItem(DEFAULTS, JSON.stringify(state.settings));
-    byId("as-default-done").textContent = "New chats use these settings.";
+    const fits = remember(DEFAULTS, JSON.stringify(state.settings));
+    byId("as-default-done").textContent = fits ? "New chats use these settings." : "The browser's storage is full.";
   };
   byId("open-settings").onclick = () => openSettings();
   byId("settings").onclick = ({ target, currentTarget }) => {

@@ -1,8 +1,9 @@
 // The button for dark mode. web/first_paint.js applies the stored choice before the first paint.
 
+import { forget, remember } from "../data/preferences.js";
 import { byId } from "./dom.js";
 
-const THEME = "hearth.theme";
+const THEME = "theme";
 
 /** Bind the button. The default is the system's setting. */
 export function startTheme() {
@@ -12,7 +13,7 @@ export function startTheme() {
   const show = () => (byId("theme").ariaPressed = String(dark()));
   byId("theme").onclick = () => {
     root.dataset.theme = dark() ? "light" : "dark";
-    localStorage.setItem(THEME, root.dataset.theme);
+    remember(THEME, root.dataset.theme);
     show();
   };
   system.onchange = show;
@@ -21,7 +22,7 @@ export function startTheme() {
 
 /** Forget the choice. */
 export function resetTheme() {
-  localStorage.removeItem(THEME);
+  forget(THEME);
   document.documentElement.dataset.theme = "";
   startTheme();
 }

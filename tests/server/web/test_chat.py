@@ -265,6 +265,7 @@ def test_all_stored_data_can_be_deleted(chat: Page) -> None:
     chat.type("1", into="[name=top_k]")
     chat.click("#delete")
     chat.shows("#greeting", "How can I help you?")
+    chat.shows("#conversations", "No conversations yet.")
     assert chat.run("return [localStorage.length, sessionStorage.length]") == [0, 0]
 
 

@@ -107,11 +107,20 @@ def test_code_is_coloured_and_math_is_typeset(chat: Page) -> None:
     )
 
 
-def test_reasoning_is_folded(page: Page) -> None:
+def test_reasoning_is_folded(page: Page, doorman: Doorman) -> None:
     answer = "<think>\nthe fox\n</think>\n\nthe dog"
-    with fakes.running(scripted(answer, template=templates.THINKING)) as client:
+    service = scripted(answer, template=templates.THINKING)
+    with fakes.running(service, before=doorman.before) as client:
         page.open(str(client.base_url))
-        assert page.ask("the dog") == "the dog"
+        doorman.cut_after = 11  # in the reasoning, which cannot be continued
+        page.type("the dog", Keys.ENTER)
+        page.shows("#notice", "The connection was lost.")
+        page.find(".reasoning")
+        doorman.cut_after = None
+        assert page.find("#retry").text == "Try again"
+        page.click("#retry")
+        page.shows(".assistant .body", "the dog")
+        page.shows(".assistant .version", "2/2")
         assert page.all(".reasoning pre") == []
         page.click(".reasoning summary")
         assert page.find(".reasoning pre").text == "the fox"
