@@ -8,6 +8,7 @@ import platform
 import signal
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -99,6 +100,7 @@ class Bundles:
         self._baked: dict[str, Future[Path]] = {}
         self._pool = ThreadPoolExecutor(1, "bake")
         self._running: subprocess.Popen[str] | None = None
+        self._closed = False
 
     def begin(self, name: str) -> Future[Path]:
         """Have a bundle baked in the background."""
@@ -111,6 +113,7 @@ class Bundles:
 
     def close(self) -> None:
         """Give up what is not baked yet."""
+        self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._running is not None:
             self._running.terminate()
@@ -121,7 +124,7 @@ class Bundles:
         command = (*_BAKE, *SHARED[name], "--out", str(out))
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if out.exists():
+            if out.exists() or self._closed:
                 return out
             self._running = subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -169,18 +172,25 @@ _guard = Guard()
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark quick tests, and put slow tests last, when the bundles that they share are baked.
+    """Mark quick tests, and put tests that need a shared bundle last, when it is baked.
 
-    With `--dist loadgroup` the slow tests of a file run in one worker, and so do the others: they
-    share fixtures.
+    With `--dist loadgroup` one worker runs a file's tests of one stage: they share fixtures. Of the
+    last stage the files with the most tests come first, so that both workers end together.
     """
-    for item in items:
-        if not _is_slow(item) and is_quick(item.path):
+    stages = {item: _stage(item) for item in items}
+    sizes = Counter((item.path, stage) for item, stage in stages.items())
+    for item, stage in stages.items():
+        if stage == "fast" and is_quick(item.path):
             item.add_marker("quick")
-        speed = "slow" if _is_slow(item) else "fast"
         module = item.path.relative_to(item.config.rootpath)
-        item.add_marker(pytest.mark.xdist_group(f"{module}-{speed}"))
-    items.sort(key=_is_slow)
+        item.add_marker(pytest.mark.xdist_group(f"{module}-{stage}"))
+    last = _STAGES[-1]
+    items.sort(
+        key=lambda item: (
+            _STAGES.index(stages[item]),
+            -sizes[item.path, last] if stages[item] == last else 0,
+        )
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -190,13 +200,23 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         yield
 
 
+# The stages of a session, in order.
+_STAGES = ("fast", "slow", "bundle")
+
+
+def _stage(item: pytest.Item) -> str:
+    if not _is_slow(item):
+        return "fast"
+    return "bundle" if "bundles" in getattr(item, "fixturenames", ()) else "slow"
+
+
 def _is_slow(item: pytest.Item) -> bool:
     return item.get_closest_marker("slow") is not None
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _baked_meanwhile(request: pytest.FixtureRequest) -> None:
-    """Bake the shared bundles beside the quick tests of a session that has both kinds."""
-    if len({_is_slow(item) for item in request.session.items}) == 2:
+    """Bake the shared bundles beside the fast tests of a session that needs both."""
+    if {"fast", "bundle"} <= {_stage(item) for item in request.session.items}:
         for name in SHARED:
             request.getfixturevalue("bundles").begin(name)

@@ -26,9 +26,13 @@ ROOT = Path(__file__).parent.parent
 SLOW_IMPORTS = frozenset({"iree.compiler", "multiprocessing", "selenium", "subprocess", "torch"})
 # Tests that need none of these, and seconds all the same.
 SLOW_PATHS = (
+    ROOT / "tests/baker/pipeline/test_auto_precision.py",  # computes models in NumPy
+    ROOT / "tests/baker/pipeline/test_native.py",  # quantizes and computes models
     ROOT / "tests/cluster",  # starts Ray
     ROOT / "tests/docs",  # imports every command
     ROOT / "tests/fuzz",
+    ROOT / "tests/models/dsl/nn/test_gru.py",  # hundreds of GRUs and their gradients in NumPy
+    ROOT / "tests/models/dsl/test_fuse.py",  # programs of every architecture in NumPy
     ROOT / "tests/models/families",  # hundreds of tokens of every architecture in NumPy
     ROOT / "tests/models/test_lora.py",
     ROOT / "tests/server/text/test_call_grammar.py",  # compiles hundreds of grammars
