@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +230,36 @@ def test_a_draining_server_ends_the_requests_that_wait_for_a_load() -> None:
         assert waits.result().status_code == 503
         assert "shutting down" in waits.result().json()["error"]["message"]
         assert len(words(long.result())[1]) == 30
+
+
+def test_a_server_that_stops_during_a_load_ends_the_loaded_model() -> None:
+    first, slow = named("first", "slow", seconds=0.3)
+    with ThreadPoolExecutor(1) as executor:
+        with fakes.running(pool(first, slow)) as client:
+            body = {"model": "slow", "prompt": "the"}
+            refused = executor.submit(
+                httpx.post, client.base_url.join("/v1/completions"), json=body, timeout=10
+            )
+            wait_until(lambda: statuses(client)["slow"] == "loading")
+            time.sleep(0.1)
+        assert refused.result().status_code == 503
+    for model in (first, slow):
+        assert all(service.unavailable() is not None for service in model.opened)
+
+
+def test_nothing_keeps_an_unloaded_model() -> None:
+    (model,) = named("a")
+    with fakes.running(pool(model)) as client:
+        body = {"model": "a", "messages": [], "prompt": "the dog", "max_tokens": 3}
+        complete(client, "a")
+        with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as response:
+            response.read()
+        for path in ("/metrics", "/props", "/health", "/slots", "/v1/bundle", "/v1/models"):
+            assert client.get(path).status_code == 200
+        assert client.post("/v1/chat/completions", json=body).status_code == 400
+        service = weakref.ref(model.opened.pop())
+        assert unload(client, "a").status_code == 200
+        wait_until(lambda: gc.collect() >= 0 and service() is None)
 
 
 @pytest.fixture
