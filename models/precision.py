@@ -46,6 +46,8 @@ class Precision:
 
 
 KV_CACHES: tuple[CacheDType, ...] = get_args(CacheDType)
+# What the rounding of keys and values explains of a precision's `tolerance`.
+KV_TOLERANCE: Mapping[CacheDType, float] = {"f16": 2e-2, "f32": 0.0}
 
 PRECISIONS: Mapping[str, Precision] = {
     precision.name: precision

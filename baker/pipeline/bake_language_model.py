@@ -44,7 +44,7 @@ from baker.weights.open_weights import PackagedWeights, open_weights
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file, write_manifest
 from models.dsl.types import TypeRuleError
-from models.precision import PRECISIONS
+from models.precision import KV_TOLERANCE, PRECISIONS
 from models.program import ProgramOptions
 from runtime.language_model import IreeRuntime
 from runtime.self_test import self_test
@@ -382,7 +382,10 @@ def _manifest(
         vocab_size=program.vocab_size,
         context=inputs.defaults.context,
         slots=inputs.defaults.slots,
-        tolerance=PRECISIONS[inputs.defaults.precision].tolerance,
+        tolerance=max(
+            PRECISIONS[inputs.defaults.precision].tolerance,
+            KV_TOLERANCE[program.caches[0].dtype],
+        ),
         special_tokens=special_tokens(inputs.source),
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),

@@ -199,4 +199,5 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         decode_batches=tuple(point.batch for point in points if point.kind == "decode"),
         verify_tokens=tuple(point.tokens for point in points if point.kind == "verify"),
         storages=manifest.storages,
+        kv_cache=manifest.caches[0].dtype,
     )

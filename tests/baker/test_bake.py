@@ -127,10 +127,9 @@ def test_safetensors_and_gguf_give_equal_bundles(bundles: Bundles, tmp_path: Pat
 
 def test_another_target_has_the_same_golden_values(tmp_path: Path) -> None:
     weights = small_gemma(tmp_path / "weights")
-    here, there = (
-        bake(bake_request(tmp_path / target, weights=weights, target=target, slots=1), Silent())
-        for target in ("host", OTHER_TARGET)
-    )
+    request = bake_request(tmp_path / "host", weights=weights, slots=1, kv_cache="f16")
+    other = replace(request, out=tmp_path / "other", target=OTHER_TARGET)
+    here, there = (bake(one, Silent()) for one in (request, other))
     machine = OTHER_TARGET.split("-")[0]
     machines = {elf.machine for elf in embedded_elfs((there / VMFB).read_bytes())}
     assert machines == {_EXECUTABLES[machine]}
@@ -138,6 +137,8 @@ def test_another_target_has_the_same_golden_values(tmp_path: Path) -> None:
     verify_files(there, theirs)
     assert theirs.golden == ours.golden
     assert theirs.statistics == ours.statistics
+    assert {spec.dtype for spec in ours.caches} == {program_options(ours).kv_cache} == {"f16"}
+    assert ours.provenance.options["kv_cache"] == "f16"
     with pytest.raises(UnsupportedCpu, match=machine):
         open_bundle(there, threads=None)
 
@@ -181,6 +182,7 @@ def test_a_bundle_of_another_version_stays_until_it_is_replaced(tmp_path: Path) 
         ({"context": 40000}, RecipeError, "--context 40000 is out of range: expected 64 to 32768"),
         ({"context": 63}, RecipeError, "--context 63 is out of range: expected 64 to 32768"),
         ({"slots": 0}, RecipeError, "--slots 0"),
+        ({"kv_cache": "q8"}, RecipeError, "--kv-cache: got 'q8', expected f16, f32"),
     ],
 )
 def test_an_invalid_request_is_an_error_and_leaves_nothing(
