@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from models.dsl import ops
@@ -24,9 +25,10 @@ def value_and_grad(
     is not given, they are the arguments. Raises DslError unless the value is a float scalar, and
     NoGradientError as `gradients` does.
 
-    Value and gradients are computed with a barrier behind each product, and before those of the
-    gradients. Without, IREE 3.13.0 fuses the ops that read a large product into one kernel, and
-    then refuses its size.
+    Value and gradients are computed with a barrier behind each product, before those of the
+    gradients, and before sums over leading axes and products with a vector. Without, IREE 3.13.0
+    fuses the ops that read a large product into one kernel, and then refuses its size; and it
+    refuses to write from a kernel what such a sum or product reads of another one.
     """
     value = function(*arguments)
     if value.shape or not value.dtype.is_float:
@@ -39,7 +41,7 @@ def value_and_grad(
 
 
 def _separated(tensors: tuple[Tensor, ...], kept: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The same values in ops that are lowered, with a barrier behind each product.
+    """The same values in ops that are lowered, with barriers around products and some sums.
 
     The tensors `kept`, and those that they are computed from, stay as they are.
     """
@@ -54,6 +56,10 @@ def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor]) -> None:
     def mapped(tensor: Tensor) -> Tensor:
         return new.get(id(tensor), tensor)
 
+    def behind_barrier(tensor: Tensor) -> Tensor:
+        source = mapped(tensor)
+        return ops.barrier(source) if isinstance(source.origin, Apply) else source
+
     for node in nodes:
         if id(node) in new:
             continue
@@ -66,10 +72,35 @@ def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor]) -> None:
             _separate(body.nodes, inside)
             new[id(node)] = inside[id(body.outputs[0])]
             continue
-        made = reapplied(node, mapped)
+        made = reapplied(
+            node, behind_barrier if _reduces_rows(node) or _is_matvec(node) else mapped
+        )
         assert isinstance(made.origin, Apply)
         is_product = made.origin.op.reads is Reads.LAID_OUT
         new[id(node)] = ops.barrier(made) if is_product else made
+
+
+def _reduces_rows(node: Tensor) -> bool:
+    """Whether a node is a reduction over the first axis that has more than one element."""
+    assert isinstance(node.origin, Apply)
+    if node.origin.op not in (ops.reduce_sum, ops.reduce_max):
+        return False
+    shape = node.inputs[0].shape
+    first = next((axis for axis, extent in enumerate(shape) if extent > 1), None)
+    return first in node.origin.attrs["axes"]
+
+
+def _is_matvec(node: Tensor) -> bool:
+    """Whether a node is a product with an operand that has one row per batch."""
+    assert isinstance(node.origin, Apply)
+    if node.origin.op is not ops.dot_general:
+        return False
+    attrs = node.origin.attrs
+    sides = zip(node.inputs, attrs["batch"], attrs["contract"], strict=True)
+    return any(
+        math.prod(x.shape[axis] for axis in (*batch, *contract)) == x.type.size
+        for x, batch, contract in sides
+    )
 
 
 def _applied(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

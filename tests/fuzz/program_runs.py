@@ -27,7 +27,7 @@ from tests.fuzz.long_run import Found
 from tests.fuzz.program_bounds import exact, tiny, unit
 from tests.fuzz.program_compiler import compile_graphs
 from tests.fuzz.program_rules import make
-from tests.fuzz.programs import FORMS, Program, Step, value_case
+from tests.fuzz.programs import FORMS, Program, Step, results_of, value_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -215,8 +215,11 @@ def _size(program: Program) -> tuple[int, int]:
 
 
 def _smaller(program: Program) -> Iterator[Program]:
-    """Without what follows a step, or with an input in the place of a step."""
+    """Without a result, without what follows a step, or with an input in the place of a step."""
     steps = program.steps
+    results = results_of(program)
+    for i in results if len(results) > 1 else ():
+        yield _pruned(program, [one for one in results if one != i])
     for i, step in enumerate(steps):
         if step.name == "input":
             if step.attrs["fill"] not in ("normal", "indices", "distinct"):
@@ -232,8 +235,7 @@ def _smaller(program: Program) -> Iterator[Program]:
 
 def _kept(program: Program, place: int, step: Step) -> Program:
     """The program with one step replaced, and without what nothing reads then."""
-    read = {i for one in program.steps for i in one.reads}
-    results = [i for i in range(len(program.steps)) if i not in read]
+    results = results_of(program)
     steps = (*program.steps[:place], step, *program.steps[place + 1 :])
     return _pruned(dataclasses.replace(program, steps=steps), results)
 

@@ -73,7 +73,7 @@ class Case:
 def value_case(program: Program, name: str) -> Case:
     """The program's results, as a function of its inputs. Raises DslError."""
     tensors, inputs = _tensors(program)
-    outputs = tuple(tensors[i] for i in _results(program))
+    outputs = tuple(tensors[i] for i in results_of(program))
     arrays = tuple(_input_array(step) for step in program.steps if step.name == "input")
     return Case(make_graph(name, inputs, outputs, {}, {}), arrays)
 
@@ -93,7 +93,7 @@ def loss_case(program: Program, name: str) -> Case | None:
     None without float inputs or results. Raises DslError, also where an op has no gradient.
     """
     tensors, inputs = _tensors(program)
-    outputs = tuple(tensors[i] for i in _results(program) if tensors[i].dtype.is_float)
+    outputs = tuple(tensors[i] for i in results_of(program) if tensors[i].dtype.is_float)
     by = _differentiated(program, inputs)
     if not outputs or not by:
         return None
@@ -132,7 +132,8 @@ def _differentiated(program: Program, inputs: Sequence[Tensor]) -> tuple[Tensor,
     return some or tuple(tensor for tensor, _ in pairs)
 
 
-def _results(program: Program) -> list[int]:
+def results_of(program: Program) -> list[int]:
+    """The places of the steps that no step reads."""
     read = {i for step in program.steps for i in step.reads}
     return [i for i in range(len(program.steps)) if i not in read]
 

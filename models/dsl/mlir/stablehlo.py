@@ -18,6 +18,7 @@ from models.dsl.ops.creation import full, literal
 from models.dsl.ops.elementwise import COMPUTE_BARRIER, barrier
 from models.dsl.ops.indexing import gather, scatter
 from models.dsl.ops.record import Kernel, Loop, Lowering, Op, Reads, integers
+from models.dsl.ops.reduction import reduce_max, reduce_sum
 from models.dsl.ops.shape import broadcast, concatenate, pad, reshape, reverse, slice_, transpose
 from models.dsl.types import COMPILED, DslError, DType, TensorType
 
@@ -138,14 +139,19 @@ def _function(graph: Graph) -> Iterator[str]:
 def _may_be_overwritten(output: Tensor, graph: Graph) -> bool:
     """Whether an output may share the storage of an input that a scatter updates.
 
-    IREE 3.13.0 updates an input in place that is a result too, as it is or in another shape.
+    IREE 3.13.0 updates an input in place that is a result too, as it is or in another shape, also
+    when it is multiplied by one.
     """
-    while _op(output) in _MOVES:
-        output = output.inputs[0]
-    updated = (node.inputs[0] for node in graph.nodes if _op(node) is scatter)
-    return isinstance(output.origin, Input | Parameter) and any(
-        _op(operand) is not full for operand in updated
-    )
+    updated = [node.inputs[0] for node in graph.nodes if _op(node) is scatter]
+    if all(_op(operand) is full for operand in updated):
+        return False
+    constant = _repeated(graph)
+    while output.inputs:
+        varying = [source for source in output.inputs if id(source) not in constant]
+        if _op(output) not in _MOVES and len(varying) != 1:
+            return False
+        output = output.inputs[0] if _op(output) in _MOVES else varying[0]
+    return isinstance(output.origin, Input | Parameter)
 
 
 def _passed(tensor_type: TensorType) -> TensorType:
@@ -167,7 +173,7 @@ def _boolean(result: _Typed, operand: str) -> Iterator[str]:
 
 def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
     """The lines of a graph's nodes; `ids` has the names of what they read, and gets theirs."""
-    repeated = _repeated(graph)
+    unpacked = _repeated(graph) | _summed(graph)
     for i, node in enumerate(graph.nodes):
         assert isinstance(node.origin, Apply)
         _compiled(node)
@@ -183,8 +189,8 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
         else:
             ids[id(node)] = node_name
             if node.origin.op.reads is Reads.LAID_OUT:
-                same = (j for j, source in enumerate(node.inputs) if id(source) in repeated)
-                lowering = replace(lowering, barriers=tuple(sorted({*lowering.barriers, *same})))
+                apart = (j for j, source in enumerate(node.inputs) if id(source) in unpacked)
+                lowering = replace(lowering, barriers=tuple(sorted({*lowering.barriers, *apart})))
             yield from _node(node_name, lowering, operands, node.type)
 
 
@@ -203,6 +209,22 @@ def _repeated(graph: Graph) -> set[int]:
         ):
             broadcasts.add(id(node))
     return broadcasts
+
+
+def _summed(graph: Graph) -> set[int]:
+    """The ids of the tensors that are computed, and that are reduced to one number, too.
+
+    IREE 3.13.0 refuses to pack such a tensor for a product in the dispatch that reduces it.
+    """
+    summed: set[int] = set()
+    for node in reversed(graph.nodes):
+        if _op(node) in (reduce_max, reduce_sum) and node.type.size == 1:
+            summed.update(id(source) for source in node.inputs if source.type.size > 1)
+        elif id(node) in summed:
+            summed.update(
+                id(source) for source in node.inputs if source.type.size == node.type.size
+            )
+    return summed & {id(node) for node in graph.nodes}
 
 
 def _compiled(tensor: Tensor) -> None:
