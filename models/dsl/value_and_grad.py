@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from models.dsl import ops
@@ -26,9 +25,9 @@ def value_and_grad(
     NoGradientError as `gradients` does.
 
     Value and gradients are computed with a barrier behind each product, before those of the
-    gradients, and before sums over leading axes and products with a vector. Without, IREE 3.13.0
-    fuses the ops that read a large product into one kernel, and then refuses its size; and it
-    refuses to write from a kernel what such a sum or product reads of another one.
+    gradients, and before sums over leading axes. Without, IREE 3.13.0 fuses the ops that read a
+    large product into one kernel, and then refuses its size; and it refuses to write what such a
+    sum reads from the kernel of the sum, which runs in one workgroup.
     """
     value = function(*arguments)
     if value.shape or not value.dtype.is_float:
@@ -72,9 +71,7 @@ def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor]) -> None:
             _separate(body.nodes, inside)
             new[id(node)] = inside[id(body.outputs[0])]
             continue
-        made = reapplied(
-            node, behind_barrier if _reduces_rows(node) or _is_matvec(node) else mapped
-        )
+        made = reapplied(node, behind_barrier if _reduces_rows(node) else mapped)
         assert isinstance(made.origin, Apply)
         is_product = made.origin.op.reads is Reads.LAID_OUT
         new[id(node)] = ops.barrier(made) if is_product else made
@@ -88,19 +85,6 @@ def _reduces_rows(node: Tensor) -> bool:
     shape = node.inputs[0].shape
     first = next((axis for axis, extent in enumerate(shape) if extent > 1), None)
     return first in node.origin.attrs["axes"]
-
-
-def _is_matvec(node: Tensor) -> bool:
-    """Whether a node is a product with an operand that has one row per batch."""
-    assert isinstance(node.origin, Apply)
-    if node.origin.op is not ops.dot_general:
-        return False
-    attrs = node.origin.attrs
-    sides = zip(node.inputs, attrs["batch"], attrs["contract"], strict=True)
-    return any(
-        math.prod(x.shape[axis] for axis in (*batch, *contract)) == x.type.size
-        for x, batch, contract in sides
-    )
 
 
 def _applied(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -96,6 +96,7 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         "heads": heads,
         "kv_heads": kv_heads,
         "head_dim": 64 if in_groups else random.choice((2, 4, 6, 8, 10, 14, 16, 18, 32)),
+        "experts": 16 * random.randint(1, 2) if in_groups else random.randint(1, 5),
         "max_context": 64,
         "vocab_size": 16 * random.randint(1, 6) if in_groups else random.randint(3, 90),
         "norm_eps": _EPSILON,

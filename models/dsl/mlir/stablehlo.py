@@ -11,23 +11,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from models.dsl.composite import inlined
-from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor
+from models.dsl.graph import Apply, Graph, Tensor
+from models.dsl.mlir.barriers import Barriers, may_be_overwritten, op_of
 from models.dsl.mlir.executables import Executable, flat, passed
 from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal
-from models.dsl.ops.elementwise import COMPUTE_BARRIER, barrier
-from models.dsl.ops.indexing import gather, scatter
-from models.dsl.ops.record import Kernel, Loop, Lowering, Op, Reads, integers
-from models.dsl.ops.reduction import reduce_max, reduce_sum
-from models.dsl.ops.shape import broadcast, concatenate, pad, reshape, reverse, slice_, transpose
+from models.dsl.ops.elementwise import COMPUTE_BARRIER
+from models.dsl.ops.indexing import scatter
+from models.dsl.ops.record import Kernel, Loop, Lowering, Reads, integers
 from models.dsl.types import COMPILED, DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _INDEX = TensorType((), DType.I32)
-# Ops that the compiler may leave out where extents are 1.
-_MOVES = (reshape, transpose, slice_, reverse, broadcast, concatenate, pad, gather, barrier)
+
 
 # A value's name and its type.
 _Typed: TypeAlias = tuple[str, TensorType]
@@ -55,7 +53,7 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
     for called in dict.fromkeys(_executables(graphs)):
         lines += called.text()
     for graph in graphs:
-        if any(_op(node) is scan for node in graph.nodes):
+        if any(op_of(node) is scan for node in graph.nodes):
             _refuse_overwriting(graph)
         lines += _function(graph)
     return "\n".join([*lines, "}", ""])
@@ -86,16 +84,12 @@ def _refuse_overwriting(graph: Graph) -> None:
     if graph.in_place:
         raise DslError(f"{graph.name}: a function with a loop has no results in place")
     for node in graph.nodes:
-        if _op(node) is scatter and _op(node.inputs[0]) is not full:
+        if op_of(node) is scatter and op_of(node.inputs[0]) is not full:
             raise DslError(f"{graph.name}: in a function with a loop, scatter starts from full")
-        if _op(node) is scan:
+        if op_of(node) is scan:
             loop = _lowering(node)
             assert isinstance(loop, Loop)
             _refuse_overwriting(loop.body)
-
-
-def _op(tensor: Tensor) -> Op | None:
-    return tensor.origin.op if isinstance(tensor.origin, Apply) else None
 
 
 def _lowering(node: Tensor) -> Lowering | Loop | Kernel:
@@ -128,30 +122,12 @@ def _function(graph: Graph) -> Iterator[str]:
     yield from _nodes(graph, "%v", ids)
     returned = [_known(tensor, ids, graph.name) for tensor in graph.outputs]
     for i, tensor in enumerate(graph.outputs):
-        if i not in graph.in_place and _may_be_overwritten(tensor, graph):
+        if i not in graph.in_place and may_be_overwritten(tensor, graph):
             copied = (f"%kept{i}", tensor.type)
             yield _operation(copied, "stablehlo.optimization_barrier", [(returned[i], tensor.type)])
             returned[i] = copied[0]
     yield f"    return {', '.join(returned)} : {results}"
     yield "  }"
-
-
-def _may_be_overwritten(output: Tensor, graph: Graph) -> bool:
-    """Whether an output may share the storage of an input that a scatter updates.
-
-    IREE 3.13.0 updates an input in place that is a result too, as it is or in another shape, also
-    when it is multiplied by one.
-    """
-    updated = [node.inputs[0] for node in graph.nodes if _op(node) is scatter]
-    if all(_op(operand) is full for operand in updated):
-        return False
-    constant = _repeated(graph)
-    while output.inputs:
-        varying = [source for source in output.inputs if id(source) not in constant]
-        if _op(output) not in _MOVES and len(varying) != 1:
-            return False
-        output = output.inputs[0] if _op(output) in _MOVES else varying[0]
-    return isinstance(output.origin, Input | Parameter)
 
 
 def _passed(tensor_type: TensorType) -> TensorType:
@@ -173,7 +149,7 @@ def _boolean(result: _Typed, operand: str) -> Iterator[str]:
 
 def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
     """The lines of a graph's nodes; `ids` has the names of what they read, and gets theirs."""
-    unpacked = _repeated(graph) | _summed(graph)
+    apart = Barriers(graph)
     for i, node in enumerate(graph.nodes):
         assert isinstance(node.origin, Apply)
         _compiled(node)
@@ -189,42 +165,9 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
         else:
             ids[id(node)] = node_name
             if node.origin.op.reads is Reads.LAID_OUT:
-                apart = (j for j, source in enumerate(node.inputs) if id(source) in unpacked)
-                lowering = replace(lowering, barriers=tuple(sorted({*lowering.barriers, *apart})))
+                barriers = tuple(sorted({*lowering.barriers, *apart.before(node)}))
+                lowering = replace(lowering, barriers=barriers)
             yield from _node(node_name, lowering, operands, node.type)
-
-
-def _repeated(graph: Graph) -> set[int]:
-    """The ids of the tensors that are computed from broadcasts and constants alone.
-
-    IREE 3.13.0 crashes when it packs an operand of a product whose rows are all the same, and
-    which it computes in the same dispatch.
-    """
-    broadcasts: set[int] = set()
-    for node in graph.nodes:
-        op = _op(node)
-        if op in (broadcast, full) or all(
-            id(source) in broadcasts and (op in _MOVES or source.shape == node.shape)
-            for source in node.inputs or (node,)
-        ):
-            broadcasts.add(id(node))
-    return broadcasts
-
-
-def _summed(graph: Graph) -> set[int]:
-    """The ids of the tensors that are computed, and that are reduced to one number, too.
-
-    IREE 3.13.0 refuses to pack such a tensor for a product in the dispatch that reduces it.
-    """
-    summed: set[int] = set()
-    for node in reversed(graph.nodes):
-        if _op(node) in (reduce_max, reduce_sum) and node.type.size == 1:
-            summed.update(id(source) for source in node.inputs if source.type.size > 1)
-        elif id(node) in summed:
-            summed.update(
-                id(source) for source in node.inputs if source.type.size == node.type.size
-            )
-    return summed & {id(node) for node in graph.nodes}
 
 
 def _compiled(tensor: Tensor) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from models.dsl.graph import OPERATORS, Tensor
+from models.dsl.graph import OPERATORS, Apply, Tensor
 from models.dsl.ops.elementwise import convert
 from models.dsl.ops.record import (
     Array,
@@ -105,6 +105,20 @@ def _matmul(left: Array, right: Array, dtype: DType) -> Array:
         block = right[:, start : start + step].astype(wide)
         result[:, :, start : start + step] = left @ block.swapaxes(1, 2)
     return result
+
+
+def vector_sides(node: Tensor) -> tuple[bool, bool]:
+    """Which operands of a node have a single row in each matrix; neither if it is no product."""
+    origin = node.origin
+    if not isinstance(origin, Apply) or origin.op is not dot_general:
+        return False, False
+    left, right = (
+        x.type.size == math.prod(x.shape[axis] for axis in (*batch, *contract))
+        for x, batch, contract in zip(
+            node.inputs, origin.attrs["batch"], origin.attrs["contract"], strict=True
+        )
+    )
+    return left, right
 
 
 def _fills_tiles(extent: int) -> bool:

@@ -1,0 +1,117 @@
+"""Which tensors the compiler must not fuse with what reads them, because it does that wrongly.
+
+docs/iree-reports.md has a program for each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor
+from models.dsl.ops.creation import full
+from models.dsl.ops.elementwise import barrier, convert
+from models.dsl.ops.indexing import gather, scatter
+from models.dsl.ops.matmul import vector_sides
+from models.dsl.ops.reduction import reduce_max, reduce_sum
+from models.dsl.ops.shape import broadcast, concatenate, pad, reshape, reverse, slice_, transpose
+
+if TYPE_CHECKING:
+    from models.dsl.ops.record import Op
+
+# Ops that the compiler may leave out where extents are 1.
+_MOVES = (reshape, transpose, slice_, reverse, broadcast, concatenate, pad, gather, barrier)
+_VIEWS = (reshape, transpose, slice_, broadcast, convert)
+
+
+class Barriers:
+    """The operands of a graph's products that are read behind barriers."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._unpacked = _repeated(graph) | _summed(graph)
+        self._shared = _shared(graph)
+
+    def before(self, product: Tensor) -> tuple[int, ...]:
+        """The operands of a product, by their index, that the compiler must not fuse with it."""
+        vectors = vector_sides(product)
+        return tuple(
+            i
+            for i, source in enumerate(product.inputs)
+            if id(source) in self._unpacked
+            or (id(source) in self._shared and vectors[1 - i] and not vectors[i])
+        )
+
+
+def op_of(tensor: Tensor) -> Op | None:
+    """The op that computes a tensor; None for an input and a parameter."""
+    return tensor.origin.op if isinstance(tensor.origin, Apply) else None
+
+
+def may_be_overwritten(output: Tensor, graph: Graph) -> bool:
+    """Whether an output may share the storage of an input that a scatter updates.
+
+    IREE 3.13.0 updates an input in place that is a result too, as it is or in another shape, also
+    when it is multiplied by one.
+    """
+    updated = [node.inputs[0] for node in graph.nodes if op_of(node) is scatter]
+    if all(op_of(operand) is full for operand in updated):
+        return False
+    constant = _repeated(graph)
+    while output.inputs:
+        varying = [source for source in output.inputs if id(source) not in constant]
+        if op_of(output) not in _MOVES and len(varying) != 1:
+            return False
+        output = output.inputs[0] if op_of(output) in _MOVES else varying[0]
+    return isinstance(output.origin, Input | Parameter)
+
+
+def _repeated(graph: Graph) -> set[int]:
+    """The ids of the tensors that are computed from broadcasts and constants alone.
+
+    IREE 3.13.0 crashes when it packs an operand of a product whose rows are all the same, and
+    which it computes in the same dispatch.
+    """
+    broadcasts: set[int] = set()
+    for node in graph.nodes:
+        op = op_of(node)
+        if op in (broadcast, full) or all(
+            id(source) in broadcasts and (op in _MOVES or source.shape == node.shape)
+            for source in node.inputs or (node,)
+        ):
+            broadcasts.add(id(node))
+    return broadcasts
+
+
+def _summed(graph: Graph) -> set[int]:
+    """The ids of the tensors that are computed, and that are reduced to one number, too.
+
+    IREE 3.13.0 refuses to pack such a tensor for a product in the dispatch that reduces it.
+    """
+    summed: set[int] = set()
+    for node in reversed(graph.nodes):
+        if op_of(node) in (reduce_max, reduce_sum) and node.type.size == 1:
+            summed.update(id(source) for source in node.inputs if source.type.size > 1)
+        elif id(node) in summed:
+            summed.update(
+                id(source) for source in node.inputs if source.type.size == node.type.size
+            )
+    return summed & {id(node) for node in graph.nodes}
+
+
+def _shared(graph: Graph) -> set[int]:
+    """The ids of the tensors that are computed, and read more than once.
+
+    IREE 3.13.0 computes such a tensor in the dispatch of a product with a vector that reads it, and
+    then refuses to write it there. A view of an input or of an updated cache is not computed.
+    """
+    readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
+    readers.update(map(id, graph.outputs))
+    views, shared = set[int](), set[int]()
+    for node in graph.nodes:
+        computed = [id(source) for source in node.inputs if isinstance(source.origin, Apply)]
+        is_view = op_of(node) in _VIEWS
+        if op_of(node) is scatter or (is_view and views.issuperset(computed)):
+            views.add(id(node))
+        elif readers[id(node)] > 1 or (is_view and not shared.isdisjoint(computed)):
+            shared.add(id(node))
+    return shared
