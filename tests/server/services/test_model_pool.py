@@ -192,6 +192,27 @@ def test_a_busy_model_is_not_unloaded_for_a_client_that_leaves() -> None:
         assert (len(busy.opened), len(other.opened)) == (1, 0)
 
 
+def test_models_are_loaded_in_the_order_of_their_requests() -> None:
+    busy, first, second = named("busy", "first", "second", fields={"delay": 0.02})
+    with fakes.running(pool(busy, first, second, room=1)) as client:
+        ended: list[str] = []
+
+        def ask(name: str, tokens: int) -> None:
+            complete(client, name, tokens)
+            ended.append(name)
+
+        with ThreadPoolExecutor(3) as executor:
+            jobs = [executor.submit(ask, "busy", 40)]
+            wait_until(lambda: not busy.opened[0].idle)
+            jobs.append(executor.submit(ask, "first", 2))
+            wait_until(lambda: statuses(client)["first"] == "loading")
+            jobs.append(executor.submit(ask, "second", 2))
+            for job in jobs:
+                job.result()
+        assert ended == ["busy", "first", "second"]
+        assert [len(model.opened) for model in (busy, first, second)] == [1, 1, 1]
+
+
 def test_a_pinned_model_stays_and_an_idle_one_is_unloaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
