@@ -75,9 +75,9 @@ class MixtureOfExperts(nn.Module):
         factors, chosen = f.top_k(f.softmax(self.scores(x)), count)
         if self.config.normalized:
             factors = factors / f.along_axes(ops.reduce_sum(factors, axes=(1,)), factors, (1,))
-        each = (rows, count, hidden)
-        repeated = f.flatten(ops.broadcast(x, shape=each, axes=(0, 2)), last=1)
-        y = ops.reshape(self.experts(repeated, f.flatten(chosen)), shape=each)
+        routed = (rows, count, hidden)
+        repeated = f.flatten(ops.broadcast(x, shape=routed, axes=(0, 2)), last=1)
+        y = ops.reshape(self.experts(repeated, f.flatten(chosen)), shape=routed)
         return ops.reduce_sum(y * f.along_axes(factors, y, (2,)), axes=(1,))
 
     def scores(self, x: Tensor) -> Tensor:

@@ -256,9 +256,9 @@ def _matmul(maker: Maker) -> bool:
 def _attention(maker: Maker) -> bool:
     """Heads, groups and tokens of any number; at times the query is computed."""
     random = maker.random
-    batch, groups, each = random.randint(1, 2), random.randint(1, 4), random.randint(1, 3)
+    batch, groups, group_heads = random.randint(1, 2), random.randint(1, 4), random.randint(1, 3)
     tokens, keys, width = maker.extent(), maker.extent(), random.choice((1, 2, 4, 5, 8))
-    query = (batch, tokens, groups * each, width)
+    query = (batch, tokens, groups * group_heads, width)
     places = [i for i, one in enumerate(maker.tensors) if one.type.rank == 4 and one.dtype.is_float]
     if places and random.random() < 0.5:
         q = random.choice(places)

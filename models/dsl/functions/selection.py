@@ -56,18 +56,18 @@ def top_k(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     zeros, ones = ops.full_like(element, 0.0), ops.full_like(element, 1.0)
     is_before = ops.select(ops.compare(other, element, direction="GT"), ones, zeros)
     place = ops.reduce_sum(ops.select(ties, ones, is_before), axes=(2,))
-    wanted = (rows, count, extent)
-    number = ops.iota(shape=wanted, axis=1, dtype=x.dtype)
-    is_there = ops.compare(ops.broadcast(place, shape=wanted, axes=(0, 2)), number, direction="EQ")
+    shape = (rows, count, extent)
+    number = ops.iota(shape=shape, axis=1, dtype=x.dtype)
+    is_there = ops.compare(ops.broadcast(place, shape=shape, axes=(0, 2)), number, direction="EQ")
     nothing = ops.full_like(number, 0.0)
 
     def taken(values: Tensor) -> Tensor:
         return ops.reduce_sum(ops.select(is_there, values, nothing), axes=(2,))
 
-    index = taken(ops.iota(shape=wanted, axis=2, dtype=x.dtype))
+    index = taken(ops.iota(shape=shape, axis=2, dtype=x.dtype))
     # A NaN has no place of its own, and several indices would be added.
     index = ops.minimum(index, ops.full_like(index, float(extent - 1)))
-    values = taken(ops.broadcast(x, shape=wanted, axes=(0, 2)))
+    values = taken(ops.broadcast(x, shape=shape, axes=(0, 2)))
     return values, ops.convert(index, dtype=DType.I32)
 
 

@@ -87,9 +87,9 @@ def poisoned(device: Device, expert: int) -> dict[str, Array]:
     weights = dict(device.weights)
     for name, array in weights.items():
         if ".experts." in name and array.dtype != np.int8:
-            each = len(array) // CONFIG.experts
+            rows = len(array) // CONFIG.experts
             weights[name] = array.copy()
-            weights[name][expert * each : (expert + 1) * each] = np.nan
+            weights[name][expert * rows : (expert + 1) * rows] = np.nan
     return weights
 
 

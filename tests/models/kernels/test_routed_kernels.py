@@ -126,9 +126,9 @@ def paged(array: Array) -> Array:
 def ends_by(kernels: Kernels, made: Matrices, x: Array, chosen: Array, hidden: list[int]) -> int:
     """The signal that ends a process in which reading the matrices of `hidden` experts is one."""
     op, (weight, *rest), attributes, values = made
-    own = paged(weight)
-    each = weight.nbytes // EXPERTS
-    assert each % mmap.PAGESIZE == 0
+    pages = paged(weight)
+    size = weight.nbytes // EXPERTS
+    assert size % mmap.PAGESIZE == 0
     child = os.fork()
     if child:
         return os.WTERMSIG(os.waitpid(child, 0)[1])
@@ -136,8 +136,8 @@ def ends_by(kernels: Kernels, made: Matrices, x: Array, chosen: Array, hidden: l
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     libc = ctypes.CDLL(None)
     for expert in hidden:
-        libc.mprotect(ctypes.c_void_p(own.ctypes.data + expert * each), ctypes.c_size_t(each), 0)
-    product(kernels, (op, (own, *rest), attributes, values), x, chosen)
+        libc.mprotect(ctypes.c_void_p(pages.ctypes.data + expert * size), ctypes.c_size_t(size), 0)
+    product(kernels, (op, (pages, *rest), attributes, values), x, chosen)
     os._exit(0)
 
 

@@ -82,8 +82,8 @@ def test_a_product_is_exact_to_sixteen_bits_of_the_activations(
 def test_a_product_is_that_of_its_function(kernels: Kernels, form: SmallForm) -> None:
     arrays, values = matrix(form, 48, 128)
     x = np.random.default_rng(2).normal(size=(5, values.shape[1])).astype(np.float32)
-    wanted = linear_small.evaluate((x, *arrays), attrs(form))
-    np.testing.assert_allclose(product(kernels, form, x, arrays), wanted, rtol=1e-5, atol=1e-5)
+    expected = linear_small.evaluate((x, *arrays), attrs(form))
+    np.testing.assert_allclose(product(kernels, form, x, arrays), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_row_has_the_same_bits_beside_any_other_row(kernels: Kernels, form: SmallForm) -> None:

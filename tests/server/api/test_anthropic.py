@@ -96,7 +96,7 @@ def test_a_stream_has_anthropics_events() -> None:
     deltas = [data for name, data in streamed if name == "content_block_delta"]
     text = "".join(d["delta"]["text"] for d in deltas if d["delta"]["type"] == "text_delta")
     inputs = [d["delta"]["partial_json"] for d in deltas if d["delta"]["type"] != "text_delta"]
-    assert [json.loads(each) for each in inputs] == [{"a": 1}] * 2
+    assert [json.loads(text) for text in inputs] == [{"a": 1}] * 2
     assert text == "I look."
     assert whole["content"][0] == {"type": "text", "text": text}
     assert [block["input"] for block in whole["content"][1:]] == [{"a": 1}] * 2

@@ -157,7 +157,7 @@ def test_probabilities_after_sampling(client: httpx.Client) -> None:
     ],
 )
 def test_paths_without_v1(client: httpx.Client, alias: str, path: str, body: Any) -> None:
-    first, second = (client.post(each, json={**body, "seed": 1}) for each in (alias, path))
+    first, second = (client.post(route, json={**body, "seed": 1}) for route in (alias, path))
     assert first.status_code == second.status_code == 200
     assert type(first.json()) is type(second.json())
     if isinstance(first.json(), dict):
