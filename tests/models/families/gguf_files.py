@@ -34,9 +34,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     """Write the file into the folder; returns its path."""
     path = folder / "model.gguf"
     writer = gguf.GGUFWriter(path, architecture)
-    _add_config(writer, config)
-    for name, value in EXTRA_KEYS.get(architecture, lambda _: {})(config).items():
-        writer.add_key_value(f"{architecture}.{name}", value, gguf.GGUFValueType.get_type(value))
+    add_config(writer, architecture, config)
     numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(numbers[architecture], config.layers)
     for name, values in _tensors(SafetensorsSource(folder)):
@@ -83,7 +81,10 @@ def neighbours(rows: Array, width: int) -> Array:
     )
 
 
-def _add_config(writer: Any, config: DecoderConfig) -> None:
+def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
+    """Write the metadata of a configuration."""
+    for name, value in EXTRA_KEYS.get(architecture, lambda _: {})(config).items():
+        writer.add_key_value(f"{architecture}.{name}", value, gguf.GGUFValueType.get_type(value))
     writer.add_block_count(config.layers)
     writer.add_context_length(config.max_context)
     writer.add_embedding_length(config.hidden)

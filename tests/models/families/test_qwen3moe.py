@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import gguf
 import numpy as np
 import pytest
 
+from baker.parameters import native
+from baker.parameters.parameter_writer import locate, write_parameters
+from baker.reference.numpy_runtime import stored_parameters
+from baker.weights.open_weights import open_weights
 from models.catalog import ARCHITECTURES
 from models.config import ConfigError
 from models.decoder.experts import ExpertsConfig
 from models.program import ProgramOptions
 from tests.models.compiled import Compiled
+from tests.models.families import ours
+from tests.models.families.cases import random_tensors
+from tests.models.families.gguf_files import add_config
 from tests.models.families.recording import recorded
 from tests.models.families.test_compiled import with_parameters_as_inputs
 from tests.models.numpy_device import Device
+from tests.models.unpacked import real_weights, small_weights
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -112,6 +124,62 @@ def test_only_a_tokens_experts_change_the_bits_of_its_logits(
         )
     assert all(len(experts) == CONFIG.experts_per_token for experts in reached)
     assert len(set(map(frozenset, reached))) > 1
+
+
+# --- quantized GGUF files
+
+
+@pytest.fixture(params=["Q4_0", "Q5_1", "Q8_0"])
+def quantized(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A file whose experts have integers, as llama.cpp writes them: (experts, N, K)."""
+    path, architecture = tmp_path / "model.gguf", ARCHITECTURES["qwen3moe"]
+    writer = gguf.GGUFWriter(path, "qwen3moe")
+    add_config(writer, "qwen3moe", CONFIG)
+    shapes = {name: one.shape for name, one in architecture.model(CONFIG).parameters().items()}
+    type_ = gguf.GGMLQuantizationType[request.param]
+    for name, values in random_tensors(shapes).items():
+        stored = architecture.tensors.find(CONFIG, name, (), gguf=True).name
+        if ".experts." in name:
+            matrices = values.reshape(CONFIG.experts, -1, values.shape[1])
+            writer.add_tensor(stored, gguf.quantize(matrices, type_), raw_dtype=type_)
+        else:
+            writer.add_tensor(stored, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_quantized_experts_keep_their_integers(quantized: Path, tmp_path: Path) -> None:
+    source, architecture = open_weights(quantized), ARCHITECTURES["qwen3moe"]
+    config = ours.config_of(source, "qwen3moe")
+    options = replace(
+        ours.OPTIONS,
+        context=16,
+        prefill_tokens=(4,),
+        precision="native",
+        storages=native.storages("native", source, architecture, config),
+    )
+    program = architecture.program(config, options)
+    located = locate(source, architecture, config, program)
+    write_parameters(source, located, tmp_path / "params.irpa", lambda _: None)
+    arrays = stored_parameters(program.parameters, tmp_path / "params.irpa")
+    experts = [one for one in program.weights if any(".experts." in name for name in one.sources)]
+    assert len(experts) == 3
+    for weight in experts:
+        (name,) = weight.sources
+        stored = [arrays[part] for part in weight.parameters]
+        tensor = architecture.tensors.find(config, name, (), gguf=True).name
+        expected = source.read(tensor).reshape(weight.sources[name])
+        form = weight.storage.form
+        found = (
+            real_weights(*stored)
+            if form is None
+            else small_weights(stored, bits=form.bits, has_minimum=form.minimum)
+        )
+        assert weight.storage.name == native.NATIVE[source.dtype(tensor)]
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_published_names_of_keys_are_read() -> None:
