@@ -64,7 +64,8 @@ INLINE void quantise(Activations *to, size_t cell, const float *const x[4], cons
     if (matrix->minimum) __builtin_memcpy(&to->total[cell], &total, sizeof total);
 }
 
-// Groups `begin` to `end` of `rows` rows of x: of the first ones, or of those that `chosen` numbers.
+// Groups `begin` to `end` of `rows` rows of x: of the first ones, or of those that `chosen`
+// numbers.
 INLINE void quantise_panel(Activations *to, size_t rows, const size_t *chosen, size_t begin,
                            size_t end, const float *x, const Matrix *matrix, int has_starts) {
     size_t cells = (end - begin) * rows, group = begin, row = 0;

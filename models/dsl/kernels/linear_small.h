@@ -1,11 +1,11 @@
-// The body of a kernel that multiplies rows of f32 with a matrix of integers of 4 to 6 bits, or with
-// those of their experts: ops `linear_small` and `linear_routed_small`. Each form of a matrix has a
-// file for either, which says NAME, BITS, HALVES, MINIMUM and ROUTED.
+// The body of a kernel that multiplies rows of f32 with a matrix of integers of 4 to 6 bits, or
+// with those of their experts: ops `linear_small` and `linear_routed_small`. Each form of a matrix
+// has a file for either, which says NAME, BITS, HALVES, MINIMUM and ROUTED.
 #include "routed.h"
 
-// x f32 (rows, columns), chosen i32 (rows,) (if ROUTED), low, high (if BITS > 4), scale, minimum (if
-// MINIMUM) of (outputs, columns), or of (experts * outputs, columns), out f32 (rows, outputs); a
-// workgroup computes `blocks` times sixteen outputs of `rows_each` rows, or of all (if ROUTED).
+// x f32 (rows, columns), chosen i32 (rows,) (if ROUTED), low, high (if BITS > 4), scale, minimum
+// (if MINIMUM) of (outputs, columns), or of (experts * outputs, columns), out f32 (rows, outputs);
+// a workgroup computes `blocks` times sixteen outputs of `rows_each` rows, or of all (if ROUTED).
 int NAME(const float *x, size_t x_at,
 #if ROUTED
          const int32_t *chosen, size_t chosen_at,
