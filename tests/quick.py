@@ -42,6 +42,7 @@ SLOW_PATHS = (
     ROOT / "tests/models/dsl/test_registry.py",  # traces every op for every document
     ROOT / "tests/server/api",  # each test starts an HTTP server
     ROOT / "tests/server/process/test_draining_server.py",  # waits for timeouts
+    ROOT / "tests/server/services/test_model_pool.py",  # floods models, and waits for their loads
 )
 _CONFTEST = ROOT / "tests/conftest.py"
 _PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec"})
