@@ -55,8 +55,7 @@ def answer_loss(
     # A product with rows of an identity: the gradient of a gather is a scatter, which is slow.
     places = ops.iota(shape=(answers.rows.shape[0], x.shape[0]), axis=1, dtype=DType.I32)
     rows = ops.broadcast(answers.rows, shape=places.shape, axes=(0,))
-    # A barrier, or IREE 3.13.0 converts true to -1: docs/iree-reports/one_hot_rows.mlir.
-    chosen = ops.barrier(ops.convert(ops.compare(places, rows, direction="EQ"), dtype=x.dtype))
+    chosen = ops.convert(ops.compare(places, rows, direction="EQ"), dtype=x.dtype)
     losses = f.cross_entropy_per_row(model.logits(chosen @ x), answers.targets)
     return ops.reduce_sum(losses * answers.weights, axes=(0,))
 

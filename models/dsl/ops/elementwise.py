@@ -374,7 +374,8 @@ convert: Op = Op(
     doc="x in another dtype; a float becomes an integer by dropping its fraction.",
     infer=lambda types, attrs: operands(types, 1)[0].with_dtype(attrs["dtype"]),
     evaluate=lambda arrays, attrs: arrays[0].astype(attrs["dtype"].numpy),
-    lower=lambda *_: Lowering("stablehlo.convert"),
+    # Fused with a product, true would become -1: docs/iree-reports/one_hot_rows.mlir.
+    lower=lambda types, *_: Lowering("stablehlo.convert", is_sealed=types[0].dtype is DType.BOOL),
     vjp=_convert_gradient,
     samples=lambda rng: [
         Sample((normal(rng, 3, 4),), {"dtype": DType.BF16}),

@@ -142,6 +142,20 @@ ROTARY: dict[str, Case] = {
     for base in (10_000.0, 500_000.0)
 }
 
+# --- booleans as numbers
+
+
+def one_hot_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Rows of x by their numbers, as a product with rows of an identity."""
+    number = ops.iota(shape=(rows.shape[0], x.shape[0]), axis=1, dtype=DType.I32)
+    is_row = ops.compare(number, ops.broadcast(rows, shape=number.shape, axes=(0,)), direction="EQ")
+    return f.matmul(ops.convert(is_row, dtype=x.dtype), x)
+
+
+BOOLEANS: dict[str, Case] = {
+    "one_hot_rows": (one_hot_rows, (normal(8, 4), np.array([6, 0, 3], np.int32))),
+}
+
 # --- attention over keys and values in f16, by the compiler and by the kernel
 
 F16_CACHE = tuple(normal(7, 64, seed=seed).astype(np.float16) for seed in (1, 2))
@@ -159,7 +173,7 @@ CACHES: dict[str, Case] = {
     "attention_kernel_over_f16": over_f16(fused.attention_cached),
 }
 
-CASES = PRODUCTS | MASKS | CACHES | POWERS | ROTARY
+CASES = PRODUCTS | MASKS | BOOLEANS | CACHES | POWERS | ROTARY
 NEGATIVE = np.array([-3, -2, -0.5, 0.5, 2], np.float32)
 GRADIENTS = (-3.0, -2.0, 2.0, 4.0)
 
