@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html.parser
 import json
+import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -27,6 +27,7 @@ from baker.compare.sides.side import ALL, SideDescription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from baker.compare.sides.prediction import Prediction
 
@@ -269,15 +270,15 @@ def test_an_interrupted_report_leaves_the_old_one(
     publish(report(), tmp_path)
     old = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    written, write_text = [], Path.write_text
+    synced, fsync = [], os.fsync
 
-    def interrupted(path: Path, text: str, encoding: str) -> int:
-        written.append(path.name)
-        if len(written) == len(old):
+    def interrupted(file: int) -> None:
+        synced.append(file)
+        if len(synced) == len(old):
             raise KeyboardInterrupt
-        return write_text(path, text, encoding)
+        fsync(file)
 
-    monkeypatch.setattr(Path, "write_text", interrupted)
+    monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         publish(report(truncated=True), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == old
