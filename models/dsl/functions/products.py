@@ -79,10 +79,10 @@ def matmul_transposed(x: Tensor, weight: Tensor, *, dtype: DType) -> Tensor:
     A row's result does not depend on the other rows, nor up to DECODE_ROWS on their number.
     """
     if x.shape[0] == 1:
-        # As two rows: one row has a kernel of its own, which adds in another order.
-        return narrow(
-            matmul_transposed(ops.concatenate(x, x, axis=0), weight, dtype=dtype), 0, 0, 1
-        )
+        # As two rows: one row has a kernel of its own, which adds in another order. Broadcast
+        # and not concatenated: see docs/iree-reports/concurrent_copies.mlir.
+        twice = ops.broadcast(ops.reshape(x, shape=x.shape[1:]), shape=(2, x.shape[1]), axes=(1,))
+        return narrow(matmul_transposed(twice, weight, dtype=dtype), 0, 0, 1)
     if x.shape[0] <= PROJECTED_ROWS:
         return ops.project(x, weight, dtype=dtype)
     return ops.dot_general(x, weight, batch=((), ()), contract=((1,), (1,)), dtype=dtype)

@@ -5,19 +5,26 @@ The matrices are int8 in groups, and the vocabulary is not a multiple of a group
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from baker.compiler.compilation import Compilation
+from baker.compiler.targets import find_target
 from models.catalog import ARCHITECTURES
 from models.dsl.graph import make_graph
+from models.dsl.mlir.stablehlo import kernels, module_text
 from models.program import ProgramOptions
 from tests.models.compiled import Compiled
 from tests.models.dsl.test_fuse import program_of
 from tests.models.numpy_device import Device
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from models.dsl.graph import Graph
 
 OPTIONS = ProgramOptions(context=64, precision="int8-g32", prefill_tokens=(4,), decode_batches=(1,))
@@ -39,13 +46,17 @@ def devices() -> dict[str, Device]:
 
 
 @pytest.fixture(scope="module")
-def compiled(devices: dict[str, Device], tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    graphs = [
+def graphs(devices: dict[str, Device]) -> list[Graph]:
+    return [
         with_parameters_as_inputs(name, graph)
         for name, device in devices.items()
         for point, graph in device.program.entry_points
         if point.name == "decode_1"
     ]
+
+
+@pytest.fixture(scope="module")
+def compiled(graphs: list[Graph], tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     return Compiled(graphs, tmp_path_factory.mktemp("families"))
 
 
@@ -64,3 +75,52 @@ def test_a_compiled_decode_equals_numpy(
         expected, (ours,) = device.decode([ours], [token], [position])
         assert logits.shape == (1, VOCABULARY)
         np.testing.assert_allclose(logits, expected, atol=2e-3 * np.abs(expected).max())
+
+
+class Copy(NamedTuple):
+    """Bytes that a program copies, as the compiler writes them in its phase `stream`."""
+
+    source: str
+    source_start: int
+    target: str
+    target_start: int
+    size: int
+
+    def writes_what(self, other: Copy) -> bool:
+        """Whether the other copy reads bytes that this one writes."""
+        return (
+            self.target == other.source
+            and self.target_start < other.source_start + other.size
+            and other.source_start < self.target_start + self.size
+        )
+
+
+COPY = re.compile(r"stream\.cmd\.copy (%\w+)\[%c(\d+)\w*\], (%\w+)\[%c(\d+)\w*\], %c(\d+)")
+
+
+def concurrent_copies(text: str) -> Iterator[list[Copy]]:
+    """The copies of each region whose commands run at the same time."""
+    for region in re.findall(r"^( *)stream\.cmd\.concurrent \{\n(.*?)^\1\}", text, re.M | re.S):
+        found = [
+            Copy(source, int(start), target, int(to), int(size))
+            for source, start, target, to, size in COPY.findall(region[1])
+        ]
+        assert len(found) == region[1].count("stream.cmd.copy")
+        yield found
+
+
+@pytest.mark.slow
+def test_no_copy_reads_what_another_writes_at_the_same_time(
+    graphs: list[Graph], tmp_path: Path
+) -> None:
+    """A race gives wrong values in one call of many: docs/iree-reports/concurrent_copies.mlir."""
+    source, output = tmp_path / "module.mlir", tmp_path / "module.stream"
+    source.write_text(module_text("module", graphs, "model"), encoding="utf-8")
+    called = kernels(graphs)
+    target = find_target("host")
+    with Compilation(source, output, target, kernels=called, until="stream") as compiler:
+        compiler.wait()
+    regions = list(concurrent_copies(output.read_text(encoding="utf-8")))
+    assert regions
+    races = [(a, b) for copies in regions for a in copies for b in copies if a.writes_what(b)]
+    assert not races
