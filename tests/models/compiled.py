@@ -1,8 +1,8 @@
 """Compile graphs with the baker's own flags for this machine, and call them by name.
 
-A test module makes its fixture with `compiled_fixture`. All of its graphs are one module for the
+A test module makes its fixture with `compiled_fixture`. Its graphs are one module for the
 compiler, which is fastest; when a run has selected some of its tests (`-k`, a node id), each graph
-is compiled when it is first called, so that one test takes seconds.
+is a module, so that one test takes seconds.
 """
 
 from __future__ import annotations
@@ -38,24 +38,33 @@ _ELEMENT_TYPES = {
     np.dtype(ml_dtypes.bfloat16): rt.HalElementType.BFLOAT_16,
 }
 
+# Graphs of these ops are a module each. In one with graphs of other ops the compiler ends with
+# "maximum iteration count exceeded in fixed point pipeline".
+ALONE = ("linear_routed",)
+
 
 class Compiled:
-    """Graphs without parameters, by name: one compiled module, or one for each, made on demand."""
+    """Graphs without parameters, by name: one compiled module, or one for each (`apart`).
 
-    def __init__(self, graphs: Iterable[Graph], folder: Path, *, on_demand: bool = False) -> None:
-        self._graphs = {graph.name: graph for graph in graphs}
+    A module is compiled when one of its functions is called.
+    """
+
+    def __init__(self, graphs: Iterable[Graph], folder: Path, *, apart: bool = False) -> None:
+        every = {graph.name: graph for graph in graphs}
+        alone = {name for name in every if apart or name.startswith(ALONE)}
+        others = [graph for name, graph in every.items() if name not in alone]
+        self._parts = {name: [graph] if name in alone else others for name, graph in every.items()}
         self._folder = folder
         self._modules: dict[str, Loaded] = {}
-        if not on_demand:
-            self._modules = dict.fromkeys(self._graphs, _loaded([*self._graphs.values()], folder))
 
     def __call__(self, name: str, *arrays: Array) -> list[Array]:
         """The results of one function, in the types that its graph states."""
+        part = {graph.name: graph for graph in self._parts[name]}
         if name not in self._modules:
             folder = self._folder / name
             folder.mkdir()
-            self._modules[name] = _loaded([self._graphs[name]], folder)
-        return self._modules[name].call(self._graphs[name], arrays)
+            self._modules |= dict.fromkeys(part, _loaded([*part.values()], folder))
+        return self._modules[name].call(part[name], arrays)
 
 
 def compiled_fixture(graphs: Callable[[], Iterable[Graph]]) -> Any:
@@ -66,7 +75,7 @@ def compiled_fixture(graphs: Callable[[], Iterable[Graph]]) -> Any:
         request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ) -> Compiled:
         folder = tmp_path_factory.mktemp("compiled")
-        return Compiled(graphs(), folder, on_demand=not _all_selected(request))
+        return Compiled(graphs(), folder, apart=not _all_selected(request))
 
     return compiled
 

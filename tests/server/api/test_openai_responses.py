@@ -194,6 +194,7 @@ def test_an_empty_answer_is_an_empty_message() -> None:
         ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input"),
         ({"input": "the dog " * 400}, "input"),
         ({"input": [TALK[1], TALK[1]]}, "input"),
+        ({"input": [{"type": "reasoning", "id": "", "content": []}]}, "input"),
     ],
 )
 def test_an_invalid_request_is_rejected_by_field(
