@@ -82,7 +82,7 @@ def conversation(messages: Sequence[ChatMessage]) -> "list[Message]":
     Content is one text, arguments are objects, and a tool's result has the tool's name.
     """
     if not messages:  # such as a list of reasoning without a text
-        raise InvalidRequest(field="messages", got=[], expected="at least one message")
+        raise InvalidRequest(field="messages", got="none", expected="at least one message")
     names: dict[str, str] = {}
     converted: list[Message] = []
     for place, message in enumerate(messages):
