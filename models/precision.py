@@ -24,7 +24,6 @@ class Precision:
     layers         how the matrices of layers are stored, if in another way: they are rounded with
                    error compensation (baker/calibration)
     kernels        whether norms, RoPE and attention also use C kernels
-    kv_cache       how keys and values are stored
     tolerance      the largest difference of a logit between NumPy and a compiled program that
                    rounding explains
     speed          its rank among all precisions, 1 for the fastest; expected, not measured
@@ -36,13 +35,17 @@ class Precision:
     name: str
     storage: Storage
     kernels: bool
-    kv_cache: CacheDType
     tolerance: float
     speed: int
     speed_without: int
     help: str
     native: bool = False
     layers: Storage | None = None
+
+    @property
+    def kv_cache(self) -> CacheDType:
+        """How keys and values are stored: the kernel of attention reads f16."""
+        return "f16" if self.kernels else "f32"
 
 
 KV_CACHES: tuple[CacheDType, ...] = get_args(CacheDType)
@@ -56,7 +59,6 @@ PRECISIONS: Mapping[str, Precision] = {
             name="f32",
             storage=storage.F32,
             kernels=False,
-            kv_cache="f32",
             tolerance=2e-3,
             speed=6,
             speed_without=6,
@@ -66,7 +68,6 @@ PRECISIONS: Mapping[str, Precision] = {
             name="bf16",
             storage=storage.BF16,
             kernels=False,
-            kv_cache="f32",
             tolerance=0.25,
             speed=5,
             speed_without=1,
@@ -76,7 +77,6 @@ PRECISIONS: Mapping[str, Precision] = {
             name="int8-g32",
             storage=storage.INT8_G32,
             kernels=True,
-            kv_cache="f16",
             tolerance=2e-2,
             speed=4,
             speed_without=2,
@@ -86,7 +86,6 @@ PRECISIONS: Mapping[str, Precision] = {
             name="native",
             storage=storage.INT8_G32,
             kernels=True,
-            kv_cache="f16",
             tolerance=2e-2,
             speed=3,
             speed_without=3,
@@ -98,7 +97,6 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT8_G32,
             layers=storage.STORAGES["int4-g32"],
             kernels=True,
-            kv_cache="f16",
             tolerance=2e-2,
             speed=1,
             speed_without=4,
@@ -109,7 +107,6 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT8_G32,
             layers=storage.STORAGES["int5-g32"],
             kernels=True,
-            kv_cache="f16",
             tolerance=2e-2,
             speed=2,
             speed_without=5,

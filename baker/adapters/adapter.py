@@ -54,7 +54,7 @@ _SUPPORTED: Mapping[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class LowRank:
-    """What is added to a matrix (N, K): scale * B A, with A (R, K) and B (N, R)."""
+    """The term scale * B A of a matrix (N, K), with A (R, K) and B (N, R)."""
 
     a: Matrix
     b: Matrix
@@ -63,7 +63,7 @@ class LowRank:
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterSettings:
-    """What adapter_config.json says of an adapter.
+    """The settings of an adapter, as adapter_config.json has them.
 
     scale        of B A: alpha / rank, or with `rslora` alpha / sqrt(rank)
     projections  the matrices, by the last part of their modules' names
@@ -125,8 +125,8 @@ def read_adapter(
 ) -> dict[str, LowRank]:
     """The terms of an adapter by the parameters that they are added to.
 
-    Raises NoWeights if there is no adapter in the folder, and BadFile if it is of another model or
-    uses an option of PEFT that is not supported.
+    Raises NoWeights if the folder has no adapter, and BadFile if the adapter does not fit the model
+    or uses an option of PEFT that is not supported.
     """
     if not (folder / CONFIG).is_file():
         raise NoWeights(f"{folder} has no {CONFIG}; specify a folder that PEFT or Hearth wrote")
@@ -144,7 +144,9 @@ def read_adapter(
     for name in source.names():
         module, _, factor = name.removesuffix(_WEIGHT).rpartition(".")
         if module not in names or factor not in ("lora_A", "lora_B"):
-            raise BadFile(f"{source.files()[0]}: tensor {name} belongs to no matrix of this model")
+            raise BadFile(
+                f"{source.files()[0]}: tensor {name} does not fit any matrix of this model"
+            )
         modules.setdefault(module, set()).add(factor)
     terms = {}
     for module in modules:

@@ -43,16 +43,16 @@ class MergedWeights(WeightSource):
 
     @property
     def format(self) -> Literal["gguf", "safetensors"]:
-        """That of the model's file."""
+        """The format of the model's file."""
         return self._base.format
 
     @property
     def folder(self) -> Path | None:
-        """That of the model."""
+        """The folder of the model, if it is one."""
         return self._base.folder
 
     def names(self) -> tuple[str, ...]:
-        """Those of the model's tensors."""
+        """The names of the model's tensors."""
         return self._base.names()
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class MergedWeights(WeightSource):
             yield (block + rows @ a).astype(np.float32)
 
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
-        """Those of the model; a tensor with a low-rank term has none."""
+        """The stored integers of a tensor; one with a low-rank term has none."""
         if name in self._factors:
             return super().integer_blocks(name)
         return self._base.integer_blocks(name)
@@ -90,7 +90,7 @@ class MergedWeights(WeightSource):
         self._base.require_unchanged()
 
     def metadata(self) -> Mapping[str, object]:
-        """Those of the model."""
+        """The metadata of the model."""
         return self._base.metadata()
 
 

@@ -145,7 +145,7 @@ def _search(
 
 
 def small_groups(form: SmallForm, block: NDArray[np.float32]) -> IntegerBlock:
-    """Round f32 (N, K) to the integers of a form without minimums, each weight by itself.
+    """Round each weight of f32 (N, K) to the nearest integer of a form without minimums.
 
     Raises NotFiniteError for NaN and infinity.
     """

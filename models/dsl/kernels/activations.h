@@ -9,6 +9,9 @@
 // A panel of CELLS groups takes 44 KiB of stack: a worker has 128.
 enum { PARTS = 2, CELLS = 512 };
 
+// The rows of x that a tile holds.
+enum { TILE_ROWS = 16 };
+
 // Some groups of some rows of x, `rows` for each group: x ~ scale * (q[0] + q[1] / 254). A product
 // of integers starts at `start`, for each half of a group or once for the group; `total` is the sum
 // of the group's x.
@@ -28,7 +31,7 @@ typedef struct {
 } Matrix;
 
 // Four groups of x become the cells from `cell`.
-INLINE void quantise(Activations *to, size_t cell, const float *const x[4], const Matrix *matrix,
+INLINE void quantize(Activations *to, size_t cell, const float *const x[4], const Matrix *matrix,
                      int has_starts) {
     typedef int8_t i8x16 __attribute__((vector_size(16)));
     typedef int32_t i32x4 __attribute__((vector_size(16)));
@@ -66,7 +69,7 @@ INLINE void quantise(Activations *to, size_t cell, const float *const x[4], cons
 
 // Groups `begin` to `end` of `rows` rows of x: of the first ones, or of those that `chosen`
 // numbers.
-INLINE void quantise_panel(Activations *to, size_t rows, const size_t *chosen, size_t begin,
+INLINE void quantize_panel(Activations *to, size_t rows, const size_t *chosen, size_t begin,
                            size_t end, const float *x, const Matrix *matrix, int has_starts) {
     size_t cells = (end - begin) * rows, group = begin, row = 0;
     for (size_t cell = 0; cell < cells; cell += 4) {
@@ -76,7 +79,7 @@ INLINE void quantise_panel(Activations *to, size_t rows, const size_t *chosen, s
             if (cell + i + 1 >= cells) continue;  // cells that are not there repeat the last one
             if (++row == rows) row = 0, group++;
         }
-        quantise(to, cell, groups, matrix, has_starts);
+        quantize(to, cell, groups, matrix, has_starts);
     }
 }
 

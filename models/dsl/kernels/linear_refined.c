@@ -13,7 +13,7 @@ INLINE void refine(const float *x, const Matrix *matrix, const float *coarse, fl
         store(out + block * ROWS, load(coarse + block * ROWS));
     for (size_t first = 0; first < all; first += CELLS) {
         size_t last = least(first + CELLS, all);
-        quantise_panel(&panel, 1, 0, first, last, x, matrix, 1);
+        quantize_panel(&panel, 1, 0, first, last, x, matrix, 1);
         for (size_t block = begin; block < end; block++)
             if (largest(load(coarse + block * ROWS)) >= threshold)
                 multiply(&panel, 1, 2, matrix, block, first, last, out + block * ROWS, 0);

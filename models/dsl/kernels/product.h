@@ -74,21 +74,23 @@ INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *m
     Activations panel;
     size_t all = matrix->groups;
     x += share.row * all * GROUP, out += share.row * stride;
-    int tiles = TILES && parts == PARTS && share.rows >= 16;
+    int tiles = TILES && parts == PARTS && share.rows >= TILE_ROWS;
 #if TILES
     if (tiles) shape_tiles(matrix->halves ? QUADS / 2 : QUADS);
 #endif
     for (size_t row = 0, count; row < share.rows; row += count) {
         size_t left = share.rows - row;
-        count = tiles && left >= 16 ? 16 : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        if (tiles && left >= TILE_ROWS) count = TILE_ROWS;
         for (size_t first = 0, last; first < all; first = last) {
             last = least(first + CELLS / count, all);
-            quantise_panel(&panel, count, 0, first, last, x + row * all * GROUP, matrix,
-                           count < 16);
+            quantize_panel(&panel, count, 0, first, last, x + row * all * GROUP, matrix,
+                           count < TILE_ROWS);
             for (size_t block = share.begin; block < share.end; block++) {
                 float *to = out + row * stride + block * ROWS;
 #if TILES
-                if (count == 16) multiply_tiles(&panel, matrix, block, first, last, to, stride);
+                if (count == TILE_ROWS)
+                    multiply_tiles(&panel, matrix, block, first, last, to, stride);
 #endif
                 if (count == 8) multiply(&panel, 8, parts, matrix, block, first, last, to, stride);
                 if (count == 4) multiply(&panel, 4, parts, matrix, block, first, last, to, stride);

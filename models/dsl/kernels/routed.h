@@ -14,7 +14,7 @@ INLINE void multiply_rows(const float *x, const size_t *rows, int count, const M
     size_t all = matrix->groups;
     for (size_t start = 0, stop; start < all; start = stop) {
         stop = least(start + CELLS / count, all);
-        quantise_panel(&panel, count, rows, start, stop, x, matrix, 1);
+        quantize_panel(&panel, count, rows, start, stop, x, matrix, 1);
         for (size_t block = begin; block < end; block++) {
             float *to = out + block * ROWS;
             for (int i = 0; i < count && start; i++) store(sums[i], load(to + rows[i] * outputs));

@@ -151,7 +151,7 @@ def changed(tmp_path: Path, change: Callable[[dict[str, Any], Tensors], None]) -
         (lambda _, tensors: tensors.clear(), "has no tensors"),
         (
             lambda _, tensors: tensors.update(x=np.zeros(3, "f4")),
-            "tensor x belongs to no matrix of this model",
+            "tensor x does not fit any matrix of this model",
         ),
     ],
 )
