@@ -3,7 +3,9 @@
 //
 // Only keys that a token sees are read, in blocks of KEYS positions, with a running softmax
 // (Milakov and Gimelshein, 2018). Blocks begin at multiples of KEYS and what is not seen counts as
-// zero: a token's result does not depend on how many tokens are read with it.
+// zero: a token's result does not depend on how many tokens are read with it. Rows of a head are
+// far apart, which the CPU's own prefetching does not follow: the values of a block are prefetched
+// while its keys are read, and then the keys of the next block.
 #ifndef HEARTH_ATTENTION_H
 #define HEARTH_ATTENTION_H
 
@@ -52,6 +54,8 @@ INLINE void score(const float *query, const Queries *queries, int count, const C
             f32x16 key[TOGETHER];
             for (int i = 0; i < TOGETHER; i++)
                 key[i] = load_value(cache->key + block->row[k + i] + d);
+            for (int i = 0; i < TOGETHER; i++)
+                __builtin_prefetch(cache->value + block->row[k + i] + d);
 #pragma clang loop unroll(full)
             for (int j = 0; j < count; j++) {
                 f32x16 own = load(query + queries->at[j] + d);
@@ -92,7 +96,7 @@ INLINE float weigh(float scores[KEYS], long first, long last, float *top, float 
 
 // Adds the values of the block's positions, weighted.
 INLINE void mix(State *state, int count, const float kept[QUERIES], const Cache *cache,
-                const Block *block, float weights[QUERIES][KEYS]) {
+                const Block *block, const Block *next, float weights[QUERIES][KEYS]) {
     enum { WIDE = 4 };
     for (size_t d = 0; d < cache->width; d += WIDE * LANES) {
         f32x16 sums[QUERIES][WIDE];
@@ -103,6 +107,8 @@ INLINE void mix(State *state, int count, const float kept[QUERIES], const Cache 
             const Value *row = cache->value + block->row[k] + d;
             f32x16 value[WIDE];
             for (int i = 0; i < WIDE; i++) value[i] = load_value(row + i * LANES);
+            for (int i = 0; i < WIDE; i++)
+                __builtin_prefetch(cache->key + next->row[k] + d + i * LANES);
 #pragma clang loop unroll(full)
             for (int j = 0; j < count; j++)
                 for (int i = 0; i < WIDE; i++)
@@ -124,19 +130,22 @@ INLINE void attend(const float *query, const Queries *queries, int count, const 
     }
     size_t oldest = queries->position[0] + 1, newest = queries->position[count - 1];
     oldest = oldest > window ? oldest - window : 0;
+    Block blocks[2], *block = &blocks[0], *next = &blocks[1];
+    find_block(next, oldest / KEYS * KEYS, newest, cache);
     for (size_t begin = oldest / KEYS * KEYS; begin <= newest; begin += KEYS) {
         float weights[QUERIES][KEYS], kept[QUERIES];
         for (int j = 0; j < count; j++)
             for (int k = 0; k < KEYS; k += LANES) store(weights[j] + k, (f32x16){});
-        Block block;
-        find_block(&block, begin, newest, cache);
-        score(query, queries, count, cache, &block, weights);
+        Block *free = block;
+        block = next, next = free;
+        find_block(next, begin + KEYS, newest, cache);
+        score(query, queries, count, cache, block, weights);
         for (int j = 0; j < count; j++) {
             long last = (long)queries->position[j] - (long)begin, first = last - (long)window + 1;
             if (first < 0) first = 0;
             kept[j] = weigh(weights[j], first, last, &state.top[j], &state.total[j]);
         }
-        mix(&state, count, kept, cache, &block, weights);
+        mix(&state, count, kept, cache, block, next, weights);
     }
     for (int j = 0; j < count; j++)
         for (size_t d = 0; d < cache->width; d += LANES)
