@@ -12,6 +12,10 @@ interleaved, and every second round has the reverse order, so that other load af
 Then each model is served: the time from the start to the first token, with files in the page cache,
 and the memory after it, with one slot in use. llama.cpp is served by llama-server with one slot.
 
+--llama-bench measures the GGUF files with llama-bench instead, of llama.cpp or of a fork of it, and
+may be given several times: --llama-bench "fork=PATH/llama-bench -rtr 1". A table compares each
+engine with the bundle.
+
 Before each round, the read bandwidth of the machine is measured. It limits decoding, which reads
 all weights for each token. --kl reads reports of `hearth compare F32.gguf MODEL`. llama.cpp may be
 installed in another environment: --llama-python names its interpreter. Linux only.
@@ -20,9 +24,10 @@ installed in another environment: --llama-python names its interpreter. Linux on
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +47,7 @@ from benchmarks.engines.decode_rounds import (
     run_rounds,
 )
 from benchmarks.engines.decode_worker import DEPTHS, PROMPTS, STEPS, TOGETHER
+from benchmarks.engines.llama_bench import LlamaBench
 from benchmarks.report.figures import (
     Figure,
     Rounds,
@@ -160,6 +166,21 @@ def model_of(text: str) -> Model:
     return model
 
 
+def bench_command(text: str) -> LlamaBench:
+    """Parse NAME=COMMAND."""
+    name, _, command = text.partition("=")
+    if not name or not command.split():
+        raise argparse.ArgumentTypeError(f"{text}: expected NAME=COMMAND")
+    return LlamaBench(name, tuple(shlex.split(command)))
+
+
+def with_benches(group: Sequence[Model], benches: Sequence[LlamaBench]) -> list[Sequence[Model]]:
+    """A pair or a single model once for each bench, if it has a GGUF file and there are benches."""
+    if not benches or group[-1].is_hearth:
+        return [group]
+    return [(*group[:-1], replace(group[-1], bench=bench)) for bench in benches]
+
+
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -171,6 +192,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--alone", type=model_of, action="append", default=[], metavar="MODEL")
     parser.add_argument("--kl", type=Path, nargs="+", default=[], metavar="report.json")
     parser.add_argument("--llama-python", default=sys.executable, metavar="PATH")
+    parser.add_argument(
+        "--llama-bench", type=bench_command, action="append", default=[], metavar="NAME=COMMAND"
+    )
     parser.add_argument("--llama-server", metavar="PATH", help="default: serve only bundles")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
@@ -332,7 +356,11 @@ def versions_of(measurements: Measurements, server: str | None) -> dict[str, str
 def main() -> None:
     """Measure, print the tables and write the files."""
     arguments = options()
-    groups = [*arguments.pair, *((model,) for model in arguments.alone)]
+    groups = [
+        measured
+        for group in (*arguments.pair, *((model,) for model in arguments.alone))
+        for measured in with_benches(group, arguments.llama_bench)
+    ]
     try:
         models = distinct([model for group in groups for model in group])
         bench = bench_of(arguments, models)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from baker.compare.sides.open_side import EXACT_LOGITS
 from benchmarks.engines.decode_worker import DEPTHS, EngineDescription
+from benchmarks.engines.llama_bench import LlamaBench, LlamaBenchError
 from benchmarks.report.machine import read_bandwidth
 from benchmarks.serving.server_commands import hearth, llama_server
 from benchmarks.serving.server_process import resources, running
@@ -35,20 +36,30 @@ class Model:
     """A bundle or a GGUF file.
 
     exact  whether every logit is to be exact (as by `hearth serve --logits exact`)
+    bench  measures a GGUF file; None: llama-cpp-python does
     """
 
     path: Path
     exact: bool = False
+    bench: LlamaBench | None = None
 
     @property
     def name(self) -> str:
-        """As in the reports of `hearth compare`, without folders."""
-        return (EXACT_LOGITS if self.exact else "") + self.path.absolute().name
+        """As in the reports of `hearth compare`, without folders, and the engine of a bench."""
+        engine = f" in {self.bench.name}" if self.bench is not None else ""
+        return (EXACT_LOGITS if self.exact else "") + self.path.absolute().name + engine
 
     @property
     def is_hearth(self) -> bool:
         """Whether the model is a bundle."""
         return self.path.is_dir()
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine in tables."""
+        if self.bench is not None:
+            return self.bench.name
+        return "Hearth" if self.is_hearth else "llama.cpp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +90,7 @@ class Measurements:
 
     def heading(self, model: Model) -> str:
         """The name of the model in tables and plots."""
-        return f"{'Hearth' if model.is_hearth else 'llama.cpp'} {self.build(model)}"
+        return f"{model.engine} {self.build(model)}"
 
 
 class BenchmarkError(Exception):
@@ -88,6 +99,11 @@ class BenchmarkError(Exception):
 
 def run_worker(model: Model, bench: BenchmarkSetup) -> tuple[EngineDescription, dict[str, float]]:
     """Measure a model once in a new process; raises BenchmarkError."""
+    if model.bench is not None:
+        try:
+            return model.bench.measure(model.path, bench.threads, bench.context)
+        except LlamaBenchError as error:
+            raise BenchmarkError(f"{model.name}: {error}") from error
     engine = "hearth" if model.is_hearth else "llama.cpp"
     python = sys.executable if model.is_hearth else bench.python
     command: list[str | Path] = [python, "-m", _WORKER, engine, model.path]
@@ -116,10 +132,10 @@ def run_worker(model: Model, bench: BenchmarkSetup) -> tuple[EngineDescription, 
 
 
 def serve_once(model: Model, bench: BenchmarkSetup) -> dict[str, float]:
-    """Serve a model until its first answer; returns no figures without a llama-server."""
+    """Serve a model until its first answer; returns no figures without a server for it."""
     if model.is_hearth:
         server = hearth(model.path, bench.threads, exact=model.exact)
-    elif bench.server is not None:
+    elif bench.server is not None and model.bench is None:
         server = llama_server(
             bench.server, model.path, slots=1, context=bench.context, threads=bench.threads
         )

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks.decode import FIGURES, TARGETS, distinct, pair_of, read_kl, section
+from benchmarks.decode import (
+    FIGURES,
+    TARGETS,
+    bench_command,
+    distinct,
+    pair_of,
+    read_kl,
+    section,
+    with_benches,
+)
 from benchmarks.engines.decode_rounds import BenchmarkError, Measurements, Model, bandwidth_limit
 from benchmarks.engines.decode_worker import (
     DEPTHS,
@@ -20,6 +30,7 @@ from benchmarks.engines.decode_worker import (
     Text,
     measure,
 )
+from benchmarks.engines.llama_bench import LlamaBench, LlamaBenchError
 from benchmarks.report.figures import rows
 from benchmarks.report.machine import read_bandwidth
 from tests.fake_runtime import FakeRuntime
@@ -164,3 +175,61 @@ def test_every_goal_belongs_to_a_figure() -> None:
     shown = {figure.name for figure in FIGURES}
     for target in TARGETS.values():
         assert set(target.ratios) <= shown
+
+
+# A program with llama-bench's options that prints what it was asked for.
+FAKE_BENCH = """
+import json, sys
+if "--help" in sys.argv:
+    print({help!r})
+    sys.exit()
+option = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+common = dict(model_type="gemma3 270M Q4_K - Medium", model_size=253, build_commit="abc")
+if option["-n"] == "0" and "-gp" not in option:
+    rows = [dict(n_prompt=int(n), n_gen=0, avg_ts=float(n)) for n in option["-p"].split(",")]
+elif "-gp" in option:
+    depth, steps = map(int, option["-gp"].split(","))
+    rows = [dict(n_prompt=depth, n_gen=steps, avg_ts=depth / 2)]
+else:
+    rows = [dict(n_prompt=0, n_gen=int(option["-n"]), avg_ts=int(option["-d"]) / 2)]
+print(json.dumps([common | row for row in rows]))
+"""
+
+
+@pytest.mark.parametrize("help_text", ["-d, --n-depth <n>", "-gp <pp,tg>"])
+def test_llama_bench_measures_the_same_lengths(tmp_path: Path, help_text: str) -> None:
+    script = tmp_path / "llama-bench"
+    script.write_text(FAKE_BENCH.format(help=help_text), encoding="utf-8")
+    bench = LlamaBench("fork", (sys.executable, str(script)))
+    about, figures = bench.measure(tmp_path / "a.gguf", threads=2, context=1500)
+    assert figures == {
+        "prefill_128": 128, "prefill_512": 512, "decode_128": 64, "decode_1024": 512,
+    }  # fmt: skip
+    assert about == EngineDescription(
+        quantisation="Q4_K - Medium", weights_bytes=253, versions={"fork": "abc"}
+    )
+    model = Model(path=tmp_path / "a.gguf", bench=bench)
+    assert (model.name, model.engine) == ("a.gguf in fork", "fork")
+
+
+def test_a_failing_llama_bench_is_named(tmp_path: Path) -> None:
+    script = "import sys; sys.exit('no such model')"
+    bench = LlamaBench("fork", (sys.executable, "-c", script))
+    with pytest.raises(LlamaBenchError, match=r"^fork ended with 1: no such model$"):
+        bench.measure(tmp_path / "a.gguf", threads=2, context=600)
+    with pytest.raises(LlamaBenchError, match=r"^fork: .*No such file"):
+        LlamaBench("fork", (str(tmp_path / "absent"),)).measure(tmp_path, threads=2, context=600)
+
+
+def test_each_bench_is_compared_with_the_bundle(tmp_path: Path) -> None:
+    pair = Model(path=tmp_path), Model(path=tmp_path / "a.gguf")
+    benches = [bench_command("one=PATH -rtr 1"), bench_command("two=other")]
+    assert benches[0] == LlamaBench("one", ("PATH", "-rtr", "1"))
+    assert [group[1].name for group in with_benches(pair, benches)] == [
+        "a.gguf in one",
+        "a.gguf in two",
+    ]
+    assert with_benches(pair, []) == [pair]
+    assert with_benches(pair[:1], benches) == [pair[:1]]
+    with pytest.raises(argparse.ArgumentTypeError, match="expected NAME=COMMAND"):
+        bench_command("one")
