@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from models import (
+    bert,
+    embeddinggemma,
     gemma2,
     gemma3,
     granite,
@@ -16,12 +18,14 @@ from models import (
     qwen3,
     qwen3moe,
     smollm3,
+    xlm_roberta,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from models.decoder.architecture import Architecture
+    from models.encoder.architecture import EncoderArchitecture
 
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
@@ -38,4 +42,8 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
         qwen3moe,
         smollm3,
     )
+}
+
+ENCODERS: Mapping[str, EncoderArchitecture[Any]] = {
+    family.ARCHITECTURE.name: family.ARCHITECTURE for family in (bert, embeddinggemma, xlm_roberta)
 }

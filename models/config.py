@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 MAX_LAYERS = 1024
 LARGEST = 2**31 - 1
 LARGEST_NUMBER = 1e30
-# What an embedding is: the mean of the tokens' hidden states after the last norm, or the last one.
-POOLINGS = ("mean", "last")
 
 
 class ConfigError(Exception):
@@ -24,7 +22,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The shape of a decoder; an architecture adds what is its own.
+    """The shape of a transformer; an architecture adds what is its own.
 
     hidden       E, the width of a hidden state
     ffn          the width between the matrices of an MLP
@@ -33,9 +31,12 @@ class ModelConfig:
     head_dim     D, the width of a head
     max_context  the context that the model was trained for, in tokens
     vocab_size   V, rows of the embedding table
-    norm_eps     what RMSNorm adds to the mean square
-    pooling      the vector of a text: one of POOLINGS
+    norm_eps     what RMSNorm adds to the mean square, or LayerNorm to the variance
+    pooling      the vector of a text, one of `poolings`: the mean of the hidden states after the
+                 last norm, or the last one
     """
+
+    poolings: ClassVar[tuple[str, ...]] = ("mean", "last")
 
     layers: int
     hidden: int
@@ -51,9 +52,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _require_field(getattr(self, field.name), str(field.type), field.name)
-        if self.pooling not in POOLINGS:
+        if self.pooling not in self.poolings:
             raise ConfigError(
-                f"pooling: got {self.pooling!r:.80}, supported: {', '.join(POOLINGS)}"
+                f"pooling: got {self.pooling!r:.80}, supported: {', '.join(self.poolings)}"
             )
         if self.layers > MAX_LAYERS:
             raise ConfigError(f"{self.layers} layers, expected at most {MAX_LAYERS}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from models.config import ConfigError
 from models.decoder.architecture import Architecture
@@ -111,9 +111,9 @@ class Gemma3(GemmaModel):
         ]
 
 
-def gemma_keys(data: ConfigJson) -> None:
+def gemma_keys(data: ConfigJson, *, bidirectional: bool = False) -> None:
     """Read the keys that all Gemma models have, where they say what is computed here."""
-    data.fixed(hidden_activation="gelu_pytorch_tanh", use_bidirectional_attention=False)
+    data.fixed(hidden_activation="gelu_pytorch_tanh", use_bidirectional_attention=bidirectional)
     data.assume(tie_word_embeddings=True, rms_norm_eps=1e-6)
 
 
@@ -135,30 +135,29 @@ _DEFAULTS = {
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json; that of the larger models has the text model's one level down."""
     if not data.has("text_config"):
-        return _text_config(data)
+        return Config(**text_fields(data))
     data.ignore(
         "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id",
         "image_token_index", "mm_tokens_per_image", "vision_config",
     )  # fmt: skip
     data.fixed(tie_word_embeddings=True)
-    return _text_config(data.section("text_config"))
+    return Config(**text_fields(data.section("text_config")))
 
 
-def _text_config(data: ConfigJson) -> Config:
-    gemma_keys(data)
+def text_fields(data: ConfigJson, *, bidirectional: bool = False) -> dict[str, Any]:
+    """The fields of `Config`, from the configuration of a text model; raises ConfigError."""
+    gemma_keys(data, bidirectional=bidirectional)
     data.assume(**_DEFAULTS, rope_theta=1_000_000.0)
     data.fixed(attn_logit_softcapping=None, final_logit_softcapping=None)
     fields = from_config_json(data, _global_rope)
     period = data.size("_sliding_window_pattern", default=_PERIOD)
     period = data.size("sliding_window_pattern", default=period)
-    return Config(
-        **fields,
-        windows=windows_by_type(
-            data, [(layer + 1) % period != 0 for layer in range(fields["layers"])]
-        ),
-        query_scale=data.number("query_pre_attn_scalar") ** -0.5,
-        local_rope_base=_local_rope(data, fields["head_dim"], fields["max_context"]).base,
-    )
+    slides = [(layer + 1) % period != 0 for layer in range(fields["layers"])]
+    return fields | {
+        "windows": windows_by_type(data, slides),
+        "query_scale": data.number("query_pre_attn_scalar") ** -0.5,
+        "local_rope_base": _local_rope(data, fields["head_dim"], fields["max_context"]).base,
+    }
 
 
 def _global_rope(data: ConfigJson, width: int, max_context: int) -> Rope:
@@ -180,19 +179,18 @@ def _local_rope(data: ConfigJson, width: int, max_context: int) -> Rope:
     return rope
 
 
-def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata."""
+def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Config`, from GGUF metadata; raises ConfigError."""
     fields = from_gguf_metadata(data, rope_base=1_000_000.0)
     layers, window = fields["layers"], data.size("attention.sliding_window")
     period = data.size("attention.sliding_window_pattern", default=_PERIOD)
     # The format does not say the scale. Only the 27B, known by its depth, has hidden / heads.
     width = fields["hidden"] / fields["heads"] if layers == _LAYERS_27B else fields["head_dim"]
-    return Config(
-        **fields,
-        windows=every_nth_layer_sees_all(period, layers, window),
-        query_scale=width**-0.5,
-        local_rope_base=data.number("rope.freq_base_swa", default=10_000.0),
-    )
+    return fields | {
+        "windows": every_nth_layer_sees_all(period, layers, window),
+        "query_scale": width**-0.5,
+        "local_rope_base": data.number("rope.freq_base_swa", default=10_000.0),
+    }
 
 
 ARCHITECTURE = Architecture(
@@ -200,7 +198,7 @@ ARCHITECTURE = Architecture(
     config=Config,
     model_types=("gemma3_text", "gemma3"),
     read_config_json=from_hugging_face,
-    read_gguf=from_gguf,
+    read_gguf=lambda data: Config(**fields_from_gguf(data)),
     model=Gemma3,
     # The larger models come with a vision tower, and with the text model one level down.
     tensors=replace(

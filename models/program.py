@@ -24,28 +24,52 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgramOptions:
+class StorageOptions:
+    """How weights are stored.
+
+    precision  a name of PRECISIONS: how matrices are stored
+    storages   parameters whose matrices are stored in another way than the precision's: a name of
+               STORAGES by parameter
+    """
+
+    precision: str
+    storages: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise DslError(f"precision: got {self.precision!r}, expected {', '.join(PRECISIONS)}")
+        for name in self.storages.values():
+            if name not in STORAGES:
+                raise DslError(f"storages: got {name!r}, expected {', '.join(STORAGES)}")
+
+    def storage(self, parameter: str) -> Storage:
+        """How the matrix of a parameter is stored."""
+        if parameter in self.storages:
+            return STORAGES[self.storages[parameter]]
+        precision = PRECISIONS[self.precision]
+        in_layer = parameter.startswith("layers.")
+        return precision.layers if precision.layers and in_layer else precision.storage
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions(StorageOptions):
     """What is fixed while baking.
 
     context         positions of a slot, in tokens
-    precision       a name of PRECISIONS: how matrices are stored
     prefill_tokens  sizes of the prefill entry points, rising
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
-    storages        parameters whose matrices are stored in another way than the precision's: a name
-                    of STORAGES by parameter
     kv_cache        how keys and values are stored; None: as the precision says
     """
 
     context: int
-    precision: str
     prefill_tokens: tuple[int, ...]
     decode_batches: tuple[int, ...]
     verify_tokens: tuple[int, ...] = ()
-    storages: Mapping[str, str] = field(default_factory=dict)
     kv_cache: CacheDType | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for what, sizes in (
             ("prefill_tokens", self.prefill_tokens),
             ("decode_batches", self.decode_batches),
@@ -60,19 +84,6 @@ class ProgramOptions:
             raise DslError(f"verify_tokens: expected rising sizes from 2 to {most}, got {sizes}")
         if self.context < 1:
             raise DslError(f"context: expected at least 1 token, got {self.context}")
-        if self.precision not in PRECISIONS:
-            raise DslError(f"precision: got {self.precision!r}, expected {', '.join(PRECISIONS)}")
-        for name in self.storages.values():
-            if name not in STORAGES:
-                raise DslError(f"storages: got {name!r}, expected {', '.join(STORAGES)}")
-
-    def storage(self, parameter: str) -> Storage:
-        """How the matrix of a parameter is stored."""
-        if parameter in self.storages:
-            return STORAGES[self.storages[parameter]]
-        precision = PRECISIONS[self.precision]
-        in_layer = parameter.startswith("layers.")
-        return precision.layers if precision.layers and in_layer else precision.storage
 
     @property
     def chunk(self) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from baker.weights.source import WeightSource
     from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
+    from models.decoder.architecture import ArchitectureFiles
     from models.dsl.storage import Storage, Weight
     from models.program import ArraysProgram, Program, StoredTensor
 
@@ -47,7 +47,7 @@ class Located:
 
 def locate(
     source: WeightSource,
-    architecture: Architecture[Any],
+    architecture: ArchitectureFiles[Any],
     config: ModelConfig,
     program: Program | ArraysProgram,
 ) -> tuple[Located, ...]:

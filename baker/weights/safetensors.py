@@ -1,8 +1,12 @@
 """Safetensors as a `WeightSource`: a single file, or a Hugging Face folder.
 
 A folder has config.json and either `model.safetensors`, or `model.safetensors.index.json` and the
-files that it names. The library checks the header of a file. The values are read here: the library
-maps files, and a read error of a mapping would end the process with a signal.
+files that it names. One that sentence-transformers saved also has folders of further modules, such
+as `2_Dense`; the names of their tensors and the keys of their configurations begin with the
+folder's name.
+
+The library checks the header of a file. The values are read here: the library maps files, and a
+read error of a mapping would end the process with a signal.
 """
 
 from __future__ import annotations
@@ -49,6 +53,7 @@ _NUMPY_TYPES = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 _MODE = "pooling_mode_"
+_DENSE = "*_Dense"
 _LENGTH_BYTES = 8  # of the length in front of the header
 
 
@@ -113,17 +118,19 @@ class _Safetensors(WeightSource):
             raise NoSuchTensor(f"{self._path} has no tensor {name!r}")
         return self._tensors[name]
 
-    def _add(self, path: Path) -> None:
+    def _add(self, path: Path, prefix: str = "") -> None:
+        """Add the tensors of a file, with a prefix to their names."""
         self._stamps[path] = stamp(path)
         try:
             with safe_open(path, framework="numpy") as file:
                 offsets = _offsets(path)
-                for name in file.keys():  # noqa: SIM118  (not a dict)
+                for stored_name in file.keys():  # noqa: SIM118  (not a dict)
+                    name = prefix + stored_name
                     if name in self._tensors:
                         raise BadFile(
                             f"tensor {name} is in both {self._tensors[name].file} and {path}"
                         )
-                    rows = file.get_slice(name)
+                    rows = file.get_slice(stored_name)
                     shape = tuple(rows.get_shape())
                     if 0 in shape or len(shape) > MAX_AXES:
                         raise BadFile(
@@ -131,7 +138,7 @@ class _Safetensors(WeightSource):
                             f"{MAX_AXES} axes, none of them empty"
                         )
                     self._tensors[name] = _Tensor(
-                        file=path, shape=shape, stored=rows.get_dtype(), offset=offsets[name]
+                        file=path, shape=shape, stored=rows.get_dtype(), offset=offsets[stored_name]
                     )
         except OSError as error:
             raise BadFile(f"cannot read {path}: {error.strerror or error}") from error
@@ -188,6 +195,11 @@ class SafetensorsSource(_Safetensors):
             self._add(folder / SINGLE)
         else:
             raise NoWeights(f"{folder} has neither {SINGLE} nor {INDEX}")
+        self._dense = sorted(folder.glob(_DENSE))
+        for dense in self._dense:
+            self._stamps[dense / CONFIG] = stamp(dense / CONFIG)
+            self._config[f"{dense.name}/{CONFIG}"] = read_json(dense / CONFIG)
+            self._add(dense / SINGLE, prefix=f"{dense.name}.")
 
     @property
     def folder(self) -> Path:
@@ -195,14 +207,15 @@ class SafetensorsSource(_Safetensors):
         return self._folder
 
     def files(self) -> tuple[Path, ...]:
-        """config.json, that of the pooling and the index if there are such, and the tensors."""
+        """config.json, those of modules and the index if there are such, and the tensors."""
         index = self.folder / INDEX
         shards = sorted({tensor.file for tensor in self._tensors.values()})
-        others = (path for path in (self._pooling, index) if path.exists())
+        modules = (dense / CONFIG for dense in self._dense)
+        others = (path for path in (self._pooling, *modules, index) if path.exists())
         return (self.folder / CONFIG, *others, *shards)
 
     def metadata(self) -> Mapping[str, object]:
-        """The parsed config.json; under the name of the file, the pooling of an embedding model."""
+        """The parsed config.json; by their paths, the pooling and the configurations of modules."""
         return self._config
 
     def _add_indexed(self) -> None:
@@ -224,11 +237,12 @@ class SafetensorsSource(_Safetensors):
 
 
 def _pooling(path: Path) -> str:
-    """The pooling that sentence-transformers wrote: `mean`, `last` or what it calls another."""
+    """The pooling that sentence-transformers wrote: `mean`, `last`, `cls` or another name."""
     data = read_json(path)
     modes = [key.removeprefix(_MODE) for key in data if key.startswith(_MODE) and data[key] is True]
     name = str(data.get("pooling_mode", "+".join(modes)))
-    return {"mean_tokens": "mean", "lasttoken": "last"}.get(name, name)
+    names = {"mean_tokens": "mean", "lasttoken": "last", "cls_token": "cls"}
+    return names.get(name, name)
 
 
 def read_json(path: Path) -> dict[str, Any]:

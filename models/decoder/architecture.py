@@ -24,15 +24,14 @@ C = TypeVar("C", bound=ModelConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture(Generic[C]):
-    """An architecture; C is its configuration.
+class ArchitectureFiles(Generic[C]):
+    """How an architecture is read from files; C is its configuration.
 
     name              as manifests and GGUF files have it
     config            the class of its configurations
     model_types       values of `model_type` in config.json
     read_config_json  configuration from config.json
     read_gguf         configuration from GGUF metadata
-    model             the model of a configuration
     tensors           names of its tensors in files
     """
 
@@ -41,7 +40,6 @@ class Architecture(Generic[C]):
     model_types: tuple[str, ...]
     read_config_json: Callable[[ConfigJson], C]
     read_gguf: Callable[[GgufMetadata], C]
-    model: Callable[[C], Decoder]
     tensors: TensorNames
 
     def from_hugging_face(self, data: Mapping[str, Any]) -> C:
@@ -76,10 +74,6 @@ class Architecture(Generic[C]):
         reader.finish()
         return config
 
-    def program(self, config: C, options: ProgramOptions) -> Program:
-        """The model's entry points; raises TypeRuleError if the precision is not for this model."""
-        return program(self.model(config), options)
-
     def to_manifest(self, config: C) -> dict[str, Any]:
         """A configuration as a manifest holds it."""
         return asdict(config)
@@ -93,3 +87,17 @@ class Architecture(Generic[C]):
             return self.config(**fields)
         except TypeError as error:
             raise ConfigError(f"the manifest's config is not of {self.name}: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture(ArchitectureFiles[C]):
+    """An architecture of decoders.
+
+    model  the model of a configuration
+    """
+
+    model: Callable[[C], Decoder]
+
+    def program(self, config: C, options: ProgramOptions) -> Program:
+        """The model's entry points; raises TypeRuleError if the precision is not for this model."""
+        return program(self.model(config), options)

@@ -55,11 +55,6 @@ class ConfigJson(TypedKeys):
         """Whether the file has a key, and it is not null."""
         return self._data.get(key) is not None
 
-    def flag(self, key: str, *, default: bool) -> bool:
-        """True or false."""
-        value: bool = self._value(key, bool, {"default": default})
-        return value
-
     def texts(self, key: str, *, default: Sequence[str]) -> list[str]:
         """A list of strings."""
         return self._list(key, str, default=default)
@@ -75,6 +70,11 @@ class ConfigJson(TypedKeys):
     def numbers(self, key: str) -> list[float]:
         """A list of numbers above zero."""
         return [float(value) for value in self._list(key, float)]
+
+    def entries(self, key: str, *, default: int) -> int:
+        """How many keys an object has; their names and values do not matter."""
+        value = self._value(key, dict, {"default": None})
+        return default if value is None else len(value)
 
     def section(self, key: str) -> ConfigJson:
         """An object in this one."""

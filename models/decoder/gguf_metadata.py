@@ -53,9 +53,13 @@ class GgufMetadata(TypedKeys):
     @property
     def vocabulary_rows(self) -> int:
         """V, from the embedding table."""
-        if "token_embd.weight" not in self._tensors:
-            raise ConfigError("the file has no tensor token_embd.weight")
-        return self._tensors["token_embd.weight"][0]
+        return self.rows("token_embd.weight")
+
+    def rows(self, name: str) -> int:
+        """The rows of a tensor that the file must have."""
+        if name not in self._tensors:
+            raise ConfigError(f"the file has no tensor {name}")
+        return self._tensors[name][0]
 
     def fixed(self, key: str, supported: int) -> None:
         """Raise ConfigError where a key is there and has another than the only supported value."""

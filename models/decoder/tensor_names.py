@@ -53,6 +53,7 @@ class TensorNames:
     folder       names in Hugging Face folders of the parts of a layer, and of what is beside the
                  layers, where they differ from the model's own. `*` stands for 0, 1, ...: the rows
                  of the tensors that are numbered so follow each other
+    layers       what precedes the number of a layer in Hugging Face folders
     prefixes     what may precede the names in Hugging Face folders; the first is the usual one
     norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
                  1 + w, and GGUF files store 1 + w
@@ -62,6 +63,7 @@ class TensorNames:
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
     interleaved: bool = False
     folder: Mapping[str, str] = field(default_factory=dict)
+    layers: str = "layers"
     prefixes: tuple[str, ...] = ("model.", "")
     norm_offset: float = 0.0
     others: tuple[str, ...] = ()
@@ -102,7 +104,7 @@ class TensorNames:
         layer = ""
         if path.startswith("layers."):
             _, number, path = path.split(".", 2)
-            layer = f"layers.{number}."
+            layer = f"{self.layers}.{number}."
         return f"{layer}{self.folder.get(path, path)}.{suffix}"
 
     def is_other_part(self, tensor: str) -> bool:

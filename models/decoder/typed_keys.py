@@ -51,6 +51,11 @@ class TypedKeys:
         value: str = self._value(key, str, {"default": default})
         return value
 
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        value: bool = self._value(key, bool, {"default": default})
+        return value
+
     @overload
     def counts(self, key: str) -> list[int]: ...
     @overload

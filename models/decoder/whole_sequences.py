@@ -32,9 +32,12 @@ class WholeSequences(LayerCache):
         """Attention: query (B * L, H, D), key and value (B * L, G, D) -> (B * L, H * D)."""
         rows, heads, width = query.shape
         batched = (self._batched(x) for x in (query, key, value))
-        seen = f.causal(self.keys, self.keys, window=self.window)
-        mixed = f.scaled_dot_product_attention(*batched, seen=seen, scale=scale, cap=cap)
+        mixed = f.scaled_dot_product_attention(*batched, seen=self.seen(), scale=scale, cap=cap)
         return ops.reshape(mixed, shape=(rows, heads * width))
+
+    def seen(self) -> Tensor:
+        """The tokens that each token sees: bool, broadcast to (B, H, L, L) from the end."""
+        return f.causal(self.keys, self.keys, window=self.window)
 
     def previous(self, x: Tensor, count: int) -> list[Tensor]:
         """x (B * L, E) of the tokens 1, 2, ... `count` positions before, 0 before the first."""

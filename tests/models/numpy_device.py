@@ -11,10 +11,11 @@ from models.dsl.types import DType
 from models.program import model_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from models.dsl.types import TensorType
     from models.program import Program
 
     Array = NDArray[Any]
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
 
 def random_weights(program: Program) -> dict[str, Array]:
     """Rows of matrices of length 1; norms near 1, as they are after 1 + w."""
+    return random_arrays(program.parameters, program.hidden)
+
+
+def random_arrays(parameters: Mapping[str, TensorType], hidden: int) -> dict[str, Array]:
+    """The same for parameters of these types, of a model with this hidden width."""
     rng = np.random.default_rng(7)
     weights: dict[str, Array] = {}
-    for name, tensor_type in program.parameters.items():
+    for name, tensor_type in parameters.items():
         values = rng.normal(size=tensor_type.shape)
         if name.endswith("norm.weight"):
             values = 1 + 0.3 * values
@@ -33,9 +39,7 @@ def random_weights(program: Program) -> dict[str, Array]:
         else:
             values = values / np.sqrt(tensor_type.shape[-1])
         if name.endswith(".scale"):
-            values = (
-                np.abs(rng.normal(size=tensor_type.shape)) / (30 * np.sqrt(program.hidden)) + 1e-3
-            )
+            values = np.abs(rng.normal(size=tensor_type.shape)) / (30 * np.sqrt(hidden)) + 1e-3
         weights[name] = values.astype(tensor_type.dtype.numpy)
     return weights
 

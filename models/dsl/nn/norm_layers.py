@@ -29,7 +29,7 @@ class RMSNorm(Module):
 class LayerNorm(Module):
     """Mean 0 and variance 1 along the last axis, times a learned factor and plus another."""
 
-    def __init__(self, width: int, eps: float, *, dtype: DType) -> None:
+    def __init__(self, width: int, eps: float, *, dtype: DType = DType.F32) -> None:
         self.weight = parameter(width, dtype=dtype)
         self.bias = parameter(width, dtype=dtype)
         self.eps = eps

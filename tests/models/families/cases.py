@@ -35,7 +35,7 @@ def random_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[n
     tensors = {}
     for name, shape in shapes.items():
         rng = np.random.default_rng(crc32(name.encode()))
-        if "norm" in name:
+        if "norm" in name.lower():
             values = rng.uniform(0.5, 1.5, size=shape)
         else:
             values = rng.normal(size=shape) * (0.5 if len(shape) == 1 else 1.5 * shape[-1] ** -0.5)

@@ -121,6 +121,18 @@ def _gemma3(config: Any) -> dict[str, Any]:
     }
 
 
+def _gemma_embedding(config: Any) -> dict[str, Any]:
+    half = next(window for window in config.windows if window) - 1
+    widths = [config.hidden, *config.dense]
+    return {
+        **_gemma3(config),
+        "attention.sliding_window": 2 * half,
+        "pooling_type": int(gguf.PoolingType.MEAN),
+        **{f"dense_{i}_feat_in": width for i, width in enumerate(widths[:-1], 2)},
+        **{f"dense_{i}_feat_out": width for i, width in enumerate(widths[1:], 2)},
+    }
+
+
 def _granite(config: Any) -> dict[str, Any]:
     return {
         "embedding_scale": config.embedding_scale,
@@ -149,6 +161,7 @@ def _qwen3moe(config: Any) -> dict[str, Any]:
 
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
+    "gemma-embedding": _gemma_embedding,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
     "granite": _granite,
@@ -156,3 +169,44 @@ EXTRA_KEYS = {
     "phi3": _phi3,
     "qwen3moe": _qwen3moe,
 }
+
+
+def write_encoder(source: SafetensorsSource, path: Path, architecture: str, config: Any) -> Path:
+    """Write an encoder's file; returns its path."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_causal_attention(False)
+    if architecture == "bert":
+        _add_bert(writer, config)
+    else:
+        add_config(writer, architecture, config)
+    numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(numbers[architecture], config.layers)
+    for name in source.names():
+        values = source.read(name)
+        name = re.sub(
+            r"^(?:bert|roberta)\.", "", re.sub(r"(\d)_Dense\.linear", r"dense_\1_out", name)
+        )
+        if name.startswith("pooler."):
+            continue
+        if "position_embeddings" in name:
+            values = values[config.skipped or 0 :]
+        if architecture == "gemma-embedding" and name.endswith("norm.weight"):
+            values = values + np.float32(1)
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert stored is not None, name
+        writer.add_tensor(stored, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add_bert(writer: Any, config: Any) -> None:
+    writer.add_block_count(config.layers)
+    writer.add_context_length(config.max_context)
+    writer.add_embedding_length(config.hidden)
+    writer.add_feed_forward_length(config.ffn)
+    writer.add_head_count(config.heads)
+    writer.add_layer_norm_eps(config.norm_eps)
+    writer.add_pooling_type(gguf.PoolingType[config.pooling.upper()])

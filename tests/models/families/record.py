@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 
 from baker.weights.safetensors import SafetensorsSource
-from tests.models.families import oracle
+from tests.models.families import encoder_oracle, oracle
 from tests.models.families.cases import CASES, TOKENS, Case
+from tests.models.families.encoder_cases import ENCODER_CASES, write_recordings
 from tests.models.families.recording import ROWS, Recording, write
 
 
@@ -33,6 +34,12 @@ def main() -> None:
             path.mkdir()
             recordings[name] = record(case, path)
         write(recordings)
+        encoders = {}
+        for name, encoder in ENCODER_CASES.items():
+            path = Path(folder, name)
+            path.mkdir()
+            encoders[name] = encoder_oracle.record(encoder, path)
+        write_recordings(encoders)
 
 
 if __name__ == "__main__":

@@ -85,5 +85,5 @@ def test_the_mean_is_that_of_the_last_hidden_states_of_all_beginnings(folder: Pa
 def test_another_pooling_is_rejected(folder: Path) -> None:
     modes = {"pooling_mode_cls_token": True}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes))
-    with pytest.raises(ConfigError, match="pooling: got 'cls_token', supported: mean, last"):
+    with pytest.raises(ConfigError, match="pooling: got 'cls', supported: mean, last"):
         ours.config_of(open_weights(folder), "qwen3")

@@ -1,0 +1,238 @@
+"""BERT: vectors of texts, or the score of a pair of texts.
+
+Source: "BERT: Pre-training of Deep Bidirectional Transformers" (Devlin et al., 2018),
+"Sentence-BERT" (Reimers and Gurevych, 2019).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from models.config import ConfigError, ModelConfig
+from models.decoder.config_json import POOLING
+from models.decoder.layers import HeadLinear
+from models.decoder.tensor_names import TensorNames
+from models.dsl import functions as f
+from models.dsl import nn, ops
+from models.dsl.types import DType
+from models.encoder.architecture import EncoderArchitecture
+
+if TYPE_CHECKING:
+    from models.decoder.config_json import ConfigJson
+    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.kv_cache import LayerCache
+    from models.decoder.typed_keys import TypedKeys
+    from models.dsl.graph import Tensor
+    from models.encoder.texts import Texts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(ModelConfig):
+    """The shape of a model; `pooling` may also be `rank`: the score of a classification head.
+
+    token_types  rows of the table of token types
+    skipped      rows of the table of positions before that of position 0, or None
+    """
+
+    poolings: ClassVar[tuple[str, ...]] = ("mean", "last", "cls", "rank")
+
+    token_types: int
+    skipped: int | None = None
+
+
+class SelfAttention(nn.Module):
+    """Attention over the tokens of a text."""
+
+    def __init__(self, config: Config) -> None:
+        self.scale = config.head_dim**-0.5
+        heads = (config.hidden, config.heads, config.head_dim)
+        self.q_proj = HeadLinear(*heads, bias=True)
+        self.k_proj = HeadLinear(*heads, bias=True)
+        self.v_proj = HeadLinear(*heads, bias=True)
+        self.o_proj = nn.Linear(config.hidden, config.hidden, bias=True)
+
+    def __call__(self, x: Tensor, text: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        return self.o_proj(text.attend(query, key, value, scale=self.scale))
+
+
+class FeedForward(nn.Module):
+    """down(gelu(up(x)))."""
+
+    def __init__(self, config: Config) -> None:
+        self.up_proj = nn.Linear(config.hidden, config.ffn, bias=True)
+        self.down_proj = nn.Linear(config.ffn, config.hidden, bias=True)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, E) -> (N, E)."""
+        return self.down_proj(f.gelu(self.up_proj(x)))
+
+
+class Block(nn.Module):
+    """One layer: attention and MLP, each added to its input and normalised."""
+
+    def __init__(self, config: Config) -> None:
+        self.self_attn = SelfAttention(config)
+        self.attention_norm = nn.LayerNorm(config.hidden, config.norm_eps)
+        self.mlp = FeedForward(config)
+        self.output_norm = nn.LayerNorm(config.hidden, config.norm_eps)
+
+    def __call__(self, h: Tensor, text: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        h = self.attention_norm(h + self.self_attn(h, text))
+        return self.output_norm(h + self.mlp(h))
+
+
+class Score(nn.Module):
+    """x w + b: one number of each row."""
+
+    def __init__(self, inputs: int) -> None:
+        self.weight = nn.parameter(1, inputs, dtype=DType.F32)
+        self.bias = nn.parameter(1, dtype=DType.F32)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(B, inputs) -> (B, 1)."""
+        products = x * f.along_last(f.flatten(self.weight), x)
+        score = f.unsqueeze(ops.reduce_sum(products, axes=(1,)), axis=1)
+        return score + f.along_last(self.bias, score)
+
+
+class Bert(nn.Module):
+    """The encoder; with `rank`, a classification head reads the first hidden state."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        positions = config.max_context + (config.skipped or 0)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden)
+        self.embed_positions = nn.Embedding(positions, config.hidden)
+        self.embed_types = nn.Embedding(config.token_types, config.hidden)
+        self.norm = nn.LayerNorm(config.hidden, config.norm_eps)
+        self.layers = [Block(config) for _ in range(config.layers)]
+        if config.pooling == "rank":
+            self.pooler = nn.Linear(config.hidden, config.hidden, bias=True)
+            self.classifier = Score(config.hidden)
+
+    def encode(self, texts: Texts) -> Tensor:
+        """Texts -> their vectors (B, E), or the scores of pairs (B, 1)."""
+        positions = texts.positions + (self.config.skipped or 0)
+        h = self.embed_tokens(texts.tokens) + self.embed_positions(positions)
+        h = self.norm(h + self.embed_types(texts.types))
+        for block in self.layers:
+            h = block(h, texts.layer())
+        if self.config.pooling != "rank":
+            return texts.pooled(h, self.config.pooling)
+        return self.classifier(ops.tanh(self.pooler(texts.pooled(h, "cls"))))
+
+
+def _shape(data: TypedKeys, *keys: str) -> dict[str, Any]:
+    layers, hidden, ffn, heads, context = map(data.size, keys)
+    return {
+        "layers": layers,
+        "hidden": hidden,
+        "ffn": ffn,
+        "heads": heads,
+        "kv_heads": heads,
+        "head_dim": max(1, hidden // heads),
+        "max_context": context,
+    }
+
+
+def config_fields(data: ConfigJson) -> dict[str, Any]:
+    """The fields of `Config`, from config.json; raises ConfigError."""
+    data.fixed(hidden_act="gelu", position_embedding_type="absolute", is_decoder=False)
+    data.fixed(add_cross_attention=False)
+    data.ignore(
+        "attention_probs_dropout_prob", "classifier_dropout", "gradient_checkpointing",
+        "hidden_dropout_prob", "label2id", "output_past", "sbert_ce_default_activation_function",
+        "sentence_transformers", "tie_word_embeddings",
+    )  # fmt: skip
+    models = data.texts("architectures", default=())
+    labels = data.entries("id2label", default=2)
+    ranks = any(name.endswith("ForSequenceClassification") for name in models)
+    if ranks and labels != 1:
+        raise ConfigError(f"config.json: id2label: got {labels} labels, supported is 1, the score")
+    shape = _shape(
+        data, "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
+        "max_position_embeddings",
+    )  # fmt: skip
+    return shape | {
+        "vocab_size": data.size("vocab_size"),
+        "norm_eps": data.number("layer_norm_eps", default=1e-12),
+        "token_types": data.size("type_vocab_size", default=2),
+        "pooling": "rank" if ranks else data.text(POOLING, default="mean"),
+    }
+
+
+_POOLINGS = {1: "mean", 2: "cls", 3: "last", 4: "rank"}  # as llama.cpp numbers them
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata. XLM-RoBERTa is stored as BERT, without the rows of positions it skips."""
+    pooling = data.size("pooling_type", default=1)
+    if pooling not in _POOLINGS:
+        raise ConfigError(f"bert.pooling_type: got {pooling}, supported: {[*_POOLINGS]}")
+    if data.flag("attention.causal", default=False):
+        raise ConfigError("bert.attention.causal is True, supported is False")
+    shape = _shape(
+        data, "block_count", "embedding_length", "feed_forward_length", "attention.head_count",
+        "context_length",
+    )  # fmt: skip
+    return Config(
+        **shape,
+        vocab_size=data.vocabulary_rows,
+        norm_eps=data.number("attention.layer_norm_epsilon"),
+        token_types=data.rows("token_types.weight"),
+        pooling=_POOLINGS[pooling],
+    )
+
+
+NAMES = TensorNames(
+    gguf={
+        "embed_tokens": "token_embd",
+        "embed_positions": "position_embd",
+        "embed_types": "token_types",
+        "norm": "token_embd_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "attention_norm": "attn_output_norm",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+        "output_norm": "layer_output_norm",
+        "pooler": "cls",
+        "classifier": "cls.output",
+    },
+    folder={
+        "embed_tokens": "embeddings.word_embeddings",
+        "embed_positions": "embeddings.position_embeddings",
+        "embed_types": "embeddings.token_type_embeddings",
+        "norm": "embeddings.LayerNorm",
+        "self_attn.q_proj": "attention.self.query",
+        "self_attn.k_proj": "attention.self.key",
+        "self_attn.v_proj": "attention.self.value",
+        "self_attn.o_proj": "attention.output.dense",
+        "attention_norm": "attention.output.LayerNorm",
+        "mlp.up_proj": "intermediate.dense",
+        "mlp.down_proj": "output.dense",
+        "output_norm": "output.LayerNorm",
+        "pooler": "pooler.dense",
+    },
+    layers="encoder.layer",
+    prefixes=("", "bert."),
+    # Heads of pretraining, and a table that counts from 0.
+    others=("pooler.", "bert.pooler.", "cls.", "embeddings.position_ids",
+            "bert.embeddings.position_ids"),
+)  # fmt: skip
+
+ARCHITECTURE = EncoderArchitecture(
+    name="bert",
+    config=Config,
+    model_types=("bert",),
+    read_config_json=lambda data: Config(**config_fields(data)),
+    read_gguf=from_gguf,
+    model=Bert,
+    tensors=NAMES,
+)

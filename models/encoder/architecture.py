@@ -1,0 +1,29 @@
+"""An architecture of encoders as the baker uses it. models/catalog.py lists the architectures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from models.decoder.architecture import ArchitectureFiles, C
+from models.encoder.entry_points import program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from models.encoder.entry_points import Encoder, EncoderOptions
+    from models.program import ArraysProgram
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderArchitecture(ArchitectureFiles[C]):
+    """An architecture of encoders.
+
+    model  the model of a configuration
+    """
+
+    model: Callable[[C], Encoder]
+
+    def program(self, config: C, options: EncoderOptions) -> ArraysProgram:
+        """The model's functions; raises TypeRuleError if the precision is not for this model."""
+        return program(self.model(config), options)

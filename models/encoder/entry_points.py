@@ -1,0 +1,89 @@
+"""The functions of an encoder: texts of one length to their vectors.
+
+There is one function for each length, and padding is never seen. So the bits of a vector depend on
+its text alone, whatever the other texts of a call are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from models.dsl import functions as f
+from models.dsl.fuse import optimized
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from models.encoder.texts import Texts
+from models.precision import PRECISIONS
+from models.program import ArraysProgram, StorageOptions
+
+if TYPE_CHECKING:
+    from models.config import ModelConfig
+    from models.dsl.graph import Graph, Tensor
+
+# The result of each function.
+VECTORS = "vectors"
+
+
+class Encoder(Protocol):
+    """A transformer that reads whole texts."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's shape."""
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Every weight by its name."""
+
+    def encode(self, texts: Texts) -> Tensor:
+        """The vector of each text, f32 (B, W); of a model that scores pairs, W is 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderOptions(StorageOptions):
+    """What is fixed while baking.
+
+    lengths  lengths of texts in tokens, rising: a text is padded to the smallest that fits
+    rows     tokens that a function reads at least: shorter texts are read together
+    """
+
+    lengths: tuple[int, ...]
+    rows: int = 64
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """The number of texts and the length of each function."""
+        return tuple((max(1, self.rows // length), length) for length in self.lengths)
+
+
+def program(model: Encoder, options: EncoderOptions) -> ArraysProgram:
+    """Trace and optimize every function. Allocates no weights and needs none.
+
+    Raises TypeRuleError if the precision cannot store a matrix of the model.
+    """
+    result = optimized(
+        [_trace(model, batch, length) for batch, length in options.shapes],
+        model.parameters(),
+        storage=options.storage,
+        kernels=PRECISIONS[options.precision].kernels,
+    )
+    return ArraysProgram(
+        graphs=result.graphs,
+        outputs={graph.name: (VECTORS,) for graph in result.graphs},
+        weights=result.weights,
+    )
+
+
+def _trace(model: Encoder, batch: int, length: int) -> Graph:
+    def encode(tokens: Tensor, types: Tensor, counts: Tensor) -> tuple[Tensor]:
+        return (
+            model.encode(Texts(tokens=f.flatten(tokens), types=f.flatten(types), counts=counts)),
+        )
+
+    inputs = {
+        "tokens": TensorType((batch, length), DType.I32),
+        "types": TensorType((batch, length), DType.I32),
+        "counts": TensorType((batch,), DType.I32),
+    }
+    name = f"encode_{batch}x{length}"
+    return trace(name, encode, inputs, parameters=model.parameters())

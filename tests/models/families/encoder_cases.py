@@ -1,0 +1,187 @@
+"""Tiny encoders, by the arguments of their configurations in transformers, and texts for them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.models.families.cases import SMALL, random_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderCase:
+    """A model.
+
+    architecture  a name of ENCODERS
+    config        the configuration's class in transformers
+    arguments     its arguments
+    ranks         whether it has a classification head
+    modules       by file, the configurations of what sentence-transformers does after the model
+    """
+
+    architecture: str
+    config: str
+    arguments: Mapping[str, Any]
+    ranks: bool = False
+    modules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def pooling(self) -> str:
+        """The name that sentence-transformers has for the vector of a text."""
+        mode: str = self.modules.get("1_Pooling/config.json", {}).get("pooling_mode", "mean")
+        return mode
+
+    @property
+    def dense(self) -> list[str]:
+        """The folders of the dense layers."""
+        return [path.split("/")[0] for path in self.modules if "Dense" in path]
+
+
+def _pooling(mode: str) -> dict[str, Any]:
+    return {"1_Pooling/config.json": {"embedding_dimension": 48, "pooling_mode": mode}}
+
+
+def _dense(inputs: int, outputs: int) -> dict[str, Any]:
+    identity = "torch.nn.modules.linear.Identity"
+    widths = {"in_features": inputs, "out_features": outputs}
+    return {**widths, "bias": False, "activation_function": identity}
+
+
+_BERT: Mapping[str, Any] = {
+    "vocab_size": 97, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "max_position_embeddings": 320, "pad_token_id": 0,
+}  # fmt: skip
+_ROBERTA = {
+    **_BERT, "max_position_embeddings": 322, "pad_token_id": 1, "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+}  # fmt: skip
+_GEMMA = {**SMALL, "use_bidirectional_attention": True, "query_pre_attn_scalar": 12}
+
+ENCODER_CASES: Mapping[str, EncoderCase] = {
+    "embeddinggemma": EncoderCase(
+        architecture="gemma-embedding",
+        config="Gemma3TextConfig",
+        arguments={**_GEMMA, "sliding_window": 48, "num_hidden_layers": 7},
+        modules={
+            **_pooling("mean"),
+            "2_Dense/config.json": _dense(48, 72),
+            "3_Dense/config.json": _dense(72, 40),
+        },
+    ),
+    "embeddinggemma-odd": EncoderCase(
+        architecture="gemma-embedding",
+        config="Gemma3TextConfig",
+        arguments={**_GEMMA, "sliding_window": 31, "sliding_window_pattern": 2},
+    ),
+    "bert": EncoderCase(architecture="bert", config="BertConfig", arguments=_BERT),
+    "bert-cls": EncoderCase(
+        architecture="bert", config="BertConfig", arguments=_BERT, modules=_pooling("cls")
+    ),
+    "bert-last": EncoderCase(
+        architecture="bert",
+        config="BertConfig",
+        arguments={**_BERT, "num_attention_heads": 3, "layer_norm_eps": 1e-7},
+        modules=_pooling("lasttoken"),
+    ),
+    "bert-rank": EncoderCase(
+        architecture="bert", config="BertConfig", arguments={**_BERT, "num_labels": 1}, ranks=True
+    ),
+    "xlm-roberta": EncoderCase(
+        architecture="xlm-roberta", config="XLMRobertaConfig", arguments=_ROBERTA
+    ),
+    "xlm-roberta-rank": EncoderCase(
+        architecture="xlm-roberta",
+        config="XLMRobertaConfig",
+        arguments={**_ROBERTA, "num_labels": 1},
+        ranks=True,
+    ),
+    "roberta": EncoderCase(
+        architecture="xlm-roberta", config="RobertaConfig", arguments=_ROBERTA,
+        modules=_pooling("cls"),
+    ),
+}  # fmt: skip
+
+LENGTH = 304
+# Tokens of each text; the longest one reaches across all windows.
+COUNTS = (1, 37, 300)
+TEXTS = [np.random.default_rng(count).integers(3, 96, count).tolist() for count in COUNTS]
+
+
+def token_types(case: EncoderCase, count: int) -> list[int]:
+    """The types of a pair's tokens, of which the first one has a third; 0 where all are alike."""
+    first = count // 3 if case.architecture == "bert" else count
+    return [0] * first + [1] * (count - first)
+
+
+def write_folder(
+    files: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], folder: Path
+) -> None:
+    """A folder with these JSON files and random tensors, those of modules in their own folders."""
+    for path, data in files.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(json.dumps(data), encoding="utf-8")
+    tensors: dict[str, dict[str, Array]] = {}
+    for name, values in random_tensors(shapes).items():
+        module, _, rest = name.partition(".")
+        place = (module, rest) if f"{module}/config.json" in files else (".", name)
+        tensors.setdefault(place[0], {})[place[1]] = values
+    for module, parts in tensors.items():
+        save_file(parts, folder / module / "model.safetensors", metadata={"format": "pt"})
+
+
+FILE = Path(__file__).parents[2] / "golden" / "encoders.npz"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderRecording:
+    """What transformers saved and computed for a case.
+
+    files    the JSON files of the folder, by path
+    shapes   the shapes of the tensors in the folder
+    vectors  of TEXTS, f32 (B, W)
+    """
+
+    files: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    vectors: NDArray[np.float32]
+
+    def write(self, folder: Path) -> None:
+        """The Hugging Face folder, without a tokenizer."""
+        write_folder(self.files, self.shapes, folder)
+
+
+@functools.cache
+def _file() -> Mapping[str, Array]:
+    with np.load(FILE) as file:
+        return dict(file)
+
+
+def recorded_encoder(name: str) -> EncoderRecording:
+    """The recording of a case."""
+    folder = json.loads(str(_file()[f"{name}.folder"]))
+    shapes = {tensor: tuple(shape) for tensor, shape in folder["shapes"].items()}
+    vectors = _file()[f"{name}.vectors"]
+    return EncoderRecording(files=folder["files"], shapes=shapes, vectors=vectors)
+
+
+def write_recordings(recordings: Mapping[str, EncoderRecording]) -> None:
+    """Write the file."""
+    arrays: dict[str, Any] = {}
+    for name, one in recordings.items():
+        folder = {"files": one.files, "shapes": one.shapes}
+        arrays[f"{name}.folder"] = np.array(json.dumps(folder))
+        arrays[f"{name}.vectors"] = one.vectors
+    np.savez_compressed(FILE, **arrays)

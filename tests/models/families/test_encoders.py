@@ -1,0 +1,224 @@
+"""Every encoder against transformers, on random weights that transformers saved.
+
+Where transformers is not installed, what it computed is read from tests/golden/encoders.npz, which
+`python -m tests.models.families.record` writes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from baker.parameters.parameter_writer import locate, write_parameters
+from baker.reference.numpy_runtime import stored_parameters
+from baker.weights.open_weights import open_weights
+from baker.weights.safetensors import SafetensorsSource
+from models.catalog import ARCHITECTURES, ENCODERS
+from models.config import ConfigError
+from models.dsl.evaluate import evaluate
+from models.encoder.entry_points import EncoderOptions
+from tests.models.compiled import Compiled
+from tests.models.families.encoder_cases import (
+    COUNTS,
+    ENCODER_CASES,
+    LENGTH,
+    TEXTS,
+    recorded_encoder,
+    token_types,
+)
+from tests.models.families.gguf_files import write_encoder
+from tests.models.families.test_compiled import with_parameters_as_inputs
+from tests.models.numpy_device import random_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.config import ModelConfig
+    from models.program import ArraysProgram
+
+    Array = NDArray[Any]
+
+TOLERANCE = 1e-5  # of the largest value
+HAS_TRANSFORMERS = all(map(importlib.util.find_spec, ("torch", "transformers")))
+OPTIONS = EncoderOptions(precision="f32", lengths=(LENGTH,), rows=len(COUNTS) * LENGTH)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An encoder in a folder or a GGUF file, with its parameters as a bake writes them."""
+
+    config: ModelConfig
+    program: ArraysProgram
+    parameters: Mapping[str, Array]
+
+
+def opened(path: Path, architecture: str, options: EncoderOptions = OPTIONS) -> Opened:
+    source, family = open_weights(path), ENCODERS[architecture]
+    metadata = source.metadata()
+    if source.format == "gguf":
+        shapes = {name: source.shape(name) for name in source.names()}
+        config: ModelConfig = family.from_gguf(metadata, shapes, source.read)
+    else:
+        config = family.from_hugging_face(metadata)
+    program = family.program(config, options)
+    archive = path.with_suffix(".irpa")
+    write_parameters(source, locate(source, family, config, program), archive, lambda _: None)
+    return Opened(config, program, stored_parameters(program.parameters, archive))
+
+
+def padded(name: str, length: int, texts: list[list[int]]) -> list[Array]:
+    """The tokens, types and counts of texts of a case."""
+    rows = [(text, token_types(ENCODER_CASES[name], len(text))) for text in texts]
+    tokens, types = (
+        np.array([[*row[part], *[7] * (length - len(row[part]))] for row in rows], np.int32)
+        for part in (0, 1)
+    )
+    return [tokens, np.minimum(types, 1), np.array([len(text) for text in texts], np.int32)]
+
+
+def close(found: Array, expected: Array, tolerance: float) -> None:
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", ENCODER_CASES)
+def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
+    case, recording = ENCODER_CASES[name], recorded_encoder(name)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    if HAS_TRANSFORMERS:
+        from tests.models.families import encoder_oracle
+
+        close(recording.vectors, encoder_oracle.record(case, folder).vectors, 1e-5)
+    else:
+        recording.write(folder)
+    model = opened(folder, case.architecture)
+    (graph,) = model.program.graphs
+    (found,) = evaluate(graph, padded(name, LENGTH, TEXTS), model.parameters)
+    close(found, recording.vectors, TOLERANCE)
+
+
+# GGUF files have no head of BERT's own kind.
+@pytest.mark.parametrize("name", [name for name in ENCODER_CASES if name != "bert-rank"])
+def test_a_gguf_file_holds_the_same_encoder(name: str, tmp_path: Path) -> None:
+    """The same vectors; XLM-RoBERTa is stored as BERT."""
+    case, recording = ENCODER_CASES[name], recorded_encoder(name)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    recording.write(folder)
+    config: Any = opened(folder, case.architecture).config
+    stored_as = "gemma-embedding" if case.architecture == "gemma-embedding" else "bert"
+    path = write_encoder(SafetensorsSource(folder), tmp_path / "model.gguf", stored_as, config)
+    model = opened(path, stored_as)
+    same = asdict(model.config) | {"skipped": None}
+    assert same == pytest.approx(asdict(config) | {"skipped": None})
+    (found,) = evaluate(model.program.graphs[0], padded(name, LENGTH, TEXTS), model.parameters)
+    close(found, recording.vectors, TOLERANCE)
+
+
+# --- compiled, with matrices of int8
+
+SHORT = 16
+SHAPE: dict[str, Any] = {
+    "layers": 2, "hidden": 64, "ffn": 96, "heads": 2, "kv_heads": 2, "head_dim": 32,
+    "max_context": 64, "vocab_size": 67, "norm_eps": 1e-6,
+}  # fmt: skip
+BERT: dict[str, Any] = {**SHAPE, "token_types": 2}
+COMPILED: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("bert", BERT),
+    "ranks": ("bert", {**BERT, "pooling": "rank"}),
+    "embeddinggemma": (
+        "gemma-embedding",
+        {**SHAPE, "rope_base": 1e4, "query_scale": 0.2, "windows": (4, None), "dense": (96, 32)},
+    ),
+}
+SHORT_TEXTS = [[5, 9, 33, 2, 60, 17], [41], [*range(20, 36)], [8, 8, 1, 30, 7, 9, 4]]
+
+
+def compiled_program(name: str, precision: str) -> ArraysProgram:
+    architecture, arguments = COMPILED[name]
+    family = ENCODERS[architecture]
+    options = EncoderOptions(precision=precision, lengths=(SHORT,), rows=4 * SHORT)
+    return family.program(family.config(**arguments), options)
+
+
+PROGRAMS = {
+    f"{name}-{precision}": compiled_program(name, precision)
+    for name in COMPILED
+    for precision in ("f32", "int8-g32")
+}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    graphs = [
+        with_parameters_as_inputs(f"{graph.name}_{index}", graph)
+        for index, program in enumerate(PROGRAMS.values())
+        for graph in program.graphs
+    ]
+    return Compiled(graphs, tmp_path_factory.mktemp("encoders"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
+    name: str, compiled: Compiled
+) -> None:
+    program, index = PROGRAMS[name], list(PROGRAMS).index(name)
+    weights = random_arrays(program.parameters, SHAPE["hidden"])
+    (graph,) = program.graphs
+
+    def call(texts: list[list[int]]) -> Array:
+        arrays = padded("bert", SHORT, texts)
+        parameters = [weights[parameter] for parameter in graph.parameters]
+        (found,) = compiled(f"{graph.name}_{index}", *arrays, *parameters)
+        (expected,) = evaluate(graph, arrays, weights)
+        np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
+        return found
+
+    together = call(SHORT_TEXTS)
+    np.testing.assert_array_equal(call(SHORT_TEXTS[::-1])[::-1], together)
+    for text, vector in zip(SHORT_TEXTS, together, strict=True):
+        np.testing.assert_array_equal(call([text, [1], [1], [1]])[0], vector)
+
+
+# --- what is rejected
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("bert", {"hidden_act": "relu"}, "hidden_act = 'relu', supported is 'gelu'"),
+        ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type = "),
+        ("bert", {"rotary_dims": 2}, "unknown key rotary_dims"),
+        ("bert-rank", {"id2label": {"0": "a", "1": "b"}}, "id2label: got 2 labels, supported is 1"),
+        ("bert-rank", {"id2label": None}, "id2label: got 2 labels, supported is 1"),
+        ("bert-cls", {"1_Pooling/config.json": "max"}, "pooling: got 'max', supported: mean, "),
+        ("embeddinggemma", {"use_bidirectional_attention": False}, "supported is True"),
+        ("embeddinggemma", {"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0"),
+        ("embeddinggemma", {"4_Dense/config.json": {}}, "unknown key 4_Dense/config.json"),
+        (
+            "embeddinggemma",
+            {"2_Dense/config.json": {"out_features": 8, "bias": True}},
+            "2_Dense/config.json: bias = True, supported is False",
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_rejected(name: str, changes: dict[str, Any], message: str) -> None:
+    files = dict(recorded_encoder(name).files)
+    config = files.pop("config.json") | files | {"1_Pooling/config.json": "mean"} | changes
+    with pytest.raises(ConfigError, match=message):
+        ENCODERS[ENCODER_CASES[name].architecture].from_hugging_face(config)
+
+
+def test_a_decoder_rejects_what_only_encoders_compute() -> None:
+    config = recorded_encoder("embeddinggemma").files["config.json"]
+    with pytest.raises(ConfigError, match="use_bidirectional_attention = True, supported is False"):
+        ARCHITECTURES["gemma3"].from_hugging_face(config)
