@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -133,8 +134,7 @@ class Grammars:
             assert self._vocabulary is not None
             rules = Rules(matcher, self._vocabulary, self._ends)
         except (ValueError, ConstraintFailed) as error:
-            expected = f"a valid grammar ({_reason(str(error))})"
-            raise _invalid(grammar, expected) from error
+            raise _invalid(grammar, _expected(str(error))) from error
         if rules.finished:
             raise _invalid(grammar, "a grammar that allows more than the empty text")
         return rules
@@ -149,7 +149,10 @@ class Grammars:
         tokenizer = self._vocabulary.tokenizer
         matcher = llguidance.LLMatcher(tokenizer, _text(grammar), log_level=0, limits=limits)
         if matcher.is_error():
-            raise ValueError(matcher.get_error())
+            # Of the schema as it was written, the error names the keyword that was rewritten.
+            plain = _from_schema(grammar.value) if grammar.type == "json_schema" else ""
+            named = llguidance.LLMatcher(tokenizer, plain, log_level=0) if plain else matcher
+            raise ValueError(named.get_error() or matcher.get_error())
         return matcher
 
 
@@ -202,9 +205,9 @@ def _text(grammar: Grammar) -> str:
         case "json_object":
             return _from_schema('{"type": "object"}')
         case "json_schema":
-            return _from_schema(grammar.value)
+            return _from_schema(rewritten(grammar.value))
         case "partial_schema":
-            return _from_schema(grammar.value, lenient=True)
+            return _from_schema(rewritten(grammar.value), lenient=True)
         case "calls":
             return grammar.value
         case "regex":
@@ -231,7 +234,7 @@ def side_grammar(grammar: Grammar, name: str) -> str:
 def _from_schema(schema: str, *, lenient: bool = False) -> str:
     # Overrides take precedence over the schema's own "x-guidance".
     return llguidance.LLMatcher.grammar_from_json_schema(
-        rewritten(schema),
+        schema,
         overrides={"lenient": lenient, "coerce_one_of": lenient, "whitespace_pattern": _SPACE},
     )
 
@@ -243,6 +246,13 @@ def _invalid(grammar: Grammar, expected: str, *, got: str | None = None) -> Inva
         got=got if len(got) <= _MAX_SHOWN else got[:_MAX_SHOWN] + "...",
         expected=expected,
     )
+
+
+def _expected(message: str) -> str:
+    """What to send instead of a grammar that has this error."""
+    if unsupported := re.search(r"Unimplemented keys: \[(.*)\]", message):
+        return f"a schema without {unsupported[1]}, which is not supported here"
+    return f"a valid grammar ({_reason(message)})"
 
 
 def _reason(message: str) -> str:

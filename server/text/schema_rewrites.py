@@ -1,9 +1,11 @@
 """JSON Schema keywords that llguidance lacks, in terms of those that it has.
 
-uniqueItems         of an array of few known values: the arrays without repetition
+not                 the cases in which a keyword of the schema fails: see schema_negation.py
+if, then, else      the values that match `if` and `then`, and those that match neither
+uniqueItems         of an array of known values: the arrays without repetition
 contains            the item that matches is the first, or the second, and so on
-dependentRequired   the property is absent, or those that it requires are present
-if, then, else      on the value of one property with known values: the cases
+dependentRequired   the property is absent, or those that it requires are present;
+                    dependentSchemas and dependencies likewise
 
 A keyword that cannot be written so stays, and is rejected by name. A result can allow less than the
 schema: `contains` looks at the first items only.
@@ -13,150 +15,154 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
-_MAX_VALUES = 4  # of a set: 65 arrays
+from server.text.schema_negation import (
+    TYPES,
+    NoComplement,
+    Schema,
+    complement,
+    listed_values,
+    types_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MAX_ARRAYS = 400  # without repetition
 _MAX_POSITIONS = 8  # of the item that matches `contains`
-_MAX_CASES = 4  # of properties with `dependentRequired`
+_MAX_SIZE = 10_000  # schemas and listed values in the result
+_PARTS = frozenset(
+    ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
+     "unevaluatedItems", "unevaluatedProperties")
+)  # fmt: skip
+_LISTS = frozenset(("allOf", "anyOf", "items", "oneOf", "prefixItems"))
+_MAPS = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties", "properties"))
+_SAME_VALUE = frozenset(("allOf", "anyOf", "oneOf"))  # of parts that apply to the value itself
 
 
 def rewritten(schema: str) -> str:
     """The schema, as JSON, without the keywords above where possible."""
     try:
-        value, changed = _rewrite(json.loads(schema))
-    except (AttributeError, RecursionError, TypeError, ValueError):
-        # The schema is malformed or too deep, which llguidance reports.
+        value = json.loads(schema)
+        result = _Rewriter().rewrite(value, TYPES)
+    except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError):
+        # The schema is malformed, too large or too deep, which llguidance reports.
         return schema
-    return json.dumps(value, ensure_ascii=False) if changed else schema
+    changed = isinstance(result, dict) and result != value
+    return json.dumps(result, ensure_ascii=False) if changed else schema
 
 
-def _rewrite(schema: Any) -> tuple[Any, bool]:
-    """The schema, and whether it was changed.
+class _Rewriter:
+    """Rewrites a schema from the outside to the inside, and measures the result."""
 
-    Nothing is rewritten around a part that was: each rewrite repeats the parts of its schema.
-    """
-    if isinstance(schema, list):
-        parts = [_rewrite(part) for part in schema]
-        return [part for part, _ in parts], any(changed for _, changed in parts)
-    if not isinstance(schema, dict):
-        return schema, False
-    pairs = {
-        key: (part, False) if key in ("enum", "const", "default", "examples") else _rewrite(part)
-        for key, part in schema.items()
-    }
-    schema = {key: part for key, (part, _) in pairs.items()}
-    if any(changed for _, changed in pairs.values()):
-        return schema, True
-    for rule in (_unique, _contains, _dependent, _conditional):
-        if (result := rule(schema)) is not schema:
-            return result, True
-    return schema, False
+    def __init__(self) -> None:
+        self._size = 0
+
+    def rewrite(self, schema: Any, types: Sequence[str]) -> Any:
+        """The schema of a value of one of the types; raises ValueError if it is too large."""
+        if not isinstance(schema, dict):
+            return schema
+        types = types_of(schema, types)
+        for rule in _RULES:
+            result = rule(schema, types)
+            if isinstance(result, bool):
+                return result
+            schema = result
+        self._size += 1 + len(schema.get("enum", ()))
+        if self._size > _MAX_SIZE:
+            raise ValueError("the schema is too large")
+        return {key: self._part(key, part, types) for key, part in schema.items()}
+
+    def _part(self, key: str, part: Any, types: Sequence[str]) -> Any:
+        types = types if key in _SAME_VALUE else TYPES
+        if key in _LISTS and isinstance(part, list):
+            return [self.rewrite(each, types) for each in part]
+        if key in _MAPS and isinstance(part, dict):
+            return {name: self.rewrite(each, types) for name, each in part.items()}
+        return self.rewrite(part, types) if key in _PARTS else part
 
 
-def _without(schema: dict[str, Any], *keys: str) -> dict[str, Any]:
+def _without(schema: Schema, *keys: str) -> Schema:
     return {key: part for key, part in schema.items() if key not in keys}
 
 
-def _values(schema: Any) -> list[Any] | None:
-    """All values that a schema allows, or None if they are not listed."""
-    if not isinstance(schema, dict):
-        return None
-    if "const" in schema:
-        return [schema["const"]]
-    if isinstance(schema.get("enum"), list):
-        return list(schema["enum"])
-    return [True, False] if schema.get("type") == "boolean" else None
+def _also(schema: Schema, *parts: Schema) -> Schema:
+    """A schema whose values match the parts, too. It keeps its `$defs`, to which parts refer."""
+    return {**schema, "allOf": [*schema.get("allOf", ()), *parts]}
 
 
-def _is_one(value: Any, values: list[Any]) -> bool:
-    return any(value == other and type(value) is type(other) for other in values)
+def _negated(schema: Schema, types: Sequence[str]) -> Schema | bool:
+    if "not" not in schema:
+        return schema
+    try:
+        cases = complement(schema["not"], types)
+    except NoComplement:
+        return schema
+    return _also(_without(schema, "not"), {"anyOf": cases}) if cases else False
 
 
-def _unique(schema: dict[str, Any]) -> dict[str, Any]:
+def _conditional(schema: Schema, types: Sequence[str]) -> Schema:
+    rest = _without(schema, "if", "then", "else")
+    if "if" not in schema or not schema.keys() & {"then", "else"}:
+        return rest
+    try:
+        others = complement(schema["if"], types)
+    except NoComplement:
+        return schema
+    cases: list[Schema] = [{"allOf": [schema["if"], schema.get("then", True)]}]
+    if others:
+        cases.append({"allOf": [{"anyOf": others}, schema.get("else", True)]})
+    return _also(rest, {"anyOf": cases})
+
+
+def _unique(schema: Schema, types: Sequence[str]) -> Schema:
     if "uniqueItems" not in schema:
         return schema
     rest = _without(schema, "uniqueItems")
     least, most = schema.get("minItems", 0), schema.get("maxItems")
     if schema["uniqueItems"] is False or (most is not None and most < 2):
         return rest
-    values = _values(schema.get("items"))
-    if schema.get("type") != "array" or values is None or len(values) > _MAX_VALUES:
+    values = listed_values(schema.get("items"))
+    if tuple(types) != ("array",) or values is None or len(values) > _MAX_ARRAYS:
         return schema
-    most = len(values) if most is None else min(most, len(values))
-    arrays = [
-        list(array)
-        for length in range(least, most + 1)
-        for array in itertools.permutations(values, length)
-    ]
-    return {"enum": arrays} if arrays else schema
+    if schema.keys() & {"const", "enum", "prefixItems"}:
+        return schema
+    lengths = range(least, min(len(values) if most is None else most, len(values)) + 1)
+    if not 0 < sum(math.perm(len(values), length) for length in lengths) <= _MAX_ARRAYS:
+        return schema
+    arrays = [[*each] for length in lengths for each in itertools.permutations(values, length)]
+    return {**_without(rest, "items", "minItems", "maxItems"), "enum": arrays}
 
 
-def _contains(schema: dict[str, Any]) -> dict[str, Any]:
-    if schema.get("type") != "array" or schema.get("minContains", 1) != 1:
+def _contains(schema: Schema, types: Sequence[str]) -> Schema:
+    if "contains" not in schema or tuple(types) != ("array",):
         return schema
-    if "contains" not in schema or "maxContains" in schema or "prefixItems" in schema:
+    if "maxContains" in schema or schema.get("minContains", 1) != 1:
         return schema
-    items, match = schema.get("items", {}), schema["contains"]
     positions = min(schema.get("maxItems", _MAX_POSITIONS), _MAX_POSITIONS)
-    rest = _without(schema, "contains", "minContains")
-    required_item = {"allOf": [items, match]} if items not in ({}, True) else match
     cases = [
-        {
-            **rest,
-            "prefixItems": [*[items] * place, required_item],
-            "minItems": max(schema.get("minItems", 0), place + 1),
-        }
+        {"prefixItems": [*[True] * place, schema["contains"]], "minItems": place + 1}
         for place in range(positions)
     ]
-    return {"anyOf": cases} if cases else schema
+    return _also(_without(schema, "contains", "minContains"), {"anyOf": cases}) if cases else schema
 
 
-def _dependent(schema: dict[str, Any]) -> dict[str, Any]:
-    rules = schema.get("dependentRequired")
-    properties = schema.get("properties", {})
-    if not isinstance(rules, dict) or len(rules) > _MAX_CASES or schema.get("type") != "object":
-        return schema
-    if not all(isinstance(others, list) for others in rules.values()):
-        return schema
-    cases = [_without(schema, "dependentRequired")]
-    for name, others in rules.items():
-        if name not in properties or any(other not in properties for other in others):
-            return schema
-        more = []
-        for case in cases:
-            required = case.get("required", [])
-            if name not in required:
-                more.append({**case, "properties": {**case["properties"], name: False}})
-            more.append({**case, "required": list(dict.fromkeys([*required, name, *others]))})
-        cases = more
-    return {"anyOf": cases}
+def _dependent(schema: Schema, _: Sequence[str]) -> Schema:
+    keywords = ("dependentRequired", "dependentSchemas", "dependencies")
+    for keyword in keywords:
+        if keyword in schema:
+            parts = [_if_present(name, part) for name, part in schema[keyword].items()]
+            schema = _also(_without(schema, keyword), *parts)
+    return schema
 
 
-def _conditional(schema: dict[str, Any]) -> dict[str, Any]:
-    """`if` one property has one of some values, out of those that it can have."""
-    condition = schema.get("if")
-    if not isinstance(condition, dict) or schema.get("type") != "object":
-        return schema
-    tested = condition.get("properties")
-    if not isinstance(tested, dict) or len(tested) != 1 or set(condition) - {
-        "properties", "required", "type",
-    }:  # fmt: skip
-        return schema
-    ((name, test),) = tested.items()
-    possible = _values(schema.get("properties", {}).get(name))
-    values = _values(test)
-    # An absent property passes `if` without `required`: only a required one has two cases.
-    if possible is None or values is None or name not in schema.get("required", ()):
-        return schema
-    rest = _without(schema, "if", "then", "else")
-    cases = []
-    for branch, chosen in (
-        ("then", [value for value in possible if _is_one(value, values)]),
-        ("else", [value for value in possible if not _is_one(value, values)]),
-    ):
-        if chosen:
-            case = {**rest, "properties": {**rest["properties"], name: {"enum": chosen}}}
-            if (more := schema.get(branch, True)) is not True:
-                case["allOf"] = [*case.get("allOf", ()), more]
-            cases.append(case)
-    return {"anyOf": cases}
+def _if_present(name: str, part: Any) -> Schema:
+    """An object has this property not, or matches a schema or has other properties."""
+    present = {"required": [name]}
+    then = {"required": [name, *part]} if isinstance(part, list) else {"allOf": [present, part]}
+    return {"anyOf": [{"properties": {name: False}}, then]}
+
+
+_RULES = (_negated, _conditional, _unique, _contains, _dependent)
