@@ -99,6 +99,16 @@ class Tokenizer:
         """As `encode`, with the special tokens that the tokenizer puts before and behind a text."""
         return self.with_bos(tuple(self._encode(text, special=True, whole=True).ids))
 
+    def encode_mixed(self, items: Sequence[int | str]) -> tuple[int, ...]:
+        """The ids of a prompt of ids and texts. Only a text at its start gets `bos` in front."""
+        ids: list[int] = []
+        for place, item in enumerate(items):
+            if isinstance(item, int):
+                ids.append(item)
+            else:
+                ids += self.read(item) if place else self.encode(item)
+        return tuple(ids)
+
     def with_bos(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """The ids with `bos` in front, unless they begin with it or the model has none."""
         if self.bos is None or ids[:1] == (self.bos,):

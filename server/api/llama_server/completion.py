@@ -187,25 +187,16 @@ def _prompts(
         return [prompt]
     items = [item for item in prompt if not isinstance(item, list)]
     if len(items) == len(prompt) and (not items or any(isinstance(item, int) for item in items)):
-        return [_ids(items, tokenizer)]
+        return [tokenizer.encode_mixed(items)]
     if len(prompt) > _MAX_PROMPTS or any(isinstance(item, int) for item in items):
         raise InvalidRequest(
             field="prompt",
             got=f"a list of {len(prompt)}",
             expected=f"one list of ids and texts, or a list of at most {_MAX_PROMPTS} prompts",
         )
-    return [_ids(item, tokenizer) if isinstance(item, list) else str(item) for item in prompt]
-
-
-def _ids(items: list[int | str], tokenizer: Tokenizer) -> Ids:
-    """The ids of a prompt of ids and texts. Only a text at its start gets the first token."""
-    ids: list[int] = []
-    for place, item in enumerate(items):
-        if isinstance(item, int):
-            ids.append(item)
-        else:
-            ids += tokenizer.read(item) if place else tokenizer.encode(item)
-    return tuple(ids)
+    return [
+        tokenizer.encode_mixed(item) if isinstance(item, list) else str(item) for item in prompt
+    ]
 
 
 def _shown(prompt: str | Ids, tokenizer: Tokenizer) -> str:

@@ -7,23 +7,18 @@ from pydantic import BaseModel, Field, model_validator
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import ModelFields, Text, prompts
+from server.api.embedding_inputs import INPUTS, Inputs, embed_all
+from server.api.fields import ModelFields
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
-from server.services.language_service import LanguageService
-from server.text.answer import Embedding
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
-
-Inputs = Text | list[int] | list[Text | list[int]]
 
 
 class EmbeddingRequest(ModelFields):
     """Texts to embed: `content`, or `input`."""
 
-    content: Inputs | None = Field(
-        None, description="A text, a list of token ids, or a list of either."
-    )
+    content: Inputs | None = Field(None, description=INPUTS)
     input: Inputs | None = Field(None, description="Another name of content.")
 
     @model_validator(mode="after")
@@ -45,14 +40,10 @@ async def embedding(
     body: EmbeddingRequest, service: CurrentLanguageService, request: Request
 ) -> list[EmbeddingAnswer]:
     """Return a vector for each text, as /v1/embeddings does, in the form of llama-server."""
-    vectors = await unless_disconnected(request, _embedded(body, service))
+    name = "input" if body.content is None else "content"
+    texts = getattr(body, name)
+    vectors = await unless_disconnected(request, embed_all(texts, name, service))
     return [
         EmbeddingAnswer(index=index, embedding=[vector.vector.tolist()])
         for index, vector in enumerate(vectors)
     ]
-
-
-async def _embedded(body: EmbeddingRequest, service: LanguageService) -> list[Embedding]:
-    name = "input" if body.content is None else "content"
-    texts = getattr(body, name)
-    return [await service.embed(text, field) for field, text in prompts(texts, name)]

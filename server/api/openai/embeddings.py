@@ -6,18 +6,18 @@ ones than one that was trained to continue texts.
 """
 
 import base64
-from typing import Annotated, Literal
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import ModelFields, Text, prompts
+from server.api.embedding_inputs import INPUTS, Inputs, embed_all
+from server.api.fields import ModelFields
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.errors import InvalidRequest
-from server.services.language_service import LanguageService
 from server.text.answer import Embedding
 from server.text.completer import unit
 
@@ -29,9 +29,7 @@ class EmbeddingsRequest(ModelFields):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["the dog", "the fox"]}]})
 
-    input: Text | list[int] | Annotated[list[Text | list[int]], Field(max_length=2048)] = Field(
-        description="A text, a list of token ids, or a list of up to 2048 of either."
-    )
+    input: Inputs = Field(description=INPUTS)
     encoding_format: Literal["float", "base64"] = Field(
         "float",
         description="float: lists of numbers. base64: little-endian 32-bit floats, in base64.",
@@ -78,7 +76,7 @@ async def embeddings(
         raise InvalidRequest(
             field="dimensions", got=width, expected=f"1 to {service.hidden}, or null"
         )
-    vectors = await unless_disconnected(request, _embedded(body, service))
+    vectors = await unless_disconnected(request, embed_all(body.input, "input", service))
     tokens = sum(embedding.tokens for embedding in vectors)
     return EmbeddingsResponse(
         object="list",
@@ -93,11 +91,6 @@ async def embeddings(
         ],
         usage=EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens),
     )
-
-
-async def _embedded(body: EmbeddingsRequest, service: LanguageService) -> list[Embedding]:
-    """One after the other, so that a long list takes one place in the queue."""
-    return [await service.embed(text, field) for field, text in prompts(body.input, "input")]
 
 
 def _encoded(

@@ -59,6 +59,22 @@ def test_an_input_has_the_same_vector_alone_and_in_a_list(client: openai.OpenAI)
     assert used.prompt_tokens == used.total_tokens == sum(map(len, ids))
 
 
+def test_ids_and_texts_are_mixed_in_one_input(client: openai.OpenAI) -> None:
+    """With an id in it, a list is one input."""
+    the, dog = TOKENIZER.encode("the"), TOKENIZER.read(" dog")
+    alone = embed(client, [[*the, *dog], "the dog"])
+    assert embed(client, [*the, " dog"]) == alone[:1]
+    assert embed(client, ["the", *dog]) == alone[:1]
+    assert embed(client, [["the", *dog], "the dog", [*the, " dog"]]) == [*alone, alone[0]]
+
+
+def test_an_object_with_a_text_is_that_text(client: openai.OpenAI) -> None:
+    parts = {"content": [{"type": "text", "text": "the "}, {"type": "text", "text": "dog"}]}
+    expected = embed(client, "the dog")
+    assert embed(client, parts) == expected
+    assert embed(client, [{"prompt_string": "the dog"}, parts, "the dog"]) == expected * 3
+
+
 def test_embeddings_do_not_change_answers(client: openai.OpenAI) -> None:
     def text() -> str:
         answer = client.completions.create(model="any", prompt=LONG, seed=1, max_tokens=8)
@@ -78,6 +94,14 @@ def test_embeddings_do_not_change_answers(client: openai.OpenAI) -> None:
         ({"input": [1, 10**6]}, "input[1]"),
         ({"input": [[1], [5] * 64]}, "input[1]"),
         ({"input": [[1], [1, 10**6]]}, "input[1][1]"),
+        ({"input": ["x"] * 2049}, "input"),
+        ({"input": [1, [2]]}, "input[1]"),
+        ({"input": [1, {"prompt_string": "x"}]}, "input[1]"),
+        ({"input": {"content": "x"}}, "input.content"),
+        ({"input": {"content": []}}, "input.content"),
+        ({"input": ["x", {}]}, "input[1]"),
+        ({"input": {"content": [{"type": "input_audio"}]}}, "input.content[0].type"),
+        ({"input": {"content": [{"type": "image_url"}]}}, "input.content[0].type"),
         ({"input": "x", "dimensions": 7}, "dimensions"),
         ({"input": "x", "encoding_format": "int8"}, "encoding_format"),
         ({"input": "x", "dimensions": 0}, "dimensions"),
