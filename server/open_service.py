@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from models.bundle import ArraysManifest, BundleError, read_manifest
 from server.bundle_home import bundles_in, find_bundle, is_bundle
-from server.errors import ModelNotFound
+from server.errors import ModelNotFound, NotReloaded
 from server.process.memory_limit import memory_limit
 from server.services.array_service import open_array_service
 from server.services.deployment import Deployment
@@ -17,7 +17,7 @@ from server.services.model_pool import ModelPool
 from server.settings import BadSettings, read_template, reject_language_only
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from server.services.language_service import LocalLanguageService
@@ -31,6 +31,24 @@ def open_pool(loaded: Loaded) -> ModelPool:
     Raises BundleError, CannotStore or BadSettings.
     """
     settings = loaded.settings
+    limit = memory_limit(settings.max_memory, None)
+    try:
+        pool = ModelPool(
+            [_deployment(loaded, *named) for named in _named_folders(settings).items()],
+            find=functools.partial(_find, loaded),
+            memory=limit.bytes if limit else _physical_memory(),
+            pinned=settings.pin,
+            idle_timeout=settings.idle_timeout,
+            queue_limit=settings.queue_limit,
+        )
+    except ModelNotFound as error:
+        raise BadSettings(f"pin: {error}") from None
+    pool.open()
+    return pool
+
+
+def _named_folders(settings: Settings) -> dict[str, Path]:
+    """The folders of the bundles by the name of their model; raises BadSettings."""
     folders = list(bundle_folders(settings))
     names = [folder.resolve().name for folder in folders]
     if len(folders) == 1:
@@ -42,19 +60,20 @@ def open_pool(loaded: Loaded) -> ModelPool:
             f"bundle: several folders have the name {min(repeated)!r}; a model has the name of its "
             "bundle's folder"
         )
-    limit = memory_limit(settings.max_memory, None)
+    return dict(zip(names, folders, strict=True))
+
+
+def _find(loaded: Loaded) -> dict[str, Callable[[], Deployment]]:
+    """The models of the bundles that there are now, by name; raises NotReloaded."""
     try:
-        pool = ModelPool(
-            [_deployment(loaded, *named) for named in zip(folders, names, strict=True)],
-            memory=limit.bytes if limit else _physical_memory(),
-            pinned=settings.pin,
-            idle_timeout=settings.idle_timeout,
-            queue_limit=settings.queue_limit,
-        )
-    except ModelNotFound as error:
-        raise BadSettings(f"pin: {error}") from None
-    pool.open()
-    return pool
+        named = _named_folders(loaded.settings)
+    except BadSettings as error:
+        raise NotReloaded(f"the models stay as they are: {error}") from error
+    return {
+        name: functools.partial(_deployment, loaded, name, folder)
+        for name, folder in named.items()
+        if is_bundle(folder)
+    }
 
 
 def bundle_folders(settings: Settings) -> Iterator[Path]:
@@ -115,7 +134,7 @@ def open_model(
     )
 
 
-def _deployment(loaded: Loaded, folder: Path, name: str) -> Deployment:
+def _deployment(loaded: Loaded, name: str, folder: Path) -> Deployment:
     """The deployment of a folder. One that is not a bundle fails, with the reason."""
     open_bundle = functools.partial(open_service, loaded, folder, name)
     deployment = Deployment(name, open_bundle, folder=folder)

@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from models.bundle import SHARED_MEMORY, ArraysManifest
@@ -27,42 +26,19 @@ from server.errors import (
     NotLoaded,
     NotReloaded,
     QueueFull,
-    ServerError,
     Unavailable,
 )
 from server.metrics import MeasuredModel, ServerMetrics
+from server.services.pending_load import PendingLoad
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 
     from server.services.deployment import Deployment, Lease, Reload
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 10  # a request after this time tries again to load a model that failed
-
-
-@dataclass
-class _Load:
-    """A load that waits for its turn or runs, and the requests that wait for it."""
-
-    waiting: list[asyncio.Future[Lease]] = field(default_factory=list)
-    task: asyncio.Task[None] | None = None
-    opening: bool = False  # from here on it is not cancelled
-
-    def succeed(self, deployment: Deployment) -> None:
-        """Give each waiting request its lease."""
-        for waiter in self.waiting:
-            if not waiter.done():
-                waiter.set_result(deployment.lease())
-        self.waiting.clear()
-
-    def fail(self, error: type[ServerError], message: str) -> None:
-        """Give each waiting request an error of its own."""
-        for waiter in self.waiting:
-            if not waiter.done():
-                waiter.set_exception(error(message))
-        self.waiting.clear()
 
 
 class ModelPool:
@@ -74,6 +50,7 @@ class ModelPool:
     memory        limit for the process in bytes; None for no limit
     idle_timeout  seconds without a request after which a model is unloaded; None for never
     queue_limit   requests that may wait for one model to be loaded
+    find          the models that there are now, for `rescan`; may raise NotReloaded
     """
 
     def __init__(
@@ -84,13 +61,15 @@ class ModelPool:
         pinned: Collection[str] = (),
         idle_timeout: float | None = None,
         queue_limit: int = 64,
+        find: Callable[[], Mapping[str, Callable[[], Deployment]]] | None = None,
     ) -> None:
         self._deployments = {deployment.name: deployment for deployment in deployments}
         self.metrics = ServerMetrics(self._measured)
         self._memory = memory
         self._idle_timeout = idle_timeout
         self._queue_limit = queue_limit
-        self._loads: dict[Deployment, _Load] = {}
+        self._find = find
+        self._loads: dict[Deployment, PendingLoad] = {}
         self._turn = asyncio.Lock()  # loads one at a time, in order
         self._unloads: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -100,7 +79,7 @@ class ModelPool:
             self._deployments[name].pinned = True
 
     def __iter__(self) -> Iterator[Deployment]:
-        return iter(self._deployments.values())
+        return iter(list(self._deployments.values()))  # `rescan` changes them
 
     def __len__(self) -> int:
         return len(self._deployments)
@@ -235,15 +214,35 @@ class ModelPool:
                 with contextlib.suppress(NotReloaded):
                     await self.reload(deployment)
 
+    async def rescan(self) -> None:
+        """Offer the bundles that are new, and no longer those that are gone.
+
+        A model whose bundle is gone answers its running requests first. Failed models are tried
+        again at their next request. Raises NotReloaded.
+        """
+        if self._find is None:
+            return
+        found = await asyncio.to_thread(self._find)
+        for name, make in found.items():
+            if name not in self._deployments:
+                self._deployments[name] = make()
+            self._deployments[name].failed_at = 0.0
+        gone = [each for each in self if each.name not in found and not each.pinned]
+        if len(gone) == len(self):
+            raise NotReloaded("no bundle is left; the models stay as they are")
+        removals = [self._background(self._remove(each)) for each in gone if each.idle]
+        for busy in gone:
+            if not busy.idle:
+                self._background(self._remove(busy))
+        await asyncio.gather(*removals)
+
     def tick(self) -> None:
         """Check files and unload idle models. Called about once a second."""
         for deployment in self:
             deployment.check_files()
             if self._is_expired(deployment):
                 log.info("%s was not used for %s s", deployment.name, self._idle_timeout)
-                unload = asyncio.create_task(deployment.unload())
-                self._unloads.add(unload)
-                unload.add_done_callback(self._unloads.discard)
+                self._background(deployment.unload())
 
     def drain(self) -> None:
         """Reject new requests, loads and reloads; finish the accepted requests."""
@@ -268,12 +267,25 @@ class ModelPool:
         for deployment in self:
             await deployment.stop()
 
-    def _begin(self, deployment: Deployment) -> _Load:
-        load = self._loads[deployment] = _Load()
+    def _background(self, unload: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run an unload, which `stop` waits for."""
+        task = asyncio.create_task(unload)
+        self._unloads.add(task)
+        task.add_done_callback(self._unloads.discard)
+        return task
+
+    async def _remove(self, deployment: Deployment) -> None:
+        """Unload a model and forget it, unless a request loads it again."""
+        await deployment.unload()
+        if deployment.current is None and deployment not in self._loads:
+            del self._deployments[deployment.name]
+
+    def _begin(self, deployment: Deployment) -> PendingLoad:
+        load = self._loads[deployment] = PendingLoad()
         load.task = asyncio.create_task(self._run(deployment, load))
         return load
 
-    async def _wait(self, deployment: Deployment, load: _Load) -> Lease:
+    async def _wait(self, deployment: Deployment, load: PendingLoad) -> Lease:
         """Wait for a load; the lease is taken when the load ends, before another load can begin."""
         waiter: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         load.waiting.append(waiter)
@@ -289,17 +301,17 @@ class ModelPool:
                 if not load.waiting:
                     self._abandon(deployment, load)
 
-    def _abandon(self, deployment: Deployment, load: _Load) -> None:
+    def _abandon(self, deployment: Deployment, load: PendingLoad) -> None:
         """No request waits for a load any more: end it, unless it has begun to open the bundle."""
         if load.task is not None and not load.opening:
             load.task.cancel()
             self._end(deployment, load)
 
-    def _end(self, deployment: Deployment, load: _Load) -> None:
+    def _end(self, deployment: Deployment, load: PendingLoad) -> None:
         if self._loads.get(deployment) is load:
             del self._loads[deployment]
 
-    async def _run(self, deployment: Deployment, load: _Load) -> None:
+    async def _run(self, deployment: Deployment, load: PendingLoad) -> None:
         """Load a model when it is its turn, and give its requests their leases."""
         try:
             while True:
@@ -313,7 +325,7 @@ class ModelPool:
         finally:
             self._end(deployment, load)
 
-    async def _load(self, deployment: Deployment, load: _Load) -> None:
+    async def _load(self, deployment: Deployment, load: PendingLoad) -> None:
         await self._make_room(deployment)
         load.opening = True
         await deployment.load(reserved=self._taken(besides=deployment))

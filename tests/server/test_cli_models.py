@@ -86,6 +86,12 @@ def test_good_bundles_are_served_beside_damaged_ones(folder: Path, tmp_path: Pat
             assert client.post("/models/unload", json={"model": name}).status_code == 200
             assert ask(client, name) == answer
         assert client.get("/health/ready").status_code == 200
+        (folder / "no-manifest").rename(tmp_path.parent / "elsewhere")
+        shutil.copytree(folder / "first", folder / "third")
+        listed = client.get("/models?reload=1").json()["data"]
+        names = ["first", "no-program", "second", "short-weights", "third"]
+        assert sorted(model["id"] for model in listed) == names
+        assert ask(client, "third") == answers["first"]
         # The prefix cache of each bundle has a folder of its own.
         assert len(list(cache.iterdir())) == 2
 

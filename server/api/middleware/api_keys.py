@@ -32,7 +32,7 @@ class ApiKeys:
         """Answer one request."""
         if (
             scope["type"] == "http"
-            and scope["path"] not in self._open_paths
+            and not (scope["path"] in self._open_paths and b"reload" not in scope["query_string"])
             and not self._accepts(_key(Headers(scope=scope)))
         ):
             refusal = respond(

@@ -1,9 +1,9 @@
 """GET /v1/models: the models of the server, in OpenAI's form with llama-server's fields."""
 
 import time
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from models.bundle import LanguageManifest
@@ -62,9 +62,20 @@ class ModelList(BaseModel):
     data: list[ListedModel] = Field(description="The models, the default one first.")
 
 
+Reload = Annotated[
+    bool,
+    Query(
+        description="Look for bundles first: new ones are offered, and those that are gone are "
+        "not. Needs an API key if the server has keys."
+    ),
+]
+
+
 @router.get("/v1/models", summary="List the models", response_model_exclude_unset=True)
-async def models(pool: Pool) -> ModelList:
+async def models(pool: Pool, reload: Reload = False) -> ModelList:
     """Return the models of this server, and which of them are loaded."""
+    if reload:
+        await pool.rescan()
     return ModelList(object="list", data=[_listed(pool, deployment) for deployment in pool])
 
 

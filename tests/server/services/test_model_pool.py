@@ -13,13 +13,16 @@ import pytest
 
 from models.bundle import Corrupt
 from server.app import Guards
+from server.errors import NotReloaded
 from server.services import model_pool
 from tests.server import fakes
 from tests.server.fake_models import OWN, FakeModel, complete, pool, statuses, words
 from tests.server.generate_client import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from server.services.deployment import Deployment
 
 
 def named(*names: str, **fields: Any) -> list[FakeModel]:
@@ -283,6 +286,53 @@ def test_nothing_keeps_an_unloaded_model() -> None:
         wait_until(lambda: gc.collect() >= 0 and service() is None)
 
 
+def test_reload_offers_new_models_and_drops_those_that_are_gone() -> None:
+    kept, gone, new = models = named("kept", "gone", "new", fields={"delay": 0.01})
+    names = {"kept", "gone"}
+
+    def find() -> dict[str, Callable[[], Deployment]]:
+        if not names:
+            raise NotReloaded("no folder")
+        return {each.name: each.deployment for each in models if each.name in names}
+
+    with (
+        fakes.running(pool(kept, gone, find=find)) as client,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        complete(client, "gone")
+        service = weakref.ref(gone.opened[0])
+        names ^= {"gone", "new"}
+        assert statuses(client) == {"kept": "loaded", "gone": "loaded"}
+        listed = client.get("/models?reload=1").json()["data"]
+        assert [model["id"] for model in listed] == ["kept", "new"]
+        assert client.post("/v1/completions", json={"model": "gone"}).status_code == 404
+        gone.opened.clear()
+        wait_until(lambda: gc.collect() >= 0 and service() is None)
+        complete(client, "new")
+        # A model with requests answers them first.
+        names ^= {"gone", "new"}
+        long = executor.submit(complete, client, "new", 50)
+        wait_until(lambda: not new.opened[0].idle)
+        assert client.get("/models?reload=true").status_code == 200
+        assert statuses(client) == {"kept": "loaded", "gone": "unloaded", "new": "loaded"}
+        assert len(words(long.result())[1]) == 50
+        wait_until(lambda: statuses(client) == {"kept": "loaded", "gone": "unloaded"})
+        # A failed model is tried again.
+        gone.error = Corrupt("params.irpa: wrong size")
+        assert client.post("/tokenize", json={"model": "gone", "content": ""}).status_code == 503
+        gone.error = None
+        assert client.get("/models?reload=0").status_code == 200
+        assert client.post("/tokenize", json={"model": "gone", "content": ""}).status_code == 503
+        assert client.get("/models?reload=1").status_code == 200
+        assert client.post("/tokenize", json={"model": "gone", "content": ""}).status_code == 200
+        names.clear()
+        refused = client.get("/models?reload=1")
+        assert (refused.status_code, refused.json()["error"]["message"]) == (500, "no folder")
+        names.add("another")
+        assert "no bundle is left" in client.get("/models?reload=1").json()["error"]["message"]
+        assert statuses(client) == {"kept": "loaded", "gone": "loaded"}
+
+
 @pytest.fixture
 def two() -> Iterator[httpx.Client]:
     with fakes.running(pool(*named("a", "b")), guards=Guards(api_keys=("a long key",))) as client:
@@ -293,7 +343,9 @@ def test_the_list_is_public_and_loading_needs_a_key(two: httpx.Client) -> None:
     assert statuses(two) == {"a": "loaded", "b": "unloaded"}
     assert load(two, "b").status_code == 401
     assert unload(two, "a").status_code == 401
+    assert two.get("/models?reload=1").status_code == 401
     two.headers["Authorization"] = "Bearer a long key"
+    assert two.get("/models?reload=1").status_code == 200
     assert load(two, "b").status_code == 200
     assert load(two, "c").status_code == 404
     assert unload(two, "a").status_code == 200
