@@ -57,7 +57,7 @@ export function validSettings(data) {
   return {
     system: isText(system) ? system : "",
     sampling: Object.fromEntries(numbers),
-    probabilities: probabilities !== false,
+    probabilities: probabilities === true,
     tools: isText(tools) ? tools : "",
   };
 }

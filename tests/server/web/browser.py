@@ -78,6 +78,10 @@ class Page:
         """Press keys wherever the focus is."""
         self.driver.switch_to.active_element.send_keys(*keys)
 
+    def request_probabilities(self) -> None:
+        """Let further answers have the probabilities of their tokens."""
+        self.run("document.querySelector('[name=probabilities]').click()")
+
     def act(self, title: str, action: str) -> None:
         """Choose an action in the menu of the conversation with this title."""
         script = """const [title, action] = arguments;

@@ -186,7 +186,7 @@ def test_settings_are_sent_and_stored(chat: Page, doorman: Doorman) -> None:
         body = doorman.bodies[-1]
         assert {name: body.get(name) for name in expected} == expected
         assert body["messages"][0] == {"role": "system", "content": "Be short."}
-        assert (body["logprobs"], body["top_logprobs"]) == (True, 5)
+        assert "logprobs" not in body  # an answer is slower with them
         assert "token limit" in chat.all(".figures")[-1].text
         chat.driver.refresh()
         chat.shows("#status", "Ready")
@@ -208,8 +208,15 @@ def test_a_setting_out_of_range_is_shown_and_not_sent(chat: Page, doorman: Doorm
     assert "top_p" not in doorman.bodies[-1]
 
 
-def test_probabilities_of_tokens_are_shown(chat: Page) -> None:
+def test_probabilities_of_tokens_are_shown_if_they_are_requested(
+    chat: Page, doorman: Doorman
+) -> None:
+    chat.ask("the dog")
+    assert chat.all("[aria-label='Token probabilities']") == []
+    chat.click("#new")
+    chat.request_probabilities()
     text = chat.ask("the dog")
+    assert (doorman.bodies[-1]["logprobs"], doorman.bodies[-1]["top_logprobs"]) == (True, 5)
     chat.click("[aria-label='Token probabilities']")
     doubts = {float(doubt) for doubt in chat.run(DOUBTS)}
     assert min(doubts) >= 0
@@ -233,6 +240,7 @@ def test_probabilities_of_tokens_are_shown(chat: Page) -> None:
 def test_model_output_is_never_interpreted_as_html(page: Page) -> None:
     with fakes.running(scripted(XSS)) as client:
         page.open(str(client.base_url))
+        page.request_probabilities()
         shown = page.ask(XSS)
         assert shown == XSS.replace("`", "")
         assert page.questions() == [XSS]
@@ -247,6 +255,7 @@ def test_model_output_is_never_interpreted_as_html(page: Page) -> None:
 
 
 def test_a_reload_keeps_the_conversation(chat: Page) -> None:
+    chat.request_probabilities()
     answer = chat.ask("the dog")
     figures = chat.find(".figures").text
     chat.driver.refresh()
@@ -382,6 +391,7 @@ def test_a_model_without_a_template_continues_the_text(
     with fakes.running(noise(template=template), before=doorman.before) as client:
         page.open(str(client.base_url))
         page.shows("#greeting", "How can I help you?" if template else "Start a text")
+        page.request_probabilities()
         assert page.ask("the dog")
         assert doorman.bodies[-1]["prompt"] == "the dog"
         assert "tokens/s" in page.find(".figures").text

@@ -92,6 +92,7 @@ def test_nothing_is_wider_than_the_screen(page: Page, url: str, width: int) -> N
             assert needed <= there
 
     fits()
+    page.request_probabilities()
     page.ask("the dog " + "x" * 200)
     fits()
     page.click("[aria-label='Token probabilities']")
@@ -143,6 +144,7 @@ def test_axe_finds_no_accessibility_problem(page: Page, url: str, width: int, da
     page.open(url)
     page.run(axe)
     assert broken() == []
+    page.request_probabilities()
     page.ask("the dog")
     assert broken() == []
     page.click("[aria-label='Token probabilities']")
