@@ -7,10 +7,10 @@ from pydantic import BaseModel, Field, model_validator
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.embedding_inputs import INPUTS, Inputs, embed_all
 from server.api.fields import ModelFields
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
+from server.api.openai.embedding_inputs import INPUTS, Inputs, embed_all
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
 

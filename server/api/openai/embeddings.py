@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.embedding_inputs import INPUTS, Inputs, embed_all
 from server.api.fields import ModelFields
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
+from server.api.openai.embedding_inputs import INPUTS, Inputs, embed_all
 from server.errors import InvalidRequest
 from server.text.answer import Embedding
 from server.text.completer import unit

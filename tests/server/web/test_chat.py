@@ -208,9 +208,7 @@ def test_a_setting_out_of_range_is_shown_and_not_sent(chat: Page, doorman: Doorm
     assert "top_p" not in doorman.bodies[-1]
 
 
-def test_probabilities_of_tokens_are_shown_if_they_are_requested(
-    chat: Page, doorman: Doorman
-) -> None:
+def test_probabilities_are_shown_if_requested(chat: Page, doorman: Doorman) -> None:
     chat.ask("the dog")
     assert chat.all("[aria-label='Token probabilities']") == []
     chat.click("#new")
