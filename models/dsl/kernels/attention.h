@@ -76,7 +76,7 @@ INLINE float weigh(float scores[KEYS], long first, long last, float *top, float 
     const float before = *top;
     const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     i32x16 seen[KEYS / LANES];
-    f32x16 sums = {}, tops = sums + before;
+    f32x16 sums = {}, tops = splat(before);
     for (int i = 0; i < KEYS / LANES; i++) {
         seen[i] = (lane + i * LANES >= (int)first) & (lane + i * LANES <= (int)last);
         f32x16 score = load(scores + i * LANES);
@@ -88,7 +88,7 @@ INLINE float weigh(float scores[KEYS], long first, long last, float *top, float 
         store(scores + i * LANES, weight);
         sums += weight;
     }
-    const float kept = exp16((f32x16){} + (before - most))[0];
+    const float kept = exp16(splat(before - most))[0];
     *total = *total * kept + sum(sums);
     *top = most;
     return kept;
@@ -112,7 +112,7 @@ INLINE void mix(State *state, int count, const float kept[QUERIES], const Cache 
 #pragma clang loop unroll(full)
             for (int j = 0; j < count; j++)
                 for (int i = 0; i < WIDE; i++)
-                    sums[j][i] = fma16((f32x16){} + weights[j][k], value[i], sums[j][i]);
+                    sums[j][i] = fma16(splat(weights[j][k]), value[i], sums[j][i]);
         }
         for (int j = 0; j < count; j++)
             for (int i = 0; i < WIDE; i++) store(state->mixed[j] + d + i * LANES, sums[j][i]);

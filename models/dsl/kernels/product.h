@@ -45,10 +45,10 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
                     dots[part] = dot(quads + i * quads_each, quads_each,
                                      x->q[cell][part] + i * quads_each * QUAD,
                                      x->start[part][i][cell], is_small);
-                if (parts == 2) dots[0] = fma16(dots[1], (f32x16){} + 1.0f / 254.0f, dots[0]);
+                if (parts == 2) dots[0] = fma16(dots[1], splat(1.0f / 254.0f), dots[0]);
                 sums[row] = fma16(dots[0], scale[i] * x->scale[cell], sums[row]);
             }
-            if (matrix->minimum) sums[row] = fma16(minimum, (f32x16){} + x->total[cell], sums[row]);
+            if (matrix->minimum) sums[row] = fma16(minimum, splat(x->total[cell]), sums[row]);
         }
     }
     for (int row = 0; row < rows; row++) store(out + row * stride, sums[row]);

@@ -64,7 +64,7 @@ INLINE void add_tiles(f32x16 sums[ROWS], TileSums from, const float *x_scale, f3
         i32x16 parts[PARTS];
         for (int part = 0; part < PARTS; part++)
             __builtin_memcpy(&parts[part], from[part][row], sizeof parts[part]);
-        f32x16 dot = fma16(__builtin_convertvector(parts[1], f32x16), (f32x16){} + 1.0f / 254.0f,
+        f32x16 dot = fma16(__builtin_convertvector(parts[1], f32x16), splat(1.0f / 254.0f),
                            __builtin_convertvector(parts[0], f32x16));
         sums[row] = fma16(dot, scale * x_scale[row], sums[row]);
     }
@@ -116,8 +116,7 @@ INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t bl
         if (!minimum) continue;
         f32x16 lowest = widen(minimum + added * ROWS);
         for (int row = 0; row < ROWS; row++)
-            sums[row] =
-                fma16(lowest, (f32x16){} + x->total[(added - begin) * ROWS + row], sums[row]);
+            sums[row] = fma16(lowest, splat(x->total[(added - begin) * ROWS + row]), sums[row]);
     }
     for (int row = 0; row < ROWS; row++) store(out + row * stride, sums[row]);
 }

@@ -25,6 +25,9 @@ INLINE f32x16 load(const float *from) {
 
 INLINE void store(float *to, f32x16 lanes) { __builtin_memcpy(to, &lanes, sizeof lanes); }
 
+// Sixteen times x. To add x to zeros would be an addition, as 0 + -0 is not -0.
+INLINE f32x16 splat(float x) { return x - (f32x16){}; }
+
 // Sixteen f16 as f32.
 INLINE f32x16 widen(const _Float16 *from) {
     f16x16 lanes;
