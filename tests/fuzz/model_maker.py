@@ -1,4 +1,4 @@
-"""Random small models of every architecture and of the GRU, with weights and arguments.
+"""Random small models of every architecture, encoder and of the GRU, with weights and arguments.
 
 The configurations come from the fields of an architecture's configuration, so that a new
 architecture is covered without a line here.
@@ -16,25 +16,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from models import gru
-from models.catalog import ARCHITECTURES
+from models.catalog import ARCHITECTURES, ENCODERS
 from models.config import ConfigError, ModelConfig
 from models.dsl.graph import Input
-from models.dsl.types import DType
+from models.dsl.storage import STORAGES
+from models.dsl.types import DType, TypeRuleError
+from models.encoder.entry_points import EncoderOptions
 from models.gru import GruConfig
 from models.precision import PRECISIONS
 from models.program import ArraysProgram, ProgramOptions
-from tests.models.numpy_device import random_weights
+from tests.models.numpy_device import random_arrays, random_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from models.dsl.graph import Graph
+    from models.program import Program
 
     Array = NDArray[Any]
 
 # The kernels of these precisions need rows in sixteens, columns in 32s and heads of 64.
 _IN_GROUPS = frozenset(name for name, one in PRECISIONS.items() if one.kernels)
 _EPSILON = 1e-5
+# What the models of seeds are, in turn.
+KINDS = (*ARCHITECTURES, *ENCODERS, "gru")
 _ATTEMPTS = 1000
 
 
@@ -56,20 +61,66 @@ class Model:
 def make_model(seed: int) -> Model:
     """The model of a seed: an architecture in turn, or the GRU."""
     random = Random(seed)
-    names = [*ARCHITECTURES, "gru"]
-    name = names[seed % len(names)]
+    name = KINDS[seed % len(KINDS)]
     if name == "gru":
         return _gru_model(random)
     precision = random.choice(sorted(PRECISIONS))
     config = make_config(name, precision, random)
-    options = _options(precision, random, config)
-    program = ARCHITECTURES[name].program(config, options)
-    points = random.sample(program.entry_points, min(3, len(program.entry_points)))
     rng = np.random.default_rng(seed)
+    if name in ENCODERS:
+        return _encoder_model(name, config, precision, random, rng)
+    options = _options(precision, random, config)
+    program = _with_storages(name, config, options, random)
+    points = random.sample(program.entry_points, min(3, len(program.entry_points)))
     arguments = tuple(_arguments(graph, point, config, options, rng) for point, graph in points)
     graphs = tuple(graph for _, graph in points)
-    text = f"{name} {precision} {[point.name for point, _ in points]} {options} {config}"
+    stored = sorted({weight.storage.name for weight in program.weights})
+    text = f"{name} {precision} {stored} {[point.name for point, _ in points]} {options} {config}"
     return Model(text, precision, graphs, arguments, random_weights(program))
+
+
+def _with_storages(
+    name: str, config: ModelConfig, options: ProgramOptions, random: Random
+) -> Program:
+    """The program; of `native`, with matrices of layers in any form that they have together."""
+    family = ARCHITECTURES[name]
+    program = family.program(config, options)
+    if not PRECISIONS[options.precision].native:
+        return program
+    forms = [storage.name for storage in STORAGES.values() if storage.form]
+    names = [
+        name
+        for name, tensor in family.model(config).parameters().items()
+        if name.startswith("layers.") and tensor.type.rank > 1 and random.random() < 0.5
+    ]
+    storages = {name: random.choice(forms) for name in names}
+    with contextlib.suppress(TypeRuleError):  # matrices of experts share a form
+        return family.program(config, dataclasses.replace(options, storages=storages))
+    return program
+
+
+def _encoder_model(
+    name: str, config: ModelConfig, precision: str, random: Random, rng: Any
+) -> Model:
+    """One or two lengths of texts, which end anywhere."""
+    lengths = {random.randint(2, 33) for _ in range(random.randint(1, 2))}
+    options = EncoderOptions(
+        precision=precision, lengths=tuple(sorted(lengths)), rows=random.choice((1, 16, 64))
+    )
+    program = ENCODERS[name].program(config, options)
+    limits = {"tokens": config.vocab_size, "types": getattr(config, "token_types", 1)}
+    arguments = tuple(
+        tuple(
+            rng.integers(0, limits[tensor.origin.name], tensor.shape).astype(np.int32)
+            if tensor.origin.name in limits
+            else rng.integers(1, graph.inputs[0].shape[1] + 1, tensor.shape).astype(np.int32)
+            for tensor in graph.inputs
+            if isinstance(tensor.origin, Input)
+        )
+        for graph in program.graphs
+    )
+    weights = random_arrays(program.parameters, config.hidden)
+    return Model(f"{name} {options} {config}", precision, program.graphs, arguments, weights)
 
 
 def make_config(
@@ -84,18 +135,23 @@ def make_config(
 
 def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int) -> Any:
     """Sizes by their names, other fields by their types; raises ConfigError."""
+    kind = ARCHITECTURES[name].config if name in ARCHITECTURES else ENCODERS[name].config
     heads = heads or random.randint(1, 9)
     kv_heads = kv_heads or random.choice([n for n in range(1, heads + 1) if heads % n == 0])
     in_groups = precision in _IN_GROUPS
     width, wide = (32, 3) if in_groups else (1, 40)
     layers = random.choice((1, 2, 2, 3))
+    head_dim = 64 if in_groups else random.choice((2, 4, 6, 8, 10, 14, 16, 18, 32))
     sizes = {
         "layers": layers,
-        "hidden": width * random.randint(1, wide),
+        "hidden": heads * head_dim if name in ENCODERS else width * random.randint(1, wide),
         "ffn": width * random.randint(1, wide),
+        "expert_ffn": width * random.randint(1, wide),
         "heads": heads,
-        "kv_heads": kv_heads,
-        "head_dim": 64 if in_groups else random.choice((2, 4, 6, 8, 10, 14, 16, 18, 32)),
+        "kv_heads": heads if name in ENCODERS else kv_heads,
+        "head_dim": head_dim,
+        "pooling": random.choice(kind.poolings),
+        "dense": tuple(width * random.randint(1, wide) for _ in range(random.randint(0, 2))),
         "experts": 16 * random.randint(1, 2) if in_groups else random.randint(1, 5),
         "max_context": 64,
         "vocab_size": 16 * random.randint(1, 6) if in_groups else random.randint(3, 90),
@@ -104,23 +160,23 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         "windows": tuple(random.choice((None, random.randint(1, 20))) for _ in range(layers)),
     }
     fields: dict[str, Any] = {}
-    for field in dataclasses.fields(ARCHITECTURES[name].config):
-        kind = str(field.type)
+    for field in dataclasses.fields(kind):
+        annotation = str(field.type)
         if field.name in sizes:
             fields[field.name] = sizes[field.name]
-        elif "tuple[bool" in kind:  # for each layer
+        elif "tuple[bool" in annotation:  # for each layer
             fields[field.name] = tuple(random.random() < 0.5 for _ in range(layers))
-        elif "tuple" in kind:
+        elif "tuple" in annotation:
             fields[field.name] = ()
-        elif "bool" in kind:
+        elif "bool" in annotation:
             fields[field.name] = random.random() < 0.5
         elif "base" in field.name:
             fields[field.name] = random.choice((100.0, 10_000.0))
-        elif "int" in kind:
+        elif "int" in annotation:
             fields[field.name] = random.randint(1, 3)
-        elif "float" in kind:
+        elif "float" in annotation:
             fields[field.name] = random.choice((0.5, 1.0, 2.0))
-    return ARCHITECTURES[name].config(**fields)
+    return kind(**fields)
 
 
 def _options(precision: str, random: Random, config: ModelConfig) -> ProgramOptions:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # Programs of a batch, which has one process, of a module and of a function. Each costs something
 # once; for a program that the compiler rejects, the others of its module are compiled again.
-BATCH, MODULE, FUNCTION = 64, 32, 8
+BATCH, MODULE, FUNCTION = 256, 32, 8
 # Findings of a kind that are made smaller, which compiles each program several times.
 MAX_SHRUNK = 5
 # For a batch, on a machine that does other things too.

@@ -7,14 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models.catalog import ARCHITECTURES
 from models.dsl.evaluate import evaluate
 from tests.fuzz import model_runs
-from tests.fuzz.model_maker import make_model
+from tests.fuzz.model_maker import KINDS, make_model
 from tests.fuzz.model_runs import check_model
-
-# One architecture after the other, and the GRU.
-KINDS = [*ARCHITECTURES, "gru"]
 
 
 # An architecture with windows, one with fused projections, and the GRU; the fuzzer takes all.

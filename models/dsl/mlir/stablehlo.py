@@ -18,7 +18,7 @@ from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal
 from models.dsl.ops.elementwise import COMPUTE_BARRIER
 from models.dsl.ops.indexing import scatter
-from models.dsl.ops.record import Kernel, Loop, Lowering, Reads, integers
+from models.dsl.ops.record import Kernel, Loop, Lowering, integers
 from models.dsl.types import COMPILED, DslError, DType, TensorType
 
 if TYPE_CHECKING:
@@ -164,9 +164,8 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
             yield from _kernel(node_name, lowering, operands, node.type)
         else:
             ids[id(node)] = node_name
-            if node.origin.op.reads is Reads.LAID_OUT:
-                barriers = tuple(sorted({*lowering.barriers, *apart.before(node)}))
-                lowering = replace(lowering, barriers=barriers)
+            barriers = tuple(sorted({*lowering.barriers, *apart.before(node)}))
+            lowering = replace(lowering, barriers=barriers)
             yield from _node(node_name, lowering, operands, node.type)
 
 
@@ -186,10 +185,6 @@ def _node(
     name: str, lowering: Lowering, operands: list[_Typed], result: TensorType
 ) -> Iterator[str]:
     scalar = TensorType((), result.dtype)
-    for i in lowering.barriers:
-        before = operands[i]
-        operands[i] = (f"{name}b{i}", before[1])
-        yield _operation(operands[i], COMPUTE_BARRIER, [before])
     for i, value in enumerate(lowering.scalars):
         operands.append((f"{name}c{i}", scalar))
         yield _constant(f"{name}c{i}", value, scalar)
@@ -199,6 +194,10 @@ def _node(
         for i, before in enumerate(list(operands)):
             operands[i] = (f"{name}w{i}", before[1].with_dtype(DType.F32))
             yield _operation(operands[i], "stablehlo.convert", [before])
+    for i in lowering.barriers:
+        before = operands[i]
+        operands[i] = (f"{name}b{i}", before[1])
+        yield _operation(operands[i], COMPUTE_BARRIER, [before])
     if lowering.into is not None:
         # Filled and not a constant: the compiler would evaluate a constant of any size.
         operands.append((f"{name}f", result))
