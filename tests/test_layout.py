@@ -263,13 +263,13 @@ def test_the_server_runs_without_baker_dsl_and_compiler() -> None:
     assert not [name for name in loaded if name.startswith(unwanted)]
 
 
-def test_only_the_cluster_imports_ray() -> None:
+def test_only_the_cluster_and_its_batch_import_ray() -> None:
     importing = {
-        folder_of(module)
+        module if module == "server.batch.ray_data" else folder_of(module)
         for module, tree in modules().items()
         if any(within(name, "ray") for name in imported(ast.walk(tree), folder_of(module)))
     }
-    assert importing == {"server.cluster"}
+    assert importing == {"server.cluster", "server.batch.ray_data"}
 
 
 def test_importing_models_imports_nothing() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -57,6 +58,15 @@ Threads = Annotated[
     typer.Option(metavar="N", min=1, help="CPU threads. Default: one per physical core."),
 ]
 
+OnRay = Annotated[
+    bool,
+    typer.Option("--ray", help="Answer with several engines, on the machines of a Ray cluster."),
+]
+Engines = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Engines of --ray. Default: as many as its CPUs allow."),
+]
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -70,6 +80,8 @@ def _batch(
     api_key: ApiKey = None,
     parallel: Parallel = None,
     threads: Threads = None,
+    ray: OnRay = False,
+    engines: Engines = None,
 ) -> None:
     """Answer a file of requests, in the format of OpenAI's batch API.
 
@@ -82,12 +94,18 @@ def _batch(
     """
     if (bundle is None) == (url is None):
         raise typer.BadParameter("give either --bundle or --url.")
+    if ray and (bundle is None or threads is None or parallel is not None):
+        raise typer.BadParameter("--ray needs --bundle and --threads, and excludes --parallel.")
+    if engines is not None and not ray:
+        raise typer.BadParameter("--engines needs --ray.")
     todo = Requests(requests)
     with Answers(out, todo) as answers:
         try:
             if url is not None:
                 with UrlTarget(url, api_key=api_key, parallel=parallel or _PARALLEL) as target:
                     counts = asyncio.run(_run(todo, answers, target))
+            elif ray and bundle is not None and threads is not None:
+                counts = _on_ray(todo, answers, bundle, threads, engines)
             else:
                 assert bundle is not None, "one of them is given"
                 counts = asyncio.run(_in_process(todo, answers, bundle, parallel, threads))
@@ -109,22 +127,37 @@ async def _in_process(
         return await _run(requests, answers, target)
 
 
+def _on_ray(
+    requests: Requests, answers: Answers, bundle: Path, threads: int, engines: int | None
+) -> Counts:
+    from server.batch.ray_data import recipe_of, run_on_ray
+
+    recipe = recipe_of(bundle, threads)
+    with _progress(requests, answers) as on_answer:
+        return run_on_ray(requests, answers, recipe, engines, on_answer)
+
+
 async def _run(requests: Requests, answers: Answers, target: Target) -> Counts:
+    with _progress(requests, answers) as on_answer:
+        return await run(requests, answers, target, on_answer)
+
+
+@contextlib.contextmanager
+def _progress(requests: Requests, answers: Answers) -> Iterator[Callable[[], None]]:
+    """A bar in a terminal; yields what to call after each answer."""
     console = Console(stderr=True)
-    with contextlib.ExitStack() as stack:
-        if not console.is_terminal:
-            return await run(requests, answers, target, lambda: None)
-        bar = stack.enter_context(
-            Progress(
-                TextColumn("answered"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                console=console,
-            )
-        )
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    with Progress(
+        TextColumn("answered"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    ) as bar:
         task = bar.add_task("", total=len(requests), completed=len(answers.answered))
-        return await run(requests, answers, target, lambda: bar.advance(task))
+        yield lambda: bar.advance(task)
 
 
 def _note(text: str) -> None:

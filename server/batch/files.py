@@ -113,11 +113,11 @@ class Answers:
     ) -> None:
         os.close(self._file)
 
-    def append(self, request: BatchRequest, reply: Reply) -> None:
-        """Add the answer to a request."""
+    def append(self, custom_id: str, reply: Reply) -> None:
+        """Add the answer to the request with this id."""
         line = {
             "id": f"batch_req_{uuid.uuid4().hex}",
-            "custom_id": request.custom_id,
+            "custom_id": custom_id,
             "response": {
                 "status_code": reply.status,
                 "request_id": reply.request_id,
@@ -129,7 +129,7 @@ class Answers:
         rest = memoryview(text.encode(errors="backslashreplace"))
         while rest:
             rest = rest[os.write(self._file, rest) :]
-        self.answered.add(request.custom_id)
+        self.answered.add(custom_id)
 
     def _read(self, requests: Requests) -> set[str]:
         """The ids in the file, of which a torn last line is removed."""

@@ -41,8 +41,8 @@ async def run(
 
     async def work(requests: Iterator[BatchRequest]) -> None:
         for request in requests:
-            reply = await _answer(target, request)
-            answers.append(request, reply)
+            reply = await answer(target, request)
+            answers.append(request.custom_id, reply)
             counts.answered += 1
             counts.failed += reply.status >= 400
             on_answer()
@@ -56,7 +56,8 @@ async def run(
     return counts
 
 
-async def _answer(target: Target, request: BatchRequest) -> Reply:
+async def answer(target: Target, request: BatchRequest) -> Reply:
+    """The answer to a request; raises CannotReach."""
     wait, attempts = _FIRST_WAIT, _ATTEMPTS
     while True:
         try:

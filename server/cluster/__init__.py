@@ -1,4 +1,4 @@
-"""Several machines: the server as an application of Ray Serve. The only package that imports Ray.
+"""Several machines: the server as an application of Ray Serve.
 
     client -> front (HTTP, text) -> router -> model replica (engine, runtime)
 

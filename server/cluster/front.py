@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from typing import TYPE_CHECKING, Any
 
 from ray import serve
@@ -48,7 +47,7 @@ class ClusterService(LanguageService):
     ) -> None:
         self._verdict_of = handle.options(multiplexed_model_id=bundle.id).verdict
         self._bundle = bundle
-        self._stopping = threading.Event()
+        self._stopping = False
         super().__init__(
             engine,
             parts.tokenizer,
@@ -58,20 +57,29 @@ class ClusterService(LanguageService):
             level=settings.self_test,
         )
 
+    async def start(self) -> Verdict:
+        """See Service.start."""
+        self._loop = asyncio.get_running_loop()
+        return await super().start()
+
     async def stop(self) -> None:
         """See Service.stop."""
-        self._stopping.set()
+        self._stopping = True
         await super().stop()
 
     def _self_test(self) -> Verdict:
+        return asyncio.run_coroutine_threadsafe(self._first_verdict(), self._loop).result()
+
+    async def _first_verdict(self) -> Verdict:
         """The verdict of the first replica that has one; waits as long as there is none."""
         while True:
             try:
-                verdict: Verdict = self._verdict_of.remote(self._bundle).result()
+                verdict: Verdict = await self._verdict_of.remote(self._bundle)
             except Exception as error:
                 log.warning("no replica has passed the self-test yet: %s", error)
-                if self._stopping.wait(_ASK_AGAIN_SECONDS):
+                if self._stopping:
                     raise
+                await asyncio.sleep(_ASK_AGAIN_SECONDS)
             else:
                 return verdict
 

@@ -83,7 +83,10 @@ class ModelReplica:
     async def generate(self, work: Work, bundle: Bundle) -> AsyncIterator[list[Event]]:
         """The events of a request, with ages; raises TryAgain. Cancelled when the client leaves."""
         loaded = await self._get(bundle)
-        request = await asyncio.to_thread(work.engine_request, loaded.constraints)
+        # A thread of its own takes time; only rules can take longer.
+        request = work.request
+        if work.rules is not None:
+            request = await asyncio.to_thread(work.engine_request, loaded.constraints)
         try:
             generation = loaded.service.engine.submit(request)
         except (QueueFull, Unavailable) as error:

@@ -36,6 +36,7 @@ GOALS = {
     "kill_one_replica": "none lost, none different",
     "kill_node": "none lost, none different",
     "rolling_update": "none failed, none mixed",
+    "batch": "each request answered once",
 }
 
 

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 APP = "hearth"
 _HEAD = "head"  # a resource of the head node, which keeps the front there
 _STORE = 78_643_200  # bytes of each node's object store, the least that Ray takes
+# The variables of docs/scale-out.md, and what a short-lived cluster needs.
+_ENVIRONMENT = {
+    "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 _REPLICA_TITLE = f"ray::ServeReplica:{APP}:Model"
 
 
@@ -59,6 +67,10 @@ class LocalCluster:
         self.wait_until(lambda: self._answers("/health/ready"))
         self.wait_until(lambda: len(replica_processes()) >= replicas or not scale.min_replicas)
 
+    def undeploy(self) -> None:
+        """Remove the application, so that its CPUs are free."""
+        serve.delete(APP)
+
     def add_second_node(self) -> None:
         """Start the second node, unless it runs."""
         if self._second is None:
@@ -88,7 +100,7 @@ class LocalCluster:
 @contextlib.contextmanager
 def local_cluster() -> Iterator[LocalCluster]:
     """A cluster as long as the block."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(_ENVIRONMENT)
     port = _free_port()
     cluster = Cluster()
     try:
@@ -100,7 +112,8 @@ def local_cluster() -> Iterator[LocalCluster]:
                 include_dashboard=False,
             )
         )
-        ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        os.environ["RAY_ADDRESS"] = cluster.address  # for child processes
+        ray.init(log_to_driver=False, configure_logging=False)
         serve.start(http_options={"port": port, "location": "HeadOnly"})
         yield LocalCluster(cluster, f"http://127.0.0.1:{port}")
     finally:
@@ -108,6 +121,7 @@ def local_cluster() -> Iterator[LocalCluster]:
             serve.shutdown()
         ray.shutdown()
         cluster.shutdown()
+        os.environ.pop("RAY_ADDRESS", None)
 
 
 def _patiently(start: Callable[[], Any]) -> Any:

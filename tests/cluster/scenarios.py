@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import tempfile
 import time
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from server.cluster.application import Scale
+from tests.cluster.batch_on_ray import answers_in, run_and_kill, write_requests
 from tests.cluster.fake_bundles import FakeBundles
 from tests.cluster.load import Answer, client_of, reference, stream, stream_all
 from tests.cluster.local_cluster import kill_replica, replica_processes
@@ -30,6 +33,7 @@ _HIT_SECONDS = 3.0  # after which a replica is killed
 _BLOCK = 128
 _CONVERSATIONS, _TURNS, _TALKING = 200, 6, 8  # _TALKING at a time
 _FIRST_TOKENS = 100
+_BATCH = 10_000
 
 SLOW = FakeBundles({"slots": SLOTS, "batch": SLOTS, "delay": _STEP_SECONDS}, cache_ram=0)
 STEADY = FakeBundles({"slots": SLOTS, "batch": SLOTS, "delay": 0.1}, cache_ram=0)
@@ -189,6 +193,30 @@ def rolling_update(cluster: LocalCluster) -> Figures:
         "by the old bundle": by_old,
         "by the new bundle": by_new,
         **_first_error(answers),
+    }
+
+
+def batch(cluster: LocalCluster) -> Figures:
+    """`hearth batch --ray`, killed twice: each request must be answered once."""
+    cluster.undeploy()
+    cluster.add_second_node()
+    with tempfile.TemporaryDirectory() as folder:
+        requests, answers = Path(folder, "requests"), Path(folder, "answers")
+        write_requests(requests, _BATCH)
+        began = time.monotonic()
+        first = run_and_kill(requests, answers, kill_after=_BATCH // 3)
+        second = run_and_kill(requests, answers, kill_after=_BATCH * 2 // 3)
+        run_and_kill(requests, answers, kill_after=None)
+        seconds = time.monotonic() - began
+        lines = answers_in(answers)
+    ids = {line["custom_id"] for line in lines}
+    return {
+        "requests": _BATCH,
+        "answers": len(lines),
+        "answered": len(ids),
+        "errors": sum(line["response"]["status_code"] != 200 for line in lines),
+        "killed after": f"{first}, {second}",
+        "seconds": round(seconds),
     }
 
 
