@@ -38,6 +38,7 @@ class Scale:
     """How many processes serve.
 
     min_replicas, max_replicas  model replicas; Ray starts and stops them by their requests
+    up_delay, down_delay        seconds of more, or fewer, requests before Ray does so
     fronts                      processes that answer HTTP
     max_bundles                 bundles that one replica may have loaded at a time
     front_resources             custom resources of Ray that a front takes: it runs where they are
@@ -45,6 +46,8 @@ class Scale:
 
     min_replicas: int = 1
     max_replicas: int = 1
+    up_delay: float = 5.0
+    down_delay: float = 600.0
     fronts: int = 1
     max_bundles: int = 2
     front_resources: Mapping[str, float] = field(default_factory=dict)
@@ -54,8 +57,8 @@ def hearth_app(args: Mapping[str, Any]) -> Application:
     """The application for a bundle; raises BadSettings or BundleError.
 
     `args` are settings of `hearth serve`, of which `bundle` may be a list of folders, and the
-    arguments `replicas` ("4", or "1-4" to scale between both), `fronts` and `max_bundles`: see
-    Scale.
+    arguments `replicas` ("4", or "1-4" to scale between both), `up_delay`, `down_delay`, `fronts`
+    and `max_bundles`: see Scale.
     """
     flags = dict(args)
     scale = _scale(flags)
@@ -91,6 +94,8 @@ def application(
             min_replicas=scale.min_replicas,
             max_replicas=scale.max_replicas,
             target_ongoing_requests=slots,
+            upscale_delay_s=scale.up_delay,
+            downscale_delay_s=scale.down_delay,
         ),
         request_router_config=RequestRouterConfig(
             request_router_class=CachedBlocksRouter,
@@ -115,17 +120,21 @@ def application(
 def _scale(flags: dict[str, Any]) -> Scale:
     """Take the arguments of Scale out of `flags`; raises BadSettings."""
     least, _, most = str(flags.pop("replicas", 1)).partition("-")
+    up_delay = flags.pop("up_delay", Scale.up_delay)
+    down_delay = flags.pop("down_delay", Scale.down_delay)
     fronts = flags.pop("fronts", Scale.fronts)
     max_bundles = flags.pop("max_bundles", Scale.max_bundles)
     try:
         scale = Scale(
             min_replicas=int(least),
             max_replicas=int(most or least),
+            up_delay=float(up_delay),
+            down_delay=float(down_delay),
             fronts=int(fronts),
             max_bundles=int(max_bundles),
         )
     except ValueError as error:
-        raise BadSettings(f"replicas, fronts, max_bundles: expected numbers: {error}") from None
+        raise BadSettings(f"an argument of the cluster is not a number: {error}") from None
     if not 0 <= scale.min_replicas <= max(1, scale.min_replicas) <= scale.max_replicas:
         raise BadSettings("replicas: expected a number, or two such as 1-4, the second at least 1")
     if scale.fronts < 1 or scale.max_bundles < 1:

@@ -36,6 +36,8 @@ GOALS = {
     "kill_one_replica": "none lost, none different",
     "kill_node": "none lost, none different",
     "rolling_update": "none failed, none mixed",
+    "autoscaling": "none failed, 4 replicas",
+    "several_models": "none wrong, as expected",
     "batch": "each request answered once",
 }
 

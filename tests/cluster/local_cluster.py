@@ -21,7 +21,7 @@ from server.cluster.bundles import Bundles
 from server.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from server.cluster.bundles import Bundle
@@ -55,11 +55,21 @@ class LocalCluster:
         self._cluster = cluster
         self._second: Any = None
 
-    def deploy(self, bundles: Described, scale: Scale, **settings: Any) -> None:
-        """Deploy the application, or update it, and wait until it is served by all replicas."""
+    def deploy(
+        self,
+        bundles: Described,
+        scale: Scale,
+        *,
+        models: Sequence[Bundle] | None = None,
+        **settings: Any,
+    ) -> None:
+        """Deploy the application, or update it, and wait until it is served by all replicas.
+
+        `models` are the bundles that it serves, by default the one that `bundles` describes.
+        """
         values = {"bundle": "/nowhere", "threads": 1, "shutdown_timeout": 10, **settings}
         scale = dataclasses.replace(scale, front_resources={_HEAD: 0.1})
-        app = application(bundles, Settings(**values), [bundles.describe()], scale)
+        app = application(bundles, Settings(**values), models or [bundles.describe()], scale)
         self.add_second_node()
         serve.run_many([serve.RunTarget(app, name=APP)], wait_for_applications_running=False)
         replicas = max(1, scale.min_replicas)

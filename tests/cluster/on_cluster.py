@@ -6,16 +6,21 @@ python -m pytest -p tests.cluster.on_cluster tests/server/api/test_openai_chat.p
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import pytest
+from ray import serve
 
-from server.cluster.application import Scale
+from server.cluster import application
 from server.cluster.bundles import Bundle, TextParts
+from server.cluster.front import Front
 from server.services.language_service import EngineOptions, LocalLanguageService
 from server.services.service import fingerprint
+from server.settings import Settings
 from server.text.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.cluster.local_cluster import local_cluster
@@ -25,10 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import tokenizers
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from models.bundle import LanguageManifest
     from tests.cluster.local_cluster import LocalCluster
     from tests.fake_runtime import FakeRuntime
+
+_NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -73,9 +81,27 @@ class PickledBundle:
         return TextParts(self.manifest, tokenizer, template)
 
 
+class PrefixedFront(Front):
+    """A front below a path of its own, so that several applications run at a time."""
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        """Called by Ray."""
+        app = super().__serve_build_asgi_app__()
+
+        async def without_prefix(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                path = scope["path"].removeprefix(scope["root_path"])
+                path = f"/{path.lstrip('/')}"
+                scope = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
+            await app(scope, receive, send)
+
+        return without_prefix
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _on_cluster() -> Iterator[None]:
     with local_cluster() as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(application, "FRONT", serve.ingress()(PrefixedFront))
         patch.setattr(fakes, "running", lambda service, **_: _running(cluster, service))
         yield
 
@@ -90,6 +116,13 @@ def _running(cluster: LocalCluster, service: Any) -> Iterator[httpx.Client]:
         service.description.chat_template,
         service.name,
     )
-    cluster.deploy(bundle, Scale())
-    with httpx.Client(base_url=cluster.url, timeout=30) as client:
-        yield client
+    settings = Settings(bundle=(Path("/nowhere"),), threads=1, shutdown_timeout=1)
+    app = application.application(bundle, settings, [bundle.describe()], application.Scale())
+    name = f"app{next(_NUMBERS)}"
+    serve.run(app, name=name, route_prefix=f"/{name}")
+    try:
+        with httpx.Client(base_url=f"{cluster.url}/{name}", timeout=30) as client:
+            cluster.wait_until(lambda: client.get("/health/ready").status_code == 200)
+            yield client
+    finally:
+        serve.delete(name)

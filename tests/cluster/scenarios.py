@@ -10,6 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 from server.cluster.application import Scale
 from tests.cluster.batch_on_ray import answers_in, run_and_kill, write_requests
 from tests.cluster.fake_bundles import FakeBundles
@@ -34,6 +36,8 @@ _BLOCK = 128
 _CONVERSATIONS, _TURNS, _TALKING = 200, 6, 8  # _TALKING at a time
 _FIRST_TOKENS = 100
 _BATCH = 10_000
+_LOOK_SECONDS = 0.2
+_REPORTED_SECONDS = 2.5  # after which a router knows what a replica has loaded
 
 SLOW = FakeBundles({"slots": SLOTS, "batch": SLOTS, "delay": _STEP_SECONDS}, cache_ram=0)
 STEADY = FakeBundles({"slots": SLOTS, "batch": SLOTS, "delay": 0.1}, cache_ram=0)
@@ -194,6 +198,55 @@ def rolling_update(cluster: LocalCluster) -> Figures:
         "by the new bundle": by_new,
         **_first_error(answers),
     }
+
+
+def autoscaling(cluster: LocalCluster) -> Figures:
+    """Replicas follow the requests: from none to four, and back to none."""
+    scale = Scale(min_replicas=0, max_replicas=4, up_delay=1, down_delay=3)
+    cluster.deploy(STEADY, scale)
+    cluster.wait_until(lambda: not replica_processes())
+    bodies = [{"prompt": [5 + i, 6], "max_tokens": 200} for i in range(STREAMS * 2)]
+    most = 0
+
+    async def load() -> list[Answer]:
+        nonlocal most
+        streams = asyncio.create_task(stream_all(cluster.url, bodies))
+        while not streams.done():
+            most = max(most, len(replica_processes()))
+            await asyncio.sleep(_LOOK_SECONDS)
+        return await streams
+
+    answers = asyncio.run(load())
+    began = time.monotonic()
+    cluster.wait_until(lambda: not replica_processes())
+    return {
+        "failed": sum(bool(answer.error) for answer in answers),
+        "requests": len(answers),
+        "first answer from no replica s": round(min(a.first_seconds for a in answers), 1),
+        "most replicas": most,
+        "seconds to none": round(time.monotonic() - began),
+        **_first_error(answers),
+    }
+
+
+def several_models(cluster: LocalCluster) -> Figures:
+    """One replica that may load two of three bundles: it unloads the least recently used one."""
+    names = ("a", "b", "c")
+    openers = {name: STEADY.with_fields(spread=2.0 + at) for at, name in enumerate(names)}
+    models = [openers[name].describe(name) for name in names]
+    cluster.deploy(STEADY, Scale(max_bundles=2), models=models)
+    wrong = 0
+    loaded = []
+    with httpx.Client(base_url=cluster.url, timeout=60) as client:
+        for name in "abacabcb":
+            body = {"prompt": [5, 6], "max_tokens": 4, "seed": 7, "model": name}
+            answer = client.post("/generate", json=body).raise_for_status().json()
+            expected = Answer(body, tokens=answer["token_ids"], seed=7)
+            tokens = asyncio.run(reference(openers[name], [expected]))
+            wrong += tokens != [expected.tokens]
+            time.sleep(_REPORTED_SECONDS)
+            loaded.append("".join(n for n in names if client.get(f"/slots?model={n}").json()))
+    return {"wrong": wrong, "loaded": " ".join(loaded), "expected": "ab ab ab ac ac ab bc bc"}
 
 
 def batch(cluster: LocalCluster) -> Figures:
