@@ -34,7 +34,9 @@ def expected(problem: Mapping[str, Any]) -> str:
         case "dict_type":
             return "a JSON object"
         case "model_attributes_type" | "model_type":
-            return "a JSON object, sent as application/json"
+            # Of a whole body, the header Content-Type can be the reason.
+            nested = len(problem.get("loc", ())) > 1
+            return "a JSON object" if nested else "a JSON object, sent as application/json"
         case "byte_size" | "byte_size_unit":
             return SIZE
     phrase = re.sub(r"^(\w+ should (be|have)|Value error,) ", "", problem["msg"])

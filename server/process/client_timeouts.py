@@ -114,11 +114,14 @@ class TimedConnection(H11Protocol):
             self.transport.abort()
 
     def _restart(self) -> None:
-        self._since, self._received = self.loop.time(), 0
+        self._since = self._progress_at = self.loop.time()
+        self._received = 0
 
     def _slow_reader(self, now: float, timeout: float) -> str:
-        acknowledged, unacknowledged = _sent(self.transport.get_extra_info("socket"))
         waiting = self.transport.get_write_buffer_size()
+        if self.is_idle and not waiting and not self.transport.is_closing():
+            return ""  # thousands of connections can be idle, and _sent takes two system calls
+        acknowledged, unacknowledged = _sent(self.transport.get_extra_info("socket"))
         if not (unacknowledged or waiting or self.transport.is_closing()):
             self._progress_at = now
             return ""

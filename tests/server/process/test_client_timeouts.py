@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from server.process import client_timeouts
 from tests.server import fakes
 from tests.server.api.test_abuse import connect, request
 from tests.server.api.test_operator_routes import wait_until_free
@@ -127,6 +128,26 @@ def test_a_client_that_reads_slowly_keeps_its_slot() -> None:
             assert slow.recv(4096)
             time.sleep(PATIENCE / 10)
         assert any(slot["is_processing"] for slot in client.get("/slots").json())
+
+
+def test_idle_connections_cost_no_system_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of them would delay every request, once a second."""
+    asked: list[socket.socket] = []
+    sent = client_timeouts._sent
+
+    def count(connection: socket.socket) -> tuple[int, int]:
+        asked.append(connection)
+        return sent(connection)
+
+    monkeypatch.setattr(client_timeouts, "_sent", count)
+    service = fakes.fake_service(LIBRARY, context=3000, delay=0.02)
+    with fakes.running(service, client_timeout=30) as client, contextlib.ExitStack() as idle:
+        for _ in range(20):
+            idle.enter_context(connect(client))
+        time.sleep(2)
+        assert not asked
+        answer(client, max_tokens=100)
+        assert len(asked) in range(1, 5)  # once a second
 
 
 def _established(connection: socket.socket) -> bool:
