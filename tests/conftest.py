@@ -11,12 +11,14 @@ import sys
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from baker.pipeline import recipe
 from baker.pipeline.recipe import BakeRequest, packaged_weights
 from baker.reference.numpy_runtime import stored_parameters, traced
 from baker.weights.open_weights import open_weights
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from baker.weights.source import WeightSource
+    from models.config import ModelConfig
 
 
 # A shell has its background jobs ignore Ctrl-C, and they would hand that on to what tests start.
@@ -66,6 +69,22 @@ def bake_request(out: Path, *, precision: str = "f32", **options: object) -> Bak
 def packaged(model: str) -> WeightSource:
     """The weights of a model that are installed with the extras."""
     return open_weights(packaged_weights(model))
+
+
+@contextmanager
+def few_entry_points() -> Iterator[None]:
+    """Have bakes in this process compile one prefill in place of three, to save time.
+
+    For tests of what a bake does with its program. The shared bundles have all entry points.
+    """
+    defaults_for = recipe.defaults_for
+
+    def one_chunk(request: BakeRequest, config: ModelConfig) -> recipe.Defaults:
+        return replace(defaults_for(request, config), context=128, prefill_tokens=(128,))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "defaults_for", one_chunk)
+        yield
 
 
 def weights_in(bundle: Path) -> dict[str, NDArray[np.float32]]:

@@ -28,8 +28,6 @@ from baker.pipeline.shared_stages import program_text
 from baker.reference.numpy_runtime import program_options
 from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
 from baker.weights.open_weights import open_weights
-from examples.train_tiny_gemma import CONFIG as TINY_CONFIG
-from examples.train_tiny_gemma import initial, save
 from models.bundle import (
     MANIFEST,
     PARAMETERS,
@@ -43,10 +41,17 @@ from models.bundle import (
 )
 from models.catalog import ARCHITECTURES
 from models.config import ConfigError
-from models.gemma3 import Gemma3
 from runtime.cpu_features import UnsupportedCpu
 from runtime.open_bundle import open_bundle
-from tests.conftest import OTHER_TARGET, Silent, bake_request, packaged, weights_in
+from tests.baker.small_gemma import small_gemma
+from tests.conftest import (
+    OTHER_TARGET,
+    Silent,
+    bake_request,
+    few_entry_points,
+    packaged,
+    weights_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -54,6 +59,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from baker.pipeline.recipe import BakeRequest
     from models.program import Program
     from tests.conftest import Bundles
 
@@ -125,15 +131,32 @@ def test_safetensors_and_gguf_give_equal_bundles(bundles: Bundles, tmp_path: Pat
     assert special_tokens(source) == manifest.special_tokens
 
 
-def test_another_target_has_the_same_golden_values(tmp_path: Path) -> None:
-    weights = small_gemma(tmp_path / "weights")
-    request = bake_request(tmp_path / "host", weights=weights, slots=1, kv_cache="f16")
-    other = replace(request, out=tmp_path / "other", target=OTHER_TARGET)
-    here, there = (bake(one, Silent()) for one in (request, other))
+def small_request(out: Path, weights: Path) -> BakeRequest:
+    return bake_request(out, weights=weights, slots=1, kv_cache="f16")
+
+
+@pytest.fixture(scope="session")
+def small_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_gemma(tmp_path_factory.mktemp("small") / "weights")
+
+
+@pytest.fixture(scope="session")
+def small_bundle(small_weights: Path) -> Path:
+    """A bundle of a small model for this machine."""
+    with few_entry_points():
+        return bake(small_request(small_weights.parent / "bundle", small_weights), Silent())
+
+
+def test_another_target_has_the_same_golden_values(
+    small_weights: Path, small_bundle: Path, tmp_path: Path
+) -> None:
+    request = small_request(tmp_path / "other", small_weights)
+    with few_entry_points():
+        there = bake(replace(request, target=OTHER_TARGET), Silent())
     machine = OTHER_TARGET.split("-")[0]
     machines = {elf.machine for elf in embedded_elfs((there / VMFB).read_bytes())}
     assert machines == {_EXECUTABLES[machine]}
-    ours, theirs = (read_manifest_of(path, LanguageManifest) for path in (here, there))
+    ours, theirs = (read_manifest_of(path, LanguageManifest) for path in (small_bundle, there))
     verify_files(there, theirs)
     assert theirs.golden == ours.golden
     assert theirs.statistics == ours.statistics
@@ -144,12 +167,14 @@ def test_another_target_has_the_same_golden_values(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_a_bundle_is_not_replaced(tmp_path: Path) -> None:
-    occupied = tmp_path / "notes"
-    occupied.mkdir()
+    weights, out = small_gemma(tmp_path / "weights"), tmp_path / "out"
+    occupied = out / "notes"
+    occupied.mkdir(parents=True)
     (occupied / "letter.txt").write_text("dear all")
     with pytest.raises(BakeError, match="not a bundle"):
-        bake(bake_request(occupied), Silent())
-    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+        bake(bake_request(occupied, weights=weights), Silent())
+    assert [path.name for path in out.iterdir()] == ["notes"]
+    assert [path.name for path in occupied.iterdir()] == ["letter.txt"]
 
 
 class InterruptedAtLowering(Silent):
@@ -162,12 +187,13 @@ class InterruptedAtLowering(Silent):
 
 
 def test_a_bundle_of_another_version_stays_until_it_is_replaced(tmp_path: Path) -> None:
-    old = tmp_path / "bundle"
-    old.mkdir()
+    weights, out = small_gemma(tmp_path / "weights"), tmp_path / "out"
+    old = out / "bundle"
+    old.mkdir(parents=True)
     (old / "manifest.json").write_text('{"format": 1}')
     with pytest.raises(KeyboardInterrupt):
-        bake(bake_request(old), InterruptedAtLowering())
-    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+        bake(bake_request(old, weights=weights), InterruptedAtLowering())
+    assert [path.name for path in out.iterdir()] == ["bundle"]
     assert [path.name for path in old.iterdir()] == ["manifest.json"]
 
 
@@ -213,8 +239,9 @@ def test_an_unknown_config_key_is_rejected_by_name(tmp_path: Path) -> None:
 def test_a_width_that_the_kernels_do_not_support_is_rejected(tmp_path: Path) -> None:
     folder = tmp_path / "hf"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": 648}))
-    save_file({str(i): np.zeros(1, np.float32) for i in range(18)}, folder / "model.safetensors")
+    config = {**CONFIG, "hidden_size": 648, "num_hidden_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"model.norm.weight": np.zeros(1, np.float32)}, folder / "model.safetensors")
     request = bake_request(tmp_path / "bundle", weights=folder, precision="int8-g32")
     refused = r"int8-g32 does not support this model: .* 32 columns, .* x 648; --precision bf16 "
     with pytest.raises(BakeError, match=refused):
@@ -226,12 +253,6 @@ def test_a_width_that_the_kernels_do_not_support_is_rejected(tmp_path: Path) -> 
     )
     with pytest.raises(BakeError, match=refused):
         bake(replace(request, precision="auto", max_memory=1000), Silent())
-
-
-def small_gemma(folder: Path) -> Path:
-    """A model that is written in no time, and compiled in more."""
-    save(initial(Gemma3(TINY_CONFIG).parameters(), seed=0), folder)
-    return folder
 
 
 def start(out: Path, *options: str) -> subprocess.Popen[str]:
@@ -276,13 +297,16 @@ def test_an_interrupt_while_compiling_leaves_nothing(tmp_path: Path, stop: signa
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     """A limit on the size of files stands in for a disk: the kernel refuses the write."""
-    limit = 100 << 20
+    weights, out = small_gemma(tmp_path / "weights", ffn=8192), tmp_path / "out"
+    out.mkdir()
+    options = ("--weights", str(weights), "--precision", "f32", "--out", str(out / "bundle"))
+    limit = 6 << 20
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     done = subprocess.run(
-        [*_COMMAND, "gemma3", "--out", str(tmp_path / "bundle")],
+        [*_COMMAND, "gemma3", *options],
         capture_output=True,
         text=True,
         preexec_fn=limited,
@@ -291,36 +315,39 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("hearth bake: params.irpa cannot be written (File too large): ")
-    assert f"{tmp_path} has " in last
+    assert f"{out} has " in last
     assert "Traceback" not in done.stderr
-    assert not list(tmp_path.iterdir())
+    assert not list(out.iterdir())
 
 
-def test_inspect_and_verify_show_a_real_bundle(bundles: Bundles, tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*_HEARTH, *arguments], capture_output=True, text=True, check=False)
+def hearth(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*_HEARTH, *arguments], capture_output=True, text=True, check=False)
 
+
+def test_inspect_and_verify_show_a_real_bundle(bundles: Bundles) -> None:
     bundle = bundles["int8-g32"]
-    shown = run("inspect", str(bundle))
+    shown = hearth("inspect", str(bundle))
     assert shown.returncode == 0
     for fact in ("gemma3", "prefill_128", "decode_2", "params.irpa", "cache"):
         assert fact in shown.stdout
 
-    verified = run("verify", str(bundle))
+    verified = hearth("verify", str(bundle))
     assert (verified.returncode, verified.stderr) == (0, "")
     assert "passed" in verified.stdout
 
+
+def test_verify_rejects_wrong_golden_values(small_bundle: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
-    for file in bundle.iterdir():
+    for file in small_bundle.iterdir():
         if file.name != MANIFEST:
             (broken / file.name).hardlink_to(file)
-    manifest = read_manifest_of(bundle, LanguageManifest)
+    manifest = read_manifest_of(small_bundle, LanguageManifest)
     first, *others = manifest.golden
     step = first.steps[0]
     wrong = replace(step, logits=(step.logits[0] + 0.1, *step.logits[1:]))
     golden = (replace(first, steps=(wrong, *first.steps[1:])), *others)
     write_manifest(broken, replace(manifest, golden=golden))
-    refused = run("verify", str(broken))
+    refused = hearth("verify", str(broken))
     assert refused.returncode == 1
     assert "the self-test failed" in refused.stdout

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 @pytest.mark.slow
 def test_a_trained_gru_is_baked_and_predicts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(training, "COMPARED", 8)
     main(steps=150, out=tmp_path, seed=0)
     said = capsys.readouterr().out
     assert f"the first {training.COMPARED} losses equal those of NumPy within" in said

@@ -19,6 +19,7 @@ from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
 from models.gemma3 import Config, Gemma3
 from models.program import ProgramOptions
+from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request
 from tests.models.families.gemma3_cases import TINY
 from tests.models.presets import GEMMA3
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from models.dsl.graph import Tensor
     from models.program import Program
 
+CONFIG = replace(TINY, layers=3, windows=(4, 4, None))
 CHOICE = Defaults(context=256, slots=4, precision="f32", prefill_tokens=(16,))
 
 
-def made(choice: Defaults, config: Config = TINY) -> Program:
+def made(choice: Defaults, config: Config = CONFIG) -> Program:
     options = ProgramOptions(
         context=choice.context,
         precision=choice.precision,
@@ -122,9 +124,11 @@ def test_a_smaller_precision_is_advised_where_weights_are_most_of_it() -> None:
 
 
 def test_a_bake_that_cannot_fit_ends_before_anything_is_compiled(tmp_path: Path) -> None:
+    weights, out = small_gemma(tmp_path / "weights"), tmp_path / "out"
+    out.mkdir()
     request = bake_request(
-        tmp_path / "bundle", precision="int8-g32", context=64, max_memory=300_000_000
+        out / "bundle", weights=weights, precision="int8-g32", context=64, max_memory=300_000
     )
     with pytest.raises(BakeError, match="4 slots of 64 tokens in int8-g32 need"):
         bake(request, Silent())
-    assert not list(tmp_path.iterdir())
+    assert not list(out.iterdir())
