@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MIN_NORMAL = 2.0**-126
 _MANTISSA_BITS = {DType.F32: 23, DType.BF16: 7}
+# Elements that are looked at together: they stay in the cache of a core.
+_BLOCK = 1 << 16
 
 
 def _unchanged(_: Tensor, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -86,10 +88,13 @@ def _has_subnormals(array: Array, mantissa_bits: int) -> bool:
 
     Without its sign and minus one, such a number is below all others: zero becomes the largest.
     """
-    magnitude = np.atleast_1d(array).view(f"u{array.itemsize}") << 1
-    magnitude -= 1
-    largest = np.iinfo(magnitude.dtype).max
-    return bool(magnitude.min(initial=largest) < (2 << mantissa_bits) - 1)
+    bits = array.reshape(-1).view(f"u{array.itemsize}")
+    for start in range(0, bits.size, _BLOCK):
+        magnitude = bits[start : start + _BLOCK] << 1
+        magnitude -= 1
+        if magnitude.min() < (2 << mantissa_bits) - 1:
+            return True
+    return False
 
 
 def _checked(array: Array, tensor: Tensor, where: str) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,16 +35,19 @@ def against(recording: Recording, runtime: Runtime) -> tuple[PassageResult, ...]
     return compare(*sides, recorded_passages(recording), lambda: None).passages
 
 
-def golden(bundle: Path) -> tuple[PassageResult, ...]:
-    readings = against(read_recording(GOLDEN), open_bundle(bundle, threads=None)[1])
-    assert len(readings) == 10
-    assert max(reading.passage.start for reading in readings) == 1355
-    return readings
+def golden(bundle: Path, *, max_prompt: int) -> tuple[PassageResult, ...]:
+    """The readings of the recorded answers to prompts of at most `max_prompt` tokens."""
+    recording = read_recording(GOLDEN)
+    cases = tuple(case for case in recording.cases if len(case.prompt_ids) <= max_prompt)
+    runtime = open_bundle(bundle, threads=None)[1]
+    return against(dataclasses.replace(recording, cases=cases), runtime)
 
 
 @pytest.mark.slow
 def test_f32_gives_every_recorded_token_and_log_probability(bundles: Mapping[str, Path]) -> None:
-    for reading in golden(bundles["f32"]):
+    readings = golden(bundles["f32"], max_prompt=1355)
+    assert len(readings) == 10
+    for reading in readings:
         assert reading.first_difference is None, reading.passage.name
         summary = summarize(reading.positions)
         assert summary.positions == 64
@@ -54,7 +58,9 @@ def test_f32_gives_every_recorded_token_and_log_probability(bundles: Mapping[str
 
 @pytest.mark.slow
 def test_bf16_is_close_and_mostly_has_the_same_top_token(bundles: Mapping[str, Path]) -> None:
-    readings = golden(bundles["bf16"])
+    """Up to the edge of the sliding window: the two longer prompts are read in f32."""
+    readings = golden(bundles["bf16"], max_prompt=516)
+    assert len(readings) == 8
     assert max(summarize(reading.positions).largest_difference for reading in readings) <= 0.15
     assert sum(reading.first_difference is None for reading in readings) >= 7
 

@@ -1,7 +1,7 @@
 """Functions that models are written in and trained through, by PyTorch's names.
 
-The type of each is the type of its value, its gradient equals finite differences, and the compiled
-value and gradient equal NumPy's. Single ops are tested in test_ops.py.
+The type of each is the type of its value, and its gradient equals finite differences. Of those that
+the compiler does not take op by op, the compiled value and gradient equal NumPy's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pytest
 
 from models.dsl import functions as f
 from models.dsl import ops
-from models.dsl.composite import inlined
 from models.dsl.evaluate import evaluate
 from models.dsl.gradient import gradients
 from models.dsl.graph import Graph, Input, Tensor
@@ -33,7 +32,7 @@ from tests.models.graphs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -187,13 +186,14 @@ def test_gradient_equals_finite_differences(name: str) -> None:
     assert compared == len(float_inputs(graph)) >= 1
 
 
-def is_compiled(name: str) -> bool:
-    """Whether a function is more than one op: test_ops compiles the ops."""
-    graph, _ = in_f32(name)
-    return sum(bool(node.inputs) for node in inlined(graph).nodes) > 1
-
-
-COMPILED = [name for name in DIFFERENTIABLE if is_compiled(name)]
+# Functions that the compiler does not take op by op: windows, sums over windows, chosen rows, and
+# statistics that are read again. test_ops.py compiles each op, with its gradient.
+COMPILED = (
+    "comparison", "pow", "pad2d", "conv1d", "conv2d", "conv_transpose1d", "max_pool2d",
+    "avg_pool2d", "upsample2d_bilinear", "gather_of_rank_3", "unfold",
+    "scaled_dot_product_attention", "top_k", "routed_linear", "layer_norm", "group_norm",
+    "batch_norm_training", "batch_norm_running_variance",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -274,11 +274,11 @@ def test_what_does_not_fit_is_refused(function: Callable[..., Tensor], message: 
         run(function, X)
 
 
-def all_graphs() -> list[Graph]:
-    """Every value and every gradient."""
+def graphs_with_gradients(names: Iterable[str]) -> list[Graph]:
+    """The values and gradients of functions."""
     stopped = traced(lambda x: x * ops.stop_gradient(x * x), [X.astype(np.float32)])
     graphs = [parts_graph(), value_and_gradients(stopped, "stopped")]
-    for name in COMPILED:
+    for name in names:
         graph, _ = in_f32(name)
         graphs.append(value_and_gradients(graph, name))
     return graphs
@@ -286,7 +286,7 @@ def all_graphs() -> list[Graph]:
 
 def test_all_is_written_in_operations_that_the_compiler_knows() -> None:
     """None is a call of something outside of the module."""
-    text = module_text("module", all_graphs(), "model")
+    text = module_text("module", graphs_with_gradients(DIFFERENTIABLE), "model")
     assert "custom_call" not in text
     written = set(re.findall(r'^ +%\w+ = "([\w.]+)"', text, re.MULTILINE))
     # What is not StableHLO: the error function, weights laid out for their kernels, a barrier.
@@ -295,4 +295,4 @@ def test_all_is_written_in_operations_that_the_compiler_knows() -> None:
     }  # fmt: skip
 
 
-compiled = compiled_fixture(all_graphs)
+compiled = compiled_fixture(lambda: graphs_with_gradients(COMPILED))

@@ -190,6 +190,13 @@ def test_numpy_has_the_value(name: str) -> None:
     assert_rounded(run(function, *arrays), expected)
 
 
+def test_a_subnormal_is_found_at_the_end_of_a_large_array() -> None:
+    x = np.ones(1 << 17, F32)
+    x[-1] = MIN_NORMAL / 4
+    assert run(ops.negate, x)[-1] == 0
+    assert run(ops.negate, x.reshape(2, -1).T)[-1, -1] == 0
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_it_is_the_same(name: str, compiled: Compiled) -> None:
     _, arrays, expected = CASES[name]
