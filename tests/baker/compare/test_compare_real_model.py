@@ -62,7 +62,7 @@ def test_bf16_is_close_and_mostly_has_the_same_top_token(bundles: Mapping[str, P
     readings = golden(bundles["bf16"], max_prompt=516)
     assert len(readings) == 8
     assert max(summarize(reading.positions).largest_difference for reading in readings) <= 0.15
-    assert sum(reading.first_difference is None for reading in readings) >= 7
+    assert sum(reading.first_difference is None for reading in readings) >= 6
 
 
 @pytest.mark.slow
