@@ -14,6 +14,12 @@ import typer
 
 from baker.checks import inspection
 from baker.compiler.targets import TARGET_NAMES
+from baker.pipeline.bake_encoder import (
+    ENCODER_PRECISIONS,
+    EncoderBakeRequest,
+    bake_encoder,
+    encoder_recipes,
+)
 from baker.pipeline.bake_errors import BAKE_ERRORS
 from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.bake_language_model import bake
@@ -230,6 +236,49 @@ for _model in recipes():
         f"    hearth bake {_model} --target aarch64 --max-memory 1GiB --precision {AUTO}"
     )
     app.command(_model, help=_model_help(_model), epilog=_epilog)(bake_model)
+
+
+def bake_encoder_model(
+    *,
+    context_: typer.Context,
+    weights: Annotated[
+        Path,
+        typer.Option(
+            metavar="PATH",
+            help="Hugging Face folder with config.json, safetensors files and tokenizer.json, also "
+            "as sentence-transformers saves it; or GGUF file.",
+        ),
+    ],
+    target: _Target = "host",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PRECISION",
+            help=f"How weight matrices are stored: {', '.join(ENCODER_PRECISIONS)}.",
+        ),
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of the longest text.")
+    ] = None,
+    out: _Out = None,
+) -> None:
+    """Bake the encoder that the command is named after."""
+    model = context_.command.name
+    assert model is not None, "a command without a name"
+    request = EncoderBakeRequest(
+        model=model, weights=weights, precision=precision, context=context, target=target, out=out
+    )
+    _run(lambda progress: bake_encoder(request, progress))
+
+
+for _model, _defaults in encoder_recipes().items():
+    app.command(
+        _model,
+        help=f"Bake {_model}, an encoder that embeds texts or scores pairs of them.\n\n"
+        f"Defaults: --precision {_defaults.precision} --context {_defaults.lengths[-1]}, or the "
+        "longest text that the model was trained for.",
+        epilog=f"Example:\n\n\b\n    hearth bake {_model} --weights FOLDER --out {_model}",
+    )(bake_encoder_model)
 
 
 @app.command(

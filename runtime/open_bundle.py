@@ -10,6 +10,7 @@ from models.bundle import (
     PREFIX,
     ArraysManifest,
     BundleError,
+    EncoderManifest,
     LanguageManifest,
     read_manifest_of,
     verify_file,
@@ -48,6 +49,19 @@ def open_arrays(
 ) -> tuple[ArraysManifest, ArraysRuntime]:
     """As open_bundle, for array functions; `level` as in check_and_load."""
     manifest = read_manifest_of(bundle, ArraysManifest)
+    return manifest, check_and_load(
+        bundle,
+        manifest,
+        lambda: ArraysRuntime(bundle, manifest, threads=threads),
+        level=level,
+    )
+
+
+def open_encoder(
+    bundle: Path, *, threads: int | None, level: Level = "full"
+) -> tuple[EncoderManifest, ArraysRuntime]:
+    """As open_arrays, for an encoder."""
+    manifest = read_manifest_of(bundle, EncoderManifest)
     return manifest, check_and_load(
         bundle,
         manifest,

@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from models.bundle import REQUEST_MEMORY
@@ -26,7 +26,7 @@ from server.api.middleware import access_log
 from server.api.middleware.api_keys import ApiKeys
 from server.api.middleware.body_limits import BodyLimit
 from server.api.middleware.path_aliases import PathAliases
-from server.api.native import generate, run_function, tokens
+from server.api.native import generate, rerank, run_function, tokens
 from server.api.native.array_bodies import FUNCTION, OUTPUTS
 from server.api.openai import chat, completions, embeddings, model_list, responses
 from server.api.openai.response_events import ResponseEvent
@@ -34,7 +34,7 @@ from server.api.operator import props, reload, status
 from server.version import version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from server.services.model_pool import ModelPool
 
@@ -44,13 +44,12 @@ _LANGUAGE = (
     completions,
     chat,
     responses,
-    embeddings,
     messages,
     completion,
-    embedding,
     tokens,
     props,
 )
+_ENCODERS = (embeddings, embedding, rerank)
 _ARRAYS = (run_function,)
 _ALL = (model_list, loading, status, reload)
 
@@ -116,9 +115,8 @@ def create_app(
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields
     http_errors.install(app)
-    kinds = (_LANGUAGE if pool.language else ()) + (_ARRAYS if pool.arrays else ())
-    for surface in (*kinds, *_ALL):
-        app.include_router(surface.router)
+    for router in _routers(pool):
+        app.include_router(router)
     if pool.language:
         if webui:
             app.include_router(web.router())
@@ -127,10 +125,22 @@ def create_app(
     return app
 
 
+def _routers(pool: ModelPool) -> Iterator[APIRouter]:
+    """The routes for the kinds of models that the pool has."""
+    surfaces = (
+        *(_LANGUAGE if pool.language else ()),
+        *(_ENCODERS if pool.language or pool.encoders else ()),
+        *(_ARRAYS if pool.arrays else ()),
+        *_ALL,
+    )
+    for surface in surfaces:
+        yield surface.router
+
+
 def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
     """Add the middleware, the innermost first."""
     app.add_middleware(Leases)
-    memory = REQUEST_MEMORY if pool.language else None
+    memory = REQUEST_MEMORY if pool.language or pool.encoders else None
     app.add_middleware(BodyLimit, max_bytes=guards.max_body_bytes, memory=memory)
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)

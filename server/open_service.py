@@ -6,12 +6,13 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from models.bundle import ArraysManifest, BundleError, read_manifest
+from models.bundle import ArraysManifest, BundleError, EncoderManifest, read_manifest
 from server.bundle_home import bundles_in, find_bundle, is_bundle
 from server.errors import ModelNotFound, NotReloaded
 from server.process.memory_limit import memory_limit
 from server.services.array_service import open_array_service
 from server.services.deployment import Deployment
+from server.services.encoder_service import open_encoder_service
 from server.services.language_service import EngineOptions, open_language_service
 from server.services.model_pool import ModelPool
 from server.settings import BadSettings, read_template, reject_language_only
@@ -93,16 +94,19 @@ def bundle_folders(settings: Settings) -> Iterator[Path]:
 
 
 def open_service(loaded: Loaded, bundle: Path, name: str, reserved: int = 0) -> Service:
-    """Open a bundle as the service for its kind: a language model or array functions.
+    """Open a bundle as the service for its kind: a language model, an encoder or array functions.
 
     `name` is the model's name. Other models of this process take `reserved` bytes. Raises
     BundleError, CannotStore or BadSettings.
     """
     settings = loaded.settings
-    if not isinstance(read_manifest(bundle), ArraysManifest):
+    manifest = read_manifest(bundle)
+    if not isinstance(manifest, ArraysManifest):
         return open_model(settings, bundle, name, reserved)
     reject_language_only(loaded, bundle)
-    return open_array_service(
+    is_encoder = isinstance(manifest, EncoderManifest)
+    opened = open_encoder_service if is_encoder else open_array_service
+    return opened(
         bundle,
         threads=settings.threads,
         queue_limit=settings.queue_limit,

@@ -296,7 +296,7 @@ def reject_language_only(loaded: Loaded, bundle: Path) -> None:
     for name in _LANGUAGE_ONLY:
         if origin := loaded.origins.get(name):
             raise BadSettings(
-                f"{name}: only valid for language models; {bundle} contains array functions (from "
+                f"{name}: only valid for language models; {bundle} contains none (from "
                 f"{_source(name, origin)})"
             )
 

@@ -12,6 +12,7 @@ from baker.adapters.adapter import adapter_files
 from baker.atomic_folder import BakeError
 from baker.compiler.compilation import compiler_for
 from baker.compiler.targets import find_target
+from baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder, encoder_recipes
 from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.origin import hearth, source_records, tools
@@ -29,6 +30,7 @@ _BLOCK = 1 << 20
 _GRU = "gru"
 _LANGUAGE_OPTIONS = {"precision": str, "context": int, "slots": int, "target": str}
 _OPTIONAL_LANGUAGE_OPTIONS = {"kv_cache": str, "max_memory": int, "max_kl": float}
+_ENCODER_OPTIONS = {"precision": str, "context": int, "target": str}
 _GRU_OPTIONS = {"steps": int, "batch": int, "form": str, "batch_first": bool, "target": str}
 
 
@@ -54,7 +56,7 @@ def reproduce(
 
     `weights` None: those of the package in the provenance. `adapter` is the one that was merged
     into the weights, if any. Raises BakeError if the weights are not
-    those of the provenance, BundleError, and what `bake` and `bake_gru` raise.
+    those of the provenance, BundleError, and what the functions that bake raise.
     """
     manifest = read_manifest(bundle)
     origin = manifest.provenance
@@ -69,6 +71,10 @@ def reproduce(
             gru = _gru_request(origin, weights, out)
             check_sources(origin, [gru.weights])
             bake_gru(gru, progress)
+        elif origin.model in encoder_recipes():
+            encoder = _encoder_request(origin, weights, out)
+            check_sources(origin, open_weights(encoder.weights).files())
+            bake_encoder(encoder, progress)
         else:
             request = _language_request(origin, weights, texts, adapter, out)
             files = open_weights(weights or packaged_weights(request.model)).files()
@@ -196,3 +202,10 @@ def _checked(origin: Provenance, types: Mapping[str, type]) -> dict[str, Any]:
                 f"expected {type_.__name__}"
             )
     return {name: origin.options[name] for name in types}
+
+
+def _encoder_request(origin: Provenance, weights: Path | None, out: Path) -> EncoderBakeRequest:
+    if weights is None:
+        raise BakeError(f"the bundle was baked from {_names(origin)}; specify --weights PATH")
+    options = _checked(origin, _ENCODER_OPTIONS)
+    return EncoderBakeRequest(model=origin.model, weights=weights, out=out, **options)

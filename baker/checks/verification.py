@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from baker.atomic_folder import BakeError
 from baker.checks.reproduction import changes, check_sources
 from baker.compiler.targets import check_program, runs_here
+from baker.pipeline.bake_encoder import traced_encoder
 from baker.pipeline.recipe import recipes
 from baker.pipeline.shared_stages import program_text
 from baker.reference.numpy_runtime import traced
 from baker.weights.open_weights import open_weights
 from baker.weights.source import WeightsError
-from models.bundle import VMFB, ArraysManifest, read_manifest, verify_files
+from models.bundle import VMFB, ArraysManifest, EncoderManifest, read_manifest, verify_files
 from models.gru import GruConfig, program
 from runtime.golden_arrays import read_examples
 from runtime.open_bundle import open_arrays, open_bundle
@@ -56,7 +57,9 @@ def verify(bundle: Path, console: Console) -> bool:
 
 def _graph(manifest: AnyManifest) -> str:
     """Whether tracing the model again gives the graph that was compiled."""
-    if isinstance(manifest, ArraysManifest):
+    if isinstance(manifest, EncoderManifest):
+        graphs = traced_encoder(manifest).graphs
+    elif isinstance(manifest, ArraysManifest):
         graphs = program(GruConfig(**manifest.config)).graphs
     else:
         graphs = traced(manifest).graphs

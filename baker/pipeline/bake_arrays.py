@@ -5,8 +5,8 @@ The caller provides the traced functions (`models.program.ArraysProgram`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -43,17 +43,16 @@ from runtime.golden_arrays import Example, write_examples
 from runtime.self_test import self_test_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from baker.pipeline.shared_stages import CompiledProgram, RecordedRequest
     from baker.progress import Progress
     from baker.weights.source import WeightSource
     from models.bundle import Target
-    from models.dsl.graph import Graph
+    from models.dsl.graph import Graph, Tensor
     from models.program import ArraysProgram
+    from runtime.array_bytes import Arrays
 
 # The largest difference between NumPy and a compiled f32 program that rounding can cause.
 TOLERANCE = 1e-4
@@ -64,13 +63,40 @@ _OTHER_FILES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ArraysModel:
-    """A program to bake, and its weights: tensors with the names of its parameters."""
+    """A program to bake, and its weights.
+
+    located  where the weights are; None: in tensors with the names of the parameters
+    texts    files to write, by name
+    """
 
     recorded: RecordedRequest
     architecture: str
     config: Mapping[str, Any]
     program: ArraysProgram
     source: WeightSource
+    located: Sequence[Located] | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    def weights(self) -> Sequence[Located]:
+        """The weights with the tensors that they are read from."""
+        if self.located is not None:
+            return self.located
+        return [
+            Located(weight, tuple((StoredTensor(name),) for name in weight.sources))
+            for weight in self.program.weights
+        ]
+
+    def example_inputs(self, graph: Graph) -> Arrays:
+        """The inputs of the golden example of a function, drawn from a normal distribution."""
+        rng = np.random.default_rng(_SEED)
+        return {
+            name: rng.standard_normal(tensor.shape, np.float32)
+            for name, tensor in zip(_input_names(graph), graph.inputs, strict=True)
+        }
+
+    def manifest(self, fields: Mapping[str, Any]) -> ArraysManifest:
+        """The manifest with the fields that every program has."""
+        return ArraysManifest(**fields, precision="f32", tolerance=TOLERANCE)
 
 
 def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progress) -> None:
@@ -85,13 +111,11 @@ def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progres
     with folder_beside(out, size=size) as folder:
         workspace = Workspace(folder=folder, target=target, progress=progress)
         with compile_in_background(workspace, program.graphs) as compiled:
-            located = [
-                Located(weight, tuple((StoredTensor(name),) for name in weight.sources))
-                for weight in program.weights
-            ]
-            write_weights(workspace, model.source, located)
+            for name, text in model.texts.items():
+                (folder / name).write_text(text, encoding="utf-8")
+            write_weights(workspace, model.source, model.weights())
         with progress.stage("compute golden values with NumPy"), threadpool_limits(1):
-            examples = _examples(program, folder / PARAMETERS)
+            examples = _examples(model, folder / PARAMETERS)
             write_examples(folder / GOLDEN, examples)
         manifest = _manifest(model, workspace, functions, compiled)
         write_manifest(folder, manifest)
@@ -104,11 +128,11 @@ def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progres
 
 
 def function_specs(program: ArraysProgram) -> tuple[FunctionSpec, ...]:
-    """The functions of a program for the manifest; raises BakeError for arrays that are not f32."""
+    """The functions of a program for the manifest; raises BakeError for arrays of other types."""
     for graph in program.graphs:
         for tensor in (*graph.inputs, *graph.outputs):
-            if tensor.dtype is not DType.F32:
-                raise BakeError(f"{graph.name}: inputs and outputs must be f32, got {tensor}")
+            if tensor.dtype not in (DType.F32, DType.I32):
+                raise BakeError(f"{graph.name}: inputs and outputs are f32 or i32, got {tensor}")
     return tuple(_function(graph, program) for graph in program.graphs)
 
 
@@ -120,7 +144,7 @@ def _function(graph: Graph, program: ArraysProgram) -> FunctionSpec:
             InputSpec(
                 name=name,
                 shape=tensor.shape,
-                dtype="f32",
+                dtype=_dtype(tensor),
                 default="zeros" if name in program.zeros else "none",
             )
             for name, tensor in zip(names, graph.inputs, strict=True)
@@ -129,7 +153,7 @@ def _function(graph: Graph, program: ArraysProgram) -> FunctionSpec:
             OutputSpec(
                 name=name,
                 shape=tensor.shape,
-                dtype="f32",
+                dtype=_dtype(tensor),
                 takes=names[graph.in_place[i]] if i in graph.in_place else None,
             )
             for i, (name, tensor) in enumerate(
@@ -139,20 +163,21 @@ def _function(graph: Graph, program: ArraysProgram) -> FunctionSpec:
     )
 
 
+def _dtype(tensor: Tensor) -> Literal["f32", "i32"]:
+    return "f32" if tensor.dtype is DType.F32 else "i32"
+
+
 def _input_names(graph: Graph) -> tuple[str, ...]:
     return tuple(tensor.origin.name for tensor in graph.inputs if isinstance(tensor.origin, Input))
 
 
-def _examples(program: ArraysProgram, archive: Path) -> list[Example]:
-    """The outputs of each function by NumPy, for inputs drawn from a normal distribution."""
+def _examples(model: ArraysModel, archive: Path) -> list[Example]:
+    """The outputs of each function by NumPy."""
+    program = model.program
     parameters = stored_parameters(program.parameters, archive)
-    rng = np.random.default_rng(_SEED)
     examples = []
     for graph in program.graphs:
-        inputs: dict[str, NDArray[np.float32]] = {
-            name: rng.standard_normal(tensor.shape, np.float32)
-            for name, tensor in zip(_input_names(graph), graph.inputs, strict=True)
-        }
+        inputs = model.example_inputs(graph)
         results = evaluate(graph, list(inputs.values()), parameters)
         outputs = dict(zip(program.outputs[graph.name], results, strict=True))
         examples.append(Example(function=graph.name, inputs=inputs, outputs=outputs))
@@ -166,15 +191,15 @@ def _manifest(
     compiled: CompiledProgram,
 ) -> ArraysManifest:
     program = model.program
-    return ArraysManifest(
-        format=FORMAT,
-        architecture=model.architecture,
-        config=dict(model.config),
-        precision="f32",
-        tolerance=TOLERANCE,
-        target=workspace.target,
-        statistics=statistics(program.graphs, program.weights),
-        provenance=provenance(model.recorded, model.source, compiled),
-        files=records(sorted(workspace.folder.iterdir())),
-        functions=functions,
+    return model.manifest(
+        {
+            "format": FORMAT,
+            "architecture": model.architecture,
+            "config": dict(model.config),
+            "target": workspace.target,
+            "statistics": statistics(program.graphs, program.weights),
+            "provenance": provenance(model.recorded, model.source, compiled),
+            "files": records(sorted(workspace.folder.iterdir())),
+            "functions": functions,
+        }
     )

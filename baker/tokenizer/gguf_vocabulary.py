@@ -40,23 +40,32 @@ class Specials:
     id_of: Mapping[str, int]
 
 
-def convert(metadata: Mapping[str, object]) -> Tokenizer:
-    """The tokenizer of GGUF metadata; raises TokenizerError for unsupported types."""
+def convert(metadata: Mapping[str, object], *, whole_texts: bool = False) -> Tokenizer:
+    """The tokenizer of GGUF metadata; raises TokenizerError for unsupported types.
+
+    `whole_texts` are not continued, so a token may end them.
+    """
     model = _value(metadata, "model", str)
     if model not in _MAKE:
         raise TokenizerError(
             f"tokenizer.ggml.model {model!r} is not supported, only "
             f"{' and '.join(map(repr, _MAKE))}; use the Hugging Face folder of the model"
         )
-    if metadata.get("tokenizer.ggml.add_eos_token", False):
+    adds_eos = bool(metadata.get("tokenizer.ggml.add_eos_token", False))
+    if adds_eos and not whole_texts:
         raise TokenizerError("tokenizer.ggml.add_eos_token = true is not supported")
     tokenizer = _MAKE[model](metadata)
     bos_id = gguf_specials(metadata).bos
     if bos_id is not None:
         bos = tokenizer.id_to_token(bos_id)
+        special, end = [(bos, bos_id)], ""
+        if adds_eos:
+            eos_id = gguf_specials(metadata).eos[0]
+            special.append((tokenizer.id_to_token(eos_id), eos_id))
+            end = f" {special[-1][0]}"
         try:
             tokenizer.post_processor = processors.TemplateProcessing(
-                single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, bos_id)]
+                single=f"{bos} $A{end}", pair=f"{bos} $A {bos}:1 $B:1{end}", special_tokens=special
             )
         # The library raises plain Exception.
         except Exception as error:

@@ -35,6 +35,14 @@ def tokenizer_json(source: WeightSource) -> str:
     return convert(source.metadata()).to_str()
 
 
+def text_tokenizer_json(source: WeightSource) -> str:
+    """As `tokenizer_json`, for whole texts: no token is cut off or added as padding."""
+    if source.folder is None:
+        return convert(source.metadata(), whole_texts=True).to_str()
+    whole = json.loads(_read_tokenizer_json(source.folder))
+    return json.dumps(whole | {"truncation": None, "padding": None}, ensure_ascii=False)
+
+
 def chat_template(source: WeightSource) -> str | None:
     """The chat template (Jinja), or None if the weights have none."""
     if source.folder is not None:

@@ -16,6 +16,7 @@ names in the `__all__` of its modules.
 
 from models.bundle.array_manifest import *
 from models.bundle.bundle_errors import *
+from models.bundle.encoder_manifest import *
 from models.bundle.file_records import *
 from models.bundle.language_manifest import *
 from models.bundle.manifest import *

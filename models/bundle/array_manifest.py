@@ -35,7 +35,7 @@ class ArraySpec:
 
     name: str
     shape: tuple[int, ...]
-    dtype: Literal["f32"]
+    dtype: Literal["f32", "i32"]
 
     @property
     def bytes(self) -> int:
@@ -70,5 +70,5 @@ class FunctionSpec:
 class ArraysManifest(Manifest):
     """What the server needs to know about an array program."""
 
-    kind: Literal["arrays"] = "arrays"
+    kind: Literal["arrays", "encoder"] = "arrays"
     functions: tuple[FunctionSpec, ...]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from models import strict_json
 from models.bundle.array_manifest import ArraysManifest
 from models.bundle.bundle_errors import Corrupt, NotABundle, WrongFormat, WrongKind
+from models.bundle.encoder_manifest import EncoderManifest
 from models.bundle.file_records import MANIFEST, file_type
 from models.bundle.language_manifest import LanguageManifest
 from models.bundle.manifest import FORMAT, SEAL, typed
@@ -21,14 +22,19 @@ __all__ = [
     "read_manifest_of",
 ]
 
-AnyManifest: TypeAlias = LanguageManifest | ArraysManifest
-M = TypeVar("M", LanguageManifest, ArraysManifest)
+AnyManifest: TypeAlias = LanguageManifest | ArraysManifest | EncoderManifest
+M = TypeVar("M", LanguageManifest, ArraysManifest, EncoderManifest)
 
-_KINDS: dict[str, type[LanguageManifest] | type[ArraysManifest]] = {
+_KINDS: dict[str, type[AnyManifest]] = {
     "language": LanguageManifest,
     "arrays": ArraysManifest,
+    "encoder": EncoderManifest,
 }
-_WORDS = {LanguageManifest: "a language model", ArraysManifest: "array functions"}
+_WORDS = {
+    LanguageManifest: "a language model",
+    ArraysManifest: "array functions",
+    EncoderManifest: "an encoder",
+}
 
 
 def read_manifest(bundle: Path) -> AnyManifest:

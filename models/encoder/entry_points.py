@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from models.bundle import ENCODER_INPUTS, ENCODER_OUTPUT
 from models.dsl import functions as f
 from models.dsl.fuse import optimized
 from models.dsl.trace import trace
@@ -20,9 +21,6 @@ from models.program import ArraysProgram, StorageOptions
 if TYPE_CHECKING:
     from models.config import ModelConfig
     from models.dsl.graph import Graph, Tensor
-
-# The result of each function.
-VECTORS = "vectors"
 
 
 class Encoder(Protocol):
@@ -69,7 +67,7 @@ def program(model: Encoder, options: EncoderOptions) -> ArraysProgram:
     )
     return ArraysProgram(
         graphs=result.graphs,
-        outputs={graph.name: (VECTORS,) for graph in result.graphs},
+        outputs={graph.name: (ENCODER_OUTPUT,) for graph in result.graphs},
         weights=result.weights,
     )
 
@@ -80,10 +78,8 @@ def _trace(model: Encoder, batch: int, length: int) -> Graph:
             model.encode(Texts(tokens=f.flatten(tokens), types=f.flatten(types), counts=counts)),
         )
 
-    inputs = {
-        "tokens": TensorType((batch, length), DType.I32),
-        "types": TensorType((batch, length), DType.I32),
-        "counts": TensorType((batch,), DType.I32),
-    }
+    shapes = ((batch, length), (batch, length), (batch,))
+    types = (TensorType(shape, DType.I32) for shape in shapes)
+    inputs = dict(zip(ENCODER_INPUTS, types, strict=True))
     name = f"encode_{batch}x{length}"
     return trace(name, encode, inputs, parameters=model.parameters())

@@ -7,22 +7,25 @@ parameter `model`. The service is held until the last byte of the response is se
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 from fastapi import Depends, Query, Request
 
 from server.api.disconnect import unless_disconnected, whole_body
 from server.services.array_service import ArrayService
 from server.services.deployment import Deployment
+from server.services.encoder_service import EncoderService
 from server.services.language_service import LanguageService
 from server.services.model_pool import ModelPool
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from server.services.model_kind import Kind
     from server.services.service import Service
 
 
+Embedder: TypeAlias = LanguageService | EncoderService
 ModelName = Annotated[
     str,
     Query(
@@ -57,19 +60,32 @@ async def _deployment(request: Request, model: ModelName = "") -> Deployment:
     return (await _pool(request)).find(model)
 
 
-async def _language_service(request: Request) -> LanguageService:
+async def _named(request: Request, *kinds: Kind) -> Service:
+    """The service of the model that the body names, which must be of one of these kinds."""
     name = None
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
         # FastAPI has parsed the body, so this does not parse it again. It rejects a body that is
         # not an object, and a name that is not a string.
         name = (await request.json()).get("model")
     name = name if isinstance(name, str) else ""
-    deployment = (await _pool(request)).find(name, arrays=False)
-    return cast("LanguageService", await lease(request, deployment))
+    deployment = (await _pool(request)).find(name, *kinds)
+    return await lease(request, deployment)
+
+
+async def _language_service(request: Request) -> LanguageService:
+    return cast("LanguageService", await _named(request, "language"))
+
+
+async def _embedder(request: Request) -> Embedder:
+    return cast("Embedder", await _named(request, "language", "encoder"))
+
+
+async def _encoder(request: Request) -> EncoderService:
+    return cast("EncoderService", await _named(request, "encoder"))
 
 
 async def _array_service(request: Request, model: ModelName = "") -> ArrayService:
-    deployment = (await _pool(request)).find(model, arrays=True)
+    deployment = (await _pool(request)).find(model, "arrays")
     return cast("ArrayService", await lease(request, deployment))
 
 
@@ -88,6 +104,8 @@ async def lease(request: Request, deployment: Deployment) -> Service:
 
 
 CurrentLanguageService = Annotated[LanguageService, Depends(_language_service)]
+CurrentEmbedder = Annotated[Embedder, Depends(_embedder)]
+CurrentEncoder = Annotated[EncoderService, Depends(_encoder)]
 CurrentArrayService = Annotated[ArrayService, Depends(_array_service)]
 NamedModel = Annotated[Deployment, Depends(_deployment)]
 Pool = Annotated[ModelPool, Depends(_pool)]

@@ -19,6 +19,7 @@ TAGS = [
     {"name": "Anthropic", "description": "Routes that are compatible with Anthropic's API."},
     {"name": "llama-server", "description": "Routes that are compatible with llama-server."},
     {"name": "Tokens", "description": "Tokenize text and render conversations."},
+    {"name": "Rerank", "description": "Order documents by their relevance to a query."},
     {"name": "Arrays", "description": "Run functions on arrays."},
     {"name": "Server", "description": "State, metrics and operation of the server."},
 ]

@@ -127,7 +127,7 @@ class LanguageService(Service):
         )
 
     @property
-    def hidden(self) -> int:
+    def embedding_width(self) -> int:
         """The number of values of an embedding."""
         return self.manifest.hidden
 
@@ -149,6 +149,15 @@ class LanguageService(Service):
         if problem := self.unavailable():
             raise problem
         return await self._completer.embed(text, field)
+
+    async def embed_all(
+        self, texts: Sequence[tuple[str, str | tuple[int, ...]]]
+    ) -> list[Embedding]:
+        """Embed texts with the fields of the request that they are from; raises as `embed`.
+
+        One after the other, so that a long list takes one place in the queue.
+        """
+        return [await self.embed(text, field) for field, text in texts]
 
     async def complete_all(self, requests: Sequence[CompletionRequest]) -> Choices:
         """Accept all requests or none; raises what `complete` raises.

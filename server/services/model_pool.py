@@ -18,7 +18,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from models.bundle import SHARED_MEMORY, ArraysManifest
+from models.bundle import SHARED_MEMORY
 from server.errors import (
     Draining,
     InvalidRequest,
@@ -29,12 +29,14 @@ from server.errors import (
     Unavailable,
 )
 from server.metrics import MeasuredModel, ServerMetrics
+from server.services.model_kind import WORDS, kind_of
 from server.services.pending_load import PendingLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 
     from server.services.deployment import Deployment, Lease, Reload
+    from server.services.model_kind import Kind
 
 log = logging.getLogger(__name__)
 
@@ -87,28 +89,34 @@ class ModelPool:
     @property
     def language(self) -> bool:
         """Whether one of the models is a language model, or may be one."""
-        return not all(isinstance(each.manifest, ArraysManifest) for each in self)
+        return any(kind_of(each.manifest) == "language" for each in self)
+
+    @property
+    def encoders(self) -> bool:
+        """Whether one of the models is an encoder."""
+        return any(kind_of(each.manifest) == "encoder" for each in self)
 
     @property
     def arrays(self) -> bool:
         """Whether one of the models is a program of array functions."""
-        return any(isinstance(each.manifest, ArraysManifest) for each in self)
+        return any(kind_of(each.manifest) == "arrays" for each in self)
 
-    def find(self, name: str, *, arrays: bool | None = None) -> Deployment:
+    def find(self, name: str, *kinds: Kind) -> Deployment:
         """The model of this name; the first one for an empty name, the only one for any name.
 
-        `arrays` says which kind of model is expected, if that matters. Raises ModelNotFound, and
-        InvalidRequest for a model of the other kind.
+        `kinds` are those of the models that are expected, if that matters. Raises ModelNotFound,
+        and InvalidRequest for a model of another kind.
         """
-        expected = [each for each in self if arrays in (None, _has_arrays(each))]
-        if expected and (not name or len(self) == 1):
+        expected = [each for each in self if not kinds or kind_of(each.manifest) in kinds]
+        any_name = not name or len(self) == 1
+        if expected and any_name:
             return expected[0]
-        found = self._deployments.get(name)
+        found = next(iter(self), None) if any_name else self._deployments.get(name)
         if found is None:
             raise ModelNotFound(name, self._deployments)
         if found not in expected:
-            kind = "array functions" if arrays else "a language model"
-            raise InvalidRequest(field="model", got=name, expected=kind)
+            words = " or ".join(WORDS[kind] for kind in kinds)
+            raise InvalidRequest(field="model", got=found.name, expected=words)
         return found
 
     def is_loading(self, deployment: Deployment) -> bool:
@@ -370,10 +378,6 @@ class ModelPool:
                 waiting=len(load.waiting) if load else 0,
                 metrics=deployment.metrics,
             )
-
-
-def _has_arrays(deployment: Deployment) -> bool:
-    return isinstance(deployment.manifest, ArraysManifest)
 
 
 def _needed(deployment: Deployment) -> int:

@@ -109,6 +109,19 @@ class Tokenizer:
                 ids += self.read(item) if place else self.encode(item)
         return tuple(ids)
 
+    def pair_ids(
+        self, text: str, second: str | None = None
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids of a text or a pair, with the special tokens that the tokenizer puts around them;
+        and of each id, 1 if it belongs to the second text, otherwise 0.
+        """
+        for part in (text, second or ""):
+            self._require_short(part)
+        with self._lock:
+            self._tokenizer.encode_special_tokens = True
+            encoding = self._tokenizer.encode(text, second)
+        return tuple(encoding.ids), tuple(encoding.type_ids)
+
     def with_bos(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """The ids with `bos` in front, unless they begin with it or the model has none."""
         if self.bos is None or ids[:1] == (self.bos,):
@@ -139,14 +152,17 @@ class Tokenizer:
         return at < len(self._special_names) and self._special_names[at].startswith(text)
 
     def _encode(self, text: str, *, special: bool, whole: bool = False) -> tokenizers.Encoding:
+        self._require_short(text)
+        with self._lock:
+            self._tokenizer.encode_special_tokens = not special
+            return self._tokenizer.encode(text, add_special_tokens=whole)
+
+    def _require_short(self, text: str) -> None:
         if self._max_characters is not None and len(text) > self._max_characters:
             raise TextTooLong(
                 f"text: too long: got {len(text):,} characters, expected at most "
                 f"{self._max_characters:,}, {CHARACTERS_PER_TOKEN} for each token of the context"
             )
-        with self._lock:
-            self._tokenizer.encode_special_tokens = not special
-            return self._tokenizer.encode(text, add_special_tokens=whole)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """The text of the ids; with `special`, with the names of special tokens.

@@ -5,7 +5,7 @@ from typing import Self
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, model_validator
 
-from server.api.current_service import CurrentLanguageService
+from server.api.current_service import CurrentEmbedder
 from server.api.disconnect import unless_disconnected
 from server.api.fields import ModelFields
 from server.api.http_errors import ERRORS
@@ -37,7 +37,7 @@ class EmbeddingAnswer(BaseModel):
 
 @router.post("/embedding", summary="Embed texts (llama-server)")
 async def embedding(
-    body: EmbeddingRequest, service: CurrentLanguageService, request: Request
+    body: EmbeddingRequest, service: CurrentEmbedder, request: Request
 ) -> list[EmbeddingAnswer]:
     """Return a vector for each text, as /v1/embeddings does, in the form of llama-server."""
     name = "input" if body.content is None else "content"

@@ -14,6 +14,9 @@ ALIASES = {
     "/responses": "/v1/responses",
     "/completions": "/completion",
     "/embeddings": "/embedding",
+    "/rerank": "/v1/rerank",
+    "/reranking": "/v1/rerank",
+    "/v1/reranking": "/v1/rerank",
 }
 
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from server.api.current_service import Embedder
 from server.api.fields import Fields, Text
 from server.api.openai.messages import TextPart
 from server.errors import InvalidRequest
-from server.services.language_service import LanguageService
 from server.text.answer import Embedding
 
 MAX_INPUTS = 2048
@@ -47,11 +47,8 @@ INPUTS = (
 )
 
 
-async def embed_all(inputs: Any, name: str, service: LanguageService) -> list[Embedding]:
-    """The vectors of the Inputs in the field `name`, one after the other.
-
-    So a long list takes one place in the queue. Raises what LanguageService.embed raises.
-    """
+async def embed_all(inputs: Any, name: str, service: Embedder) -> list[Embedding]:
+    """The vectors of the Inputs in the field `name`; raises what LanguageService.embed raises."""
     many = isinstance(inputs, list) and inputs and not any(type(each) is int for each in inputs)
     named = (
         [(f"{name}[{at}]", each) for at, each in enumerate(inputs)] if many else [(name, inputs)]
@@ -60,10 +57,10 @@ async def embed_all(inputs: Any, name: str, service: LanguageService) -> list[Em
         raise InvalidRequest(
             field=name, got=f"{len(named)} inputs", expected=f"at most {MAX_INPUTS} inputs"
         )
-    return [await service.embed(await _prompt(each, service), path) for path, each in named]
+    return await service.embed_all([(path, await _prompt(each, service)) for path, each in named])
 
 
-async def _prompt(given: Any, service: LanguageService) -> str | tuple[int, ...]:
+async def _prompt(given: Any, service: Embedder) -> str | tuple[int, ...]:
     match given:
         case TextObject():
             return given.text()

@@ -11,7 +11,7 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.current_service import CurrentLanguageService
+from server.api.current_service import CurrentEmbedder
 from server.api.disconnect import unless_disconnected
 from server.api.fields import ModelFields
 from server.api.http_errors import ERRORS
@@ -68,14 +68,13 @@ class EmbeddingsResponse(BaseModel):
 
 @router.post("/v1/embeddings", summary="Embed texts")
 async def embeddings(
-    body: EmbeddingsRequest, service: CurrentLanguageService, request: Request
+    body: EmbeddingsRequest, service: CurrentEmbedder, request: Request
 ) -> EmbeddingsResponse:
-    """Return a vector for each text: its mean or last hidden state, scaled to length 1."""
-    width = service.hidden if body.dimensions is None else body.dimensions
-    if width > service.hidden:
-        raise InvalidRequest(
-            field="dimensions", got=width, expected=f"1 to {service.hidden}, or null"
-        )
+    """Return a vector for each text, pooled as the model was trained for, of length 1."""
+    largest = service.embedding_width
+    width = largest if body.dimensions is None else body.dimensions
+    if width > largest:
+        raise InvalidRequest(field="dimensions", got=width, expected=f"1 to {largest}, or null")
     vectors = await unless_disconnected(request, embed_all(body.input, "input", service))
     tokens = sum(embedding.tokens for embedding in vectors)
     return EmbeddingsResponse(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from models.bundle import LanguageManifest
+from models.bundle import EncoderManifest, LanguageManifest
 from server.api.current_service import Pool
 from server.api.http_errors import ERRORS
 from server.errors import ModelNotFound
@@ -96,7 +96,7 @@ def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
         created=int(deployment.created),
         owned_by="hearth",
         meta=ModelSize(n_vocab=manifest.vocab_size, n_ctx=manifest.context)
-        if isinstance(manifest, LanguageManifest)
+        if isinstance(manifest, LanguageManifest | EncoderManifest)
         else None,
         status=_status(pool, deployment),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from server.app import create_app
-from tests.server import fakes, functions
+from tests.server import encoders, fakes, functions
 from tests.server.openai_servers import LIBRARY
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SERVICES: dict[str, Callable[[], Service]] = {
     "language": lambda: fakes.fake_service(LIBRARY),
     "arrays": functions.service,
+    "encoder": lambda: encoders.service(scores=True),
 }
 both = pytest.mark.parametrize("name", SERVICES)
 

@@ -1,0 +1,179 @@
+"""`hearth bake bert` and other encoders: models that embed texts or score pairs of them."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from baker.compiler.targets import find_target
+from baker.parameters.parameter_writer import locate
+from baker.pipeline.bake_arrays import ArraysModel, bake_arrays
+from baker.pipeline.memory_plan import footprint
+from baker.pipeline.recipe import MIN_CONTEXT, RecipeError
+from baker.pipeline.shared_stages import RecordedRequest
+from baker.tokenizer.tokenizer_files import text_tokenizer_json
+from baker.weights.open_weights import open_weights
+from models.bundle import TOKENIZER, EncoderManifest
+from models.catalog import ENCODERS
+from models.encoder.entry_points import EncoderOptions
+from models.precision import PRECISIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from baker.progress import Progress
+    from baker.weights.source import WeightSource
+    from models.config import ModelConfig
+    from models.dsl.graph import Graph
+    from models.encoder.architecture import EncoderArchitecture
+    from models.program import ArraysProgram
+    from runtime.array_bytes import Arrays
+
+_FOLDER, _SUFFIX = "encoders", ".toml"
+# Those that store every matrix in the same way.
+ENCODER_PRECISIONS = tuple(
+    name for name, one in PRECISIONS.items() if not one.native and one.layers is None
+)
+_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderBakeRequest:
+    """An encoder to bake. None means: as the recipe in configs/encoders says.
+
+    `context` is the longest text in tokens.
+    """
+
+    model: str
+    weights: Path
+    precision: str | None
+    context: int | None
+    target: str
+    out: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDefaults:
+    """The values of a recipe."""
+
+    architecture: str
+    precision: str
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderModel(ArraysModel):
+    """An encoder to bake: its golden examples are texts."""
+
+    vocab_size: int
+    precision: str
+
+    def example_inputs(self, graph: Graph) -> Arrays:
+        """Texts of random tokens, the first of which fills its function."""
+        rng = np.random.default_rng(_SEED)
+        batch, length = graph.inputs[0].shape
+        counts = rng.integers(1, length + 1, batch)
+        counts[0] = length
+        return {
+            "tokens": rng.integers(0, self.vocab_size, (batch, length)).astype(np.int32),
+            "types": np.zeros((batch, length), np.int32),
+            "counts": counts.astype(np.int32),
+        }
+
+    def manifest(self, fields: Mapping[str, Any]) -> EncoderManifest:
+        """The manifest with the fields that every program has."""
+        return EncoderManifest(
+            **fields,
+            precision=self.precision,
+            tolerance=PRECISIONS[self.precision].tolerance,
+            vocab_size=self.vocab_size,
+            footprint=footprint(self.program.graphs, self.program.parameters),
+        )
+
+
+def encoder_recipes() -> dict[str, EncoderDefaults]:
+    """The recipes of every encoder that can be baked, by its name."""
+    paths = sorted((files("configs") / _FOLDER).iterdir(), key=lambda path: path.name)
+    return {
+        path.name.removesuffix(_SUFFIX): _recipe(tomllib.loads(path.read_text("utf-8")))
+        for path in paths
+        if path.name.endswith(_SUFFIX)
+    }
+
+
+def _recipe(data: dict[str, Any]) -> EncoderDefaults:
+    return EncoderDefaults(**data | {"lengths": tuple(data["lengths"])})
+
+
+def bake_encoder(request: EncoderBakeRequest, progress: Progress) -> Path:
+    """Bake an encoder; returns the bundle's folder.
+
+    Raises ConfigError, RecipeError, TokenizerError and what bake_arrays raises.
+    """
+    defaults = encoder_recipes()[request.model]
+    precision = request.precision or defaults.precision
+    if precision not in ENCODER_PRECISIONS:
+        raise RecipeError(
+            f"--precision: got {precision!r}, expected {', '.join(ENCODER_PRECISIONS)}"
+        )
+    with progress.stage("open the weights"):
+        source = open_weights(request.weights)
+        architecture = ENCODERS[defaults.architecture]
+        config = _config(source, architecture)
+        lengths = _lengths(defaults, request.context, config.max_context)
+        target = find_target(request.target)
+        tokenizer = text_tokenizer_json(source)
+    with progress.stage("trace the model"):
+        program = architecture.program(config, EncoderOptions(precision=precision, lengths=lengths))
+        model = EncoderModel(
+            recorded=RecordedRequest(
+                model=request.model,
+                options={"precision": precision, "context": lengths[-1], "target": target.name},
+                package=None,
+            ),
+            architecture=architecture.name,
+            config=architecture.to_manifest(config),
+            program=program,
+            source=source,
+            located=locate(source, architecture, config, program),
+            texts={TOKENIZER: tokenizer},
+            vocab_size=config.vocab_size,
+            precision=precision,
+        )
+    out = request.out or Path(f"{request.model}-{precision}")
+    bake_arrays(model, target, out, progress)
+    return out
+
+
+def traced_encoder(manifest: EncoderManifest) -> ArraysProgram:
+    """The program of a bundle, traced again; raises ConfigError."""
+    architecture = ENCODERS[manifest.architecture]
+    lengths = tuple(function.inputs[0].shape[1] for function in manifest.functions)
+    options = EncoderOptions(precision=manifest.precision, lengths=lengths)
+    return architecture.program(architecture.from_manifest(manifest.config), options)
+
+
+def _config(source: WeightSource, architecture: EncoderArchitecture[Any]) -> ModelConfig:
+    shapes = {name: source.shape(name) for name in source.names()}
+    config: ModelConfig = (
+        architecture.from_gguf(source.metadata(), shapes, source.read)
+        if source.format == "gguf"
+        else architecture.from_hugging_face(source.metadata())
+    )
+    return config
+
+
+def _lengths(defaults: EncoderDefaults, context: int | None, longest: int) -> tuple[int, ...]:
+    """The lengths of a recipe up to the context, which is the last one."""
+    last = min(defaults.lengths[-1], longest) if context is None else context
+    if not MIN_CONTEXT <= last <= longest:
+        raise RecipeError(
+            f"--context {last} is out of range: expected {MIN_CONTEXT} to {longest}, the longest "
+            "text that the model was trained for"
+        )
+    return (*(length for length in defaults.lengths if length < last), last)

@@ -1,0 +1,185 @@
+"""An encoder that is served: embeddings of texts, or scores of pairs of them. It knows no HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from models.bundle import ENCODER_INPUTS, ENCODER_OUTPUT, TOKENIZER, EncoderManifest
+from runtime.golden_arrays import read_examples
+from runtime.open_bundle import open_encoder
+from server.errors import InvalidRequest
+from server.services.array_service import ArrayService
+from server.text.answer import Embedding
+from server.text.completer import unit
+from server.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.bundle import FunctionSpec
+    from runtime.array_functions import Functions
+    from runtime.golden_arrays import Example
+    from runtime.self_test import Level
+
+    # The field of a request, and the text or the token ids that it has.
+    NamedText: TypeAlias = tuple[str, str | tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """A text, or a pair of texts, as an encoder reads it: ids, and 1 for those of a second text."""
+
+    ids: tuple[int, ...]
+    types: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """How relevant a document is to a query, from 0 to 1; and the tokens of both."""
+
+    relevance: float
+    tokens: int
+
+
+class EncoderService(ArrayService):
+    """The encoder of one bundle: a tokenizer, and one function for each length of texts."""
+
+    manifest: EncoderManifest
+
+    def __init__(
+        self,
+        runtime: Functions,
+        manifest: EncoderManifest,
+        examples: Sequence[Example],
+        tokenizer: Tokenizer,
+        *,
+        queue_limit: int,
+        name: str | None = None,
+        level: Level = "quick",
+    ) -> None:
+        super().__init__(
+            runtime, manifest, examples, queue_limit=queue_limit, name=name, level=level
+        )
+        self.tokenizer = tokenizer
+
+    @property
+    def embedding_width(self) -> int:
+        """The number of values of an embedding."""
+        return self.manifest.width
+
+    async def embed_all(self, texts: Sequence[NamedText]) -> list[Embedding]:
+        """Embed texts; raises InvalidRequest and what `run` raises."""
+        if self.manifest.scores:
+            raise InvalidRequest(
+                field="model", got=self.name, expected="a model that embeds texts, not a reranker"
+            )
+        encoded = [await self._text_ids(field, text) for field, text in texts]
+        vectors = await self._encode(encoded)
+        return [
+            Embedding(unit(vector), len(text.ids))
+            for vector, text in zip(vectors, encoded, strict=True)
+        ]
+
+    async def score_all(self, query: str, documents: Sequence[str]) -> list[Score]:
+        """Score each document for a query; raises as `embed_all`."""
+        if not self.manifest.scores:
+            raise InvalidRequest(
+                field="model", got=self.name, expected="a reranker: a model that scores pairs"
+            )
+        pairs = [
+            await self._pair_ids(f"documents[{index}]", query, document)
+            for index, document in enumerate(documents)
+        ]
+        logits = (await self._encode(pairs))[:, 0].astype(np.float64)
+        return [
+            Score(relevance=float(1 / (1 + np.exp(-logit))), tokens=len(pair.ids))
+            for logit, pair in zip(logits, pairs, strict=True)
+        ]
+
+    async def _text_ids(self, field: str, text: str | tuple[int, ...]) -> TokenIds:
+        if len(text) == 0:
+            raise InvalidRequest(field=field, got=text or "[]", expected="at least one token")
+        if isinstance(text, str):
+            return self._checked(field, *await asyncio.to_thread(self.tokenizer.pair_ids, text))
+        for position, token in enumerate(text):
+            if not 0 <= token < self.manifest.vocab_size:
+                raise InvalidRequest(
+                    field=f"{field}[{position}]",
+                    got=token,
+                    expected=f"token ids from 0 to {self.manifest.vocab_size - 1}",
+                )
+        return self._checked(field, text, (0,) * len(text))
+
+    async def _pair_ids(self, field: str, query: str, document: str) -> TokenIds:
+        encode = self.tokenizer.pair_ids
+        return self._checked(field, *await asyncio.to_thread(encode, query, document))
+
+    def _checked(self, field: str, ids: tuple[int, ...], types: tuple[int, ...]) -> TokenIds:
+        if len(ids) > (longest := self.manifest.context):
+            raise InvalidRequest(
+                field=field,
+                got=f"{len(ids)} tokens",
+                expected=f"at most {longest} tokens, the longest text that the model was baked for",
+            )
+        return TokenIds(ids, types)
+
+    async def _encode(self, texts: Sequence[TokenIds]) -> NDArray[np.float32]:
+        """The vector of each text, f32 (len(texts), W): texts of similar length together."""
+        result = np.zeros((len(texts), self.manifest.width), np.float32)
+        for function, places in self._batches(texts):
+            outputs = await self.run(
+                function.name, _arrays(function, [texts[place] for place in places])
+            )
+            result[places] = outputs[ENCODER_OUTPUT][: len(places)]
+        return result
+
+    def _batches(self, texts: Sequence[TokenIds]) -> Iterator[tuple[FunctionSpec, list[int]]]:
+        """Each text's place once, with the function of the shortest texts that it fits."""
+        shorter = 0
+        for function in self.manifest.by_length:
+            batch, length = function.inputs[0].shape
+            fitting = [i for i, text in enumerate(texts) if shorter < len(text.ids) <= length]
+            for first in range(0, len(fitting), batch):
+                yield function, fitting[first : first + batch]
+            shorter = length
+
+
+def _arrays(function: FunctionSpec, texts: Sequence[TokenIds]) -> dict[str, NDArray[np.int32]]:
+    """The inputs of a function; texts that are missing have one token."""
+    batch, length = function.inputs[0].shape
+    tokens, types = np.zeros((2, batch, length), np.int32)
+    counts = np.ones(batch, np.int32)
+    for row, text in enumerate(texts):
+        tokens[row, : len(text.ids)], types[row, : len(text.ids)] = text.ids, text.types
+        counts[row] = len(text.ids)
+    return dict(zip(ENCODER_INPUTS, (tokens, types, counts), strict=True))
+
+
+def open_encoder_service(
+    bundle: Path,
+    *,
+    threads: int | None,
+    queue_limit: int,
+    name: str | None,
+    level: Level = "quick",
+) -> EncoderService:
+    """Open a bundle with an encoder; arguments and errors as those of open_array_service."""
+    manifest, runtime = open_encoder(bundle, threads=threads, level=level)
+    service = EncoderService(
+        runtime,
+        manifest,
+        read_examples(bundle, manifest),
+        Tokenizer.from_file(bundle / TOKENIZER, bos=None, context=manifest.context),
+        queue_limit=queue_limit,
+        name=name or bundle.resolve().name,
+        level=level,
+    )
+    service.memory = manifest.own_memory
+    return service

@@ -1,0 +1,30 @@
+"""The kinds of models that a server has, by their manifests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from models.bundle import ArraysManifest, EncoderManifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from models.bundle import Manifest
+
+Kind: TypeAlias = Literal["language", "encoder", "arrays"]
+WORDS: Mapping[Kind, str] = {
+    "language": "a language model",
+    "encoder": "an encoder",
+    "arrays": "array functions",
+}
+
+
+def kind_of(manifest: Manifest | None) -> Kind:
+    """The kind of a model; one whose manifest cannot be read may be a language model."""
+    match manifest:
+        case EncoderManifest():
+            return "encoder"
+        case ArraysManifest():
+            return "arrays"
+        case _:
+            return "language"

@@ -1,0 +1,84 @@
+"""Encoders from a folder to a bundle and its service, against what transformers computes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from baker.checks.verification import verify
+from baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
+from baker.pipeline.recipe import RecipeError
+from baker.presentation.console import open_console
+from baker.progress import TerminalProgress
+from models.bundle import EncoderManifest, read_manifest
+from models.config import ConfigError
+from server.services.encoder_service import open_encoder_service
+from tests.models.families.encoder_cases import TEXTS, recorded_encoder
+from tests.server.encoders import word_tokenizer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from server.text.answer import Embedding
+
+CASE = "roberta"  # with tokens of one type
+PROGRESS = TerminalProgress(open_console(stderr=True))
+
+
+def write_model(folder: Path, name: str = CASE) -> Path:
+    folder.mkdir()
+    recorded_encoder(name).write(folder)
+    tokenizer = word_tokenizer()
+    tokenizer.enable_truncation(8)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def request(weights: Path, out: Path) -> EncoderBakeRequest:
+    return EncoderBakeRequest(
+        model="xlm-roberta", precision="f32", context=64, target="host", weights=weights, out=out
+    )
+
+
+@pytest.mark.slow
+def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
+    bundle = bake_encoder(request(write_model(tmp_path / "m"), tmp_path / "b"), PROGRESS)
+    manifest = read_manifest(bundle)
+    assert isinstance(manifest, EncoderManifest)
+    assert [function.name for function in manifest.by_length] == ["encode_4x16", "encode_1x64"]
+    assert (manifest.context, manifest.width, manifest.scores) == (64, 48, False)
+    assert verify(bundle, open_console())
+    kept = json.loads((bundle / "tokenizer.json").read_text(encoding="utf-8"))
+    assert (kept["truncation"], kept["padding"]) == (None, None)
+    assert Tokenizer.from_file(str(bundle / "tokenizer.json")).encode("dog " * 12).ids[-1] == 3
+
+    async def embedded() -> list[Embedding]:
+        service = open_encoder_service(bundle, threads=1, queue_limit=4, name=None)
+        assert (await service.start()).passed
+        try:
+            return await service.embed_all([("a", tuple(TEXTS[0])), ("b", tuple(TEXTS[1]))])
+        finally:
+            await service.stop()
+
+    vectors = recorded_encoder(CASE).vectors[:2]
+    for found, expected in zip(asyncio.run(embedded()), vectors, strict=True):
+        expected = expected / np.linalg.norm(expected)
+        np.testing.assert_allclose(found.vector, expected, atol=1e-5)
+
+
+def test_what_is_rejected_before_weights_are_read(tmp_path: Path) -> None:
+    good = request(write_model(tmp_path / "m"), tmp_path / "b")
+    with pytest.raises(RecipeError, match="--precision: got 'native', expected f32, "):
+        bake_encoder(replace(good, precision="native"), PROGRESS)
+    with pytest.raises(RecipeError, match="--context 321 is out of range: expected 64 to 320"):
+        bake_encoder(replace(good, context=321), PROGRESS)
+    with pytest.raises(ConfigError, match="expected bert, got 'roberta'"):
+        bake_encoder(replace(good, model="bert"), PROGRESS)
+    assert not (tmp_path / "b").exists()

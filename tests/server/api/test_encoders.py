@@ -1,0 +1,144 @@
+"""/v1/embeddings and /v1/rerank on encoders that need no compiler."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.server import encoders, fakes
+from tests.server.encoders import CLS, SEP, WORDS, FakeEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import httpx
+
+QUERY = "the fast dog"
+DOCUMENTS = ["the fox sleeps", "the fast dog", "dog", "the dog runs the dog runs the dog"]
+
+
+@pytest.fixture
+def embedder() -> FakeEncoder:
+    return FakeEncoder(scores=False)
+
+
+@pytest.fixture
+def client(embedder: FakeEncoder) -> Iterator[httpx.Client]:
+    with fakes.running(encoders.service(scores=False, runtime=embedder)) as client:
+        yield client
+
+
+@pytest.fixture
+def reranker() -> Iterator[httpx.Client]:
+    with fakes.running(encoders.service(scores=True)) as client:
+        yield client
+
+
+def expected_vector(*words: str) -> np.ndarray[Any, Any]:
+    ids = [CLS, *(WORDS.index(word) for word in words), SEP]
+    counts = np.bincount(ids, minlength=len(WORDS))
+    return counts / np.linalg.norm(counts)
+
+
+def test_texts_of_similar_length_are_embedded_together(
+    client: httpx.Client, embedder: FakeEncoder
+) -> None:
+    texts = ["the dog", "the fox runs fast", "fox", "dog dog", "the fox sleeps"]
+    embedder.calls.clear()
+    answer = client.post("/v1/embeddings", json={"input": texts}).json()
+    assert [item["index"] for item in answer["data"]] == [0, 1, 2, 3, 4]
+    for item, text in zip(answer["data"], texts, strict=True):
+        np.testing.assert_allclose(item["embedding"], expected_vector(*text.split()), atol=1e-6)
+    assert answer["usage"] == {"prompt_tokens": 22, "total_tokens": 22}
+    assert embedder.calls == [("encode_3x4", [4, 3, 4]), ("encode_2x8", [6, 5])]
+
+
+def test_token_ids_are_embedded_as_they_are(client: httpx.Client) -> None:
+    answer = client.post("/v1/embeddings", json={"input": [5, 5, 6]}).json()
+    counts = np.bincount([5, 5, 6], minlength=len(WORDS))
+    expected = counts / np.linalg.norm(counts)
+    np.testing.assert_allclose(answer["data"][0]["embedding"], expected, atol=1e-6)
+
+
+def test_dimensions_cut_the_vector_and_scale_it_again(client: httpx.Client) -> None:
+    answer = client.post("/v1/embeddings", json={"input": "the dog", "dimensions": 5}).json()
+    expected = expected_vector("the", "dog")[:5]
+    found = answer["data"][0]["embedding"]
+    np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-6)
+    refused = client.post("/v1/embeddings", json={"input": "a", "dimensions": 11})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "dimensions")
+
+
+def test_the_route_of_llama_server_embeds_too(client: httpx.Client) -> None:
+    (answer,) = client.post("/embedding", json={"content": "fox"}).json()
+    np.testing.assert_allclose(answer["embedding"][0], expected_vector("fox"), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [("", "input"), (["dog", " ".join(["dog"] * 15)], "input[1]"), ([4, 10], "input[1]")],
+)
+def test_texts_that_the_model_cannot_read_are_rejected(
+    client: httpx.Client, given: Any, param: str
+) -> None:
+    refused = client.post("/v1/embeddings", json={"input": given})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+
+
+def relevance(query: str, document: str) -> float:
+    common = {*query.split(), "[CLS]"} & {*document.split()}
+    return 1 / (1 + math.exp(len(document.split()) + 1 - len(common)))
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/reranking", "/v1/reranking"])
+def test_documents_are_ordered_by_relevance(reranker: httpx.Client, path: str) -> None:
+    answer = reranker.post(path, json={"query": QUERY, "documents": DOCUMENTS}).json()
+    assert (answer["object"], answer["model"]) == ("list", "reranker")
+    scores = [relevance(QUERY, document) for document in DOCUMENTS]
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    assert [result["index"] for result in answer["results"]] == order
+    for result in answer["results"]:
+        assert result["relevance_score"] == pytest.approx(scores[result["index"]])
+        assert result.keys() == {"index", "relevance_score"}
+    tokens = sum(3 + len(QUERY.split()) + len(document.split()) for document in DOCUMENTS)
+    assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+def test_only_the_most_relevant_documents_are_returned(reranker: httpx.Client) -> None:
+    body = {"query": QUERY, "documents": DOCUMENTS, "top_n": 1, "return_documents": True}
+    (result,) = reranker.post("/v1/rerank", json=body).json()["results"]
+    assert (result["index"], result["document"]) == (1, {"text": DOCUMENTS[1]})
+
+
+def test_a_pair_that_is_too_long_is_rejected_by_name(reranker: httpx.Client) -> None:
+    body = {"query": QUERY, "documents": ["dog", " ".join(["dog"] * 11)]}
+    refused = reranker.post("/v1/rerank", json=body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "documents[1]")
+
+
+def test_a_reranker_embeds_nothing_and_an_embedder_orders_nothing(
+    client: httpx.Client, reranker: httpx.Client
+) -> None:
+    refused = reranker.post("/v1/embeddings", json={"input": "dog"})
+    assert refused.status_code == 400
+    assert "not a reranker" in refused.json()["error"]["message"]
+    refused = client.post("/v1/rerank", json={"query": "dog", "documents": ["dog"]})
+    assert refused.status_code == 400
+    assert "a reranker: a model that scores pairs" in refused.json()["error"]["message"]
+
+
+def test_a_language_model_orders_nothing() -> None:
+    with fakes.running(fakes.fake_service(fakes.gemma_like())) as client:
+        refused = client.post("/v1/rerank", json={"query": "dog", "documents": ["dog"]})
+    assert refused.status_code == 400
+    assert "expected an encoder" in refused.json()["error"]["message"]
+
+
+def test_an_encoder_is_listed_with_its_sizes(client: httpx.Client) -> None:
+    (model,) = client.get("/v1/models").json()["data"]
+    assert model["meta"]["n_vocab"] == len(WORDS)
+    assert model["meta"]["n_ctx"] == 16
+    assert client.post("/v1/completions", json={"prompt": "dog"}).status_code == 404
