@@ -19,6 +19,7 @@ from ray.cluster_utils import Cluster
 from server.cluster.application import Scale, application
 from server.cluster.bundles import Bundles
 from server.settings import Settings
+from tests.cluster.empty_application import empty_application
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -76,6 +77,11 @@ class LocalCluster:
         self.wait_until(lambda: serve.status().applications[APP].status == "RUNNING")
         self.wait_until(lambda: self._answers("/health/ready"))
         self.wait_until(lambda: len(replica_processes()) >= replicas or not scale.min_replicas)
+
+    def deploy_empty(self, step_seconds: float) -> str:
+        """Deploy an application that computes nothing, besides the other one; returns its URL."""
+        serve.run(empty_application(step_seconds), name="empty", route_prefix="/empty")
+        return f"{self.url}/empty"
 
     def undeploy(self) -> None:
         """Remove the application, so that its CPUs are free."""

@@ -16,6 +16,7 @@ from tests.cluster.load import client_of, reference, stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.cluster.local_cluster import LocalCluster
 
@@ -140,6 +141,21 @@ def test_streams_of_a_killed_replica_continue_with_the_same_tokens(cluster: Loca
         assert [answer.tokens for answer in answers] == await reference(BUNDLES, answers)
 
     asyncio.run(run())
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_batch_that_is_killed_is_continued(tmp_path: Path) -> None:
+    from tests.cluster.batch_on_ray import answers_in, run_and_kill, write_requests
+
+    requests, answers = tmp_path / "requests", tmp_path / "answers"
+    count = 400
+    write_requests(requests, count)
+    assert run_and_kill(requests, answers, kill_after=count // 4) < count
+    run_and_kill(requests, answers, kill_after=None)
+    lines = answers_in(answers)
+    assert {line["custom_id"] for line in lines} == {f"é{number}" for number in range(count)}
+    assert len(lines) == count
+    assert {line["response"]["status_code"] for line in lines} == {200}
 
 
 def slots(client: httpx.Client) -> list[dict[str, Any]]:

@@ -237,3 +237,20 @@ def test_the_command_needs_one_target(tmp_path: Path) -> None:
     asked = CliRunner().invoke(app, [str(requests), "--out", str(tmp_path / "answers")])
     assert asked.exit_code == 2
     assert "--bundle or --url" in asked.output
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--bundle", "x", "--ray"], "--ray needs --bundle and --threads"),
+        (["--url", "http://x", "--threads", "1", "--ray"], "--ray needs --bundle and --threads"),
+        (["--bundle", "x", "--engines", "2"], "--engines needs --ray"),
+    ],
+)
+def test_ray_needs_a_bundle_and_threads(
+    tmp_path: Path, options: Sequence[str], problem: str
+) -> None:
+    requests = written(tmp_path / "requests", 1)
+    asked = CliRunner().invoke(app, [str(requests), "--out", str(tmp_path / "answers"), *options])
+    assert asked.exit_code == 2
+    assert problem in asked.output
