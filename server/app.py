@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from models.bundle import REQUEST_MEMORY
 from server import web
 from server.api import http_errors, openapi
 from server.api.anthropic import messages
@@ -140,7 +139,7 @@ def _routers(pool: ModelPool) -> Iterator[APIRouter]:
 def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
     """Add the middleware, the innermost first."""
     app.add_middleware(Leases)
-    memory = REQUEST_MEMORY if pool.language or pool.encoders else None
+    memory = pool.request_memory(guards.max_body_bytes)
     app.add_middleware(BodyLimit, max_bytes=guards.max_body_bytes, memory=memory)
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)

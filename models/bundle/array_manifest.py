@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from models.bundle.manifest import Manifest
+from models.bundle.memory_sum import REQUEST_MEMORY
 
 __all__ = [
     "GOLDEN",
@@ -27,6 +28,11 @@ __all__ = [
 ]
 
 GOLDEN = "golden.bin"
+
+# Of a request in JSON, with its answer, as server/api/middleware/body_limits.py estimates it.
+_MEMORY_PER_VALUE = 256
+_MEMORY_PER_BYTE = 18
+_MAX_BODY_BYTES = 10 * 2**20  # the server's default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +71,11 @@ class FunctionSpec:
     inputs: tuple[InputSpec, ...]
     outputs: tuple[OutputSpec, ...]
 
+    @property
+    def values(self) -> int:
+        """The number of values in all inputs and outputs."""
+        return sum(spec.bytes // 4 for spec in (*self.inputs, *self.outputs))
+
 
 @dataclass(frozen=True, kw_only=True)
 class ArraysManifest(Manifest):
@@ -72,3 +83,14 @@ class ArraysManifest(Manifest):
 
     kind: Literal["arrays", "encoder"] = "arrays"
     functions: tuple[FunctionSpec, ...]
+
+    @property
+    def own_memory(self) -> int:
+        """As Manifest.own_memory, with the requests that SHARED_MEMORY has no room for."""
+        return super().own_memory + self.request_memory(_MAX_BODY_BYTES) - REQUEST_MEMORY
+
+    def request_memory(self, max_body_bytes: int) -> int:
+        """Bytes that all requests together may take: at least what one of the largest takes."""
+        largest = max((function.values for function in self.functions), default=0)
+        one = min(_MEMORY_PER_VALUE * largest, _MEMORY_PER_BYTE * max_body_bytes)
+        return max(REQUEST_MEMORY, one)

@@ -18,7 +18,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from models.bundle import SHARED_MEMORY
+from models.bundle import REQUEST_MEMORY, SHARED_MEMORY, ArraysManifest
 from server.errors import (
     Draining,
     InvalidRequest,
@@ -100,6 +100,12 @@ class ModelPool:
     def arrays(self) -> bool:
         """Whether one of the models is a program of array functions."""
         return any(kind_of(each.manifest) == "arrays" for each in self)
+
+    def request_memory(self, max_body_bytes: int) -> int:
+        """Bytes that the bodies of all requests together may take."""
+        manifests = [each.manifest for each in self]
+        arrays = [each for each in manifests if isinstance(each, ArraysManifest)]
+        return max([REQUEST_MEMORY, *(each.request_memory(max_body_bytes) for each in arrays)])
 
     def find(self, name: str, *kinds: Kind) -> Deployment:
         """The model of this name; the first one for an empty name, the only one for any name.

@@ -9,7 +9,6 @@ does not parse: every `,`, `:`, `[` and `{` counts as a value, in strings too.
 from __future__ import annotations
 
 import gc
-import math
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
@@ -31,13 +30,13 @@ _LARGE = 1_000_000
 class BodyLimit:
     """Answer 413 to a body of more than `max_bytes`, 503 when memory for bodies is full.
 
-    `memory` is the estimated memory in bytes that all bodies may take; None sets no limit.
+    `memory` is the estimated memory in bytes that all bodies may take.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, memory: int | None) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, memory: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
-        self._memory = math.inf if memory is None else memory
+        self._memory = memory
         self._taken = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,12 +7,14 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
 import pytest
 
+from models.bundle import FunctionSpec, InputSpec, OutputSpec
 from tests.server import fakes, functions
 from tests.server.api.test_operator_routes import figure, figures
 from tests.server.functions import FakeFunctions
@@ -159,3 +161,34 @@ def test_waiting_calls_are_rejected_when_the_server_stops(gated: Gated) -> None:
         assert waiting.result().status_code == 503
         assert "shut down before" in json.dumps(waiting.result().json())
         assert gated.runtime.calls == [1]
+
+
+def test_the_bodies_of_all_calls_share_memory() -> None:
+    """Small functions: nothing in them needs a large body."""
+    body = b'{"function": "step", "inputs": {"x": [' + b"0," * 600_000 + b"0]}}"
+    with fakes.running(functions.service()) as client:
+        refused = client.post("/run", content=body)
+        assert refused.status_code == 413
+        assert "too many values" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("values", "body_limit", "memory"),
+    [
+        (6, 10 * 2**20, 32_000_000),
+        (10**6, 10 * 2**20, 18 * 10 * 2**20),
+        (10**6, 2**24, 256 * 10**6),
+    ],
+)
+def test_the_largest_function_sets_the_memory_of_bodies(
+    values: int, body_limit: int, memory: int
+) -> None:
+    shape = (values // 2,)
+    function = FunctionSpec(
+        name="copy",
+        inputs=(InputSpec(name="x", shape=shape, dtype="f32", default="none"),),
+        outputs=(OutputSpec(name="y", shape=shape, dtype="f32", takes=None),),
+    )
+    manifest = replace(functions.service().manifest, functions=(function,))
+    assert manifest.request_memory(body_limit) == memory
+    assert manifest.own_memory == manifest.request_memory(10 * 2**20) - 32_000_000
