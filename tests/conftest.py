@@ -193,8 +193,9 @@ _guard = Guard()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark quick tests, and put tests that need a shared bundle last, when it is baked.
 
-    With `--dist loadgroup` one worker runs a file's tests of one stage: they share fixtures. Of the
-    last stage the files with the most tests come first, so that both workers end together.
+    With `--dist loadgroup` one worker runs a file's tests of one stage: they share fixtures. The
+    last stage begins with long tests that share none, each a group, and goes on with the files of
+    the most tests, so that both workers end together.
     """
     stages = {item: _stage(item) for item in items}
     sizes = Counter((item.path, stage) for item, stage in stages.items())
@@ -202,11 +203,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if stage == "fast" and is_quick(item.path):
             item.add_marker("quick")
         module = item.path.relative_to(item.config.rootpath)
-        item.add_marker(pytest.mark.xdist_group(f"{module}-{stage}"))
+        group = f"{item.name}-{stage}" if str(module) == _LONG_TESTS else f"{module}-{stage}"
+        item.add_marker(pytest.mark.xdist_group(group))
     last = _STAGES[-1]
     items.sort(
         key=lambda item: (
             _STAGES.index(stages[item]),
+            not item.nodeid.startswith(_LONG_TESTS),
             -sizes[item.path, last] if stages[item] == last else 0,
         )
     )
@@ -221,6 +224,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 # The stages of a session, in order.
 _STAGES = ("fast", "slow", "bundle")
+# A file whose tests take half a minute each.
+_LONG_TESTS = "tests/baker/compare/test_compare_real_model.py"
 
 
 def _stage(item: pytest.Item) -> str:

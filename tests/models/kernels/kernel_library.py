@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 import sys
 from itertools import count
@@ -31,7 +32,25 @@ INSTRUCTION_SETS = {
 
 
 # Linked into a program there is nothing else: no libc, not even memset.
-ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")
+_ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")
+# Kernels of integers are compiled as one file: reading the header of the intrinsics takes longer
+# than compiling one of them. These macros say which kernel a file makes of a shared body.
+_INTEGERS = re.compile(r"(linear|embedding)_(?!routed_(bf16|f32))")
+_MACROS = ("NAME", "BITS", "HALVES", "MINIMUM", "ROUTED")
+
+
+def build_library(machine: str, cpu: str, library: Path) -> None:
+    """Compile and link all kernels by the baker's flags, with nothing else."""
+    files = sorted(SOURCES.glob("*.c"))
+    integers = [file for file in files if _INTEGERS.match(file.stem)]
+    undefined = "".join(f"#undef {macro}\n" for macro in _MACROS)
+    together = library.with_suffix(".c")
+    together.write_text("".join(f'{undefined}#include "{file}"\n' for file in integers))
+    alone = [str(file) for file in files if file not in integers]
+    flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
+    target = ["-target", f"{machine}-linux-gnu", f"-mcpu={cpu}"]
+    command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *_ALONE]
+    subprocess.run([*command, "-o", str(library), str(together), *alone], check=True)
 
 
 class Kernels:
@@ -39,11 +58,7 @@ class Kernels:
 
     def __init__(self, cpu: str, folder: Path) -> None:
         library = folder / f"{next(_number)}.so"
-        files = [str(file) for file in SOURCES.glob("*.c")]
-        flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
-        target = ["-target", "x86_64-linux-gnu", f"-mcpu={cpu}"]
-        command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *ALONE]
-        subprocess.run([*command, "-o", str(library), *files], check=True)
+        build_library("x86_64", cpu, library)
         self.instructions = instructions([library.read_bytes()])
         self._library = ctypes.CDLL(str(library))
 
