@@ -180,12 +180,12 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
 
 
 def _options(precision: str, random: Random, config: ModelConfig) -> ProgramOptions:
-    """At most `max_context` positions, and any sizes of chunks and batches."""
+    """At most `max_context` positions, of which a chunk is a part, and any sizes of batches."""
     chunk = random.choice((1, 2, 3, 5, 8, 9, 16, 17))
     prefills = {chunk, random.randint(1, chunk)}
     guesses = range(2, min(8, chunk) + 1)
     return ProgramOptions(
-        context=random.randint(2, config.max_context),
+        context=random.randint(max(2, chunk), config.max_context),
         precision=precision,
         prefill_tokens=tuple(sorted(prefills)),
         decode_batches=(1, random.randint(2, 5)),

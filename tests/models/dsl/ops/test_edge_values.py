@@ -11,6 +11,7 @@ import pytest
 
 from models.dsl import functions as f
 from models.dsl import ops
+from models.dsl.mlir.stablehlo import module_text
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType, TypeRuleError
 from models.dsl.value_and_grad import value_and_grad
@@ -102,6 +103,46 @@ EDGES: dict[str, Case] = {
         f.silu,
         (np.array([-3e38, -math.inf, -100, 3e38], F32),),
         [-1.4438811e-33] * 3 + [3e38],
+    ),
+    "cross_entropy_f16": (  # their sum is beyond f16
+        f.cross_entropy,
+        (np.tile(np.array([40, -40], F16), (MANY, 1)), np.ones(MANY, np.int32)),
+        80,
+    ),
+    "cross_entropy_of_70000_classes": (
+        f.cross_entropy_per_row,
+        (np.zeros((1, 70_000), F16), np.zeros(1, np.int32)),
+        [math.log(70_000)],
+    ),
+    "mean_squared_error_f16": (
+        f.mean_squared_error,
+        (np.full((2, 8), 300, F16), np.full((2, 8), 100, F16)),
+        40_000,
+    ),
+    "group_norm_of_300": (
+        lambda x: f.group_norm(x, groups=2, eps=1e-6),
+        (np.resize(np.array([300, -300], F16), (1, 4, 32)),),
+        np.resize([1, -1], (1, 4, 32)),
+    ),
+    "batch_norm_of_60000": (
+        lambda x, mean, variance: f.batch_norm(x, mean, variance, eps=1e-6),
+        (np.full((2, 1, 3), 60_000, F16), np.full(1, -60_000, F16), np.full(1, 62_464, F16)),
+        np.full((2, 1, 3), 120_000 / math.sqrt(62_464)),
+    ),
+    "batch_norm_training_of_300": (
+        lambda x, zero, one: f.batch_norm_training(x, zero, one, eps=1e-6, momentum=0.5)[0],
+        (np.resize(np.array([300, -300], F16), (2, 1, 32)), np.zeros(1, F16), np.ones(1, F16)),
+        np.resize([1, -1], (2, 1, 32)),
+    ),
+    "log_softmax_of_70000": (
+        f.log_softmax,
+        (np.zeros((1, 70_000), F16),),
+        np.full((1, 70_000), -math.log(70_000)),
+    ),
+    "avg_pool2d_of_60000": (
+        lambda x: f.avg_pool2d(x, 2),
+        (np.full((1, 4, 4), 60_000, F16),),
+        np.full((1, 2, 2), 60_000),
     ),
     "argmax_of_nan": (
         lambda x: f.argmax(x, axis=1),
@@ -201,6 +242,14 @@ def test_a_subnormal_is_found_at_the_end_of_a_large_array() -> None:
 def test_compiled_it_is_the_same(name: str, compiled: Compiled) -> None:
     _, arrays, expected = CASES[name]
     assert_rounded(compiled(name, *arrays)[0], expected)
+
+
+@pytest.mark.parametrize(("combine", "unique"), [("add", "false"), ("replace", "true")])
+def test_the_compiler_knows_whether_scattered_rows_repeat(combine: str, unique: str) -> None:
+    """It may add rows at the same time if they are unique, and only then."""
+    _, arrays, _ = CASES["scatter_adds_all_to_one_row"]
+    graph = traced(lambda *xs: ops.scatter(*xs, combine=combine), arrays, "f")
+    assert f"unique_indices = {unique}" in module_text("m", [graph], "model")
 
 
 def test_weights_in_bf16_have_a_gradient(compiled: Compiled) -> None:
