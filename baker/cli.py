@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 # Exceptions that end the command, and its exit code: see hearth/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
 _INTERRUPTED = 130
+MAX_RANK = 256
 # The entry point whose fusions are shown: it reads one token of one sequence.
 _DECODE = "decode_1"
 
@@ -140,6 +141,25 @@ _Adapter = Annotated[
     ),
 ]
 
+_Adapters = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Places for LoRA adapters that the server loads while it runs. Requests with "
+        "different adapters are computed together.",
+    ),
+]
+_Rank = Annotated[
+    int | None,
+    typer.Option(
+        metavar="R",
+        min=1,
+        max=MAX_RANK,
+        help="With --adapters: the largest rank of an adapter.  [default: 16]",
+    ),
+]
+
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -173,6 +193,8 @@ def bake_model(
     prefix: _Prefix = None,
     calibration: _Calibration = None,
     adapter: _Adapter = None,
+    adapters: _Adapters = None,
+    rank: _Rank = None,
     out: _Out = None,
 ) -> None:
     """Bake the model that the command is named after."""
@@ -193,6 +215,8 @@ def bake_model(
         max_memory=max_memory,
         max_kl=max_kl,
         adapter=adapter,
+        adapters=adapters,
+        rank=rank,
     )
     _run(lambda progress: bake(request, progress))
 

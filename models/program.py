@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from models.bundle import EntryPoint
+from models.bundle import NO_PLACES, EntryPoint
 from models.dsl.functions import DECODE_ROWS
 from models.dsl.storage import STORAGES
 from models.dsl.types import DslError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import CacheDType, CacheSpec
+    from models.bundle import AdapterPlaces, CacheDType, CacheSpec
     from models.dsl.graph import Graph
     from models.dsl.storage import Storage, Weight
     from models.dsl.types import TensorType
@@ -60,6 +60,8 @@ class ProgramOptions(StorageOptions):
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
     kv_cache        how keys and values are stored; None: as the precision says
+    adapters        places for LoRA adapters; 0 for none
+    adapter_rank    the largest rank of an adapter
     """
 
     context: int
@@ -67,6 +69,8 @@ class ProgramOptions(StorageOptions):
     decode_batches: tuple[int, ...]
     verify_tokens: tuple[int, ...] = ()
     kv_cache: CacheDType | None = None
+    adapters: int = 0
+    adapter_rank: int = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,6 +88,11 @@ class ProgramOptions(StorageOptions):
             raise DslError(f"verify_tokens: expected rising sizes from 2 to {most}, got {sizes}")
         if self.context < 1:
             raise DslError(f"context: expected at least 1 token, got {self.context}")
+        if self.adapters < 0 or self.adapter_rank < 1:
+            raise DslError(
+                f"adapters: expected places and a rank of at least 1, got {self.adapters} places "
+                f"of rank {self.adapter_rank}"
+            )
 
     @property
     def chunk(self) -> int:
@@ -96,38 +105,38 @@ class ProgramOptions(StorageOptions):
         The first chunk of a prompt has an entry point of its own: it attends to itself alone, and
         to look at an empty cache would be a third of its time.
         """
-        prefills = [
-            EntryPoint(
-                name=f"prefill_{tokens}", kind="prefill", batch=1, tokens=tokens, keys=self.context
-            )
-            for tokens in self.prefill_tokens
-        ]
+        prefills = [self._entry_point("prefill", tokens=tokens) for tokens in self.prefill_tokens]
         embed = dataclasses.replace(prefills[-1], name=f"embed_{self.chunk}", kind="embed")
         if self.chunk < self.context:
             first = dataclasses.replace(
                 prefills[-1], name=f"prefill_first_{self.chunk}", keys=self.chunk
             )
             prefills.append(first)
-        decodes = [
-            EntryPoint(
-                name=f"decode_{batch}", kind="decode", batch=batch, tokens=1, keys=self.context
-            )
-            for batch in self.decode_batches
-        ]
-        verifies = [
-            EntryPoint(
-                name=f"verify_{tokens}", kind="verify", batch=1, tokens=tokens, keys=self.context
-            )
-            for tokens in self.verify_tokens
-        ]
-        return (*prefills, embed, *decodes, *verifies)
+        decodes = [self._entry_point("decode", batch=batch) for batch in self.decode_batches]
+        verifies = [self._entry_point("verify", tokens=tokens) for tokens in self.verify_tokens]
+        points = (*prefills, embed, *decodes, *verifies)
+        if not self.adapters:
+            return points
+        # Programs without adapters stay: their terms would cost time when no request has one.
+        adapted = (
+            dataclasses.replace(point, name=f"{point.name}_adapted", adapters=True)
+            for point in points
+        )
+        return (*points, *adapted)
+
+    def _entry_point(
+        self, kind: Literal["prefill", "decode", "verify"], *, batch: int = 1, tokens: int = 1
+    ) -> EntryPoint:
+        name = f"{kind}_{batch if kind == 'decode' else tokens}"
+        return EntryPoint(name=name, kind=kind, batch=batch, tokens=tokens, keys=self.context)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """A language model's entry points (the ABI is in models/bundle), caches of a slot, and weights.
 
-    fusions  by entry point, how often each rule of models/dsl/fuse.py was applied
+    fusions   by entry point, how often each rule of models/dsl/fuse.py was applied
+    adapters  the places for LoRA adapters
     """
 
     vocab_size: int
@@ -136,6 +145,7 @@ class Program:
     entry_points: tuple[tuple[EntryPoint, Graph], ...]
     weights: tuple[Weight, ...]
     fusions: Mapping[str, Mapping[str, int]]
+    adapters: AdapterPlaces = NO_PLACES
 
     @property
     def graphs(self) -> tuple[Graph, ...]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from models.bundle import AdapterPlaces
 
 # The KV rows that one `prefill` of a whole chunk wrote, u8 (n,). Only runtimes of the same bundle
 # know the format.
@@ -100,6 +102,20 @@ class Runtime(Reader, Protocol):
         caller. The sums of all chunks of a text, divided by its number of tokens, are its mean. Of
         a model whose pooling is `last` it returns the hidden state of the last token instead.
         """
+
+    @property
+    def adapters(self) -> AdapterPlaces:
+        """The places for LoRA adapters."""
+
+    def set_adapter(self, slot: int, place: int, scale: float) -> None:
+        """Have the next calls add the terms of a place's adapter, times `scale`, in a slot.
+
+        Places count from 1; 0 is no adapter, as every slot has at first. The same bits come from
+        the adapter alone and beside others, and without one as from a program without places.
+        """
+
+    def write_adapter(self, place: int, factors: Sequence[NDArray[Any]]) -> None:
+        """Fill a place, from 1 on, which no slot uses: an array for each of `adapters.arrays`."""
 
     def variants(self) -> Mapping[str, Reader]:
         """Readers on the same slots that use one prefill and one decode entry point each, by name.

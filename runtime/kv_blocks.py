@@ -2,7 +2,7 @@
 
 A *block* has the rows that reading one whole chunk of a prompt writes into the caches of a slot.
 Its key is a digest of the block's tokens and the previous block's key, so it identifies all tokens
-from position 0 to the block's end: in one bundle, equal keys mean equal rows.
+from position 0 to the block's end, and the adapter: in one bundle, equal keys mean equal rows.
 
 A file of blocks is a header (magic, number of blocks), the keys, and the rows of the blocks, all of
 one size. Its digest is in the bundle's manifest, so its rows have no checksums.
@@ -30,11 +30,14 @@ _HEADER = struct.Struct("<8sQ")
 _KEY_BYTES = hashlib.sha256().digest_size
 
 
-def block_keys(tokens: Sequence[int], chunk: int) -> tuple[bytes, ...]:
-    """The keys of the whole chunks of `chunk` tokens in `tokens`, in order."""
+def block_keys(tokens: Sequence[int], chunk: int, adapter: bytes = b"") -> tuple[bytes, ...]:
+    """The keys of the whole chunks of `chunk` tokens in `tokens`, in order.
+
+    `adapter` is the key of the LoRA adapter that reads the tokens.
+    """
     keys: list[bytes] = []
     for start in range(0, len(tokens) - chunk + 1, chunk):
-        before = keys[-1] if keys else b""
+        before = keys[-1] if keys else adapter
         chunk_bytes = array("q", tokens[start : start + chunk]).tobytes()
         keys.append(hashlib.sha256(before + chunk_bytes).digest())
     return tuple(keys)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import copy
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runtime.adapters import Adapters
 from runtime.device import CannotLoad, Device, result, result_rows
 from runtime.kv_ring import restore_rows, save_rows
 
@@ -23,16 +24,17 @@ if TYPE_CHECKING:
     import iree.runtime as rt
     from numpy.typing import NDArray
 
-    from models.bundle import EntryPoint, LanguageManifest
+    from models.bundle import AdapterPlaces, EntryPoint, LanguageManifest
     from runtime.interface import Rows
 
 
 @dataclass(frozen=True)
 class _Call:
-    """An entry point and its compiled function."""
+    """An entry point and its compiled function, and that of the one with adapters, if any."""
 
     entry: EntryPoint
     function: rt.VmFunction
+    adapted: rt.VmFunction | None
 
 
 class IreeRuntime:
@@ -45,7 +47,9 @@ class IreeRuntime:
         self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}
         # By slot, the position after the latest one; rows from there on are never read.
         self._ends = [0] * manifest.slots
-        calls = [_Call(entry, self._device.function(entry.name)) for entry in manifest.entry_points]
+        self._adapters = Adapters(self._device, manifest.adapters)
+        self._always_adapted = False
+        calls = self._calls()
         self._prefills = sorted(
             (call for call in calls if call.entry.kind == "prefill"),
             key=lambda call: (call.entry.tokens, call.entry.keys),
@@ -66,6 +70,19 @@ class IreeRuntime:
                 "batch 1; bake it again"
             )
         self._embed = embeds[0]
+
+    def _calls(self) -> list[_Call]:
+        points = self._manifest.entry_points
+        adapted = {_shape(point): point.name for point in points if point.adapters}
+
+        def function(name: str | None) -> rt.VmFunction | None:
+            return None if name is None else self._device.function(name)
+
+        return [
+            _Call(point, self._device.function(point.name), function(adapted.get(_shape(point))))
+            for point in points
+            if not point.adapters
+        ]
 
     @property
     def vocab_size(self) -> int:
@@ -140,7 +157,7 @@ class IreeRuntime:
             [*positions, *(self._ends[slot] for slot in fill)],
             [*(exact or [False] * len(slots)), *[False] * len(fill)],
         )
-        results = self._invoke(call, numbers, [*slots, *fill])
+        results = self._invoke(call, numbers, slots, fill)
         return result(results, 0, (call.entry.batch, self.vocab_size))[: len(slots)]
 
     def verify(
@@ -174,19 +191,37 @@ class IreeRuntime:
         self._ends[slot] = start + len(tokens)
         return result(results, 0, (self.hidden,))
 
+    @property
+    def adapters(self) -> AdapterPlaces:
+        """As Runtime.adapters."""
+        return self._manifest.adapters
+
+    def set_adapter(self, slot: int, place: int, scale: float) -> None:
+        """As Runtime.set_adapter."""
+        assert 0 <= slot < self.slots, f"slot {slot}, of {self.slots}"
+        self._adapters.choose(slot, place, scale)
+
+    def write_adapter(self, place: int, factors: Sequence[NDArray[Any]]) -> None:
+        """As Runtime.write_adapter."""
+        self._adapters.write(place, factors)
+
     def variants(self) -> dict[str, IreeRuntime]:
         """As Runtime.variants, by the names of the entry points."""
         count = max(len(self._prefills), len(self._decodes))
         pairs = zip(itertools.cycle(self._prefills), itertools.cycle(self._decodes), strict=False)
         return {
-            f"{prefill.entry.name}, {decode.entry.name}": self._variant(prefill, decode)
+            f"{prefill.entry.name}, {decode.entry.name}{', adapted' * adapted}": self._variant(
+                prefill, decode, adapted=adapted
+            )
             for prefill, decode in itertools.islice(pairs, count)
+            for adapted in ((False, True) if self.adapters.count else (False,))
         }
 
-    def _variant(self, prefill: _Call, decode: _Call) -> IreeRuntime:
+    def _variant(self, prefill: _Call, decode: _Call, *, adapted: bool) -> IreeRuntime:
         """This runtime on the same caches, with only these entry points."""
         variant = copy.copy(self)
         variant._prefills, variant._decodes = [prefill], [decode]
+        variant._always_adapted = adapted
         return variant
 
     def _check(self, slot: int, tokens: Sequence[int], start: int) -> None:
@@ -198,12 +233,24 @@ class IreeRuntime:
             assert 0 <= token < self.vocab_size, f"token {token}, of {self.vocab_size}"
 
     def _invoke(
-        self, call: _Call, inputs: Sequence[Sequence[int]], slots: Sequence[int]
+        self,
+        call: _Call,
+        inputs: Sequence[Sequence[int]],
+        slots: Sequence[int],
+        fill: Sequence[int] = (),
     ) -> rt.VmVariantList:
-        """Run an entry point on the caches of these slots; the results, the caches last."""
-        caches = [cache for slot in slots for cache in self._slot_caches(slot)]
-        numbers = [self._device.upload(np.asarray(values, np.int32), "i32") for values in inputs]
-        return self._device.call(call.function, [*numbers, *caches], results=1 + len(caches))
+        """Run an entry point on the caches of these slots; the results, the caches last.
+
+        `fill` are slots whose results are not used.
+        """
+        caches = [cache for slot in (*slots, *fill) for cache in self._slot_caches(slot)]
+        arguments = [self._device.upload(np.asarray(values, np.int32), "i32") for values in inputs]
+        arguments += caches
+        function = call.function
+        if call.adapted is not None and (self._always_adapted or self._adapters.used_by(slots)):
+            function = call.adapted
+            arguments += self._adapters.arguments(slots, unused=len(fill))
+        return self._device.call(function, arguments, results=1 + len(caches))
 
     def _slot_caches(self, slot: int) -> tuple[rt.HalBufferView, ...]:
         if slot not in self._caches:
@@ -220,6 +267,10 @@ class IreeRuntime:
             view.map().asarray((spec.rows, spec.bytes // spec.rows), np.dtype(np.uint8))
             for spec, view in pairs
         ]
+
+
+def _shape(entry: EntryPoint) -> tuple[str, int, int, int]:
+    return entry.kind, entry.batch, entry.tokens, entry.keys
 
 
 def _padded(tokens: Sequence[int], entry: EntryPoint) -> list[int]:

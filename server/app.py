@@ -19,7 +19,7 @@ from server.api.anthropic import messages
 from server.api.anthropic.errors import AnthropicErrors
 from server.api.anthropic.events import MessageEvent
 from server.api.current_service import Leases
-from server.api.llama_server import completion, embedding, loading
+from server.api.llama_server import completion, embedding, loading, lora_adapters
 from server.api.llama_server.answers import CompletionEvent
 from server.api.middleware import access_log
 from server.api.middleware.api_keys import ApiKeys
@@ -47,6 +47,7 @@ _LANGUAGE = (
     completion,
     tokens,
     props,
+    lora_adapters,
 )
 _ENCODERS = (embeddings, embedding, rerank)
 _ARRAYS = (run_function,)

@@ -16,13 +16,13 @@ from server.process.draining_server import DrainingServer
 from server.process.lazy_imports import build_models_lazily
 from server.process.listening import CannotListen, Tls, bind, url
 from server.services.model_pool import ModelPool
+from server.setting_files import read_keys
 from server.settings import (
     BadSettings,
     Loaded,
     Settings,
     as_toml,
     load,
-    read_keys,
 )
 from server.version import version
 

@@ -15,7 +15,8 @@ from server.services.deployment import Deployment
 from server.services.encoder_service import open_encoder_service
 from server.services.language_service import EngineOptions, open_language_service
 from server.services.model_pool import ModelPool
-from server.settings import BadSettings, read_template, reject_language_only
+from server.setting_files import adapter_folders, read_template
+from server.settings import BadSettings, reject_language_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +57,8 @@ def _named_folders(settings: Settings) -> dict[str, Path]:
         names = [settings.alias or names[0]]
     elif settings.alias is not None:
         raise BadSettings("alias: only valid with one bundle; rename the folders of the bundles")
+    elif settings.lora:
+        raise BadSettings("lora: only valid with one bundle; set --lora-dir and load adapters")
     if repeated := {name for name in names if names.count(name) > 1}:
         raise BadSettings(
             f"bundle: several folders have the name {min(repeated)!r}; a model has the name of its "
@@ -134,6 +137,8 @@ def open_model(
             cache_dir=settings.cache_dir,
             cache_disk=settings.cache_disk,
             max_memory=settings.max_memory,
+            lora=adapter_folders(settings),
+            lora_dir=settings.lora_dir,
         ),
     )
 

@@ -47,6 +47,8 @@ _LANGUAGE_ONLY = (
     "cache_disk",
     "chat_template",
     "chat_template_file",
+    "lora",
+    "lora_dir",
 )
 
 
@@ -211,6 +213,17 @@ class Settings(BaseSettings):
         "misses damaged weights that do not change these values. full: all digests and all golden "
         "values. off: file sizes.",
     )
+    lora: Words = _setting(
+        "Model",
+        (),
+        "LoRA adapter to load with the bundle, as FOLDER or FOLDER=NAME. Repeatable. Requests name "
+        "it as `model:name`. The bundle needs `hearth bake --adapters`.",
+    )
+    lora_dir: Path | None = _setting(
+        "Model",
+        None,
+        "Folder of LoRA adapters that POST /lora-adapters/load may load while the server runs.",
+    )
     cache_ram: Size = _setting(
         "Model",
         ByteSize(DEFAULT_PREFIX_CACHE),
@@ -299,37 +312,6 @@ def reject_language_only(loaded: Loaded, bundle: Path) -> None:
                 f"{name}: only valid for language models; {bundle} contains none (from "
                 f"{_source(name, origin)})"
             )
-
-
-def read_keys(settings: Settings) -> tuple[str, ...]:
-    """The API keys of --api-key and --api-key-file; raises BadSettings if the file has none."""
-    keys = tuple(key.get_secret_value() for key in settings.api_key)
-    if settings.api_key_file is None:
-        return keys
-    try:
-        lines = settings.api_key_file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadSettings(
-            f"api_key_file: {settings.api_key_file} cannot be read: {error}"
-        ) from None
-    keys_in_file = tuple(line.strip() for line in lines if line.strip())
-    if not keys_in_file or min(map(len, keys_in_file)) < MIN_KEY_LENGTH:
-        raise BadSettings(
-            f"api_key_file: {settings.api_key_file} must contain API keys of at least "
-            f"{MIN_KEY_LENGTH} characters, one per line"
-        )
-    return keys + keys_in_file
-
-
-def read_template(settings: Settings) -> str | None:
-    """The chat template of --chat-template or --chat-template-file; raises BadSettings."""
-    path = settings.chat_template_file
-    if path is None:
-        return settings.chat_template
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadSettings(f"chat_template_file: {path} cannot be read: {error}") from None
 
 
 def as_toml(loaded: Loaded) -> str:

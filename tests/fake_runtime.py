@@ -9,11 +9,14 @@ that does not exist.
 from __future__ import annotations
 
 import time
+import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from models.bundle import NO_PLACES, AdapterPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +47,9 @@ class FakeRuntime:
     poison: int | None = None
     habit: float = 0.0
     verify_tokens: tuple[int, ...] = ()
+    adapters: AdapterPlaces = NO_PLACES
+    _factors: dict[int, int] = field(default_factory=dict)  # a digest of each place
+    _marks: dict[int, int] = field(default_factory=dict)  # by slot, a digest of its adapter
     _prefilled: dict[int, tuple[int, int]] = field(default_factory=dict)  # the latest one, by slot
     _read: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -111,6 +117,18 @@ class FakeRuntime:
         total: NDArray[np.float32] = np.sum(states, axis=0)
         return total
 
+    def set_adapter(self, slot: int, place: int, scale: float) -> None:
+        """As Runtime.set_adapter: every token that the slot reads becomes another one."""
+        assert 0 <= place <= self.adapters.count, f"place {place}"
+        mark = zlib.crc32(np.float64(scale).tobytes(), self._factors.get(place, 0)) % 1000 + 1
+        self._marks[slot] = mark if place else 0
+
+    def write_adapter(self, place: int, factors: Sequence[NDArray[Any]]) -> None:
+        """As Runtime.write_adapter."""
+        for array, values in zip(self.adapters.arrays, factors, strict=True):
+            assert values.shape == array.shape[1:], f"factors {values.shape} of {array}"
+        self._factors[place] = zlib.crc32(b"".join(values.tobytes() for values in factors))
+
     def variants(self) -> Mapping[str, Reader]:
         """As Runtime.variants: only this runtime."""
         return {"fake": self}
@@ -123,7 +141,8 @@ class FakeRuntime:
         if self.poison in tokens:
             raise RuntimeError(f"token {self.poison} is poison")
         read = self._read[slot]
-        read[start:] = tokens
+        mark = self._marks.get(slot, 0) * self.vocab_size
+        read[start:] = [token + mark for token in tokens]
         logits = _draw(read, self.vocab_size) * np.float32(self.spread)
         return logits + _draw(read[-1:], self.vocab_size) * np.float32(self.habit)
 

@@ -35,7 +35,7 @@ ALLOWED = {
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
     "hearth": ("baker", "server"),
-    "server": ("models.bundle", "models.strict_json", "runtime"),
+    "server": ("models.bundle", "models.peft", "models.strict_json", "runtime"),
     # The path of a request: api -> services -> text -> engine -> sampling and runtime.
     "server.sampling": (),
     "server.engine": ("server.errors", "server.sampling", "runtime"),
@@ -49,6 +49,7 @@ ALLOWED = {
         "server.engine",
         "server.process",
         "models.bundle",
+        "models.peft",
         "runtime",
     ),
     "server.api": (
@@ -89,6 +90,7 @@ ALLOWED = {
         "server.errors",
         "server.logs",
         "server.open_service",
+        "server.setting_files",
         "server.settings",
         "server.process",
         "server.services",

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.adapters.adapter import LowRank
     from baker.weights.source import IntegerBlock
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
+    from models.peft.adapter_folder import LowRank
 
 
 class MergedWeights(WeightSource):

@@ -112,9 +112,12 @@ def _model_rows(manifest: Manifest) -> list[tuple[str, ...]]:
 
 
 def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
+    adapters = manifest.adapters
+    places = f"{adapters.count} places of rank {adapters.rank}" if adapters.count else "no places"
     return [
         ("context", f"{manifest.context:,} tokens"),
         ("slots", f"{manifest.slots}"),
+        ("adapters", places),
         ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes per slot"),
         ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),
     ]
@@ -129,6 +132,8 @@ def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
         _bytes(sizes.looked_up),
         "mapped pages, which the system may drop",
     )
+    if memory.adapters:
+        yield "adapters", _bytes(memory.adapters), "all places, also those that are free"
     yield "per slot", _bytes(memory.slot), f"KV caches of {manifest.context:,} tokens"
     for name, size in sizes.calls.items():
         yield name, _bytes(size), "while it runs"

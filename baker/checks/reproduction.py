@@ -8,7 +8,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baker.adapters.adapter import adapter_files
 from baker.atomic_folder import BakeError
 from baker.compiler.compilation import compiler_for
 from baker.compiler.targets import find_target
@@ -19,6 +18,7 @@ from baker.pipeline.origin import hearth, source_records, tools
 from baker.pipeline.recipe import BakeRequest, packaged_weights, recipes
 from baker.weights.open_weights import open_weights
 from models.bundle import CALIBRATION, MANIFEST, PREFIX_TEXT, read_manifest, write_manifest
+from models.peft.adapter_folder import adapter_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 _GRU = "gru"
 _LANGUAGE_OPTIONS = {"precision": str, "context": int, "slots": int, "target": str}
-_OPTIONAL_LANGUAGE_OPTIONS = {"kv_cache": str, "max_memory": int, "max_kl": float}
+_OPTIONAL_LANGUAGE_OPTIONS = {
+    "kv_cache": str,
+    "max_memory": int,
+    "max_kl": float,
+    "adapters": int,
+    "rank": int,
+}
 _ENCODER_OPTIONS = {"precision": str, "context": int, "target": str}
 _GRU_OPTIONS = {"steps": int, "batch": int, "form": str, "batch_first": bool, "target": str}
 

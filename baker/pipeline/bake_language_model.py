@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer
 
-from baker.adapters.adapter import adapter_files, read_adapter
+from baker.adapters.adapter import read_adapter
 from baker.adapters.merged_weights import MergedWeights
 from baker.atomic_folder import BakeError, folder_beside
 from baker.calibration.calibration_text import calibration_text, sequences
@@ -44,6 +44,7 @@ from baker.weights.open_weights import PackagedWeights, open_weights
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file, write_manifest
 from models.dsl.types import TypeRuleError
+from models.peft.adapter_folder import adapter_files
 from models.precision import KV_TOLERANCE, PRECISIONS
 from models.program import ProgramOptions
 from runtime.language_model import IreeRuntime
@@ -130,7 +131,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     if request.max_memory is not None:
         with progress.stage("check the memory limit"):
             check_fits(program, defaults, request.max_memory, trace)
-    out = request.out or Path(_name(request, config, defaults, target))
+    out = request.out or Path(recipe.bundle_name(request, config, defaults, target))
     size = weights_bytes(program.weights) + _OTHER_FILES
     with folder_beside(out, size=size) as folder:
         workspace = Workspace(folder=folder, target=target, progress=progress)
@@ -214,6 +215,8 @@ def _program(
         verify_tokens=recipe.VERIFY_TOKENS,
         storages=storages(defaults.precision, source, architecture, config),
         kv_cache=defaults.kv_cache,
+        adapters=defaults.adapters,
+        adapter_rank=defaults.rank,
     )
     return architecture.program(config, options)
 
@@ -305,6 +308,8 @@ def _options(
         options["calibration"] = layout.CALIBRATION
     if request.adapter is not None:
         options["adapter"] = request.adapter.name
+    if defaults.adapters:
+        options |= {"adapters": defaults.adapters, "rank": defaults.rank}
     return options
 
 
@@ -327,13 +332,6 @@ def _prefix_text(path: Path | None, target: Target) -> str | None:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise BakeError(f"--prefix: {path} is not UTF-8 text: {error}") from error
-
-
-def _name(request: BakeRequest, config: ModelConfig, defaults: Defaults, target: Target) -> str:
-    """The name of a bundle whose request names no folder."""
-    size = recipe.size_of(request.model, config) or "custom"
-    parts = [request.model, size, defaults.precision]
-    return "-".join(parts if target.name == "host" else [*parts, target.name])
 
 
 def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
@@ -389,6 +387,7 @@ def _manifest(
         special_tokens=special_tokens(inputs.source),
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
+        adapters=program.adapters,
         target=inputs.workspace.target,
         statistics=statistics(program.graphs, program.weights, program.fusions)
         | {"cache_bytes_per_slot": cache_bytes},

@@ -79,6 +79,7 @@ def program_memory(program: Program, context: int) -> Memory:
         context,
         program.caches,
         [point for point, _ in program.entry_points],
+        program.adapters,
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from baker.weights.source import WeightSource
-    from models.bundle import CacheDType
+    from models.bundle import CacheDType, Target
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
 
@@ -49,7 +49,8 @@ class BakeRequest:
     `max_memory` limits the memory of serving, in bytes; None: no limit. `max_kl` is the
     largest mean KL divergence from F32, in nats, that the precision `auto` accepts. `calibration`
     is the text that layers are rounded for; None: the one that is shipped. `adapter` is the folder
-    of a LoRA adapter, which is merged into the weights.
+    of a LoRA adapter, which is merged into the weights. `adapters` is the number of places for
+    adapters that a server loads, each of at most `rank`.
     """
 
     model: str
@@ -66,6 +67,8 @@ class BakeRequest:
     max_kl: float | None = None
     calibration: Path | None = None
     adapter: Path | None = None
+    adapters: int | None = None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +80,8 @@ class Defaults:
     precision: str
     prefill_tokens: tuple[int, ...]
     kv_cache: CacheDType | None = None
+    adapters: int = 0
+    rank: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +187,15 @@ def size_of(model: str, config: ModelConfig) -> str | None:
     return next((recipe.size for recipe in recipes()[model] if recipe.shape == shape), None)
 
 
+def bundle_name(
+    request: BakeRequest, config: ModelConfig, defaults: Defaults, target: Target
+) -> str:
+    """The name of a bundle whose request names no folder."""
+    size = size_of(request.model, config) or "custom"
+    parts = [request.model, size, defaults.precision]
+    return "-".join(parts if target.name == "host" else [*parts, target.name])
+
+
 def defaults_for(request: BakeRequest, config: ModelConfig) -> Defaults:
     """The values of the recipe for the weights' size, replaced by those of the request.
 
@@ -206,6 +220,8 @@ def defaults_for(request: BakeRequest, config: ModelConfig) -> Defaults:
         )
     if chosen.slots < 1:
         raise RecipeError(f"--slots {chosen.slots} is out of range: expected at least 1")
+    if request.rank is not None and not chosen.adapters:
+        raise RecipeError("--rank needs --adapters")
     return chosen
 
 

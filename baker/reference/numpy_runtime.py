@@ -120,7 +120,11 @@ class NumpyRuntime:
         return np.concatenate(rows)
 
     def _points(self, entry_kind: str) -> list[tuple[EntryPoint, Graph]]:
-        return [pair for pair in self._program.entry_points if pair[0].kind == entry_kind]
+        return [
+            pair
+            for pair in self._program.entry_points
+            if pair[0].kind == entry_kind and not pair[0].adapters
+        ]
 
     def _run(
         self, graph: Graph, numbers: Sequence[Sequence[int]], *slots: int
@@ -191,7 +195,7 @@ def traced(manifest: LanguageManifest) -> Program:
 
 def program_options(manifest: LanguageManifest) -> ProgramOptions:
     """The options that a bundle was baked with."""
-    points = manifest.entry_points
+    points = [point for point in manifest.entry_points if not point.adapters]
     return ProgramOptions(
         context=manifest.context,
         precision=manifest.precision,
@@ -200,4 +204,6 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         verify_tokens=tuple(point.tokens for point in points if point.kind == "verify"),
         storages=manifest.storages,
         kv_cache=manifest.caches[0].dtype,
+        adapters=manifest.adapters.count,
+        adapter_rank=max(1, manifest.adapters.rank),
     )

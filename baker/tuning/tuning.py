@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer as Library
 
-from baker.adapters.adapter import AdapterSettings, write_adapter
+from baker.adapters.adapter import write_adapter
 from baker.pipeline.recipe import check_architecture, model_config, packaged_weights, recipes
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from baker.tuning import batches
@@ -31,6 +31,7 @@ from baker.weights.open_weights import open_weights
 from models.bundle import megabytes, record_file
 from models.dsl.optimizers import Adam, WarmupCosine
 from models.lora import Lora
+from models.peft.adapter_settings import AdapterSettings
 from server.process.free_memory import free_memory
 from server.text.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer

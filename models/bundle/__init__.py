@@ -14,6 +14,7 @@ This package imports the standard library only: no arrays, no runtime, no compil
 names in the `__all__` of its modules.
 """
 
+from models.bundle.adapter_places import *
 from models.bundle.array_manifest import *
 from models.bundle.bundle_errors import *
 from models.bundle.encoder_manifest import *

@@ -29,6 +29,11 @@ Where `exact` is 0, logits too low to be sampled may be approximate.
 An embed reads tokens as a prefill does, and returns the sum of the hidden states, after the last
 norm, of its first `count` tokens; the others are padding. There is one, of the largest prefill's
 size.
+
+An entry point with `adapters` has more arguments, after the caches: the place of each sequence's
+adapter, i32[B], from 1 on or 0 for none; the scale of its terms, f32[B]; and the arrays of
+`LanguageManifest.adapters`. For sequences without an adapter it computes the bits that the entry
+point without them computes.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from models.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from models.bundle.bundle_errors import NotABundle
 from models.bundle.file_records import MANIFEST
 from models.bundle.manifest import Manifest
@@ -94,6 +100,7 @@ class EntryPoint:
     """A compiled function: `decode` takes `batch` x 1 tokens, the others 1 x `tokens`.
 
     It attends to positions below `keys` only, so its tokens must have positions below `keys`.
+    `adapters` says whether sequences can have one.
     """
 
     name: str
@@ -101,6 +108,7 @@ class EntryPoint:
     batch: int
     tokens: int
     keys: int
+    adapters: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +145,8 @@ class LanguageManifest(Manifest):
 
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
-    another way than the precision's, with the names of those ways.
+    another way than the precision's, with the names of those ways. `adapters` are the places for
+    LoRA adapters.
     """
 
     kind: Literal["language"] = "language"
@@ -148,6 +157,7 @@ class LanguageManifest(Manifest):
     special_tokens: SpecialTokens
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[EntryPoint, ...]
+    adapters: AdapterPlaces = NO_PLACES
     footprint: Footprint
     golden: tuple[Golden, ...]
 
@@ -208,7 +218,12 @@ class LanguageManifest(Manifest):
         if missing := {point.name for point in self.entry_points} - self.footprint.calls.keys():
             raise NotABundle(f"{MANIFEST}.footprint.calls.{min(missing)}: missing field")
         return language_memory(
-            self.footprint, self.vocab_size, self.context, self.caches, self.entry_points
+            self.footprint,
+            self.vocab_size,
+            self.context,
+            self.caches,
+            self.entry_points,
+            self.adapters,
         )
 
     @property
@@ -232,6 +247,7 @@ def language_memory(
     context: int,
     caches: Sequence[CacheSpec],
     entry_points: Sequence[EntryPoint],
+    adapters: AdapterPlaces,
 ) -> Memory:
     """The memory that serving takes; the footprint has all of the entry points."""
     steps: dict[int, int] = {}
@@ -245,6 +261,7 @@ def language_memory(
         context=context,
         weights=footprint.laid_out + footprint.read,
         slot=sum(cache.bytes for cache in caches),
+        adapters=adapters.bytes,
         block=block_bytes(caches, entry_points),
         steps=steps,
     )

@@ -1,6 +1,6 @@
 """The memory that serving takes: one formula for `hearth bake`, `inspect` and `serve`.
 
-    needed = process + text + requests + weights + step + slots x slot + prefix cache
+    needed = process + text + requests + weights + adapters + step + slots x slot + prefix cache
 
 The sum counts memory that the system cannot take back while a bundle is served. It does not count
 pages of params.irpa that are read when the program rearranges weights at its start, nor those of
@@ -88,6 +88,7 @@ class Memory:
 
     weights  weights that are rearranged or read in every step
     slot     the KV caches of one slot
+    adapters the places for LoRA adapters
     steps    by batch size: the largest call of an entry point of that batch size
     block    one block of the prefix cache; a smaller cache is useless
     """
@@ -96,6 +97,7 @@ class Memory:
     context: int
     weights: int
     slot: int
+    adapters: int = 0
     block: int
     steps: Mapping[int, int]
 
@@ -110,6 +112,7 @@ class Memory:
             ("text", TEXT_PER_TOKEN * self.vocab_size),
             ("requests", REQUEST_MEMORY + _TOKENIZING_BYTES * CHARACTERS_PER_TOKEN * self.context),
             ("weights", self.weights),
+            ("adapters", self.adapters),
             ("step", self.step(slots)),
             ("slots", slots * self.slot),
             ("prefix cache", prefix_cache),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from models.config import ConfigError, ModelConfig
@@ -100,4 +100,15 @@ class Architecture(ArchitectureFiles[C]):
 
     def program(self, config: C, options: ProgramOptions) -> Program:
         """The model's entry points; raises TypeRuleError if the precision is not for this model."""
-        return program(self.model(config), options)
+        made = program(self.model(config), options)
+        matrices = tuple(
+            replace(matrix, module=self.module_in_folder(config, matrix.module))
+            for matrix in made.adapters.matrices
+        )
+        return replace(made, adapters=replace(made.adapters, matrices=matrices))
+
+    def module_in_folder(self, config: C, module: str) -> str:
+        """The name of a module with a matrix in Hugging Face's models, and so in PEFT's files."""
+        suffix = ".weight"
+        name = self.tensors.find(config, module + suffix, (), gguf=False).name
+        return name.removesuffix(suffix)

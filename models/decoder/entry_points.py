@@ -12,6 +12,7 @@ from models.bundle import CacheSpec
 from models.decoder.kv_cache import LayerCache, cache_rows
 from models.dsl import functions as f
 from models.dsl import ops
+from models.dsl.adapter_places import Places
 from models.dsl.fuse import optimized
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
@@ -79,6 +80,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         model.parameters(),
         storage=options.storage,
         kernels=precision.kernels,
+        places=_places(options, points),
     )
     return Program(
         vocab_size=config.vocab_size,
@@ -87,6 +89,19 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         entry_points=tuple(zip(points, result.graphs, strict=True)),
         weights=result.weights,
         fusions={point.name: counts for point, counts in zip(points, result.counts, strict=True)},
+        adapters=result.adapters,
+    )
+
+
+def _places(options: ProgramOptions, points: Sequence[EntryPoint]) -> Places | None:
+    """The places for LoRA adapters, if there are any."""
+    if not options.adapters:
+        return None
+    return Places(
+        count=options.adapters,
+        rank=options.adapter_rank,
+        dtype="f32" if options.precision == "f32" else "f16",
+        sequences={point.name: point.batch for point in points if point.adapters},
     )
 
 

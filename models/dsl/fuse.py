@@ -11,8 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from models.bundle import NO_PLACES, AdapterPlaces
 from models.dsl import functions as f
 from models.dsl import fused, ops
+from models.dsl.adapter_places import PlaceRewriter, Places
 from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Graph, Parameter, Tensor, deduplicated, rebuilt
 from models.dsl.rewrite import Node, Part, Rule, node, rewritten, variables
@@ -92,11 +94,13 @@ class Optimized:
     graphs   in the order of those that were given
     weights  what they read, in the order of the model's parameters
     counts   for each graph, how often a rule was applied, by its name
+    adapters the places for LoRA adapters
     """
 
     graphs: tuple[Graph, ...]
     weights: tuple[Weight, ...]
     counts: tuple[Mapping[str, int], ...]
+    adapters: AdapterPlaces = NO_PLACES
 
 
 def optimized(
@@ -105,12 +109,14 @@ def optimized(
     *,
     storage: Callable[[str], Storage],
     kernels: bool,
+    places: Places | None = None,
 ) -> Optimized:
     """Rewrite the graphs of one model, which share their weights.
 
     parameters  every weight of the model, by name
     storage     how the matrix of a parameter is stored, by its name
     kernels     whether norms, RoPE and attention also use C kernels
+    places      for LoRA adapters, in some of the graphs
 
     Raises TypeRuleError for a matrix that cannot be stored so.
     """
@@ -121,6 +127,11 @@ def optimized(
 
     stacks = _stacks(graphs, weights, stored)
     stacked = [_with_stacks(graph, stacks, weights) for graph in graphs]
+    adapters = NO_PLACES
+    if places is not None:
+        rewriter = PlaceRewriter(weights, places, [graph for graph, _ in stacked])
+        stacked = [(rewriter.rewritten(graph), count) for graph, count in stacked]
+        adapters = rewriter.result()
     store_matrices([graph for graph, _ in stacked], weights, stored)
     done, counts = [], []
     for graph, count in stacked:
@@ -128,7 +139,12 @@ def optimized(
         graph, fused_ = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
         done.append(deduplicated(inlined(graph)))
         counts.append(count + read + fused_)
-    return Optimized(graphs=tuple(done), weights=weights.read_by(done), counts=tuple(counts))
+    return Optimized(
+        graphs=tuple(done),
+        weights=weights.read_by(done),
+        counts=tuple(counts),
+        adapters=adapters,
+    )
 
 
 # --- products of the same rows, split into heads: queries, keys and values

@@ -1,17 +1,20 @@
 """The model that a request names, and the service that answers it.
 
-A model is named by the field `model` of the JSON body. Routes without such a body have a query
-parameter `model`. The service is held until the last byte of the response is sent.
+A model is named by the field `model` of the JSON body, an adapter by `model:adapter` or the field
+`lora`. Routes without such a body have a query parameter `model`. Both are held until the last byte
+of the response is sent.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 from fastapi import Depends, Query, Request
 
 from server.api.disconnect import unless_disconnected, whole_body
+from server.errors import InvalidRequest, NotSupported
+from server.services.adapters import require_one
 from server.services.array_service import ArrayService
 from server.services.deployment import Deployment
 from server.services.encoder_service import EncoderService
@@ -21,6 +24,7 @@ from server.services.model_pool import ModelPool
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from server.services.adapters import Adapter, Adapters
     from server.services.model_kind import Kind
     from server.services.service import Service
 
@@ -61,15 +65,24 @@ async def _deployment(request: Request, model: ModelName = "") -> Deployment:
 
 
 async def _named(request: Request, *kinds: Kind) -> Service:
-    """The service of the model that the body names, which must be of one of these kinds."""
-    name = None
-    with contextlib.suppress(ValueError, RecursionError, AttributeError):
+    """The service of the model that the body names, which must be of one of these kinds.
+
+    It has the adapter that the body names, if any.
+    """
+    body: Any = {}
+    with contextlib.suppress(ValueError, RecursionError):
         # FastAPI has parsed the body, so this does not parse it again. It rejects a body that is
-        # not an object, and a name that is not a string.
-        name = (await request.json()).get("model")
-    name = name if isinstance(name, str) else ""
-    deployment = (await _pool(request)).find(name, *kinds)
-    return await lease(request, deployment)
+        # not an object, and fields of other types.
+        body = await request.json()
+    fields = body if isinstance(body, dict) else {}
+    name = fields["model"] if isinstance(fields.get("model"), str) else ""
+    deployment, adapter = (await _pool(request)).find_adapted(name, *kinds)
+    service = await lease(request, deployment)
+    if isinstance(service, LanguageService):
+        return _adapted(service, request, adapter, _scales(fields.get("lora")))
+    if adapter:
+        raise InvalidRequest(field="model", got=name, expected="a model with adapters")
+    return service
 
 
 async def _language_service(request: Request) -> LanguageService:
@@ -82,6 +95,47 @@ async def _embedder(request: Request) -> Embedder:
 
 async def _encoder(request: Request) -> EncoderService:
     return cast("EncoderService", await _named(request, "encoder"))
+
+
+def _scales(lora: object) -> dict[int, float] | None:
+    """The scales of adapters in the field `lora`, by number; None if it has another type."""
+    try:
+        return {int(one["id"]): float(one.get("scale", 1.0)) for one in cast("Any", lora)}
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        return None
+
+
+def _adapted(
+    service: LanguageService, request: Request, name: str, scales: dict[int, float] | None
+) -> LanguageService:
+    """The service with the adapter that a request chooses, which stays loaded for it."""
+    adapters = service.adapters
+    if adapters is None:
+        if name or scales:
+            raise NotSupported("the model has no adapters: it runs in other processes")
+        return service
+    if name and scales:
+        raise InvalidRequest(
+            field="lora", got=f"{len(scales)} adapters", expected="none: the model names one"
+        )
+    chosen = _chosen(adapters, name, scales)
+    if chosen is None:
+        return service
+    leases: contextlib.ExitStack = request.state.leases
+    leases.enter_context(adapters.using(chosen[0]))
+    return service.with_adapter(*chosen)
+
+
+def _chosen(
+    adapters: Adapters, name: str, scales: dict[int, float] | None
+) -> tuple[Adapter, float] | None:
+    if name:
+        return adapters.named(name), 1.0
+    if scales is None:
+        return adapters.default()
+    chosen = [(adapters.numbered(id_, "lora"), scale) for id_, scale in scales.items()]
+    require_one([scale for _, scale in chosen], "lora")
+    return next(((adapter, scale) for adapter, scale in chosen if scale), None)
 
 
 async def _array_service(request: Request, model: ModelName = "") -> ArrayService:

@@ -47,6 +47,18 @@ Breaker = Annotated[Text, Field(min_length=1, max_length=40)]
 StopString = Annotated[Text, Field(min_length=1, max_length=256)]
 
 
+class LoraScale(Fields):
+    """An adapter, and how much it changes the model."""
+
+    id: int = Field(ge=0, description="Number of the adapter in /lora-adapters.")
+    scale: float = Field(
+        1.0,
+        ge=-_MAX_BIAS,
+        le=_MAX_BIAS,
+        description="Factor of the adapter's terms; 0 is no adapter.",
+    )
+
+
 class SamplingFields(Fields, SamplingParameters):
     """SamplingParameters as fields of a request: same names, defaults, ranges, descriptions."""
 
@@ -97,6 +109,11 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
         False,
         description="With `stream`: report how much of the prompt has been read, in events with "
         "`prompt_progress` before the answer.",
+    )
+    lora: Annotated[list[LoraScale], Field(max_length=MAX_NAMES)] | None = Field(
+        None,
+        description="The LoRA adapter of this request, at most one with a scale other than 0. By "
+        "default the one that the model's name or POST /lora-adapters chooses.",
     )
     stream: bool = Field(False, description="Send the answer as server-sent events.")
 

@@ -84,7 +84,7 @@ FIELDS: dict[str, Inert] = {
     "image_data": Inert(_one_of([]), "no images"),
     "web_search_options": Inert(_none, "null: the server cannot search"),
     "mcp_servers": Inert(_one_of([]), "no servers"),
-    "lora": Inert(_one_of([]), "no adapters"),
+    "lora": Inert(_one_of([]), "the model `name:adapter`"),
     "prompt": Inert(_none, "messages or input"),
     # Other ways to choose tokens.
     "mirostat": Inert(_one_of(0), "0"),

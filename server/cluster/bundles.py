@@ -14,7 +14,7 @@ from models.bundle import BundleError, LanguageManifest, read_manifest_of
 from server.open_service import open_model
 from server.services.language_service import open_template, open_tokenizer
 from server.services.service import fingerprint
-from server.settings import read_template
+from server.setting_files import read_template
 
 if TYPE_CHECKING:
     from server.services.language_service import LocalLanguageService

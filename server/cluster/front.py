@@ -16,7 +16,7 @@ from server.process.lazy_imports import build_models_lazily
 from server.services.deployment import Deployment
 from server.services.language_service import LanguageService
 from server.services.model_pool import ModelPool
-from server.settings import read_keys
+from server.setting_files import read_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -68,17 +68,25 @@ class Admission:
     def accept(self) -> Iterator[None]:
         """Accept a request, which the block hands over to its thread.
 
-        Raises QueueFull, Draining or EngineStopped. `stop` waits for the block to end, so nothing
-        is handed over to a thread that has stopped.
+        Raises QueueFull, Draining or EngineStopped.
         """
-        with self._lock:
-            if problem := self.unavailable():
-                raise problem
+        with self.handing_over():
             if self._accepted >= self.capacity:
                 wait = retry_after(self._seconds, queued=self.queued, slots=self.slots)
                 raise QueueFull(queued=self.queued, limit=self.queue_limit, retry_after=wait)
             yield
             self._accepted += 1
+
+    @contextmanager
+    def handing_over(self) -> Iterator[None]:
+        """Hand something over to the thread; raises Draining or EngineStopped.
+
+        `stop` waits for the block to end, so nothing is handed over to a thread that has stopped.
+        """
+        with self._lock:
+            if problem := self.unavailable():
+                raise problem
+            yield
 
     def leave(self, seconds: float | None = None) -> None:
         """An accepted request has ended; it had its slot for `seconds`, or never had one."""

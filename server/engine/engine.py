@@ -7,16 +7,18 @@ request costs at most one more step.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
 
 from runtime.kv_blocks import block_keys
 from server.engine.admission import Admission
 from server.engine.generation import EmbedRequest, Failed, Finished, Generation, Request
-from server.engine.inbox import Cancel, Inbox, Message, Stop, Submit
+from server.engine.inbox import Cancel, Inbox, Message, Stop, Submit, WriteAdapter
 from server.engine.scheduler import Scheduler
 from server.engine.sequence import new_sequence
 from server.engine.state import CacheState, EngineState, slot_states
@@ -24,6 +26,9 @@ from server.engine.step import StepRunner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Sequence as SequenceOf
+
+    from numpy.typing import NDArray
 
     from runtime.interface import Runtime
     from server.engine.prefix_cache import PrefixCache
@@ -101,6 +106,13 @@ class Engine:
         self._open.add(id_)
         return generation
 
+    async def write_adapter(self, place: int, factors: SequenceOf[NDArray[Any]]) -> None:
+        """Fill a place that no request uses, between two steps; raises Draining, EngineStopped."""
+        written: Future[None] = Future()
+        with self._admission.handing_over():
+            self._inbox.put(WriteAdapter(place, factors, written))
+        await asyncio.wrap_future(written)
+
     def state(self) -> EngineState:
         """What the engine is doing; for any thread. The slots are as after the latest step."""
         return EngineState(
@@ -133,7 +145,8 @@ class Engine:
         if self._cache is None or isinstance(request, EmbedRequest) or not request.cache_prompt:
             return ()
         # The last token of a prompt is never read in a chunk.
-        return block_keys(request.prompt[:-1], self._runtime.chunk)
+        adapter = b"" if request.adapter is None else request.adapter.key
+        return block_keys(request.prompt[:-1], self._runtime.chunk, adapter)
 
     def _leave(self, id_: int) -> None:
         self._open.discard(id_)
@@ -169,6 +182,13 @@ class Engine:
             case Cancel(id_):
                 if (running := self._scheduler.find(id_)) is not None:
                     self._end(running, Finished("cancelled"))
+            case WriteAdapter(place, factors, written):
+                try:
+                    self._runtime.write_adapter(place, factors)
+                except Exception as error:
+                    written.set_exception(error)
+                else:
+                    written.set_result(None)
             case Stop():
                 return False
         return True

@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdapterUse:
+    """A LoRA adapter that a request uses.
+
+    place  of the runtime, from 1 on
+    scale  of its terms
+    key    a digest of the adapter and the scale: what else decides the rows of a prompt
+    """
+
+    place: int
+    scale: float
+    key: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """A prompt of token ids to be continued.
 
@@ -35,6 +49,7 @@ class Request:
     cache_prompt  whether to restore blocks of the prompt from the prefix cache and to save them
     constraint    rules for the answer, such as a grammar; None for none
     progress      whether to deliver Prefilled after each chunk of the prompt
+    adapter       None for none
     """
 
     prompt: tuple[int, ...]
@@ -45,18 +60,21 @@ class Request:
     cache_prompt: bool = True
     constraint: Constraint | None = None
     progress: bool = False
+    adapter: AdapterUse | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedRequest:
     """Token ids to be embedded: at least one, at most one per position of the context.
 
-    `deadline` is as in Request. The prefix cache is not used. `pooling` is that of the model.
+    `deadline` and `adapter` are as in Request. The prefix cache is not used. `pooling` is that of
+    the model.
     """
 
     prompt: tuple[int, ...]
     pooling: Literal["mean", "last"] = "mean"
     deadline: float | None = None
+    adapter: AdapterUse | None = None
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 import queue
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence as SequenceOf
+    from concurrent.futures import Future
+
+    from numpy.typing import NDArray
+
     from server.engine.sequence import Sequence
 
 
@@ -26,11 +31,20 @@ class Cancel:
 
 
 @dataclass(frozen=True)
+class WriteAdapter:
+    """Fill a place of the runtime with the factors of an adapter, then complete `written`."""
+
+    place: int
+    factors: SequenceOf[NDArray[Any]]
+    written: Future[None]
+
+
+@dataclass(frozen=True)
 class Stop:
     """End the thread."""
 
 
-Message: TypeAlias = Submit | Cancel | Stop
+Message: TypeAlias = Submit | Cancel | WriteAdapter | Stop
 
 
 class Inbox:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from server.engine.generation import Event, Failed, Finished
+    from server.engine.generation import AdapterUse, Event, Failed, Finished
     from server.engine.prompt_lookup import PromptLookup
     from server.sampling.sampler import Sample
 
@@ -54,6 +54,7 @@ class Sequence:
     hidden_sum      for a mean embedding: sum of the hidden states so far, f32 (hidden,)
     is_mean         for an embedding: whether it is the mean of the hidden states, not the last one
     progress        whether the client gets Prefilled
+    adapter         the LoRA adapter; None for none
     started, ended  whether the client has received Started, and the last event
     """
 
@@ -78,6 +79,7 @@ class Sequence:
     hidden_sum: NDArray[np.float32] | None = None
     is_mean: bool = True
     progress: bool = False
+    adapter: AdapterUse | None = None
     started: bool = False
     ended: bool = False
 
@@ -187,5 +189,6 @@ def new_sequence(
         exact=exact_logits or (sampler is not None and sampler.exact),
         block_keys=block_keys,
         progress=isinstance(request, Request) and request.progress,
+        adapter=request.adapter,
         is_mean=not isinstance(request, EmbedRequest) or request.pooling == "mean",
     )

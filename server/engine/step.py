@@ -77,6 +77,9 @@ class StepRunner:
 
     def _admit(self, sequence: Sequence) -> None:
         sequence.admitted_at = time.monotonic()
+        adapter = sequence.adapter
+        place, scale = (adapter.place, adapter.scale) if adapter else (0, 0.0)
+        self._runtime.set_adapter(sequence.slot, place, scale)
         if self._costs is not None and not sequence.is_embedding:
             sequence.lookup = PromptLookup(sequence.tokens)
 

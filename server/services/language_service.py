@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from models.bundle import (
@@ -21,7 +22,8 @@ from models.bundle import (
     digest,
     read_manifest_of,
 )
-from runtime.device import start_threads
+from models.peft.adapter_settings import BadAdapter
+from runtime.device import CannotLoad, start_threads
 from runtime.kv_blocks import read_blocks
 from runtime.language_model import IreeRuntime
 from runtime.open_bundle import check_and_load
@@ -36,7 +38,8 @@ from server.logs import current_request
 from server.metrics import LanguageMetrics
 from server.process.free_memory import free_memory
 from server.process.memory_limit import admit
-from server.services.service import Description, Service, Worker
+from server.services.adapters import Adapters
+from server.services.service import Description, Service, Worker, fingerprint
 from server.text.choices import Choices
 from server.text.completer import Completer
 from server.text.tokenizer import Tokenizer
@@ -47,7 +50,9 @@ if TYPE_CHECKING:
 
     from runtime.interface import Rows, Runtime
     from runtime.self_test import Level, Verdict
+    from server.engine.generation import AdapterUse
     from server.engine.state import EngineState
+    from server.services.adapters import Adapter
     from server.text.answer import Embedding, Ended
     from server.text.chat_template import ChatTemplate
     from server.text.completion import Completion
@@ -67,6 +72,8 @@ class EngineOptions:
     speculation   how tokens are drafted: "lookup" in the text so far, or "off"
     exact_logits  compute every logit exactly for every request
     max_memory    memory that serving may take, in bytes; None for the bundle's or system's limit
+    lora          folders of LoRA adapters that are loaded with the bundle, by name
+    lora_dir      folder of the adapters that requests may load; None for none
     """
 
     queue_limit: int = 64
@@ -76,6 +83,8 @@ class EngineOptions:
     speculation: Speculation = "lookup"
     exact_logits: bool = False
     max_memory: int | None = None
+    lora: Mapping[str, Path] = field(default_factory=dict)
+    lora_dir: Path | None = None
 
 
 class LanguageBackend(Backend, Worker, Protocol):
@@ -87,6 +96,8 @@ class LanguageService(Service):
 
     manifest: LanguageManifest
     metrics: LanguageMetrics
+    adapters: Adapters | None = None  # None where other processes compute
+    _adapter: AdapterUse | None = None
 
     def __init__(
         self,
@@ -135,11 +146,19 @@ class LanguageService(Service):
         """The current state of slots, queue and prefix cache."""
         return self._backend.state()
 
+    def with_adapter(self, adapter: Adapter, scale: float) -> LanguageService:
+        """This service for the requests that use an adapter with a scale."""
+        adapted = copy.copy(self)
+        adapted._adapter = use = adapter.use(scale)
+        adapted.name = f"{self.name}:{adapter.name}"
+        adapted.fingerprint = fingerprint(self.manifest, use.key)
+        return adapted
+
     async def complete(self, request: CompletionRequest) -> Completion:
         """Accept a request; raises InvalidRequest, QueueFull or Unavailable."""
         if problem := self.unavailable():
             raise problem
-        return await self._completer.begin(request, self._ended)
+        return await self._completer.begin(request, self._ended, self._adapter)
 
     async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
         """Compute the embedding of a text or of token ids; errors name the request's `field`.
@@ -148,7 +167,7 @@ class LanguageService(Service):
         """
         if problem := self.unavailable():
             raise problem
-        return await self._completer.embed(text, field)
+        return await self._completer.embed(text, field, self._adapter)
 
     async def embed_all(
         self, texts: Sequence[tuple[str, str | tuple[int, ...]]]
@@ -229,6 +248,15 @@ class LocalLanguageService(LanguageService):
         super().__init__(
             self.engine, tokenizer, manifest, name=name, template=template, level=level
         )
+        self.adapters = Adapters(manifest.adapters, self.engine, options.lora_dir)
+
+    def open_adapters(self, folders: Mapping[str, Path]) -> None:
+        """Load adapters by name, before the service is started; raises CannotLoad."""
+        assert self.adapters is not None
+        try:
+            self.adapters.open(folders, self._runtime)
+        except BadAdapter as error:
+            raise CannotLoad(f"lora: {error}") from error
 
     async def stop(self) -> None:
         """See Service.stop. Also finish writing the prefix cache to disk."""
@@ -287,6 +315,7 @@ def open_language_service(
         level=level,
     )
     service.memory = manifest.memory.own(admitted.slots, admitted.prefix_cache)
+    service.open_adapters(options.lora)
     return service
 
 

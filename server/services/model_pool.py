@@ -125,6 +125,13 @@ class ModelPool:
             raise InvalidRequest(field="model", got=found.name, expected=words)
         return found
 
+    def find_adapted(self, name: str, *kinds: Kind) -> tuple[Deployment, str]:
+        """The model and the adapter, if any, of a name `model:adapter`; raises what `find` does."""
+        model, _, adapter = name.rpartition(":")
+        if adapter and name not in self._deployments and model in self._deployments:
+            return self.find(model, *kinds), adapter
+        return self.find(name, *kinds), ""
+
     def is_loading(self, deployment: Deployment) -> bool:
         """Whether the model is being loaded or waits for its turn to be, or is being tested."""
         service = deployment.current

@@ -11,6 +11,7 @@ language model and array functions have. None of them knows HTTP.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
@@ -35,9 +36,12 @@ if TYPE_CHECKING:
 __all__ = ["Description", "Level", "Service", "Worker", "fingerprint"]
 
 
-def fingerprint(manifest: Manifest) -> str:
-    """The system_fingerprint of a bundle's answers."""
-    return f"hearth-{digest(manifest)[:16]}"
+def fingerprint(manifest: Manifest, adapter: bytes = b"") -> str:
+    """The system_fingerprint of a bundle's answers, with the adapter of a key, if any."""
+    identity = digest(manifest)
+    if adapter:
+        identity = hashlib.sha256(bytes.fromhex(identity) + adapter).hexdigest()
+    return f"hearth-{identity[:16]}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ NOT_HERE = frozenset(
         "return_progress",
         "post_sampling_probs",
         "response_format",
+        "lora",
     }
 )
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from server.engine.backend import Backend
+    from server.engine.generation import AdapterUse
     from server.sampling.constraint import Constraint
     from server.sampling.options import SamplingOptions
     from server.text.answer import Ended
@@ -63,7 +64,10 @@ class Completer:
         self._pooling: Literal["mean", "last"] = pooling
 
     async def begin(
-        self, request: CompletionRequest, on_end: Callable[[Ended], None]
+        self,
+        request: CompletionRequest,
+        on_end: Callable[[Ended], None],
+        adapter: AdapterUse | None = None,
     ) -> Completion:
         """Check a request and submit it; raises InvalidRequest, QueueFull or Unavailable.
 
@@ -95,6 +99,7 @@ class Completer:
                 cache_prompt=request.cache_prompt,
                 constraint=constraint,
                 progress=request.return_progress,
+                adapter=adapter,
             )
         )
         return Completion(
@@ -106,14 +111,16 @@ class Completer:
             on_end=on_end,
         )
 
-    async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
+    async def embed(
+        self, text: str | tuple[int, ...], field: str, adapter: AdapterUse | None = None
+    ) -> Embedding:
         """Embed a text or its token ids; raises as `begin`, and GenerationFailed or Draining."""
         if self._pooling == "last" and isinstance(text, str) and text:
             # The last token is the one that the tokenizer puts behind a text.
             text = await asyncio.to_thread(self._tokenizer.encode_whole, text)
         ids = await self._prompt_ids(text, field)
         state: NDArray[np.float32] | None = None
-        request = EmbedRequest(prompt=ids, pooling=self._pooling)
+        request = EmbedRequest(prompt=ids, pooling=self._pooling, adapter=adapter)
         with self._backend.submit(request) as generation:
             async for event in generation.events():
                 match event:

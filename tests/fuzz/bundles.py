@@ -28,7 +28,8 @@ from models.bundle import (
 from runtime.kv_blocks import read_blocks, write_blocks
 from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest
-from server.settings import BadSettings, as_toml, load, read_keys
+from server.setting_files import read_keys
+from server.settings import BadSettings, as_toml, load
 from server.text.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.baker.compare.test_compare_recording import small

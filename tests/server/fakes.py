@@ -39,6 +39,7 @@ from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -127,6 +128,7 @@ def manifest_of(
         special_tokens=SpecialTokens(bos=BOS, eos=eos),
         caches=(),
         entry_points=(),
+        adapters=runtime.adapters,
         target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
         statistics={},
         provenance=NOWHERE,
@@ -257,6 +259,7 @@ def fake_service(
     script: Script | None = None,
     name: str = "fake-model",
     pooling: str = "mean",
+    lora_dir: Path | None = None,
     **runtime: Any,
 ) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields."""
@@ -267,7 +270,7 @@ def fake_service(
         fake,
         wrapped,
         manifest_of(fake, eos=(script.end,) if script else (), pooling=pooling),
-        EngineOptions(speculation=speculation),
+        EngineOptions(speculation=speculation, lora_dir=lora_dir),
         name=name,
         template=ChatTemplate(template, wrapped, eos=EOS) if template else None,
     )

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from server import flags
 from server.cli import app
-from server.settings import PREFIX, BadSettings, Settings, as_toml, load, read_keys
+from server.setting_files import adapter_folders, read_keys
+from server.settings import PREFIX, BadSettings, Settings, as_toml, load
 
 # For every setting, a value that is not its default: as a flag, and what it is read as.
 GIVEN: dict[str, tuple[str, Any]] = {
@@ -46,6 +47,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "webui": ("true", True),
     "chat_template": ("{{ messages }}", "{{ messages }}"),
     "chat_template_file": ("chat.jinja", "chat.jinja"),
+    "lora": ("sql=a", ["sql=a"]),
+    "lora_dir": ("adapters", "adapters"),
 }
 SWITCHES = frozenset({"strict_fields", "webui"})
 TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}
@@ -219,3 +222,14 @@ def test_left_out_fields_are_not_flags() -> None:
     assert CliRunner().invoke(app, ["--port", "7"]).output == "{'port': '7'}\n"
     assert CliRunner().invoke(app, []).output == "{}\n"
     assert CliRunner().invoke(app, ["--host", "x"]).exit_code == 2
+
+
+def test_an_adapter_has_the_name_of_its_folder_or_another() -> None:
+    settings = load({"bundle": "b", "lora": ["adapters/sql", "other=json"]}).settings
+    assert adapter_folders(settings) == {"sql": Path("adapters/sql"), "json": Path("other")}
+
+
+@pytest.mark.parametrize("lora", [["a/sql", "b/sql"], ["a=x", "b=x"], ["=x"]])
+def test_adapters_of_one_name_or_without_a_folder_are_rejected(lora: list[str]) -> None:
+    with pytest.raises(BadSettings, match="lora: the adapter"):
+        adapter_folders(load({"bundle": "b", "lora": lora}).settings)

@@ -11,6 +11,7 @@ from server.api.current_service import Pool
 from server.api.http_errors import ERRORS
 from server.errors import ModelNotFound
 from server.services.deployment import Deployment
+from server.services.language_service import LanguageService
 from server.services.model_pool import ModelPool
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
@@ -76,16 +77,26 @@ async def models(pool: Pool, reload: Reload = False) -> ModelList:
     """Return the models of this server, and which of them are loaded."""
     if reload:
         await pool.rescan()
-    return ModelList(object="list", data=[_listed(pool, deployment) for deployment in pool])
+    data = [one for deployment in pool for one in _with_adapters(pool, deployment)]
+    return ModelList(object="list", data=data)
 
 
 @router.get("/v1/models/{name:path}", summary="Get a model", response_model_exclude_unset=True)
 async def model(name: str, pool: Pool) -> ListedModel:
     """Return a model of this server."""
     for deployment in pool:
-        if deployment.name == name:
-            return _listed(pool, deployment)
+        for listed in _with_adapters(pool, deployment):
+            if listed.id == name:
+                return listed
     raise ModelNotFound(name, [deployment.name for deployment in pool])
+
+
+def _with_adapters(pool: ModelPool, deployment: Deployment) -> list[ListedModel]:
+    """A model, and with each of its adapters."""
+    listed, service = _listed(pool, deployment), deployment.current
+    adapters = service.adapters if isinstance(service, LanguageService) else None
+    names = (f"{deployment.name}:{adapter.name}" for adapter in adapters or ())
+    return [listed, *(listed.model_copy(update={"id": name}) for name in names)]
 
 
 def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:

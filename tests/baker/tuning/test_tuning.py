@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from baker.adapters.adapter import CONFIG, TENSORS, read_adapter
+from baker.adapters.adapter import read_adapter
 from baker.tuning import batches, tuning
 from baker.tuning.checkpoint import CHECKPOINT, CheckpointError, read_checkpoint
 from baker.tuning.report import LOSS_PLOT, Report
@@ -27,6 +27,8 @@ from models.bundle import PARAMETERS, VMFB
 from models.decoder.next_token_loss import loss_graph
 from models.dsl.evaluate import evaluate
 from models.gemma3 import ARCHITECTURE
+from models.peft.adapter_folder import TENSORS
+from models.peft.adapter_settings import CONFIG
 from tests.baker.tuning.tiny_model import CONFIG as TINY
 from tests.baker.tuning.tiny_model import request, write_lines, write_model
 from tests.conftest import Silent

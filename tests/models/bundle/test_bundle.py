@@ -18,7 +18,11 @@ from hypothesis import strategies as st
 from models.bundle import (
     FORMAT,
     MANIFEST,
+    NO_PLACES,
     SEAL,
+    AdapterArray,
+    AdapterMatrix,
+    AdapterPlaces,
     AnyManifest,
     ArraysManifest,
     BundleError,
@@ -87,6 +91,18 @@ EXAMPLE = LanguageManifest(
             prompt="Hé", prompt_ids=(2, 7), steps=(GoldenStep(token_ids=(5,), logits=(1.5,)),)
         ),
     ),
+    adapters=AdapterPlaces(
+        count=2, rank=4,
+        arrays=(
+            AdapterArray(name="a", shape=(2, 4, 8), dtype="f16"),
+            AdapterArray(name="b", shape=(2, 3, 4, 16), dtype="f16"),
+        ),
+        matrices=(
+            AdapterMatrix(
+                module="m", rows=33, columns=8, down=0, first_term=0, up=1, first_block=0
+            ),
+        ),
+    ),
     footprint=Footprint(laid_out=5, read=1, looked_up=4, calls={"prefill_16": 6, "decode_1": 2}),
     files=(FileRecord(name="model.vmfb", bytes=3, sha256="cd"),),
 )  # fmt: skip
@@ -138,6 +154,8 @@ def values_of(type_: Any) -> st.SearchStrategy[Any]:
         sizes = st.integers(0, 2**63 - 1)
         calls = st.dictionaries(st.text(max_size=4), sizes, max_size=2)
         return st.builds(Footprint, laid_out=sizes, read=sizes, looked_up=sizes, calls=calls)
+    if type_ is AdapterPlaces:
+        return st.sampled_from([NO_PLACES, EXAMPLE.adapters])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
         hints = typing.get_type_hints(type_)
         return st.builds(
@@ -202,6 +220,7 @@ def test_a_written_manifest_leaves_no_other_file(tmp_path: Path) -> None:
 
 
 FREE = ("calls", "config", "options", "statistics", "tools")
+FLAGS = ("modified", "adapters")
 
 
 def objects(value: Any, where: str = MANIFEST) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -229,7 +248,8 @@ def test_the_examples_have_every_field() -> None:
     records = (
         LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
         GoldenStep, Footprint, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
-        Provenance, SourceRecord, Hearth, Kernels, TriedPrecision,
+        Provenance, SourceRecord, Hearth, Kernels, TriedPrecision, AdapterPlaces, AdapterArray,
+        AdapterMatrix,
     )  # fmt: skip
     names = {name for _, _, name in FIELDS} | {"format"}
     assert names == {field.name for record in records for field in dataclasses.fields(record)}
@@ -264,7 +284,7 @@ def test_an_unknown_field_is_named(example: str, where: str) -> None:
 def test_a_field_of_a_wrong_type_is_named(
     example: str, where: str, name: str, value: object
 ) -> None:
-    if (name in FREE and isinstance(value, dict)) or (name == "modified" and value is True):
+    if (name in FREE and isinstance(value, dict)) or (value is True and name in FLAGS):
         value = "another"
     with pytest.raises(NotABundle) as caught:
         read(changed(where, lambda record: record.update({name: value}), example))
@@ -340,3 +360,26 @@ def test_a_tolerance_of_nan_is_rejected() -> None:
     """No difference is larger than NaN, so every self-test would pass."""
     with pytest.raises(NotABundle, match="NaN"):
         parse_manifest('{"format": 4, "tolerance": NaN}')
+
+
+@pytest.mark.parametrize(
+    ("record", "name", "value"),
+    [
+        ("", "count", -1),
+        ("", "count", 2000),
+        (".arrays[0]", "shape", [3, 4, 8]),
+        (".arrays[0]", "shape", [2, 0, 8]),
+        (".matrices[0]", "down", 2),
+        (".matrices[0]", "up", -1),
+        (".matrices[0]", "rows", 0),
+        (".matrices[0]", "rows", 49),
+        (".matrices[0]", "columns", 9),
+        (".matrices[0]", "first_term", 1),
+        (".matrices[0]", "first_block", 1),
+    ],
+)
+def test_factors_outside_of_their_arrays_are_rejected(
+    record: str, name: str, value: object
+) -> None:
+    with pytest.raises(NotABundle, match=r"manifest\.json\.adapters"):
+        read(changed(f"{MANIFEST}.adapters{record}", lambda data: data.update({name: value})))

@@ -18,6 +18,7 @@ MEMORIES = st.builds(
     context=st.integers(1, 200_000),
     weights=SIZES,
     slot=SIZES,
+    adapters=SIZES,
     block=st.integers(1, 10**8),
     steps=st.dictionaries(st.integers(1, 16), SIZES, min_size=1),
 )

@@ -57,7 +57,6 @@ NEUTRAL: dict[str, Any] = {
     "verbosity": "medium",
     "chat_template_kwargs": {},
     "stop_token_ids": [],
-    "lora": [],
     "functions": None,
     "nonsense": None,
 }
@@ -153,7 +152,7 @@ def test_few_fields_have_both_a_row_and_a_meaning() -> None:
             yield from schemas(schema)
 
     honoured = {name for schema in schemas(Fields) for name in schema.model_fields}
-    assert honoured & set(FIELDS) == {"annotations", "metadata", "prompt"}
+    assert honoured & set(FIELDS) == {"annotations", "lora", "metadata", "prompt"}
 
 
 def test_the_name_of_an_author_reaches_the_template() -> None:

@@ -1,0 +1,106 @@
+"""The places that a program has for LoRA adapters: see baker/cli.py, `--adapters`.
+
+The factors of all places are arguments of the entry points that compute adapters. In shape comments
+`P` is places, `R` the largest rank of an adapter, `K` the columns of a matrix, `T` the terms of all
+matrices that read the same rows, R for each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from models.bundle.bundle_errors import NotABundle
+from models.bundle.file_records import MANIFEST
+
+__all__ = ["NO_PLACES", "OUTPUTS_TOGETHER", "AdapterArray", "AdapterMatrix", "AdapterPlaces"]
+
+# Outputs of a matrix whose factors B are stored together.
+OUTPUTS_TOGETHER = 16
+_MAX_PLACES = 2**10
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterArray:
+    """The factors of all places: A (P, T, K), or B (P, blocks of 16 outputs, R, 16)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Literal["f16", "f32"]
+
+    @property
+    def bytes(self) -> int:
+        """The size of the array in bytes."""
+        return math.prod(self.shape) * (2 if self.dtype == "f16" else 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterMatrix:
+    """A matrix (rows, columns) of the model, and where its factors are.
+
+    module       the module's name in Hugging Face's models
+    down         the array of A, by index, and the first of its R terms in it
+    up           the array of B, by index, and the first of its blocks in it
+    """
+
+    module: str
+    rows: int
+    columns: int
+    down: int
+    first_term: int
+    up: int
+    first_block: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterPlaces:
+    """The places of a program: `count` of them, 0 if it has none.
+
+    rank      the largest rank of an adapter
+    arrays    in the order of the entry points' arguments
+    matrices  that an adapter can change
+    """
+
+    count: int
+    rank: int
+    arrays: tuple[AdapterArray, ...]
+    matrices: tuple[AdapterMatrix, ...]
+
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a size out of range, and for factors outside of their arrays."""
+        if not 0 <= self.count <= _MAX_PLACES:
+            raise NotABundle(
+                f"{MANIFEST}.adapters.count: got {self.count}, expected 0 to {_MAX_PLACES}"
+            )
+        for i, array in enumerate(self.arrays):
+            if min(array.shape, default=0) < 1 or array.shape[0] != self.count:
+                raise NotABundle(f"{MANIFEST}.adapters.arrays[{i}].shape: got {array.shape}")
+        for i, matrix in enumerate(self.matrices):
+            if not self._fits(matrix):
+                raise NotABundle(f"{MANIFEST}.adapters.matrices[{i}]: factors outside of an array")
+
+    @property
+    def bytes(self) -> int:
+        """The size of all places in bytes."""
+        return sum(array.bytes for array in self.arrays)
+
+    def _fits(self, matrix: AdapterMatrix) -> bool:
+        sizes = (matrix.rows - 1, matrix.columns - 1, matrix.first_term, matrix.first_block)
+        if min(*sizes, matrix.down, matrix.up) < 0 or max(matrix.down, matrix.up) >= len(
+            self.arrays
+        ):
+            return False
+        a, b = self.arrays[matrix.down].shape, self.arrays[matrix.up].shape
+        blocks = -(-matrix.rows // OUTPUTS_TOGETHER)
+        return (
+            len(a) == 3
+            and a[2] == matrix.columns
+            and matrix.first_term + self.rank <= a[1]
+            and len(b) == 4
+            and b[2:] == (self.rank, OUTPUTS_TOGETHER)
+            and matrix.first_block + blocks <= b[1]
+        )
+
+
+NO_PLACES = AdapterPlaces(count=0, rank=0, arrays=(), matrices=())

@@ -1,0 +1,216 @@
+"""The low-rank terms of LoRA adapters, of which each sequence of a batch has its own or none.
+
+A projection y = x W^T becomes y + scale * (x A^T) B^T (Hu et al., 2021). A program has places for
+adapters; a sequence names its place, from 1 on, or 0 for no adapter. A row without an adapter is
+not changed, and of the places only those that are named are read.
+
+In shape comments `N` is rows, those of sequence after sequence, `S` sequences, `P` places, `R` the
+rank, `K` the width of x, `T` the ranks of all matrices that read x together, and `M` outputs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.bundle import OUTPUTS_TOGETHER
+from models.dsl import functions as f
+from models.dsl import ops
+from models.dsl.composite import Fused
+from models.dsl.fused.grouped_products import require_rows
+from models.dsl.ops.record import Kernel, Sample, require
+from models.dsl.ops.samples import normal
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+    from models.dsl.ops.record import Array, Attrs, Types
+
+__all__ = ["LANES", "MAX_SOURCES", "adapter_blocks", "lora_down", "lora_up"]
+
+LANES = OUTPUTS_TOGETHER
+# Matrices whose rows follow each other in one product.
+MAX_SOURCES = 4
+# Up to this many rows, as in decoding, each row has workgroups of its own.
+_FEW_ROWS = 8
+_ROWS, _TERMS, _MIN_WORKGROUPS = 8, 8, 8
+
+
+def adapter_blocks(rows: int) -> int:
+    """The blocks of `LANES` outputs in which a matrix of this many rows is stored."""
+    return -(-rows // LANES)
+
+
+def _per_row(values: Tensor, rows: int) -> Tensor:
+    """A value of each sequence, (S,), for each of its rows: (N,)."""
+    count = values.shape[0]
+    repeated = ops.broadcast(values, shape=(count, rows // count), axes=(0,))
+    return ops.reshape(repeated, shape=(rows,))
+
+
+def _chosen_factors(factors: Tensor, chosen: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The factors (P, ...) of each row's place, (N, ...), and whether it has one, (N,)."""
+    places = _per_row(chosen, like.shape[0])
+    zero = ops.full_like(places, 0)
+    read = ops.gather(factors, ops.maximum(places + -1, zero), axis=0)
+    wide = read if read.dtype is like.dtype else ops.convert(read, dtype=like.dtype)
+    return wide, ops.compare(places, zero, direction="GT")
+
+
+def _lora_down(x: Tensor, chosen: Tensor, a: Tensor) -> Tensor:
+    """x A^T of the place of each row, or zeros."""
+    factors, has_one = _chosen_factors(a, chosen, x)
+    terms = ops.dot_general(x, factors, batch=((0,), (0,)), contract=((1,), (2,)), dtype=x.dtype)
+    return ops.select(
+        ops.broadcast(has_one, shape=terms.shape, axes=(0,)), terms, ops.full_like(terms, 0.0)
+    )
+
+
+def _lora_up(
+    y: Tensor,
+    terms: Tensor,
+    chosen: Tensor,
+    scales: Tensor,
+    b: Tensor,
+    *,
+    sources: tuple[int, ...],
+    first: int,
+) -> Tensor:
+    """y plus the low-rank terms of each row's place."""
+    rows, rank = y.shape[0], b.shape[2]
+    factors, has_one = _chosen_factors(b, chosen, y)
+    parts, block = [], 0
+    for source, outputs in enumerate(sources, first):
+        count = adapter_blocks(outputs)
+        product = ops.dot_general(
+            f.narrow(terms, 1, source * rank, (source + 1) * rank),
+            f.narrow(factors, 1, block, block + count),
+            batch=((0,), (0,)),
+            contract=((1,), (2,)),
+            dtype=y.dtype,
+        )
+        padded = ops.reshape(product, shape=(rows, count * LANES))
+        parts.append(f.narrow(padded, 1, 0, outputs))
+        block += count
+    added = ops.concatenate(*parts, axis=1)
+    scale = ops.broadcast(_per_row(scales, rows), shape=y.shape, axes=(0,))
+    changed = ops.broadcast(has_one, shape=y.shape, axes=(0,))
+    return ops.select(changed, y + added * scale, y)
+
+
+def _require_places(x: TensorType, chosen: TensorType, factors: TensorType, rank: int) -> None:
+    require_rows(x)
+    require(
+        chosen.rank == 1 and chosen.dtype is DType.I32 and x.shape[0] % chosen.shape[0] == 0,
+        "places i32 (S,), one for each sequence of the rows",
+    )
+    require(
+        factors.rank == rank and factors.dtype in (x.dtype, DType.F16) and min(factors.shape) >= 1,
+        f"factors of {rank} axes, f16 or of the dtype of x",
+    )
+
+
+def _down_limits(types: Types, _: Attrs) -> None:
+    x, chosen, a = types
+    _require_places(x, chosen, a, 3)
+    require(a.shape[2] == x.shape[1], "factors (P, T, K)")
+
+
+def _up_limits(types: Types, attrs: Attrs) -> None:
+    y, terms, chosen, scales, b = types
+    _require_places(y, chosen, b, 4)
+    sources, first = attrs["sources"], attrs["first"]
+    require(1 <= len(sources) <= MAX_SOURCES, f"1 to {MAX_SOURCES} matrices")
+    require(sum(sources) == y.shape[1] and min(sources) >= 1, "the rows of each matrix")
+    require(
+        b.shape[1:] == (sum(map(adapter_blocks, sources)), b.shape[2], LANES),
+        f"factors (P, blocks of {LANES} outputs, R, {LANES})",
+    )
+    require(
+        terms.rank == 2
+        and terms.dtype is y.dtype
+        and terms.shape[0] == y.shape[0]
+        and first >= 0
+        and (first + len(sources)) * b.shape[2] <= terms.shape[1],
+        "the terms of each matrix",
+    )
+    require(scales == TensorType(chosen.shape, y.dtype), "scales (S,) of the dtype of y")
+
+
+def _shares(rows: int) -> int:
+    """The rows that a workgroup computes."""
+    return 1 if rows <= _FEW_ROWS else _ROWS
+
+
+def _function(name: str, factors: TensorType) -> str:
+    return f"{name}_f16" if factors.dtype is DType.F16 else name
+
+
+def _down_kernel(types: Types, result: TensorType, _: Attrs) -> Kernel:
+    x, chosen, a = types
+    rows, terms = result.shape
+    each = _shares(rows)
+    return Kernel(
+        function=_function("lora_down", a),
+        sizes=(each, _TERMS, rows // chosen.shape[0], rows, terms, x.shape[1], a.shape[0]),
+        workgroups=-(-rows // each) * -(-terms // _TERMS),
+    )
+
+
+def _up_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
+    _, terms, chosen, _, b = types
+    rows, outputs = result.shape
+    each = _shares(rows)
+    row_parts = -(-rows // each)
+    blocks = -(-b.shape[1] // -(-_MIN_WORKGROUPS // row_parts))
+    sources = (*attrs["sources"], *[0] * MAX_SOURCES)[:MAX_SOURCES]
+    per_sequence = rows // chosen.shape[0]
+    return Kernel(
+        function=_function("lora_up", b),
+        sizes=(
+            each, blocks, per_sequence, rows, outputs, terms.shape[1],
+            attrs["first"] * b.shape[2], b.shape[2], b.shape[0], *sources,
+        ),
+        workgroups=row_parts * -(-b.shape[1] // blocks),
+    )  # fmt: skip
+
+
+def _places(*places: int) -> Array:
+    return np.array(places, np.int32)
+
+
+lora_down: Fused = Fused(
+    name="lora_down",
+    doc="Rows (N, K) times the factors A (P, T, K) of the place of their sequence, from 1 "
+    "on; zeros for place 0.",
+    reference=_lora_down,
+    limits=_down_limits,
+    kernel=_down_kernel,
+    samples=lambda rng: [
+        Sample((normal(rng, 1, 32), _places(1), normal(rng, 1, 4, 32))),
+        Sample((normal(rng, 3, 19), _places(2, 0, 1), normal(rng, 2, 5, 19))),
+        Sample((normal(rng, 14, 16), _places(0, 2), normal(rng, 2, 4, 16))),
+    ],
+)
+
+lora_up: Fused = Fused(
+    name="lora_up",
+    doc="y (N, M) plus, times a scale, the terms (N, T) times the factors B (P, blocks of 16 "
+    "outputs, R, 16), of the place of each row's sequence; y for place 0.",
+    reference=_lora_up,
+    limits=_up_limits,
+    kernel=_up_kernel,
+    samples=lambda rng: [
+        Sample(
+            (normal(rng, 1, 16), normal(rng, 1, 4), _places(1), normal(rng, 1),
+             normal(rng, 1, 1, 4, LANES)),
+            {"sources": (16,), "first": 0},
+        ),
+        Sample(
+            (normal(rng, 3, 31), normal(rng, 3, 9), _places(2, 0, 1), normal(rng, 3),
+             normal(rng, 2, 3, 3, LANES)),
+            {"sources": (21, 10), "first": 1},
+        ),
+    ],
+)  # fmt: skip

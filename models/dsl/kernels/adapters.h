@@ -1,0 +1,49 @@
+// What the kernels of LoRA adapters share: which rows have an adapter, and parts of vectors.
+#ifndef HEARTH_ADAPTERS_H
+#define HEARTH_ADAPTERS_H
+
+#include "vector.h"
+
+// Rows that are multiplied with a place's factors at a time.
+enum { TOGETHER = 4 };
+
+// The places of sequences, i32: 0 for none, then 1 to `count`. Each sequence has `each` rows.
+typedef struct {
+    const int32_t *chosen;
+    size_t each, count;
+} Places;
+
+// The place of a row, from 1 on, or 0. One that does not exist counts as none.
+INLINE size_t place_of(Places places, size_t row) {
+    int32_t place = places.chosen[row / places.each];
+    return place < 0 || (size_t)place > places.count ? 0 : (size_t)place;
+}
+
+// The rows from `row` on, up to `end`, that are multiplied together: TOGETHER of one sequence or 1.
+INLINE size_t rows_together(Places places, size_t row, size_t end) {
+    size_t last = row + TOGETHER - 1;
+    return last < end && last / places.each == row / places.each ? TOGETHER : 1;
+}
+
+// The first `count` of sixteen lanes, which are stored; the others are zeros.
+INLINE f32x16 load_part(const float *from, size_t count) {
+    if (count == LANES) return load(from);
+    float lanes[LANES] = {0};
+    for (size_t i = 0; i < count; i++) lanes[i] = from[i];
+    return load(lanes);
+}
+
+INLINE void store_part(float *to, f32x16 lanes, size_t count) {
+    if (count == LANES) {
+        store(to, lanes);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) to[i] = lanes[i];
+}
+
+// Zeros.
+INLINE void clear(float *to, size_t count) {
+    for (size_t i = 0; i < count; i++) to[i] = 0;
+}
+
+#endif

@@ -1,0 +1,88 @@
+"""An adapter in the form that the program of a bundle reads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from models.bundle import OUTPUTS_TOGETHER
+from models.peft.adapter_folder import read_peft_adapter
+from models.peft.adapter_settings import BadAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.bundle import AdapterMatrix, AdapterPlaces
+    from models.peft.adapter_folder import LowRank
+
+    Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterFactors:
+    """An adapter that was checked against a bundle.
+
+    arrays  the factors, an array for each of the bundle's `adapters.arrays`
+    scale   of the terms, when a request uses the adapter with scale 1
+    digest  sha256 of the adapter's files
+    """
+
+    arrays: tuple[Array, ...]
+    scale: float
+    digest: bytes
+
+
+def read_factors(folder: Path, places: AdapterPlaces) -> AdapterFactors:
+    """Read an adapter that PEFT or Hearth wrote; raises BadAdapter."""
+    modules = {matrix.module: matrix for matrix in places.matrices}
+    shapes = {module: (matrix.rows, matrix.columns) for module, matrix in modules.items()}
+    adapter = read_peft_adapter(folder, shapes)
+    if adapter.settings.rank > places.rank:
+        raise BadAdapter(
+            f"{folder}: rank: got {adapter.settings.rank}, expected at most {places.rank}, the "
+            "--rank of the bundle; bake it again with a larger one"
+        )
+    # A power of two for each factor keeps numbers in the range of f16 and changes no bits.
+    a_power, b_power = (
+        _power(getattr(term, factor) for term in adapter.terms.values()) for factor in "ab"
+    )
+    arrays = tuple(
+        np.zeros(array.shape[1:], np.float16 if array.dtype == "f16" else np.float32)
+        for array in places.arrays
+    )
+    for module, term in adapter.terms.items():
+        _write(arrays, modules[module], term, 2.0**-a_power, 2.0**-b_power)
+    scale = adapter.settings.scale * 2.0 ** (a_power + b_power)
+    if abs(scale) > float(np.finfo(np.float32).max):
+        raise BadAdapter(f"{folder}: lora_alpha: got {adapter.settings.alpha}, which is too large")
+    return AdapterFactors(arrays=arrays, scale=scale, digest=adapter.digest)
+
+
+def _power(matrices: Iterable[Array]) -> int:
+    """The power of two that the largest magnitude of matrices is below."""
+    return max(math.frexp(float(np.abs(matrix).max()))[1] for matrix in matrices)
+
+
+def _write(
+    arrays: tuple[Array, ...],
+    matrix: AdapterMatrix,
+    term: LowRank,
+    a_factor: float,
+    b_factor: float,
+) -> None:
+    """Write the factors of a matrix; terms that the adapter does not have are zeros."""
+    rank, rows = term.a.shape[0], term.b.shape[0]
+    first = matrix.first_term
+    arrays[matrix.down][first : first + rank] = term.a * np.float32(a_factor)
+    blocks = -(-rows // OUTPUTS_TOGETHER)
+    padded = np.zeros((blocks * OUTPUTS_TOGETHER, rank), np.float32)
+    padded[:rows] = term.b * np.float32(b_factor)
+    by_block = padded.reshape(blocks, OUTPUTS_TOGETHER, rank).transpose(0, 2, 1)
+    start = matrix.first_block
+    arrays[matrix.up][start : start + blocks, :rank] = by_block

@@ -1,0 +1,55 @@
+"""Settings that name files: the API keys, the chat template and the folders of adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from server.settings import MIN_KEY_LENGTH, BadSettings
+
+if TYPE_CHECKING:
+    from server.settings import Settings
+
+
+def read_keys(settings: Settings) -> tuple[str, ...]:
+    """The API keys of --api-key and --api-key-file; raises BadSettings if the file has none."""
+    keys = tuple(key.get_secret_value() for key in settings.api_key)
+    if settings.api_key_file is None:
+        return keys
+    try:
+        lines = settings.api_key_file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettings(
+            f"api_key_file: {settings.api_key_file} cannot be read: {error}"
+        ) from None
+    keys_in_file = tuple(line.strip() for line in lines if line.strip())
+    if not keys_in_file or min(map(len, keys_in_file)) < MIN_KEY_LENGTH:
+        raise BadSettings(
+            f"api_key_file: {settings.api_key_file} must contain API keys of at least "
+            f"{MIN_KEY_LENGTH} characters, one per line"
+        )
+    return keys + keys_in_file
+
+
+def adapter_folders(settings: Settings) -> dict[str, Path]:
+    """The folders of --lora by the names of the adapters; raises BadSettings."""
+    folders: dict[str, Path] = {}
+    for value in settings.lora:
+        folder, _, name = value.partition("=")
+        name = name or Path(folder).resolve().name
+        if name in folders or not folder:
+            problem = "is there twice; use FOLDER=NAME" if folder else "has no folder"
+            raise BadSettings(f"lora: the adapter {name!r} {problem}")
+        folders[name] = Path(folder)
+    return folders
+
+
+def read_template(settings: Settings) -> str | None:
+    """The chat template of --chat-template or --chat-template-file; raises BadSettings."""
+    path = settings.chat_template_file
+    if path is None:
+        return settings.chat_template
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettings(f"chat_template_file: {path} cannot be read: {error}") from None

@@ -1,0 +1,142 @@
+"""The low-rank terms of adapters under every instruction set, against f64."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from models.dsl.fused.adapter_products import LANES, adapter_blocks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tests.models.kernels.kernel_library import Kernels
+
+    Array = NDArray[Any]
+
+PLACES = 4
+# Rank, columns, and the rows of each matrix: a vector; parts of vectors; several workgroups.
+SHAPES = [(4, 16, (16,)), (3, 21, (21, 5, 40)), (16, 640, (1024, 256, 256, 16))]
+ROWS = [1, 3, 8, 45]
+
+
+class Case:
+    """An adapter at every place, and rows of sequences that name them."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int, tuple[int, ...]],
+        rows: int,
+        per_row: int = 1,
+        dtype: type[Any] = np.float16,
+    ) -> None:
+        rng = np.random.default_rng(rows)
+        self.rank, columns, self.sources = shape
+        terms = self.rank * len(self.sources)
+        self.x = rng.normal(size=(rows * per_row, columns)).astype(np.float32)
+        self.y = rng.normal(size=(rows * per_row, sum(self.sources))).astype(np.float32)
+        self.chosen = rng.integers(0, PLACES + 1, rows, dtype=np.int32)
+        self.scales = rng.normal(size=rows).astype(np.float32)
+        self.a = rng.normal(size=(PLACES, terms, columns)).astype(dtype)
+        blocks = sum(map(adapter_blocks, self.sources))
+        self.b = rng.normal(size=(PLACES, blocks, self.rank, LANES)).astype(dtype)
+
+    def only(self, row: int) -> Case:
+        """The case of one of the rows."""
+        one = object.__new__(Case)
+        one.__dict__.update(vars(self))
+        for name in ("x", "y", "chosen", "scales"):
+            setattr(one, name, getattr(self, name)[row : row + 1].copy())
+        return one
+
+    def terms(self, kernels: Kernels) -> Array:
+        out = np.full((len(self.x), self.a.shape[1]), np.nan, np.float32)
+        return kernels("lora_down", (self.x, self.chosen, self.a), out)
+
+    def output(self, kernels: Kernels) -> Array:
+        inputs = (self.y, self.terms(kernels), self.chosen, self.scales, self.b)
+        out = np.full(self.y.shape, np.nan, np.float32)
+        return kernels("lora_up", inputs, out, sources=self.sources, first=0)
+
+    def expected(self) -> Array:
+        """y + scale * B A x by the formula, in f64."""
+        out = self.y.astype(np.float64)
+        for row, x in enumerate(self.x):
+            sequence = row * len(self.chosen) // len(self.x)
+            if place := self.chosen[sequence]:
+                out[row] += self.scales[sequence] * self._added(x, place - 1)
+        return out
+
+    def _added(self, x: Array, place: int) -> Array:
+        terms = self.a[place].astype(np.float64) @ x
+        parts, block = [], 0
+        for source, rows in enumerate(self.sources):
+            count = adapter_blocks(rows)
+            factors = self.b[place, block : block + count].astype(np.float64)
+            matrix = factors.transpose(0, 2, 1).reshape(count * LANES, self.rank)[:rows]
+            parts.append(matrix @ terms[source * self.rank : (source + 1) * self.rank])
+            block += count
+        return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_row_has_the_terms_of_its_place(
+    kernels: Kernels, shape: tuple[int, int, tuple[int, ...]], rows: int, dtype: type[Any]
+) -> None:
+    case = Case(shape, rows, dtype=dtype)
+    np.testing.assert_allclose(case.output(kernels), case.expected(), rtol=2e-5, atol=2e-4)
+
+
+def test_the_rows_of_a_sequence_share_its_place(kernels: Kernels) -> None:
+    case = Case(SHAPES[1], 2, per_row=19)
+    np.testing.assert_allclose(case.output(kernels), case.expected(), rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_row_has_the_same_bits_in_every_batch(
+    kernels: Kernels, shape: tuple[int, int, tuple[int, ...]], rows: int
+) -> None:
+    case = Case(shape, rows)
+    together = case.output(kernels)
+    for row in range(rows):
+        assert np.array_equal(case.only(row).output(kernels)[0], together[row])
+
+
+def test_a_token_of_a_sequence_has_the_same_bits_alone(kernels: Kernels) -> None:
+    case = Case(SHAPES[2], 1, per_row=19)
+    case.chosen[:] = 3
+    together = case.output(kernels)
+    for row in range(19):
+        one = case.only(row)
+        one.chosen, one.scales = case.chosen, case.scales
+        assert np.array_equal(one.output(kernels)[0], together[row])
+
+
+@pytest.mark.parametrize("place", [0, -1, PLACES + 1])
+def test_a_row_without_an_adapter_keeps_its_bits(kernels: Kernels, place: int) -> None:
+    case = Case(SHAPES[1], 5)
+    case.chosen[:] = place
+    case.a[:], case.b[:] = np.nan, np.nan
+    assert np.array_equal(case.output(kernels), case.y)
+    assert not case.terms(kernels).any()
+
+
+def test_factors_of_other_places_are_not_read(kernels: Kernels) -> None:
+    case = Case(SHAPES[2], 4)
+    case.chosen[:] = [2, 0, 2, 2]
+    expected = case.output(kernels)
+    for place in (0, 2, 3):
+        case.a[place], case.b[place] = np.nan, np.nan
+    assert np.array_equal(case.output(kernels), expected)
+
+
+def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
+    for shape in SHAPES:
+        case = Case(shape, 11)
+        first, *others = (case.output(kernels) for kernels in built.values())
+        assert all(np.array_equal(first, other) for other in others)
