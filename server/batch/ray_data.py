@@ -158,7 +158,7 @@ def run_on_ray(
             counts.failed += row["status"] >= 400
             on_answer()
     except RayError as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[-1]
+        reason = str(error).strip().rpartition("\n")[2]
         raise CannotReach(f"the job on Ray failed: {reason}") from error
     return counts
 

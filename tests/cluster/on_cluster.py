@@ -37,6 +37,17 @@ if TYPE_CHECKING:
     from tests.fake_runtime import FakeRuntime
 
 _NUMBERS = itertools.count()
+# Tests that a cluster cannot pass, and why.
+_CANNOT = {
+    "test_a_draining_server_maps_to_openais_exception": "drains a service of the test's process",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Called by pytest: skip the tests that a cluster cannot pass."""
+    for item in items:
+        if reason := _CANNOT.get(item.name):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @dataclass(frozen=True)

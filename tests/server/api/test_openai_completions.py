@@ -253,6 +253,9 @@ def test_errors_map_to_openais_exceptions() -> None:
             client.files.list()
         with pytest.raises(openai.APITimeoutError):
             ask(client, timeout=1e-6)
+
+
+def test_a_draining_server_maps_to_openais_exception() -> None:
     service = chatty()
     with client_of(service) as client:
         service.drain()
