@@ -49,7 +49,7 @@ class Precision:
 
 
 KV_CACHES: tuple[CacheDType, ...] = get_args(CacheDType)
-# What the rounding of keys and values explains of a precision's `tolerance`.
+# What the rounding of keys and values adds to a precision's `tolerance`.
 KV_TOLERANCE: Mapping[CacheDType, float] = {"f16": 2e-2, "f32": 0.0}
 
 PRECISIONS: Mapping[str, Precision] = {

@@ -380,10 +380,8 @@ def _manifest(
         vocab_size=program.vocab_size,
         context=inputs.defaults.context,
         slots=inputs.defaults.slots,
-        tolerance=max(
-            PRECISIONS[inputs.defaults.precision].tolerance,
-            KV_TOLERANCE[program.caches[0].dtype],
-        ),
+        tolerance=PRECISIONS[inputs.defaults.precision].tolerance
+        + KV_TOLERANCE[program.caches[0].dtype],
         special_tokens=special_tokens(inputs.source),
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
