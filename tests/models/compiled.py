@@ -38,8 +38,8 @@ _ELEMENT_TYPES = {
     np.dtype(ml_dtypes.bfloat16): rt.HalElementType.BFLOAT_16,
 }
 
-# Graphs of these ops are a module each. In one with graphs of other ops the compiler ends with
-# "maximum iteration count exceeded in fixed point pipeline".
+# Graphs of these ops are a module each: their gradients are loops, which do not compile beside a
+# computed constant (docs/iree-reports/loop_beside_initializer.mlir).
 ALONE = ("linear_routed",)
 
 
