@@ -92,7 +92,7 @@ def test_a_folder_has_a_config_and_files(folder: Path) -> None:
         ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
         ({"pooling_mode_lasttoken": True, "include_prompt": True}, "last"),
         ({"pooling_mode": "lasttoken"}, "last"),
-        ({"pooling_mode_cls_token": True}, "cls_token"),
+        ({"pooling_mode_cls_token": True}, "cls"),
         (
             {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": True},
             "max_tokens+mean_tokens",

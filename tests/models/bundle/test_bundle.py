@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.bundle import (
+    ENCODER_INPUTS,
     FORMAT,
     MANIFEST,
     NO_PLACES,
@@ -29,6 +30,7 @@ from models.bundle import (
     CacheSpec,
     Compiler,
     Corrupt,
+    EncoderManifest,
     EntryPoint,
     FileRecord,
     Footprint,
@@ -39,6 +41,7 @@ from models.bundle import (
     InputSpec,
     Kernels,
     LanguageManifest,
+    Manifest,
     NotABundle,
     OutputSpec,
     Provenance,
@@ -119,7 +122,22 @@ ARRAYS = ArraysManifest(
         ),
     ),
 )  # fmt: skip
-EXAMPLES = {"language": EXAMPLE, "arrays": ARRAYS}
+ENCODER = EncoderManifest(
+    format=FORMAT, architecture="bert", config={"hidden": 3}, precision="f32", tolerance=1e-4,
+    target=EXAMPLE.target, statistics={"ops.encode_1x16": 9}, provenance=ORIGIN,
+    files=EXAMPLE.files, vocab_size=99, footprint=EXAMPLE.footprint,
+    functions=(
+        FunctionSpec(
+            name="encode_1x16",
+            inputs=tuple(
+                InputSpec(name=name, shape=(1, 16), dtype="i32", default="zeros")
+                for name in ENCODER_INPUTS
+            ),
+            outputs=(OutputSpec(name="vectors", shape=(1, 3), dtype="f32", takes=None),),
+        ),
+    ),
+)  # fmt: skip
+EXAMPLES = {"language": EXAMPLE, "arrays": ARRAYS, "encoder": ENCODER}
 
 
 def parsed(example: str = "language") -> dict[str, Any]:
@@ -134,8 +152,8 @@ def read(data: object) -> AnyManifest:
 
 
 def test_the_examples_are_read_as_written() -> None:
-    assert parse_manifest(EXAMPLE.to_json()) == EXAMPLE
-    assert parse_manifest(ARRAYS.to_json()) == ARRAYS
+    for example in EXAMPLES.values():
+        assert parse_manifest(example.to_json()) == example
     assert "Hé" in EXAMPLE.to_json()
 
 
@@ -158,10 +176,12 @@ def values_of(type_: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from([NO_PLACES, EXAMPLE.adapters])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
         hints = typing.get_type_hints(type_)
-        return st.builds(
-            type_,
-            **{n: st.just(FORMAT) if n == "format" else values_of(h) for n, h in hints.items()},
-        )
+        fields = {name: values_of(hint) for name, hint in hints.items()}
+        if issubclass(type_, Manifest):
+            # A subclass may have another kind.
+            (kind,) = (field.default for field in dataclasses.fields(type_) if field.name == "kind")
+            fields |= {"format": st.just(FORMAT), "kind": st.just(kind)}
+        return st.builds(type_, **fields)
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=2).map(tuple)
     if origin is typing.Literal:

@@ -112,6 +112,7 @@ def test_reasoning_is_folded(page: Page, doorman: Doorman) -> None:
     service = scripted(answer, template=templates.THINKING)
     with fakes.running(service, before=doorman.before) as client:
         page.open(str(client.base_url))
+        page.request_probabilities()  # an event for each token
         doorman.cut_after = 11  # in the reasoning, which cannot be continued
         page.type("the dog", Keys.ENTER)
         page.shows("#notice", "The connection was lost.")
