@@ -35,7 +35,7 @@ from server.text.tokenizer import Tokenizer
 from tests.baker.compare.test_compare_recording import small
 from tests.fuzz.mutations import damaged_bytes, damaged_json, damaged_toml, hostile_template
 from tests.fuzz.reader import Reader, in_json, written
-from tests.models.bundle.test_bundle import ARRAYS, EXAMPLE
+from tests.models.bundle.example_manifests import ARRAYS, EXAMPLE
 from tests.server import fakes, templates
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from server.text import template_budget
 from tests.fuzz.bundles import BUNDLE, BUNDLES, KEY, stored_block
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.weights import WEIGHTS
-from tests.models.bundle.test_bundle import EXAMPLE
+from tests.models.bundle.example_manifests import EXAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from models.bundle import Corrupt, FileRecord, LanguageManifest, record_file, verify_files
-from tests.models.bundle.test_bundle import EXAMPLE
+from tests.models.bundle.example_manifests import EXAMPLE
 
 if TYPE_CHECKING:
     from pathlib import Path
