@@ -29,7 +29,7 @@ class Config(ModelConfig):
     """The shape of a model; `pooling` may also be `rank`: the score of a classification head.
 
     token_types  rows of the table of token types
-    skipped      rows of the table of positions before that of position 0, or None
+    skipped      rows of the table of positions that precede the row of position 0, or None
     """
 
     poolings: ClassVar[tuple[str, ...]] = ("mean", "last", "cls", "rank")

@@ -27,7 +27,7 @@ _MEAN = 1  # llama.cpp's LLAMA_POOLING_TYPE_MEAN
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Gemma3Config):
-    """The shape of a model; a layer with a window sees less than so many tokens to either side.
+    """The shape of a model. A token sees the tokens at distances below a layer's window.
 
     dense  the widths after each of the dense layers
     """

@@ -71,7 +71,7 @@ class Adapters:
         self._places = places
         self._engine = engine
         self._by_place: dict[int, Adapter] = {}
-        self._loading: set[int] = set()
+        self._loading: dict[int, str] = {}  # names by place
 
     def __iter__(self) -> Iterator[Adapter]:
         return iter([self._by_place[place] for place in sorted(self._by_place)])
@@ -91,16 +91,17 @@ class Adapters:
         """Load an adapter of the allowed folder while requests run; raises InvalidRequest."""
         folder = self._folder(path)
         adapter = self._reserve(name or folder.name, folder)
-        self._loading.add(adapter.place)
+        self._loading[adapter.place] = adapter.name
         try:
             factors = await asyncio.to_thread(read_factors, folder, self._places)
             await self._engine.write_adapter(adapter.place, factors.arrays)
         except BadAdapter as error:
+            reason = str(error).replace(str(folder), folder.name)
             raise InvalidRequest(
-                field="path", got=str(folder), expected=f"an adapter of this model: {error}"
+                field="path", got=path, expected=f"an adapter of this model: {reason}"
             ) from error
         finally:
-            self._loading.discard(adapter.place)
+            del self._loading[adapter.place]
         self._add(adapter, factors)
         return adapter
 
@@ -167,17 +168,17 @@ class Adapters:
         if not self._places.count:
             raise InvalidRequest(
                 field="path",
-                got=str(folder),
+                got=folder.name,
                 expected="a bundle with places for adapters; bake it again with --adapters",
             )
-        if any(one.name == name for one in self):
+        if name in self._loading.values() or any(one.name == name for one in self):
             raise InvalidRequest(field="name", got=name, expected="a name that is not in use")
         taken = self._by_place.keys() | self._loading
         free = [place for place in range(1, self._places.count + 1) if place not in taken]
         if not free:
             raise InvalidRequest(
                 field="path",
-                got=str(folder),
+                got=folder.name,
                 expected=f"at most {self._places.count} adapters, the places of the bundle; unload "
                 "one first",
             )

@@ -41,6 +41,7 @@ from models.bundle import (
 )
 from models.catalog import ARCHITECTURES
 from models.config import ConfigError
+from models.precision import KV_TOLERANCE
 from models.program import parameter_types
 from runtime.cpu_features import UnsupportedCpu
 from runtime.open_bundle import open_bundle
@@ -187,6 +188,7 @@ def test_another_target_has_the_same_golden_values(
     assert theirs.statistics == ours.statistics
     assert {spec.dtype for spec in ours.caches} == {program_options(ours).kv_cache} == {"f16"}
     assert ours.provenance.options["kv_cache"] == "f16"
+    assert ours.tolerance > KV_TOLERANCE["f16"]  # weights and arithmetic round, too
     with pytest.raises(UnsupportedCpu, match=machine):
         open_bundle(there, threads=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -294,7 +295,9 @@ def test_a_bad_adapter_changes_nothing(client: httpx.Client, root: Path, kind: s
     make(root)
     load(client, "sql")
     before = text(client, model="fake-model:sql")
-    assert message in problem(load(client, "bad"))
+    found = problem(load(client, "bad"))
+    assert message in found
+    assert str(root) not in found  # clients do not learn where the server's files are
     assert names(client) == ["sql"]
     assert text(client, model="fake-model:sql") == before
     assert load(client, "json").status_code == 200  # the place is free
@@ -314,6 +317,13 @@ def test_more_adapters_than_places_and_a_name_twice_are_rejected(client: httpx.C
     load(client, "json")
     assert "at most 2 adapters, the places of the bundle" in problem(load(client, "other"))
     assert "loaded adapter" in problem(client.post("/lora-adapters/unload", json={"id": 5}))
+
+
+def test_of_two_loads_with_one_name_one_is_rejected(client: httpx.Client) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda path: load(client, path, name="same"), ("sql", "json")))
+    assert sorted(answer.status_code for answer in answers) == [200, 400]
+    assert names(client) == ["same"]
 
 
 def test_a_server_without_a_folder_or_places_says_so(root: Path) -> None:

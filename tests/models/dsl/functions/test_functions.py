@@ -355,3 +355,14 @@ def test_compiled_equals_numpy(tmp_path_factory: pytest.TempPathFactory) -> None
         np.testing.assert_allclose(
             actual, run(function, *arrays), rtol=1e-5, atol=2e-5, err_msg=name
         )
+
+
+# --- top_k
+
+
+def test_the_largest_elements_and_where_they_are() -> None:
+    """The first of equal elements comes first; a NaN still has an index in its row."""
+    x = np.array([[1, 3, 2, 3], [0, -1, np.nan, 5]], np.float32)
+    values, indices = run(lambda x: f.top_k(x, 3)[0], x), run(lambda x: f.top_k(x, 3)[1], x)
+    assert (values[0].tolist(), indices[0].tolist()) == ([3, 3, 2], [1, 3, 2])
+    assert np.all((indices >= 0) & (indices < 4))

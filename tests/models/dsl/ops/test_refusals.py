@@ -40,7 +40,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "pool_size": (lambda: f.max_pool2d(x(4, 4), 0), "max_pool2d: expected size, .* got 0, 0 and 1"),
     "pool_stride": (lambda: f.max_pool2d(x(4, 4), 2, stride=0), "max_pool2d: .* got 2, 0 and 1"),
-    "pool_window": (lambda: f.max_pool2d(x(4, 4), 6), "max_pool2d: expected an image of at least"),
+    "pool_window": (lambda: f.max_pool2d(x(4, 4), 6), "max_pool2d: .* at least 6 x 6, got"),
     "avg_pool_padding": (
         lambda: f.avg_pool2d(x(4, 4), 3, padding=2),
         "avg_pool2d: expected padding of 0 to half the window's size 3, got 2",
