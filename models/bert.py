@@ -162,9 +162,8 @@ NAMES = TensorNames(
     layers="encoder.layer",
     prefixes=("", "bert."),
     # Heads of pretraining, and a table that counts from 0.
-    others=("pooler.", "bert.pooler.", "cls.", "embeddings.position_ids",
-            "bert.embeddings.position_ids"),
-)  # fmt: skip
+    others=("pooler.", "cls.", "embeddings.position_ids"),
+)
 
 ARCHITECTURE = EncoderArchitecture(
     name="bert",

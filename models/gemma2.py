@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from models.decoder.architecture import Architecture
 from models.decoder.config import (
     DecoderConfig,
+    all_but_every_nth,
     every_nth_layer_sees_all,
     from_config_json,
     from_gguf_metadata,
@@ -19,12 +20,14 @@ from models.decoder.config import (
 )
 from models.decoder.layers import Attention
 from models.dsl import functions as f
-from models.gemma3 import GEMMA_NAMES, GemmaBlock, GemmaModel, gemma_keys
+from models.gemma3 import GEMMA_NAMES, GemmaBlock, GemmaModel, gemma_keys, gguf_query_scale
 
 if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson
     from models.decoder.gguf_metadata import GgufMetadata
     from models.dsl.graph import Tensor
+
+_PERIOD = 2  # every second layer attends to the whole context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
     fields = from_config_json(data)
     return Config(
         **fields,
-        windows=windows_by_type(data, [layer % 2 == 0 for layer in range(fields["layers"])]),
+        windows=windows_by_type(data, all_but_every_nth(_PERIOD, fields["layers"])),
         query_scale=data.number("query_pre_attn_scalar") ** -0.5,
         attention_cap=data.number("attn_logit_softcapping", default=None),
         logit_cap=data.number("final_logit_softcapping", default=None),
@@ -77,19 +80,15 @@ def from_hugging_face(data: ConfigJson) -> Config:
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
     fields = from_gguf_metadata(data)
-    layers, window = fields["layers"], data.size("attention.sliding_window")
-    # The format does not say the scale. Only the 27B, known by its depth, has hidden / heads.
-    width = fields["hidden"] / fields["heads"] if layers == _LAYERS_27B else fields["head_dim"]
+    window = data.size("attention.sliding_window")
     return Config(
         **fields,
-        windows=every_nth_layer_sees_all(2, layers, window),
-        query_scale=width**-0.5,
+        windows=every_nth_layer_sees_all(_PERIOD, fields["layers"], window),
+        query_scale=gguf_query_scale(fields, layers_27b=46),
         attention_cap=data.number("attn_logit_softcapping", default=50.0),
         logit_cap=data.number("final_logit_softcapping", default=30.0),
     )
 
-
-_LAYERS_27B = 46
 
 ARCHITECTURE = Architecture(
     name="gemma2",

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from models.config import ConfigError
 from models.decoder.architecture import Architecture
 from models.decoder.config import (
+    FULL,
+    SLIDING,
     DecoderConfig,
+    all_but_every_nth,
     every_nth_layer_sees_all,
     from_config_json,
     from_gguf_metadata,
@@ -20,7 +23,7 @@ from models.decoder.config import (
 )
 from models.decoder.layers import MLP, Attention, DecoderModel, NormedAttention, rope_table
 from models.decoder.rope_scaling import Rope
-from models.decoder.tensor_names import GGUF_NAMES, TensorNames
+from models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
 from models.dsl import functions as f
 from models.dsl import nn
 
@@ -32,17 +35,8 @@ if TYPE_CHECKING:
     from models.dsl.graph import Tensor
 
 _PERIOD = 6  # every sixth layer attends to the whole context
-_LAYERS_27B = 62
 
-GEMMA_NAMES = TensorNames(
-    gguf={
-        **GGUF_NAMES,
-        "post_attention_layernorm": "post_attention_norm",
-        "pre_feedforward_layernorm": "ffn_norm",
-        "post_feedforward_layernorm": "post_ffw_norm",
-    },
-    norm_offset=1.0,
-)
+GEMMA_NAMES = TensorNames(gguf=GGUF_NAMES_WITH_NORMS_AFTER, norm_offset=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,19 +111,11 @@ def gemma_keys(data: ConfigJson, *, bidirectional: bool = False) -> None:
     data.assume(tie_word_embeddings=True, rms_norm_eps=1e-6)
 
 
-# Gemma3TextConfig's own defaults: files leave out what equals them.
-_DEFAULTS = {
-    "vocab_size": 262208,
-    "hidden_size": 2304,
-    "intermediate_size": 9216,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "max_position_embeddings": 131072,
-    "sliding_window": 4096,
-    "query_pre_attn_scalar": 256.0,
-}
+def gguf_query_scale(fields: dict[str, Any], layers_27b: int) -> float:
+    """The factor of q k^T. GGUF files do not state it; the 27B, known by its depth, differs."""
+    is_27b = fields["layers"] == layers_27b
+    width = fields["hidden"] / fields["heads"] if is_27b else fields["head_dim"]
+    return float(width**-0.5)
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
@@ -147,48 +133,40 @@ def from_hugging_face(data: ConfigJson) -> Config:
 def text_fields(data: ConfigJson, *, bidirectional: bool = False) -> dict[str, Any]:
     """The fields of `Config`, from the configuration of a text model; raises ConfigError."""
     gemma_keys(data, bidirectional=bidirectional)
-    data.assume(**_DEFAULTS, rope_theta=1_000_000.0)
+    # The defaults of transformers' Gemma3TextConfig: files leave out what equals them.
+    data.assume(vocab_size=262208, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26)
+    data.assume(num_attention_heads=8, num_key_value_heads=4, head_dim=256)
+    data.assume(query_pre_attn_scalar=256.0, rope_theta=1_000_000.0)
+    data.assume(max_position_embeddings=131072, sliding_window=4096)
     data.fixed(attn_logit_softcapping=None, final_logit_softcapping=None)
-    fields = from_config_json(data, _global_rope)
+    fields = from_config_json(data, lambda data, *shape: data.rope(*shape, layer_type=FULL))
     period = data.size("_sliding_window_pattern", default=_PERIOD)
     period = data.size("sliding_window_pattern", default=period)
-    slides = [(layer + 1) % period != 0 for layer in range(fields["layers"])]
     return fields | {
-        "windows": windows_by_type(data, slides),
+        "windows": windows_by_type(data, all_but_every_nth(period, fields["layers"])),
         "query_scale": data.number("query_pre_attn_scalar") ** -0.5,
-        "local_rope_base": _local_rope(data, fields["head_dim"], fields["max_context"]).base,
+        "local_rope_base": _local_rope_base(data, fields["head_dim"], fields["max_context"]),
     }
 
 
-def _global_rope(data: ConfigJson, width: int, max_context: int) -> Rope:
+def _local_rope_base(data: ConfigJson, width: int, max_context: int) -> float:
+    base = data.number("rope_local_base_freq", default=10_000.0)  # the key of older files
     if not data.has("rope_parameters"):
-        return data.rope(width, max_context)
-    data.ignore("rope_theta", "rope_scaling")
-    by_layer_type = data.section("rope_parameters")
-    return by_layer_type.section("full_attention").rope_parameters(width, max_context)
-
-
-def _local_rope(data: ConfigJson, width: int, max_context: int) -> Rope:
-    older = Rope(base=data.number("rope_local_base_freq", default=10_000.0))
-    if not data.has("rope_parameters"):
-        return older
-    by_layer_type = data.section("rope_parameters")
-    rope = by_layer_type.section("sliding_attention").rope_parameters(width, max_context)
+        return base
+    rope = data.rope(width, max_context, layer_type=SLIDING)
     if rope != Rope(base=rope.base):
-        raise ConfigError("rope_parameters: sliding_attention: rope_type: supported is default")
-    return rope
+        raise ConfigError(f"rope_parameters: {SLIDING}: rope_type: supported is default")
+    return rope.base
 
 
 def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     """The fields of `Config`, from GGUF metadata; raises ConfigError."""
     fields = from_gguf_metadata(data, rope_base=1_000_000.0)
-    layers, window = fields["layers"], data.size("attention.sliding_window")
+    window = data.size("attention.sliding_window")
     period = data.size("attention.sliding_window_pattern", default=_PERIOD)
-    # The format does not say the scale. Only the 27B, known by its depth, has hidden / heads.
-    width = fields["hidden"] / fields["heads"] if layers == _LAYERS_27B else fields["head_dim"]
     return fields | {
-        "windows": every_nth_layer_sees_all(period, layers, window),
-        "query_scale": width**-0.5,
+        "windows": every_nth_layer_sees_all(period, fields["layers"], window),
+        "query_scale": gguf_query_scale(fields, layers_27b=62),
         "local_rope_base": data.number("rope.freq_base_swa", default=10_000.0),
     }
 
@@ -203,12 +181,7 @@ ARCHITECTURE = Architecture(
     # The larger models come with a vision tower, and with the text model one level down.
     tensors=replace(
         GEMMA_NAMES,
-        prefixes=("model.", "model.language_model.", "language_model.model."),
-        others=(
-            "model.vision_tower.",
-            "vision_tower.",
-            "multi_modal_projector.",
-            "model.multi_modal_projector.",
-        ),
+        prefixes=("model.", "", "model.language_model.", "language_model.model."),
+        others=("vision_tower.", "multi_modal_projector."),
     ),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from models.decoder.architecture import Architecture
 from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import MLP, Attention, DecoderModel
-from models.decoder.tensor_names import GGUF_NAMES, TensorNames
+from models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
 from models.dsl import functions as f
 from models.dsl import nn
 
@@ -65,11 +65,5 @@ ARCHITECTURE = Architecture(
     read_config_json=lambda data: DecoderConfig(**from_config_json(data)),
     read_gguf=lambda data: DecoderConfig(**from_gguf_metadata(data)),
     model=Olmo2,
-    tensors=TensorNames(
-        gguf={
-            **GGUF_NAMES,
-            "post_attention_layernorm": "post_attention_norm",
-            "post_feedforward_layernorm": "post_ffw_norm",
-        }
-    ),
+    tensors=TensorNames(gguf=GGUF_NAMES_WITH_NORMS_AFTER),
 )

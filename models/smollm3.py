@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.config import DecoderConfig, from_gguf_metadata
+from models.decoder.config import DecoderConfig, all_but_every_nth, from_gguf_metadata
 from models.decoder.tensor_names import TensorNames
 from models.llama import Llama
 from models.qwen2 import qwen_fields
@@ -50,16 +50,15 @@ def from_hugging_face(data: ConfigJson) -> Config:
     data.assume(rope_theta=2_000_000.0, tie_word_embeddings=True)
     period = data.size("no_rope_layer_interval", default=_PERIOD)
     fields = qwen_fields(data)
-    usual = [int((layer + 1) % period != 0) for layer in range(fields["layers"])]
-    rotated = data.counts("no_rope_layers", default=usual)
+    usual = all_but_every_nth(period, fields["layers"])
+    rotated = data.counts("no_rope_layers", default=[int(rotated) for rotated in usual])
     return Config(**fields, rotated=tuple(map(bool, rotated)))
 
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata, which do not say the layers."""
     fields = from_gguf_metadata(data)
-    rotated = tuple((layer + 1) % _PERIOD != 0 for layer in range(fields["layers"]))
-    return Config(**fields, rotated=rotated)
+    return Config(**fields, rotated=tuple(all_but_every_nth(_PERIOD, fields["layers"])))
 
 
 ARCHITECTURE = Architecture(

@@ -37,7 +37,6 @@ ARCHITECTURE = EncoderArchitecture(
         NAMES,
         folder={**NAMES.folder, "pooler": "classifier.dense", "classifier": "classifier.out_proj"},
         prefixes=("", "roberta."),
-        others=("pooler.", "roberta.pooler.", "lm_head.", "embeddings.position_ids",
-                "roberta.embeddings.position_ids"),
+        others=("pooler.", "embeddings.position_ids"),
     ),
-)  # fmt: skip
+)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from models.decoder.gguf_metadata import GgufMetadata
     from models.decoder.rope_scaling import Rope
 
-_SLIDING, _FULL = "sliding_attention", "full_attention"
+SLIDING, FULL = "sliding_attention", "full_attention"  # values in `layer_types`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +123,14 @@ def from_gguf_metadata(
     }
 
 
+def all_but_every_nth(period: int, layers: int) -> list[bool]:
+    """For each layer, whether it is another than the last one of each `period`."""
+    return [(layer + 1) % period != 0 for layer in range(layers)]
+
+
 def every_nth_layer_sees_all(period: int, layers: int, window: int) -> tuple[int | None, ...]:
     """`windows` of layers of which the last one of each `period` has none."""
-    return tuple(window if (layer + 1) % period else None for layer in range(layers))
+    return tuple(window if slides else None for slides in all_but_every_nth(period, layers))
 
 
 def windows_by_type(data: ConfigJson, usual: Sequence[bool]) -> tuple[int | None, ...]:
@@ -134,15 +139,15 @@ def windows_by_type(data: ConfigJson, usual: Sequence[bool]) -> tuple[int | None
     usual  for each layer, whether it slides where the file has no `layer_types`
     """
     layer_types = data.texts(
-        "layer_types", default=[_SLIDING if slides else _FULL for slides in usual]
+        "layer_types", default=[SLIDING if slides else FULL for slides in usual]
     )
     window = data.size("sliding_window", default=None)
     for layer_type in layer_types:
-        if layer_type not in (_SLIDING, _FULL):
+        if layer_type not in (SLIDING, FULL):
             raise ConfigError(
-                f"config.json: layer_types: got {layer_type!r:.80}, supported: {_FULL}, {_SLIDING}"
+                f"config.json: layer_types: got {layer_type!r:.80}, supported: {FULL}, {SLIDING}"
             )
-    if _SLIDING not in layer_types:
+    if SLIDING not in layer_types:
         return ()
     if window is None:
         raise ConfigError("config.json: sliding_window is missing")
@@ -150,4 +155,4 @@ def windows_by_type(data: ConfigJson, usual: Sequence[bool]) -> tuple[int | None
         raise ConfigError(
             f"config.json: layer_types: got {len(layer_types)}, expected {len(usual)}"
         )
-    return tuple(window if layer_type == _SLIDING else None for layer_type in layer_types)
+    return tuple(window if layer_type == SLIDING else None for layer_type in layer_types)

@@ -93,27 +93,25 @@ class ConfigJson(TypedKeys):
         """Accept any value of keys that do not matter here."""
         self._read.update(keys)
 
-    def rope(self, width: int, max_context: int) -> Rope:
+    def rope(self, width: int, max_context: int, layer_type: str | None = None) -> Rope:
         """The rotary positions of heads of which `width` columns turn.
 
-        They are in `rope_parameters`, or in older files in `rope_theta` and `rope_scaling`.
+        They are in `rope_parameters`, there by layer type if a model has several types of layers
+        with positions, or in older files in `rope_theta` and `rope_scaling`.
         """
-        return rope_scaling.read(*self.rope_section(), width, max_context)
+        return rope_scaling.read(*self.rope_section(layer_type), width, max_context)
 
-    def rope_section(self) -> tuple[ConfigJson, float]:
+    def rope_section(self, layer_type: str | None = None) -> tuple[ConfigJson, float]:
         """The object with the scaling of rotary positions, which may be empty, and the base."""
         self.ignore("rope_theta", "rope_scaling", "rope_parameters")
         if self.has("rope_parameters"):
             section = self.section("rope_parameters")
+            section = section.section(layer_type) if layer_type else section
             return section, section.number("rope_theta")
         base = self.number("rope_theta", default=10_000.0)
         if not self.has("rope_scaling"):
             return ConfigJson({}), base
         return self.section("rope_scaling"), base
-
-    def rope_parameters(self, width: int, max_context: int) -> Rope:
-        """The same of this object, which is what the key `rope_parameters` holds."""
-        return rope_scaling.read(self, self.number("rope_theta"), width, max_context)
 
     def finish(self) -> None:
         """Raise ConfigError for keys that were not asked for, and are not known to be harmless."""

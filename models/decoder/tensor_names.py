@@ -31,6 +31,13 @@ GGUF_NAMES: Mapping[str, str] = {
     "norm": "output_norm",
     "lm_head": "output",
 }
+# Of blocks with a norm after attention and one after the MLP, whatever they have before.
+GGUF_NAMES_WITH_NORMS_AFTER: Mapping[str, str] = {
+    **GGUF_NAMES,
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
 # Not weights: tables of rotary frequencies. A head beside a tied table is a copy of it.
 _NOT_WEIGHTS = (
     "rotary_emb.inv_freq",
@@ -57,7 +64,8 @@ class TensorNames:
     prefixes     what may precede the names in Hugging Face folders; the first is the usual one
     norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
                  1 + w, and GGUF files store 1 + w
-    others       starts of the names of tensors that Hearth does not run, such as a vision tower
+    others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
+                 vision tower
     """
 
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
@@ -109,4 +117,5 @@ class TensorNames:
 
     def is_other_part(self, tensor: str) -> bool:
         """Whether a tensor that no parameter was found in may be left out."""
-        return tensor.endswith(_NOT_WEIGHTS) or tensor.startswith((_HEAD, *self.others))
+        others = tuple(prefix + other for prefix in self.prefixes for other in self.others)
+        return tensor.endswith(_NOT_WEIGHTS) or tensor.startswith((_HEAD, *others))
