@@ -170,11 +170,11 @@ def measure(source: WeightSource, candidates: Sequence[str], every: int) -> Tabl
         else:
             values = layers.values(GgufSource(Path(candidate)))
             matrices = {name: values[name] for name in layers.matrices}
-        found = np.array(layers.divergences(matrices))
-        error = found.std() / np.sqrt(len(found))
-        rows.append((candidate, f"{found.mean():.4f}", f"{error:.4f}", f"{np.median(found):.4f}"))
+        kl = np.array(layers.divergences(matrices))
+        error = kl.std() / np.sqrt(len(kl))
+        rows.append((candidate, f"{kl.mean():.4f}", f"{error:.4f}", f"{np.median(kl):.4f}"))
     return Table(
-        title=f"KL divergence from F32, {len(found)} positions",
+        title=f"KL divergence from F32, {len(kl)} positions",
         headings=("layers", "mean", "standard error", "median"),
         rows=tuple(rows),
     )

@@ -125,10 +125,10 @@ class ProgramOptions(StorageOptions):
         return (*points, *adapted)
 
     def _entry_point(
-        self, kind: Literal["prefill", "decode", "verify"], *, batch: int = 1, tokens: int = 1
+        self, entry_kind: Literal["prefill", "decode", "verify"], *, batch: int = 1, tokens: int = 1
     ) -> EntryPoint:
-        name = f"{kind}_{batch if kind == 'decode' else tokens}"
-        return EntryPoint(name=name, kind=kind, batch=batch, tokens=tokens, keys=self.context)
+        name = f"{entry_kind}_{batch if entry_kind == 'decode' else tokens}"
+        return EntryPoint(name=name, kind=entry_kind, batch=batch, tokens=tokens, keys=self.context)
 
 
 @dataclass(frozen=True, kw_only=True)

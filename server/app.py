@@ -35,6 +35,7 @@ from server.version import version
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from server.services.model_kind import Kind
     from server.services.model_pool import ModelPool
 
 
@@ -115,9 +116,10 @@ def create_app(
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields
     http_errors.install(app)
-    for router in _routers(pool):
+    kinds = pool.kinds()
+    for router in _routers(kinds):
         app.include_router(router)
-    if pool.language:
+    if "language" in kinds:
         if webui:
             app.include_router(web.router())
         openapi.add_events(app, _EVENTS)
@@ -125,12 +127,12 @@ def create_app(
     return app
 
 
-def _routers(pool: ModelPool) -> Iterator[APIRouter]:
-    """The routes for the kinds of models that the pool has."""
+def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
+    """The routes for models of these kinds."""
     surfaces = (
-        *(_LANGUAGE if pool.language else ()),
-        *(_ENCODERS if pool.language or pool.encoders else ()),
-        *(_ARRAYS if pool.arrays else ()),
+        *(_LANGUAGE if "language" in kinds else ()),
+        *(_ENCODERS if kinds & {"language", "encoder"} else ()),
+        *(_ARRAYS if "arrays" in kinds else ()),
         *_ALL,
     )
     for surface in surfaces:

@@ -21,9 +21,8 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # What only the extra `bake` installs, by import name.
 BAKER_PACKAGES = ("gguf", "httpx", "iree.compiler", "safetensors", "threadpoolctl", "ziglang")
-# Commands that do not need a bundle, or need another extra: test_bundle_commands.py and
-# test_signers.py run them.
-WITHOUT_BUNDLE = ("list", "ps", "sign")
+# Commands that name no bundle: tests/server/terminal/test_bundle_commands.py runs them.
+WITHOUT_BUNDLE = ("list", "ps")
 ON_A_DEVICE = tuple(
     name
     for name, command in COMMANDS.items()

@@ -23,8 +23,8 @@ each_config = pytest.mark.parametrize("name", CONFIGS)
 
 
 def application(name: str) -> dict[str, Any]:
-    (found,) = CONFIGS[name]["applications"]
-    return dict(found)
+    (first,) = CONFIGS[name]["applications"]
+    return dict(first)
 
 
 @each_config

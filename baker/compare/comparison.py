@@ -93,7 +93,7 @@ def record_side(name: str, options: CompareOptions, progress: Progress) -> Recor
                     best.append(_best(prediction))
                     advance(1)
                 cases.append(_case(case_name, prompt_ids, best, vocabulary))
-    meta = {"model": name, "kind": side.about.kind, **side.about.details}
+    meta = {"model": name, "kind": side.about.side_type, **side.about.details}
     meta |= {"top5": "per generated token: [token id, natural-log probability], best first"}
     if notes:
         meta["left out"] = " ".join(notes)

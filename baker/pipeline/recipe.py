@@ -142,19 +142,21 @@ def check_architecture(model: str, source: WeightSource) -> None:
     """Raise RecipeError if the weights belong to another model, ConfigError if to none."""
     in_gguf = source.format == "gguf"
     key = "general.architecture" if in_gguf else "model_type"
-    kind = source.metadata().get(key)
+    written_for = source.metadata().get(key)
     models_of = defaultdict(list)
     for name, (recipe, *_) in recipes().items():
         architecture = recipe.architecture
         for one in (architecture.name,) if in_gguf else architecture.model_types:
             models_of[one].append(name)
-    if kind not in models_of:
+    if written_for not in models_of:
         raise ConfigError(
-            f"{key}: {kind!r:.80} is not supported, only {', '.join(sorted(models_of))}"
+            f"{key}: {written_for!r:.80} is not supported, only {', '.join(sorted(models_of))}"
         )
-    if model not in models_of[str(kind)]:
-        commands = " or ".join(f"`hearth bake {name}`" for name in models_of[str(kind)])
-        raise RecipeError(f"{key} is {kind!r}: bake these weights with {commands}, not {model}")
+    if model not in models_of[str(written_for)]:
+        commands = " or ".join(f"`hearth bake {name}`" for name in models_of[str(written_for)])
+        raise RecipeError(
+            f"{key} is {written_for!r}: bake these weights with {commands}, not {model}"
+        )
 
 
 def model_config(source: WeightSource, architecture: Architecture[Any]) -> ModelConfig:

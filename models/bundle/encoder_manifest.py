@@ -84,4 +84,4 @@ class EncoderManifest(ArraysManifest):
     @property
     def own_memory(self) -> int:
         """Bytes that serving takes besides SHARED_MEMORY."""
-        return self.memory.own(1)
+        return self.memory.unshared(1)

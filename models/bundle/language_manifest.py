@@ -232,8 +232,8 @@ class LanguageManifest(Manifest):
 
         Raises NotABundle as `memory` and `max_memory` do.
         """
-        own, limit = self.memory.own(self.slots), self.max_memory
-        return own if limit is None else min(own, limit - SHARED_MEMORY)
+        unshared, limit = self.memory.unshared(self.slots), self.max_memory
+        return unshared if limit is None else min(unshared, limit - SHARED_MEMORY)
 
     def with_slots(self, slots: int) -> LanguageManifest:
         """This manifest with fewer slots, at least one, and the entry points that fit them."""

@@ -122,7 +122,7 @@ class Memory:
         """The sum."""
         return sum(size for _, size in self.parts(slots, prefix_cache))
 
-    def own(self, slots: int, prefix_cache: int = 0) -> int:
+    def unshared(self, slots: int, prefix_cache: int = 0) -> int:
         """The sum without what all models of a process share."""
         return self.needed(slots, prefix_cache) - SHARED_MEMORY
 

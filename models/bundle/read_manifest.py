@@ -59,12 +59,12 @@ def read_manifest(bundle: Path) -> AnyManifest:
     return manifest
 
 
-def read_manifest_of(bundle: Path, kind: type[M]) -> M:
+def read_manifest_of(bundle: Path, manifest_type: type[M]) -> M:
     """As read_manifest, for one type of manifest; raises WrongKind for the other."""
     manifest = read_manifest(bundle)
-    if not isinstance(manifest, kind):
+    if not isinstance(manifest, manifest_type):
         raise WrongKind(
-            f"{bundle}: got a bundle of {_WORDS[type(manifest)]}, expected {_WORDS[kind]}"
+            f"{bundle}: got a bundle of {_WORDS[type(manifest)]}, expected {_WORDS[manifest_type]}"
         )
     return manifest
 
@@ -86,9 +86,11 @@ def parse_manifest(text: str) -> AnyManifest:
         )
     if "kind" not in data:
         raise NotABundle(f"{MANIFEST}.kind: missing field")
-    kind = data["kind"]
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise NotABundle(f"{MANIFEST}.kind: got {kind!r:.80}, expected {' or '.join(_KINDS)}")
+    manifest_kind = data["kind"]
+    if not isinstance(manifest_kind, str) or manifest_kind not in _KINDS:
+        raise NotABundle(
+            f"{MANIFEST}.kind: got {manifest_kind!r:.80}, expected {' or '.join(_KINDS)}"
+        )
     if not isinstance(data.pop(SEAL, None), str):
         raise NotABundle(f"{MANIFEST}.{SEAL}: missing field or not a digest")
-    return typed(_KINDS[kind], data, MANIFEST)
+    return typed(_KINDS[manifest_kind], data, MANIFEST)

@@ -19,7 +19,7 @@ from models import strict_json
 from models.peft.adapter_settings import CONFIG, BadAdapter, parse_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -85,13 +85,8 @@ def read_peft_adapter(folder: Path, shapes: Mapping[str, tuple[int, int]]) -> Pe
         terms[module] = LowRank(a=a, b=b, scale=settings.scale)
     if not terms:
         raise BadAdapter(f"{tensors} has no tensors")
-    digest = files_digest(hashlib.sha256(content).digest() for content in (text, data))
-    return PeftAdapter(settings=settings, terms=terms, digest=digest)
-
-
-def files_digest(digests: Iterable[bytes]) -> bytes:
-    """The sha256 of an adapter, made of those of its files."""
-    return hashlib.sha256(b"".join(digests)).digest()
+    digest = hashlib.sha256(hashlib.sha256(text).digest() + hashlib.sha256(data).digest())
+    return PeftAdapter(settings=settings, terms=terms, digest=digest.digest())
 
 
 class _Tensors:
@@ -106,7 +101,7 @@ class _Tensors:
 
     def modules(self, known: Mapping[str, Any]) -> list[str]:
         """The modules that have tensors; raises BadAdapter for a tensor of none that is known."""
-        found: dict[str, None] = {}
+        known_modules: dict[str, None] = {}
         for name in sorted(self._entries):
             path, _, factor = name.removesuffix(WEIGHT).rpartition(".")
             module = path.removeprefix(PREFIX)
@@ -115,16 +110,18 @@ class _Tensors:
                 raise BadAdapter(
                     f"{self._path}: tensor {name} does not fit any matrix of this model"
                 )
-            found[module] = None
-        return list(found)
+            known_modules[module] = None
+        return list(known_modules)
 
     def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
         """A matrix of finite numbers."""
         if name not in self._entries:
             raise BadAdapter(f"{self._path}: tensor {name} is missing")
-        stored, found, start = self._entries[name]
-        if found != shape:
-            raise BadAdapter(f"{self._path}: tensor {name} has shape {found}, expected {shape}")
+        stored, stored_shape, start = self._entries[name]
+        if stored_shape != shape:
+            raise BadAdapter(
+                f"{self._path}: tensor {name} has shape {stored_shape}, expected {shape}"
+            )
         raw = self._data[start : start + math.prod(shape) * _BYTES[stored]]
         matrix = _floats(raw, stored).reshape(shape)
         if not np.isfinite(matrix).all():

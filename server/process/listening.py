@@ -49,10 +49,10 @@ class Tls:
 def bind(host: str, port: int) -> socket.socket:
     """Create a socket bound to an address, not yet listening; raises CannotListen."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        family, socket_type, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        bound = socket.socket(family, kind, protocol)
+        bound = socket.socket(family, socket_type, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:

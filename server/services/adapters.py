@@ -18,10 +18,10 @@ from server.errors import InvalidRequest
 from server.services.adapter_factors import read_factors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from models.bundle import AdapterPlaces, PublicKey
+    from models.bundle import AdapterPlaces
     from runtime.interface import Runtime
     from server.engine.engine import Engine
     from server.services.adapter_factors import AdapterFactors
@@ -64,21 +64,10 @@ class Adapter:
 
 
 class Adapters:
-    """The adapters of one loaded model; requests may load those in the folder `allowed`.
+    """The adapters of one loaded model; requests may load those in the folder `allowed`."""
 
-    If there are `keys`, one of them must have signed every adapter.
-    """
-
-    def __init__(
-        self,
-        places: AdapterPlaces,
-        engine: Engine,
-        *,
-        allowed: Path | None = None,
-        keys: Sequence[PublicKey] = (),
-    ) -> None:
+    def __init__(self, places: AdapterPlaces, engine: Engine, allowed: Path | None = None) -> None:
         self._allowed = allowed
-        self._keys = keys
         self._places = places
         self._engine = engine
         self._by_place: dict[int, Adapter] = {}
@@ -94,7 +83,7 @@ class Adapters:
                 adapter = self._reserve(name, folder)
             except InvalidRequest as error:
                 raise BadAdapter(str(error)) from error
-            factors = read_factors(folder, self._places, self._keys)
+            factors = read_factors(folder, self._places)
             runtime.write_adapter(adapter.place, factors.arrays)
             self._add(adapter, factors)
 
@@ -104,7 +93,7 @@ class Adapters:
         adapter = self._reserve(name or folder.name, folder)
         self._loading[adapter.place] = adapter.name
         try:
-            factors = await asyncio.to_thread(read_factors, folder, self._places, self._keys)
+            factors = await asyncio.to_thread(read_factors, folder, self._places)
             await self._engine.write_adapter(adapter.place, factors.arrays)
         except BadAdapter as error:
             reason = str(error).replace(str(folder), folder.name)
@@ -128,13 +117,13 @@ class Adapters:
 
     def named(self, name: str, field: str = "model") -> Adapter:
         """The adapter of a name; raises InvalidRequest."""
-        found = next((one for one in self if one.name == name and not one.leaving), None)
-        return found or self._missing(field, name)
+        adapter = next((one for one in self if one.name == name and not one.leaving), None)
+        return adapter or self._missing(field, name)
 
     def numbered(self, id_: int, field: str) -> Adapter:
         """The adapter of a number; raises InvalidRequest."""
-        found = self._by_place.get(id_ + 1)
-        return self._missing(field, id_) if found is None or found.leaving else found
+        adapter = self._by_place.get(id_ + 1)
+        return self._missing(field, id_) if adapter is None or adapter.leaving else adapter
 
     def default(self) -> tuple[Adapter, float] | None:
         """The adapter of requests that choose none, with its scale."""

@@ -86,26 +86,19 @@ class ModelPool:
     def __len__(self) -> int:
         return len(self._deployments)
 
-    @property
-    def language(self) -> bool:
-        """Whether one of the models is a language model, or may be one."""
-        return any(kind_of(each.manifest) == "language" for each in self)
-
-    @property
-    def encoders(self) -> bool:
-        """Whether one of the models is an encoder."""
-        return any(kind_of(each.manifest) == "encoder" for each in self)
-
-    @property
-    def arrays(self) -> bool:
-        """Whether one of the models is a program of array functions."""
-        return any(kind_of(each.manifest) == "arrays" for each in self)
+    def kinds(self) -> set[Kind]:
+        """The kinds of the models; one whose manifest cannot be read may be a language model."""
+        return {kind_of(deployment.manifest) for deployment in self}
 
     def request_memory(self, max_body_bytes: int) -> int:
         """Bytes that the bodies of all requests together may take."""
-        manifests = [each.manifest for each in self]
-        arrays = [each for each in manifests if isinstance(each, ArraysManifest)]
-        return max([REQUEST_MEMORY, *(each.request_memory(max_body_bytes) for each in arrays)])
+        manifests = (deployment.manifest for deployment in self)
+        needed = (
+            manifest.request_memory(max_body_bytes)
+            for manifest in manifests
+            if isinstance(manifest, ArraysManifest)
+        )
+        return max([REQUEST_MEMORY, *needed])
 
     def find(self, name: str, *kinds: Kind) -> Deployment:
         """The model of this name; the first one for an empty name, the only one for any name.
@@ -113,17 +106,19 @@ class ModelPool:
         `kinds` are those of the models that are expected, if that matters. Raises ModelNotFound,
         and InvalidRequest for a model of another kind.
         """
-        expected = [each for each in self if not kinds or kind_of(each.manifest) in kinds]
+        expected = [
+            deployment for deployment in self if not kinds or kind_of(deployment.manifest) in kinds
+        ]
         any_name = not name or len(self) == 1
         if expected and any_name:
             return expected[0]
-        found = next(iter(self), None) if any_name else self._deployments.get(name)
-        if found is None:
+        candidate = next(iter(self), None) if any_name else self._deployments.get(name)
+        if candidate is None:
             raise ModelNotFound(name, self._deployments)
-        if found not in expected:
-            words = " or ".join(WORDS[kind] for kind in kinds)
-            raise InvalidRequest(field="model", got=found.name, expected=words)
-        return found
+        if candidate not in expected:
+            words = " or ".join(WORDS[bundle_kind] for bundle_kind in kinds)
+            raise InvalidRequest(field="model", got=candidate.name, expected=words)
+        return candidate
 
     def find_adapted(self, name: str, *kinds: Kind) -> tuple[Deployment, str]:
         """The model and the adapter, if any, of a name `model:adapter`; raises what `find` does."""
@@ -167,7 +162,7 @@ class ModelPool:
         """
         errors: list[Exception] = []
         for deployment in self:
-            if deployment.pinned or not any(each.current for each in self):
+            if deployment.pinned or not any(deployment.current for deployment in self):
                 try:
                     deployment.open()
                 except Exception as error:
@@ -243,15 +238,16 @@ class ModelPool:
         """
         if self._find is None:
             return
-        found = await asyncio.to_thread(self._find)
-        for name, make in found.items():
+        bundles = await asyncio.to_thread(self._find)
+        for name, make in bundles.items():
             if name not in self._deployments:
                 self._deployments[name] = make()
             self._deployments[name].failed_at = 0.0
-        gone = [each for each in self if each.name not in found and not each.pinned]
+        unpinned = (deployment for deployment in self if not deployment.pinned)
+        gone = [deployment for deployment in unpinned if deployment.name not in bundles]
         if len(gone) == len(self):
             raise NotReloaded("no bundle is left; the models stay as they are")
-        removals = [self._background(self._remove(each)) for each in gone if each.idle]
+        removals = [self._background(self._remove(model)) for model in gone if model.idle]
         for busy in gone:
             if not busy.idle:
                 self._background(self._remove(busy))
@@ -361,10 +357,10 @@ class ModelPool:
             return
         needed = SHARED_MEMORY + _needed(deployment)
         while self._taken(besides=deployment) + needed > self._memory:
-            loaded = [each for each in self if each.current and not each.pinned]
+            loaded = [other for other in self if other.current and not other.pinned]
             if not loaded:
                 return
-            await min(loaded, key=lambda each: (each.requests > 0, each.last_used)).unload()
+            await min(loaded, key=lambda other: (other.requests > 0, other.last_used)).unload()
 
     def _taken(self, *, besides: Deployment) -> int:
         """Bytes that the other models take."""

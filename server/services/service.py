@@ -87,13 +87,12 @@ class Service(ABC):
     """One bundle, from its self-test to its last answer.
 
     `name` is the model's name in the API; None for its architecture. `memory` is what the bundle
-    takes besides SHARED_MEMORY, in bytes. `signed` says whether its signature was checked.
+    takes besides SHARED_MEMORY, in bytes.
     """
 
     manifest: Manifest
     metrics: Metrics
     memory: int = 0
-    signed: bool = False
 
     def __init__(self, manifest: Manifest, worker: Worker, name: str | None, level: Level) -> None:
         self.manifest = manifest
@@ -146,8 +145,7 @@ class Service(ABC):
     async def start(self) -> Verdict:
         """Finish the self-test, run it first if needed, and accept requests if it passed."""
         verdict = await asyncio.wrap_future(self._tested or self.test())
-        hashed = hashed_files(self.manifest, self.level, signed=self.signed)
-        files = (MANIFEST, *(file.name for file in hashed))
+        files = (MANIFEST, *(file.name for file in hashed_files(self.manifest, self.level)))
         verdict = replace(verdict, files=files)
         if verdict.passed:
             self._worker.start()

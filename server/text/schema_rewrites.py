@@ -78,9 +78,9 @@ class _Rewriter:
     def _part(self, key: str, part: Any, types: Sequence[str]) -> Any:
         types = types if key in _SAME_VALUE else TYPES
         if key in _LISTS and isinstance(part, list):
-            return [self.rewrite(each, types) for each in part]
+            return [self.rewrite(item, types) for item in part]
         if key in _MAPS and isinstance(part, dict):
-            return {name: self.rewrite(each, types) for name, each in part.items()}
+            return {name: self.rewrite(item, types) for name, item in part.items()}
         return self.rewrite(part, types) if key in _PARTS else part
 
 
@@ -132,7 +132,7 @@ def _unique(schema: Schema, types: Sequence[str]) -> Schema:
     lengths = range(least, min(len(values) if most is None else most, len(values)) + 1)
     if not 0 < sum(math.perm(len(values), length) for length in lengths) <= _MAX_ARRAYS:
         return schema
-    arrays = [[*each] for length in lengths for each in itertools.permutations(values, length)]
+    arrays = [[*item] for length in lengths for item in itertools.permutations(values, length)]
     return {**_without(rest, "items", "minItems", "maxItems"), "enum": arrays}
 
 

@@ -54,10 +54,10 @@ def test_integers_times_scales_are_the_values_of_the_file(name: str) -> None:
     form = STORAGES[NATIVE[name]].form
     zero = form.zero if form else 0
     scale = np.repeat(block.scale, COLUMNS // block.scale.shape[1], axis=1)
-    found = (block.integers.astype(np.float32) - zero) * scale
+    decoded = (block.integers.astype(np.float32) - zero) * scale
     if block.minimum is not None:
-        found += np.repeat(block.minimum, 32, axis=1)
-    np.testing.assert_array_equal(found, values(name))
+        decoded += np.repeat(block.minimum, 32, axis=1)
+    np.testing.assert_array_equal(decoded, values(name))
 
 
 def stored_values(name: str) -> NDArray[np.float32]:
@@ -111,9 +111,9 @@ def test_a_table_of_any_number_of_rows_is_filled_with_its_last_row(name: str) ->
     filled = rows.copy()
     filled[20:] = rows[19]
     expected = storages[name].arrays(20, COLUMNS).values()
-    for found, wanted, type_ in zip(stored(rows[:20]), stored(filled), expected, strict=True):
-        assert found.shape == type_.shape
-        np.testing.assert_array_equal(found, wanted)
+    for actual, full, type_ in zip(stored(rows[:20]), stored(filled), expected, strict=True):
+        assert actual.shape == type_.shape
+        np.testing.assert_array_equal(actual, full)
 
 
 @pytest.mark.parametrize(("scale", "minimum"), [(np.nan, 0.0), (1e6, 0.0), (1.0, -np.inf)])

@@ -27,8 +27,8 @@ def test_the_divergence_is_that_of_a_plain_forward_pass() -> None:
     }
     p, q = log_probabilities(source.parameters), log_probabilities(rounded)
     divergences = (np.exp(p) * (p - q)).sum(axis=1)
-    found = layers.divergences(layers.nearest(STORAGE))
-    assert found == pytest.approx([*divergences[1:32:3], *divergences[1:13:3]], rel=1e-3)
+    actual = layers.divergences(layers.nearest(STORAGE))
+    assert actual == pytest.approx([*divergences[1:32:3], *divergences[1:13:3]], rel=1e-3)
 
 
 def test_eight_bits_and_calibration_lose_less_than_four_bits() -> None:

@@ -150,12 +150,12 @@ def _patiently(start: Callable[[], Any]) -> Any:
 
 def replica_processes() -> list[int]:
     """The ids of the processes of all model replicas."""
-    found = []
+    process_ids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (folder / "cmdline").read_bytes().startswith(_REPLICA_TITLE.encode()):
-                found.append(int(folder.name))
-    return sorted(found)
+                process_ids.append(int(folder.name))
+    return sorted(process_ids)
 
 
 def kill_replica(process: int) -> None:

@@ -159,8 +159,8 @@ def test_a_batch_that_is_killed_is_continued(tmp_path: Path) -> None:
 
 
 def slots(client: httpx.Client) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.get("/slots").json()
-    return found
+    states: list[dict[str, Any]] = client.get("/slots").json()
+    return states
 
 
 def wait_until(condition: Any, seconds: float = 10) -> None:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Found:
+class FindingFile:
     """One finding.
 
-    kind    findings of one kind probably have one cause
+    cause   in short: findings with the same text here probably have one cause
     name    of its file, without the suffix
     record  the content of its file
     text    what is printed
     """
 
-    kind: str
+    cause: str
     name: str
     record: dict[str, Any]
     text: str
@@ -37,12 +37,12 @@ class State:
 
     seeds     checked; the next one is the first seed and this number
     compared  compiled functions that were compared
-    kinds     number of findings by kind
+    causes    number of findings by cause
     """
 
     seeds: int = 0
     compared: int = 0
-    kinds: dict[str, int] = field(default_factory=dict)
+    causes: dict[str, int] = field(default_factory=dict)
 
 
 def run(
@@ -51,7 +51,7 @@ def run(
     minutes: float,
     keep: Path,
     say: Callable[[str], None],
-    check: Callable[[int, State], tuple[int, int, list[Found]]],
+    check: Callable[[int, State], tuple[int, int, list[FindingFile]]],
 ) -> int:
     """Check from a seed on; the exit code, 1 if anything was found.
 
@@ -65,17 +65,17 @@ def run(
     start, before = time.monotonic(), state.compared
     while time.monotonic() < start + 60 * minutes:
         seeds, compared, findings = check(seed + state.seeds, state)
-        for found in findings:
-            state.kinds[found.kind] = state.kinds.get(found.kind, 0) + 1
-            text = json.dumps(found.record, indent=1) + "\n"
-            write_atomically(keep, {f"{found.name}.json": text})
-            say(found.text)
+        for finding in findings:
+            state.causes[finding.cause] = state.causes.get(finding.cause, 0) + 1
+            text = json.dumps(finding.record, indent=1) + "\n"
+            write_atomically(keep, {f"{finding.name}.json": text})
+            say(finding.text)
         state.seeds += seeds
         state.compared += compared
         write_atomically(keep, {path.name: json.dumps(dataclasses.asdict(state), indent=1)})
         rate = (state.compared - before) / (time.monotonic() - start)
         say(
             f"{state.seeds} {name}, {state.compared} functions compared, {rate:.2f} a second, "
-            f"{sum(state.kinds.values())} findings"
+            f"{sum(state.causes.values())} findings"
         )
-    return int(bool(state.kinds))
+    return int(bool(state.causes))

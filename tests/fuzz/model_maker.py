@@ -135,7 +135,7 @@ def make_config(
 
 def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int) -> Any:
     """Sizes by their names, other fields by their types; raises ConfigError."""
-    kind = ARCHITECTURES[name].config if name in ARCHITECTURES else ENCODERS[name].config
+    config_type = ARCHITECTURES[name].config if name in ARCHITECTURES else ENCODERS[name].config
     heads = heads or random.randint(1, 9)
     kv_heads = kv_heads or random.choice([n for n in range(1, heads + 1) if heads % n == 0])
     in_groups = precision in _IN_GROUPS
@@ -150,7 +150,7 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         "heads": heads,
         "kv_heads": heads if name in ENCODERS else kv_heads,
         "head_dim": head_dim,
-        "pooling": random.choice(kind.poolings),
+        "pooling": random.choice(config_type.poolings),
         "dense": tuple(width * random.randint(1, wide) for _ in range(random.randint(0, 2))),
         "experts": 16 * random.randint(1, 2) if in_groups else random.randint(1, 5),
         "max_context": 64,
@@ -160,7 +160,7 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         "windows": tuple(random.choice((None, random.randint(1, 20))) for _ in range(layers)),
     }
     fields: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
+    for field in dataclasses.fields(config_type):
         annotation = str(field.type)
         if field.name in sizes:
             fields[field.name] = sizes[field.name]
@@ -176,7 +176,7 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
             fields[field.name] = random.randint(1, 3)
         elif "float" in annotation:
             fields[field.name] = random.choice((0.5, 1.0, 2.0))
-    return kind(**fields)
+    return config_type(**fields)
 
 
 def _options(precision: str, random: Random, config: ModelConfig) -> ProgramOptions:
@@ -241,7 +241,7 @@ def _gru_entry_points(config: dict[str, Any], program: ArraysProgram) -> Model:
         for graph in program.graphs
     )
     weights = {
-        name: (rng.normal(size=kind.shape) / np.sqrt(kind.shape[-1])).astype(np.float32)
-        for name, kind in program.parameters.items()
+        name: (rng.normal(size=type_.shape) / np.sqrt(type_.shape[-1])).astype(np.float32)
+        for name, type_ in program.parameters.items()
     }
     return Model(f"gru {config}", "f32", program.graphs, arguments, weights)

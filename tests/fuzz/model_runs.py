@@ -18,7 +18,7 @@ import numpy as np
 from baker.parameters.irpa import ArchiveWriter
 from models.dsl.evaluate import evaluate
 from tests.fuzz import long_run
-from tests.fuzz.long_run import Found
+from tests.fuzz.long_run import FindingFile
 from tests.fuzz.model_maker import make_model
 from tests.fuzz.program_compiler import compile_graphs
 
@@ -48,14 +48,14 @@ def check_model(model: Model) -> tuple[int, list[tuple[str, str]]]:
         archive = Path(name) / "params.irpa"
         _write(model.weights, archive)
         compiled, rejected = compile_graphs(model.graphs, Path(name), archive)
-        found = [("refused", f"{point}: {reason}") for point, reason in rejected.items()]
+        findings = [("refused", f"{point}: {reason}") for point, reason in rejected.items()]
         compared = 0
         for graph, arrays in zip(model.graphs, model.arguments, strict=True):
             if compiled is not None and graph.name not in rejected:
                 compared += 1
                 differing = _difference(graph, arrays, model, compiled.loaded)
-                found += [("compiled", f"{graph.name}: {differing}")] if differing else []
-    return compared, found
+                findings += [("compiled", f"{graph.name}: {differing}")] if differing else []
+    return compared, findings
 
 
 def _write(weights: Mapping[str, Array], path: Path) -> None:
@@ -82,26 +82,26 @@ def run(seed: int, minutes: float, keep: Path, say: Callable[[str], None]) -> in
     return long_run.run("models", seed, minutes, keep, say, _check_apart)
 
 
-def _check_apart(seed: int, _: State) -> tuple[int, int, list[Found]]:
+def _check_apart(seed: int, _: State) -> tuple[int, int, list[FindingFile]]:
     """Check the model of a seed in another process."""
     command = [sys.executable, "-m", "tests.fuzz.model_runs", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     if done.returncode:
-        compared, found = 0, [("crash", (done.stderr.strip().splitlines() or [""])[-1][:200])]
+        compared, findings = 0, [("crash", (done.stderr.strip().splitlines() or [""])[-1][:200])]
     else:
-        compared, found = json.loads(done.stdout.splitlines()[-1])
-    text = make_model(seed).text if found else ""
+        compared, findings = json.loads(done.stdout.splitlines()[-1])
+    text = make_model(seed).text if findings else ""
     return (
         1,
         compared,
         [
-            Found(
-                kind=f"{kind} {detail.partition(':')[2][:30]}",
-                name=f"model_{kind}_{seed}_{i}",
+            FindingFile(
+                cause=f"{cause} {detail.partition(':')[2][:30]}",
+                name=f"model_{cause}_{seed}_{i}",
                 record={"seed": seed, "detail": detail, "model": text},
-                text=f"{kind}, seed {seed}: {detail}\n    {text}",
+                text=f"{cause}, seed {seed}: {detail}\n    {text}",
             )
-            for i, (kind, detail) in enumerate(found)
+            for i, (cause, detail) in enumerate(findings)
         ],
     )
 

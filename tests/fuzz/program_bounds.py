@@ -300,25 +300,25 @@ def _product(node: Tensor, values: Any, errors: Any, attrs: Any) -> Bounded:
     if not node.dtype.is_float:
         value = op.evaluate(values, attrs)
         return Bounded(value, _all_or_nothing(value, [np.max(e) for e in errors]))
-    given = {**attrs, "dtype": DType.F64} if "dtype" in attrs else attrs
-    value = op.evaluate(values, given)
+    wide_attrs = {**attrs, "dtype": DType.F64} if "dtype" in attrs else attrs
+    value = op.evaluate(values, wide_attrs)
     finite = [np.where(np.isfinite(one), np.abs(one), 0.0) for one in values]
     doubt = [np.minimum(one, 1e300) for one in errors]
-    size = op.evaluate(tuple(finite), given)
-    moved = op.evaluate((finite[0] + doubt[0], doubt[1]), given)
-    moved = moved + op.evaluate((doubt[0], finite[1]), given)
+    size = op.evaluate(tuple(finite), wide_attrs)
+    moved = op.evaluate((finite[0] + doubt[0], doubt[1]), wide_attrs)
+    moved = moved + op.evaluate((doubt[0], finite[1]), wide_attrs)
     terms = max(one.size for one in values)
     error = moved + (min(terms, _terms(node)) + 4) * _F32 * size + unit(node.dtype) * _size(value)
     error = np.where(moved > 1e200, np.inf, error)
     # What is unknown may be infinite, and then counts beside a zero as well.
     unknown = [np.isinf(one).astype(np.float64) for one in errors]
     ones = [np.ones_like(one) for one in unknown]
-    touched = op.evaluate((unknown[0], ones[1]), given)
-    touched = touched + op.evaluate((ones[0], unknown[1]), given)
+    touched = op.evaluate((unknown[0], ones[1]), wide_attrs)
+    touched = touched + op.evaluate((ones[0], unknown[1]), wide_attrs)
     # So does an infinity beside what is zero but for an error.
     infinite = [(~np.isfinite(one)).astype(np.float64) for one in values]
-    touched = touched + op.evaluate((infinite[0], doubt[1]), given)
-    touched = touched + op.evaluate((doubt[0], infinite[1]), given)
+    touched = touched + op.evaluate((infinite[0], doubt[1]), wide_attrs)
+    touched = touched + op.evaluate((doubt[0], infinite[1]), wide_attrs)
     return _sum_in_range(value, np.where(touched > 0, np.inf, error), size, node)
 
 
@@ -369,12 +369,12 @@ def _scan(node: Tensor, values: Any, errors: Any, _: Any) -> Bounded:
     types = tuple(source.type for source in node.inputs)
     loop = node.origin.op.lower(types, node.type, node.origin.attrs)
     assert isinstance(loop, Loop)
-    given = [Bounded(value, error) for value, error in zip(values, errors, strict=True)]
-    state, sequences = given[0], given[1 : 1 + loop.sequences]
+    inputs = [Bounded(value, error) for value, error in zip(values, errors, strict=True)]
+    state, sequences = inputs[0], inputs[1 : 1 + loop.sequences]
     states: dict[int, Bounded] = {}
     for step in reversed(range(loop.steps)) if loop.reverse else range(loop.steps):
         rows = [Bounded(one.value[step], one.error[step]) for one in sequences]
-        (state,) = _evaluate(loop.body, [state, *rows, *given[1 + loop.sequences :]])
+        (state,) = _evaluate(loop.body, [state, *rows, *inputs[1 + loop.sequences :]])
         states[step] = state
     if not loop.stacked:
         return state

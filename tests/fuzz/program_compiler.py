@@ -104,8 +104,8 @@ class Compiled:
         """The results of each graph by name, from its arrays."""
         results = {}
         for function in self.functions:
-            given = [array for member in function.members for array in arrays[member.name]]
-            values = iter(self.loaded.call(function.graph, given))
+            arguments = [array for member in function.members for array in arrays[member.name]]
+            values = iter(self.loaded.call(function.graph, arguments))
             for member in function.members:
                 results[member.name] = list(itertools.islice(values, len(member.outputs)))
         return results
@@ -124,13 +124,13 @@ def compile_graphs(
         message = compile_all([function.graph for function in functions], folder)
         if not message:
             return Compiled(Loaded(folder / "module.vmfb", parameters), tuple(functions)), rejected
-        found = _found(functions, message, folder)
+        rejections = _found(functions, message, folder)
         functions = [
             left
             for function in functions
             for left in (
-                function.without(*found[function.graph.name], rejected)
-                if function.graph.name in found
+                function.without(*rejections[function.graph.name], rejected)
+                if function.graph.name in rejections
                 else [function]
             )
         ]
@@ -182,16 +182,16 @@ def _found(
     functions: Sequence[Function], message: str, folder: Path
 ) -> dict[str, tuple[int | None, str]]:
     """The node and the reason of each function that the compiler rejects, by its name."""
-    found: dict[str, tuple[int | None, str]] = {}
+    rejections: dict[str, tuple[int | None, str]] = {}
     lines = (folder / "module.mlir").read_text(encoding="utf-8").splitlines()
     for place in re.finditer(r"module\.mlir:(\d+):\d+: error: (.*)", message):
         before = lines[: int(place[1])]
         headers = re.findall(r"func\.func public @(\w+)\(", "\n".join(before))
         node = re.match(r"    %v(\d+)", before[-1])
         if headers:
-            found.setdefault(headers[-1], (int(node[1]) if node else None, place[2][:120]))
-    if found:
-        return found
+            rejections.setdefault(headers[-1], (int(node[1]) if node else None, place[2][:120]))
+    if rejections:
+        return rejections
     if len(functions) == 1:
         frame = re.search(r"#4 \S+ (.{1,100})", message)
         reason = f"crash in {frame[1]}" if frame else message[:120]
@@ -200,5 +200,5 @@ def _found(
     middle = len(functions) // 2
     for half in (functions[:middle], functions[middle:]):
         if message := compile_all([function.graph for function in half], folder):
-            found |= _found(half, message, folder)
-    return found
+            rejections |= _found(half, message, folder)
+    return rejections

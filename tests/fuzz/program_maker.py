@@ -61,8 +61,8 @@ class Maker:
     def add(self, name: str, *reads: int, **attrs: Any) -> bool:
         """Apply an op or a function; whether the DSL takes it and it is small."""
         try:
-            given = {key: attribute_value(key, value) for key, value in attrs.items()}
-            tensor = apply(name, [self.tensors[i] for i in reads], given)
+            values = {key: attribute_value(key, value) for key, value in attrs.items()}
+            tensor = apply(name, [self.tensors[i] for i in reads], values)
         except DslError:
             return False
         if tensor.type.size > MAX_ELEMENTS:
@@ -85,11 +85,11 @@ class Maker:
 
     def like(self, place: int) -> int:
         """A tensor of the same type: another one, the same one, or a new one."""
-        kind = self.tensors[place].type
-        same = [i for i, tensor in enumerate(self.tensors) if tensor.type == kind]
+        type_ = self.tensors[place].type
+        same = [i for i, tensor in enumerate(self.tensors) if tensor.type == type_]
         if self.random.random() < 0.5:
             return self.random.choice(same)
-        return self.input(kind.shape, kind.dtype.label)
+        return self.input(type_.shape, type_.dtype.label)
 
     def float_like(self, place: int, *shape: int) -> int:
         """An input of the same dtype."""

@@ -23,7 +23,7 @@ from models.dsl.evaluate import evaluate
 from models.dsl.mlir.stablehlo import module_text
 from models.dsl.types import DslError
 from tests.fuzz import long_run
-from tests.fuzz.long_run import Found
+from tests.fuzz.long_run import FindingFile
 from tests.fuzz.program_bounds import exact, tiny, unit
 from tests.fuzz.program_compiler import compile_graphs
 from tests.fuzz.program_rules import make
@@ -84,12 +84,12 @@ def cases_of(program: Program, name: str) -> Iterator[tuple[str, Case]]:
 
 def check(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
     """How many functions were compared, and what was found, in this process."""
-    compared, found = 0, []
+    compared, all_findings = 0, []
     for first in range(0, len(programs), MODULE):
         counted, findings = _check_module(programs[first : first + MODULE])
         compared += counted
-        found += findings
-    return compared, found
+        all_findings += findings
+    return compared, all_findings
 
 
 def _check_module(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
@@ -98,7 +98,7 @@ def _check_module(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
         for i, program in enumerate(programs)
         for form, case in cases_of(program, f"p{i}")
     }
-    found = []
+    findings = []
     with tempfile.TemporaryDirectory() as folder:
         graphs = [case.graph for _, _, case in named.values()]
         compiled, refused = compile_graphs(graphs, Path(folder), together=FUNCTION)
@@ -106,7 +106,7 @@ def _check_module(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
         results = compiled.call(arrays) if compiled else {}
     for name, (program, form, case) in named.items():
         if name in refused:
-            found.append(Finding("refused", form, refused[name], program))
+            findings.append(Finding("refused", form, refused[name], program))
             continue
         expected = exact(case.graph, case.arrays)
         with np.errstate(all="ignore"):
@@ -114,8 +114,8 @@ def _check_module(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
         for what, values in (("numpy", by_numpy), ("compiled", results[name])):
             wrong = difference(case.graph.outputs, values, expected)
             if wrong:
-                found.append(Finding(what, form, wrong, program))
-    return len(named) - len(refused), found
+                findings.append(Finding(what, form, wrong, program))
+    return len(named) - len(refused), findings
 
 
 def difference(
@@ -124,17 +124,17 @@ def difference(
     """The first element that is out of bounds; nothing if there is none."""
     for i, (output, value, one) in enumerate(zip(outputs, values, expected, strict=True)):
         assert value.shape == one.value.shape
-        given = np.asarray(value, np.float64 if output.dtype.is_float else value.dtype)
+        actual = np.asarray(value, np.float64 if output.dtype.is_float else value.dtype)
         with np.errstate(all="ignore"):
             size = np.abs(np.asarray(one.value, np.float64))
             limit = one.error + unit(output.dtype) * size + tiny(output.dtype)
-            apart = np.abs(given.astype(np.float64) - one.value)
-            right = (apart <= limit) | (given == one.value) | np.isinf(one.error)
-            right |= np.isnan(given.astype(np.float64)) & np.isnan(one.value.astype(np.float64))
+            apart = np.abs(actual.astype(np.float64) - one.value)
+            right = (apart <= limit) | (actual == one.value) | np.isinf(one.error)
+            right |= np.isnan(actual.astype(np.float64)) & np.isnan(one.value.astype(np.float64))
         if not right.all():
             at = tuple(int(j) for j in np.argwhere(~right)[0])
             return (
-                f"result {i} {output.type} at {at}: {given[at]!r}, exactly {one.value[at]!r} "
+                f"result {i} {output.type} at {at}: {actual[at]!r}, exactly {one.value[at]!r} "
                 f"+- {one.error[at]:.2g}; {int((~right).sum())} of {right.size} elements"
             )
     return ""
@@ -175,9 +175,9 @@ def _answer() -> None:
     programs = []
     for steps, seed, form in json.load(sys.stdin):
         programs.append(Program(Program.from_json(steps).steps, seed, form))
-    compared, found = check(programs)
+    compared, findings = check(programs)
     places = {id(program): i for i, program in enumerate(programs)}
-    rows = [[one.what, one.form, one.detail, places[id(one.program)]] for one in found]
+    rows = [[one.what, one.form, one.detail, places[id(one.program)]] for one in findings]
     sys.stdout.write("\n" + json.dumps({"compared": compared, "found": rows}) + "\n")
 
 
@@ -194,8 +194,8 @@ def shrink(finding: Finding, *, rounds: int = 12) -> Finding:
         smaller = list(_smaller(best.program))
         if not smaller:
             break
-        _, found = check_apart(smaller)
-        alike = [one for one in found if _alike(one, best)]
+        _, findings = check_apart(smaller)
+        alike = [one for one in findings if _alike(one, best)]
         if not alike:
             break
         best = min(alike, key=lambda one: _size(one.program))
@@ -228,8 +228,13 @@ def _smaller(program: Program) -> Iterator[Program]:
         before = _pruned(dataclasses.replace(program, steps=steps[: i + 1]), [i])
         yield before
         case = value_case(before, "f")
-        kind = case.graph.outputs[-1].type
-        attrs = {"shape": list(kind.shape), "dtype": kind.dtype.label, "fill": "normal", "seed": i}
+        type_ = case.graph.outputs[-1].type
+        attrs = {
+            "shape": list(type_.shape),
+            "dtype": type_.dtype.label,
+            "fill": "normal",
+            "seed": i,
+        }
         yield _kept(program, i, Step("input", (), attrs))
 
 
@@ -259,21 +264,21 @@ def run(seed: int, minutes: float, keep: Path, say: Callable[[str], None]) -> in
     return long_run.run("programs", seed, minutes, keep, say, _check_batch)
 
 
-def _check_batch(seed: int, state: State) -> tuple[int, int, list[Found]]:
+def _check_batch(seed: int, state: State) -> tuple[int, int, list[FindingFile]]:
     """BATCH programs from a seed on."""
     compared, findings = check_apart([make(seed + i) for i in range(BATCH)])
-    kinds = Counter(state.kinds)
-    found = []
+    causes = Counter(state.causes)
+    files = []
     for one in findings:
-        kind = f"{one.what} {one.detail[:30] if one.what == 'refused' else one.form}"
-        kinds[kind] += 1
-        small = shrink(one) if kinds[kind] <= MAX_SHRUNK else one
+        cause = f"{one.what} {one.detail[:30] if one.what == 'refused' else one.form}"
+        causes[cause] += 1
+        small = shrink(one) if causes[cause] <= MAX_SHRUNK else one
         name = f"{one.what}_{one.form}_{one.program.seed}"
         record = {"detail": small.detail, "steps": small.program.to_json()}
         steps = " ".join(step.name for step in small.program.steps)
         text = f"{one.what}, {one.form}, seed {one.program.seed}: {small.detail}\n    {steps}"
-        found.append(Found(kind, name, record, text))
-    return BATCH, compared, found
+        files.append(FindingFile(cause, name, record, text))
+    return BATCH, compared, files
 
 
 if __name__ == "__main__":

@@ -14,24 +14,24 @@ from tests.fuzz.model_runs import check_model
 
 
 # An architecture with windows, one with fused projections, and the GRU; the fuzzer takes all.
-@pytest.mark.parametrize("kind", ["gemma3", "phi3", "gru"])
-def test_a_random_model_equals_numpy(kind: str) -> None:
-    model = make_model(KINDS.index(kind))
-    assert model.text.startswith(kind)
-    compared, found = check_model(
+@pytest.mark.parametrize("model_kind", ["gemma3", "phi3", "gru"])
+def test_a_random_model_equals_numpy(model_kind: str) -> None:
+    model = make_model(KINDS.index(model_kind))
+    assert model.text.startswith(model_kind)
+    compared, findings = check_model(
         dataclasses.replace(model, graphs=model.graphs[:1], arguments=model.arguments[:1])
     )
-    assert found == []
+    assert findings == []
     assert compared == 1
 
 
 def test_a_wrong_value_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        model_runs, "evaluate", lambda *given: [value + 1e-3 for value in evaluate(*given)]
+        model_runs, "evaluate", lambda *arguments: [value + 1e-3 for value in evaluate(*arguments)]
     )
-    compared, found = check_model(make_model(KINDS.index("gru")))
-    assert {kind for kind, _ in found} == {"compiled"}
-    assert len(found) == compared
+    compared, findings = check_model(make_model(KINDS.index("gru")))
+    assert {cause for cause, _ in findings} == {"compiled"}
+    assert len(findings) == compared
 
 
 def test_a_seed_makes_the_same_model() -> None:

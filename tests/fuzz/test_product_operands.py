@@ -58,11 +58,11 @@ def padded_operands_of(text: str) -> Iterator[tuple[str, bool]]:
             continue
         left, right, *axes, left_type, right_type = product.groups()
         numbers = [[int(axis) for axis in text.split(",") if axis.strip()] for text in axes]
-        for name, kind, batch, summed in (
+        for name, type_, batch, summed in (
             (left, left_type, numbers[0], numbers[2]),
             (right, right_type, numbers[1], numbers[3]),
         ):
-            shape = [int(extent) for extent in kind.split("x")[:-1]]
+            shape = [int(extent) for extent in type_.split("x")[:-1]]
             matrices = math.prod(shape[axis] for axis in batch)
             rows = math.prod(shape) // matrices // math.prod(shape[axis] for axis in summed)
             if matrices > 1 and any(rows % tile for tile in (1, 2, 4, 8, 16) if tile <= rows):
@@ -84,7 +84,7 @@ def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_models_of_any_number_of_heads_pack_behind_barriers(name: str) -> None:
     """With keys for each head, which makes as many matrices."""
-    found = 0
+    checked = 0
     for heads in range(1, 10):
         random = Random(heads)
         config = make_config(name, "f32", random, heads, heads)
@@ -96,8 +96,8 @@ def test_models_of_any_number_of_heads_pack_behind_barriers(name: str) -> None:
         )
         operands = list(padded_operands(ARCHITECTURES[name].program(config, options).graphs))
         assert [text for text, is_behind_barrier in operands if not is_behind_barrier] == []
-        found += len(operands)
-    assert found > 20
+        checked += len(operands)
+    assert checked > 20
 
 
 @pytest.mark.parametrize("model", PUBLISHED)
@@ -122,11 +122,14 @@ def test_gru_models_pack_behind_barriers() -> None:
 def test_an_operand_without_a_barrier_is_found() -> None:
     text = module_text("module", [traced_product()], "model")
     barrier = next(line for line in text.splitlines() if COMPUTE_BARRIER in line)
-    assert [found for _, found in padded_operands_of(text)] == [True, True]
+    assert [is_behind_barrier for _, is_behind_barrier in padded_operands_of(text)] == [True, True]
     name, _, rest = barrier.strip().partition(" = ")
     read = rest.partition("(")[2].partition(")")[0]
     broken = text.replace(f"{barrier}\n", "").replace(name, read)
-    assert sorted(found for _, found in padded_operands_of(broken)) == [False, True]
+    assert sorted(is_behind_barrier for _, is_behind_barrier in padded_operands_of(broken)) == [
+        False,
+        True,
+    ]
 
 
 def traced_product() -> Graph:

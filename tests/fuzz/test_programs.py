@@ -27,8 +27,8 @@ SEEDS = (0, 1, 2, 3, 4, 6)
 
 def test_what_was_found_once_is_right_and_random_programs_are() -> None:
     programs = [Program.from_json(steps) for steps in CORPUS.values()]
-    compared, found = check([*programs, *map(make, SEEDS)])
-    assert found == []
+    compared, findings = check([*programs, *map(make, SEEDS)])
+    assert findings == []
     assert compared > len(programs) + len(SEEDS)  # with gradients
 
 
@@ -58,8 +58,8 @@ def test_a_wrong_value_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Loaded, "call", lambda self, graph, xs: [y * 1.001 for y in called(self, graph, xs)]
     )
-    _, found = check([program])
-    assert {(one.what, one.form) for one in found} == {
+    _, findings = check([program])
+    assert {(one.what, one.form) for one in findings} == {
         ("compiled", "value"),
         ("compiled", "loss"),
     }
@@ -75,8 +75,8 @@ def test_a_program_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fake(programs: Any) -> tuple[int, list[Finding]]:
         names = [{step.name for step in program.steps} for program in programs]
-        found = [p for p, used in zip(programs, names, strict=True) if "erf" in used]
-        return 0, [Finding("compiled", "value", "", program) for program in found]
+        wrong_programs = [p for p, used in zip(programs, names, strict=True) if "erf" in used]
+        return 0, [Finding("compiled", "value", "", program) for program in wrong_programs]
 
     monkeypatch.setattr(program_runs, "check_apart", fake)
     smallest = shrink(Finding("compiled", "value", "", wrong)).program
@@ -121,5 +121,5 @@ def test_a_run_continues_where_the_last_one_ended(
     assert seeds == list(range(7, 7 + 2 * program_runs.BATCH))
     assert f"{2 * program_runs.BATCH} programs, {4 * program_runs.BATCH} functions" in said[-1]
     state = json.loads((tmp_path / "programs_7_state.json").read_text(encoding="utf-8"))
-    assert state["kinds"] == {"refused a reason": 2}
+    assert state["causes"] == {"refused a reason": 2}
     assert len(list(tmp_path.glob("refused_value_*.json"))) == 2

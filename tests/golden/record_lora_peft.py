@@ -42,8 +42,8 @@ def base_model(case: LoraCase) -> Any:
         "attn_implementation": "eager",
     }
     if isinstance(config, Gemma3Config):
-        kinds = ["sliding_attention", "full_attention"]
-        layers = [kinds[window is None] for window in config.windows]
+        layer_types = ["sliding_attention", "full_attention"]
+        layers = [layer_types[window is None] for window in config.windows]
         bases = (config.local_rope_base, config.rope_base)
         model = transformers.Gemma3ForCausalLM(
             transformers.Gemma3TextConfig(
@@ -52,8 +52,8 @@ def base_model(case: LoraCase) -> Any:
                 sliding_window=config.windows[0],
                 layer_types=layers,
                 rope_parameters={
-                    kind: {"rope_type": "default", "rope_theta": base}
-                    for kind, base in zip(kinds, bases, strict=True)
+                    layer_type: {"rope_type": "default", "rope_theta": base}
+                    for layer_type, base in zip(layer_types, bases, strict=True)
                 },
             )
         )

@@ -32,7 +32,7 @@ class Passage:
     """Tokens that both sides read; positions from `start` on are compared, `start` >= 1."""
 
     name: str
-    kind: Literal["text", "answer"]
+    passage_type: Literal["text", "answer"]
     token_ids: tuple[int, ...]
     start: int
 
@@ -69,7 +69,7 @@ def text_passage(name: str, text: str, vocabulary: Vocabulary, max_tokens: int |
     token_ids = vocabulary.tokenize(text)[:max_tokens]
     if len(token_ids) < 2:
         raise UnreadableText(f"{name} has {len(token_ids)} tokens, expected at least 2")
-    return Passage(name=name, kind="text", token_ids=token_ids, start=1)
+    return Passage(name=name, passage_type="text", token_ids=token_ids, start=1)
 
 
 def answer_passage(
@@ -78,7 +78,7 @@ def answer_passage(
     """The answer to the prompt with the name `prompt`."""
     return Passage(
         name=f"answer: {prompt}",
-        kind="answer",
+        passage_type="answer",
         token_ids=(*prompt_ids, *answer_ids),
         start=len(prompt_ids),
     )

@@ -194,7 +194,7 @@ def _summary_of(result: ComparisonResult, passage_type: str) -> Summary | None:
     positions = [
         position
         for passage in result.passages
-        if passage.passage.kind == passage_type
+        if passage.passage.passage_type == passage_type
         for position in passage.positions
     ]
     return summarize(positions) if positions else None
@@ -204,7 +204,7 @@ def _passage(result: PassageResult, vocabulary: Vocabulary | None) -> PassageRep
     passage, first = result.passage, result.first_difference
     return PassageReport(
         name=passage.name,
-        kind=passage.kind,
+        kind=passage.passage_type,
         tokens=len(passage.token_ids),
         start=passage.start,
         summary=summarize(result.positions),
@@ -242,7 +242,7 @@ def _probability(logprob: float | None) -> float | None:
 
 def _info(about: SideDescription) -> SideInfo:
     return SideInfo(
-        kind=about.kind, name=about.name, gives=about.gives, details=dict(about.details)
+        kind=about.side_type, name=about.name, gives=about.gives, details=dict(about.details)
     )
 
 

@@ -62,7 +62,7 @@ class Endpoint:
         self._ids: dict[str, int] | None = None
         self._model = urldefrag(name).fragment or self._first_model()
         self.about = SideDescription(
-            kind="endpoint",
+            side_type="endpoint",
             name=name,
             gives=f"the top {top} tokens",
             details={"model": self._model},

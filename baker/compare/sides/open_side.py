@@ -94,7 +94,7 @@ def opened(name: str, options: SideOptions) -> Iterator[Side]:
 def _bundle(name: str, threads: int | None) -> BundleSide:
     bundle = Path(name.removeprefix(EXACT_LOGITS))
     manifest, runtime = open_bundle(bundle, threads=threads)
-    about = SideDescription(kind="bundle", name=name, gives=ALL, details=_details(manifest))
+    about = SideDescription(side_type="bundle", name=name, gives=ALL, details=_details(manifest))
     exact = name.startswith(EXACT_LOGITS)
     return BundleSide(runtime, about, BundleVocabulary.of(bundle), exact=exact)
 
@@ -102,7 +102,7 @@ def _bundle(name: str, threads: int | None) -> BundleSide:
 def _numpy(name: str) -> ReaderSide:
     bundle = Path(name.removeprefix(NUMPY))
     manifest = read_manifest_of(bundle, LanguageManifest)
-    about = SideDescription(kind="numpy", name=name, gives=ALL, details=_details(manifest))
+    about = SideDescription(side_type="numpy", name=name, gives=ALL, details=_details(manifest))
     return ReaderSide(open_reference(bundle, manifest), about, BundleVocabulary.of(bundle))
 
 
@@ -122,12 +122,14 @@ def _llama(model: Path, options: SideOptions) -> LlamaCpp:
 
 def _about_llama(name: str, llama: LlamaCpp) -> SideDescription:
     engine = f"llama-cpp-python {llama.version}, CPU, KV cache in f32, flash attention off"
-    return SideDescription(kind="llama.cpp", name=name, gives=ALL, details={"engine": engine})
+    return SideDescription(side_type="llama.cpp", name=name, gives=ALL, details={"engine": engine})
 
 
 def _recorded(name: str) -> RecordedSide:
     recording = read_recording(Path(name))
     counts = {len(best.token_ids) for case in recording.cases for best in case.best}
     gives = f"the top {min(counts)} tokens of its own answers"
-    about = SideDescription(kind="recording", name=name, gives=gives, details=dict(recording.meta))
+    about = SideDescription(
+        side_type="recording", name=name, gives=gives, details=dict(recording.meta)
+    )
     return RecordedSide(recording, about)

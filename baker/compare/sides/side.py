@@ -38,7 +38,7 @@ class SideDescription:
     details    versions, precision and digests
     """
 
-    kind: SideType
+    side_type: SideType
     name: str
     gives: str
     details: Mapping[str, str]

@@ -150,26 +150,26 @@ def _function(name: str, factors: TensorType) -> str:
 def _down_kernel(types: Types, result: TensorType, _: Attrs) -> Kernel:
     x, chosen, a = types
     rows, terms = result.shape
-    each = _shares(rows)
+    share = _shares(rows)
     return Kernel(
         function=_function("lora_down", a),
-        sizes=(each, _TERMS, rows // chosen.shape[0], rows, terms, x.shape[1], a.shape[0]),
-        workgroups=-(-rows // each) * -(-terms // _TERMS),
+        sizes=(share, _TERMS, rows // chosen.shape[0], rows, terms, x.shape[1], a.shape[0]),
+        workgroups=-(-rows // share) * -(-terms // _TERMS),
     )
 
 
 def _up_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     _, terms, chosen, _, b = types
     rows, outputs = result.shape
-    each = _shares(rows)
-    row_parts = -(-rows // each)
+    share = _shares(rows)
+    row_parts = -(-rows // share)
     blocks = -(-b.shape[1] // -(-_MIN_WORKGROUPS // row_parts))
     sources = (*attrs["sources"], *[0] * MAX_SOURCES)[:MAX_SOURCES]
     per_sequence = rows // chosen.shape[0]
     return Kernel(
         function=_function("lora_up", b),
         sizes=(
-            each, blocks, per_sequence, rows, outputs, terms.shape[1],
+            share, blocks, per_sequence, rows, outputs, terms.shape[1],
             attrs["first"] * b.shape[2], b.shape[2], b.shape[0], *sources,
         ),
         workgroups=row_parts * -(-b.shape[1] // blocks),

@@ -49,21 +49,21 @@ INPUTS = (
 
 async def embed_all(inputs: Any, name: str, service: Embedder) -> list[Embedding]:
     """The vectors of the Inputs in the field `name`; raises what LanguageService.embed raises."""
-    many = isinstance(inputs, list) and inputs and not any(type(each) is int for each in inputs)
+    many = isinstance(inputs, list) and inputs and not any(type(entry) is int for entry in inputs)
     named = (
-        [(f"{name}[{at}]", each) for at, each in enumerate(inputs)] if many else [(name, inputs)]
+        [(f"{name}[{at}]", entry) for at, entry in enumerate(inputs)] if many else [(name, inputs)]
     )
     if len(named) > MAX_INPUTS:
         raise InvalidRequest(
             field=name, got=f"{len(named)} inputs", expected=f"at most {MAX_INPUTS} inputs"
         )
-    return await service.embed_all([(path, await _prompt(each, service)) for path, each in named])
+    return await service.embed_all([(path, await _prompt(entry, service)) for path, entry in named])
 
 
-async def _prompt(given: Any, service: Embedder) -> str | tuple[int, ...]:
-    match given:
+async def _prompt(entry: Any, service: Embedder) -> str | tuple[int, ...]:
+    match entry:
         case TextObject():
-            return given.text()
+            return entry.text()
         case list():
-            return await asyncio.to_thread(service.tokenizer.encode_mixed, given)
-    return str(given)
+            return await asyncio.to_thread(service.tokenizer.encode_mixed, entry)
+    return str(entry)

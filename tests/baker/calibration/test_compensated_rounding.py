@@ -127,8 +127,8 @@ def test_a_scale_is_about_the_best_of_all(bits: int) -> None:
 
     largest = np.abs(values).max(axis=1) / -low
     every = [error(part * largest) for part in np.linspace(-1.5, 1.5, 4000) if part]
-    found = best_scales(values.astype(np.float32), importance.astype(np.float32), bits)
-    assert error(found.astype(np.float64)).sum() < 1.05 * np.min(every, axis=0).sum()
+    scales = best_scales(values.astype(np.float32), importance.astype(np.float32), bits)
+    assert error(scales.astype(np.float64)).sum() < 1.05 * np.min(every, axis=0).sum()
 
 
 def test_zeros_stay_zeros() -> None:

@@ -29,8 +29,8 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "gemma3_270m_llamacpp_f32.json"
 
 def against(recording: Recording, runtime: Runtime) -> tuple[PassageResult, ...]:
     """A runtime reading a recording's answers."""
-    recorded = SideDescription(kind="recording", name="golden", gives="the best", details={})
-    about = SideDescription(kind="bundle", name="bundle", gives=ALL, details={})
+    recorded = SideDescription(side_type="recording", name="golden", gives="the best", details={})
+    about = SideDescription(side_type="bundle", name="bundle", gives=ALL, details={})
     sides = RecordedSide(recording, recorded), BundleSide(runtime, about, None)
     return compare(*sides, recorded_passages(recording), lambda: None).passages
 

@@ -56,7 +56,7 @@ class Silent:
 
     def __init__(self, name: str) -> None:
         self.about = SideDescription(
-            kind="bundle", name=name, gives=ALL, details={"precision": HOSTILE}
+            side_type="bundle", name=name, gives=ALL, details={"precision": HOSTILE}
         )
 
     def after(self, token_ids: Sequence[int]) -> Prediction:
@@ -72,7 +72,7 @@ def reading(
     random = np.random.default_rng(seed)
     passage = Passage(
         name=name,
-        kind=passage_type,  # type: ignore[arg-type]
+        passage_type=passage_type,  # type: ignore[arg-type]
         token_ids=tuple(int(token) for token in random.integers(0, VOCAB, places + 2)),
         start=2,
     )

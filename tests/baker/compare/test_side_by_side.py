@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from baker.compare.measurement.side_by_side import ComparisonResult
 
 VOCAB = 40
-ABOUT = SideDescription(kind="bundle", name="fake", gives=ALL, details={})
+ABOUT = SideDescription(side_type="bundle", name="fake", gives=ALL, details={})
 tokens = st.lists(st.integers(0, VOCAB - 1), min_size=2, max_size=20).map(tuple)
 
 
@@ -63,7 +63,7 @@ def test_a_bundle_reads_several_tokens_at_once_as_one_after_the_other(
 
 
 def text(token_ids: tuple[int, ...], start: int = 1) -> Passage:
-    return Passage(name="text", kind="text", token_ids=token_ids, start=start)
+    return Passage(name="text", passage_type="text", token_ids=token_ids, start=start)
 
 
 def recorded(prompt_ids: tuple[int, ...], steps: int) -> RecordedSide:
@@ -77,7 +77,7 @@ def recorded(prompt_ids: tuple[int, ...], steps: int) -> RecordedSide:
     case = Case(
         name="own", prompt="p", prompt_ids=prompt_ids, greedy_ids=greedy, text="t", best=tuple(best)
     )
-    about = SideDescription(kind="recording", name="golden.json", gives="five", details={})
+    about = SideDescription(side_type="recording", name="golden.json", gives="five", details={})
     return RecordedSide(Recording(meta={}, cases=(case,)), about)
 
 

@@ -68,9 +68,9 @@ def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
             await service.stop()
 
     vectors = recorded_encoder(CASE).vectors[:2]
-    for found, expected in zip(asyncio.run(embedded()), vectors, strict=True):
+    for embedding, expected in zip(asyncio.run(embedded()), vectors, strict=True):
         expected = expected / np.linalg.norm(expected)
-        np.testing.assert_allclose(found.vector, expected, atol=1e-5)
+        np.testing.assert_allclose(embedding.vector, expected, atol=1e-5)
 
 
 def test_what_is_rejected_before_weights_are_read(tmp_path: Path) -> None:

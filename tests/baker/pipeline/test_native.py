@@ -81,8 +81,8 @@ def test_each_matrix_is_stored_as_its_type_says(source: QuantizedWeights) -> Non
     chosen = stored(source)
     for name, parameter in source.parameters.items():
         type_ = source.dtype(gemma3.ARCHITECTURE.tensors.find(GROUPED, name, (), gguf=True).name)
-        wanted = native.NATIVE.get(type_) if parameter.ndim == 2 else None
-        assert chosen.get(name) == (None if wanted == "int8-g32" else wanted)
+        native_storage = native.NATIVE.get(type_) if parameter.ndim == 2 else None
+        assert chosen.get(name) == (None if native_storage == "int8-g32" else native_storage)
     assert set(chosen.values()) == set(native.NATIVE.values()) - {"int8-g32", "int6-g16"}
 
 
@@ -121,17 +121,17 @@ def test_only_matrices_of_one_storage_become_one_product(source: QuantizedWeight
     assert {name for weight in weights for name in weight.sources} == source.parameters.keys()
     for weight in weights:
         if len(weight.sources) > 1 or weight.storage is not F32:
-            kinds = {options.storages.get(name, "int8-g32") for name in weight.sources}
-            (kind,) = kinds
-            assert weight.storage in (STORAGES[kind], STORAGES[kind].table)
+            names = {options.storages.get(name, "int8-g32") for name in weight.sources}
+            (storage,) = names
+            assert weight.storage in (STORAGES[storage], STORAGES[storage].table)
 
 
 def test_native_weights_have_no_error(source: QuantizedWeights) -> None:
     """What is left is the rounding of activations to 16 bits."""
     meter = Meter(source, GEMMA, GROUPED, [tuple(TOKENS[:32])])
-    found = {name: meter.measure(name).mean for name in ("native", "int8-g32")}
-    assert found["native"] < 1e-6
-    assert found["native"] < 0.1 * found["int8-g32"]
+    divergences = {name: meter.measure(name).mean for name in ("native", "int8-g32")}
+    assert divergences["native"] < 1e-6
+    assert divergences["native"] < 0.1 * divergences["int8-g32"]
 
 
 def test_interleaved_rows_are_ordered_with_their_scales(
@@ -159,6 +159,6 @@ def test_interleaved_rows_are_ordered_with_their_scales(
     types = {key: tensor.type for key, tensor in one.weight.parameters.items()}
     arrays = stored_parameters(types, tmp_path / "params.irpa")
     assert next(iter(types.values())) == TensorType((rows // 16, columns // 32, 4, 64), DType.I8)
-    found = small_weights(list(arrays.values()), bits=4, has_minimum=True)
+    actual = small_weights(list(arrays.values()), bits=4, has_minimum=True)
     assert one.weight.storage is storage
-    np.testing.assert_array_equal(found, half_after_half(source.read(name), 16))
+    np.testing.assert_array_equal(actual, half_after_half(source.read(name), 16))

@@ -86,9 +86,9 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[TuneRequest]
 
 
 def history(out: Path) -> History:
-    found = read_checkpoint(out, {})
-    assert found is not None
-    return found.history
+    checkpoint = read_checkpoint(out, {})
+    assert checkpoint is not None
+    return checkpoint.history
 
 
 def test_a_killed_run_continues_with_the_same_bits(
@@ -134,7 +134,7 @@ def test_the_first_losses_are_those_of_the_plain_model_in_numpy(
 ) -> None:
     one = request(folder, "losses", **OPTIONS)
     run(one)
-    found = history(one.out)
+    recorded = history(one.out)
     prepared = tuning._prepared(one)
     weights = {
         name: prepared.source.read(stored.name).astype(BF16).astype(np.float32) + stored.offset
@@ -160,8 +160,8 @@ def test_the_first_losses_are_those_of_the_plain_model_in_numpy(
         batches.steps(prepared.learned, prepared.shapes, accumulate=one.accumulate, seed=one.seed)
     )
     for examples, loss in (
-        ([prepared.learned[i] for batch in step for i in batch.examples], found.losses[0]),
-        (prepared.held_out, found.validation[0][1]),
+        ([prepared.learned[i] for batch in step for i in batch.examples], recorded.losses[0]),
+        (prepared.held_out, recorded.validation[0][1]),
     ):
         total = sum(len(example.learned) for example in examples)
         expected = sum(map(sum_of_losses, examples)) / total
@@ -183,9 +183,9 @@ def test_the_adapter_of_the_lowest_validation_loss_is_written(
     assert history(stopped.out).step == 6
     checkpoints = [read_checkpoint(one.out, {}) for one in (best, stopped)]
     terms = read_adapter(best.out, ARCHITECTURE, TINY)["layers.0.self_attn.q_proj.weight"]
-    for found in checkpoints:
-        assert found is not None
-        (a, b), (last, _) = found.best.values(), found.adapters.values()
+    for checkpoint in checkpoints:
+        assert checkpoint is not None
+        (a, b), (last, _) = checkpoint.best.values(), checkpoint.adapters.values()
         np.testing.assert_array_equal(terms.a, a)
         np.testing.assert_array_equal(terms.b, b)
         assert not np.array_equal(a, last)

@@ -99,8 +99,8 @@ def values_of(type_: Any) -> st.SearchStrategy[Any]:
         fields = {name: values_of(hint) for name, hint in hints.items()}
         if issubclass(type_, Manifest):
             # A subclass may have another kind.
-            (kind,) = (field.default for field in dataclasses.fields(type_) if field.name == "kind")
-            fields |= {"format": st.just(FORMAT), "kind": st.just(kind)}
+            defaults = {field.name: field.default for field in dataclasses.fields(type_)}
+            fields |= {"format": st.just(FORMAT), "kind": st.just(defaults["kind"])}
         return st.builds(type_, **fields)
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=2).map(tuple)

@@ -44,9 +44,9 @@ def mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, a: Tensor, b: Tensor)
 def with_gradients(function: Callable[..., Tensor], arrays: dict[str, Array], name: str) -> Graph:
     """The function's value and the gradients by all its float arguments."""
 
-    def both(*given: Tensor) -> tuple[Tensor, ...]:
-        floats = [tensor for tensor in given if tensor.dtype.is_float]
-        value, gradients = value_and_grad(lambda: function(*given), by=floats)
+    def both(*arguments: Tensor) -> tuple[Tensor, ...]:
+        floats = [tensor for tensor in arguments if tensor.dtype.is_float]
+        value, gradients = value_and_grad(lambda: function(*arguments), by=floats)
         return (value, *gradients)
 
     return trace(name, both, {key: type_of(array) for key, array in arrays.items()})
@@ -92,8 +92,8 @@ def test_gradients_compile_at_the_sizes_of_a_real_model(
     """Without barriers: "large vector sizes", and too large a stack."""
     graph, arrays = CASES[name]
     compiled = Compiled([graph], tmp_path_factory.mktemp(name))
-    for found, expected in zip(compiled(name, *arrays), evaluate(graph, arrays, {}), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * abs(expected).max())
+    for actual, expected in zip(compiled(name, *arrays), evaluate(graph, arrays, {}), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4 * abs(expected).max())
 
 
 def test_bf16_weights_have_bf16_gradients(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -129,18 +129,18 @@ def products(graph: Graph) -> list[Tensor]:
 def test_the_value_of_a_function_is_unchanged() -> None:
     arrays = [array.astype(np.float64) for array in CASES["mlp"][1]]
     before = traced(mlp, arrays)
-    after = traced(lambda *given: value_and_grad(mlp, *given)[0], arrays)
+    after = traced(lambda *arguments: value_and_grad(mlp, *arguments)[0], arrays)
     assert evaluate(after, arrays, {})[0] == evaluate(before, arrays, {})[0]
     assert len(products(after)) == len(products(inlined(before))) == 5
 
 
 def test_only_barriers_read_products() -> None:
     graph, _ = CASES["mlp"]
-    found = products(graph)
-    assert len(found) == 15  # each product of the function has two in the gradient
+    product_nodes = products(graph)
+    assert len(product_nodes) == 15  # each product of the function has two in the gradient
     for node in graph.nodes:
-        assert op_of(node) is ops.barrier or not any(x in found for x in node.inputs)
-    assert not any(output in found for output in graph.outputs)
+        assert op_of(node) is ops.barrier or not any(x in product_nodes for x in node.inputs)
+    assert not any(output in product_nodes for output in graph.outputs)
 
 
 def test_a_tensor_whose_gradient_is_asked_for_is_not_rebuilt() -> None:

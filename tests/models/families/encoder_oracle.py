@@ -58,8 +58,8 @@ def _vectors(case: EncoderCase, folder: Path) -> NDArray[np.float32]:
     source = SafetensorsSource(folder)
     for name in case.dense:
         x = x @ torch.from_numpy(source.read(f"{name}.linear.weight")).T
-    found: NDArray[np.float32] = x.numpy()
-    return found
+    vectors: NDArray[np.float32] = x.numpy()
+    return vectors
 
 
 def _pooled(case: EncoderCase, states: torch.Tensor) -> torch.Tensor:

@@ -65,8 +65,8 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
     """The tensors by name; those of experts, which follow each other, together: (X, N, K)."""
     experts: dict[str, list[Array]] = {}
     for name in sorted(source.names(), key=lambda name: [int(x) for x in re.findall(r"\d+", name)]):
-        together, found = re.subn(r"\.experts\.\d+\.", ".experts.", name)
-        if found:
+        together, replaced = re.subn(r"\.experts\.\d+\.", ".experts.", name)
+        if replaced:
             experts.setdefault(together, []).append(source.read(name))
         else:
             yield name, source.read(name)

@@ -28,18 +28,18 @@ MODELS = Path(__file__).parents[3] / "models"
 FILES = {"gemma-embedding": "embeddinggemma", "xlm-roberta": "xlm_roberta"}
 
 
-def difference(found: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+def difference(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
     """The largest difference, relative to the largest value."""
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
+    return float(np.abs(actual - expected).max() / np.abs(expected).max())
 
 
 def decoder(name: str, folder: Path) -> tuple[float, str]:
     """The difference of a case, and whether its most likely tokens are equal."""
     case, recording = CASES[name], recorded(name)
     write_folder(recording, folder)
-    found = ours.logits(open_weights(folder), case.architecture, folder, TOKENS)
-    equal = found.argmax(axis=1).tolist() == recording.greedy
-    return difference(found[ROWS], recording.logits), "all equal" if equal else "different"
+    logits = ours.logits(open_weights(folder), case.architecture, folder, TOKENS)
+    equal = logits.argmax(axis=1).tolist() == recording.greedy
+    return difference(logits[ROWS], recording.logits), "all equal" if equal else "different"
 
 
 def encoder(name: str, folder: Path) -> tuple[float, str]:
@@ -48,8 +48,8 @@ def encoder(name: str, folder: Path) -> tuple[float, str]:
     recording.write(folder)
     model = opened(folder, case.architecture)
     (graph,) = model.program.graphs
-    (found,) = evaluate(graph, padded(name, LENGTH, TEXTS), model.parameters)
-    return difference(found, recording.vectors), "vectors"
+    (vectors,) = evaluate(graph, padded(name, LENGTH, TEXTS), model.parameters)
+    return difference(vectors, recording.vectors), "vectors"
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def main() -> None:
         file = FILES.get(architecture, architecture)
         lines = len((MODELS / f"{file}.py").read_text(encoding="utf-8").splitlines())
         tokens = ", ".join(sorted({words for _, words in pairs}))
-        worst = max(found for found, _ in pairs)
+        worst = max(difference_ for difference_, _ in pairs)
         table.append(f"| `{file}` | {lines} | {len(pairs)} | {worst:.1e} | {tokens} |")
     sys.stdout.write("\n".join(table) + "\n")
 

@@ -101,12 +101,12 @@ COPY = re.compile(r"stream\.cmd\.copy (%\w+)\[%c(\d+)\w*\], (%\w+)\[%c(\d+)\w*\]
 def concurrent_copies(text: str) -> Iterator[list[Copy]]:
     """The copies of each region whose commands run at the same time."""
     for region in re.findall(r"^( *)stream\.cmd\.concurrent \{\n(.*?)^\1\}", text, re.M | re.S):
-        found = [
+        copies = [
             Copy(source, int(start), target, int(to), int(size))
             for source, start, target, to, size in COPY.findall(region[1])
         ]
-        assert len(found) == region[1].count("stream.cmd.copy")
-        yield found
+        assert len(copies) == region[1].count("stream.cmd.copy")
+        yield copies
 
 
 @pytest.mark.slow

@@ -83,8 +83,8 @@ def padded(name: str, length: int, texts: list[list[int]]) -> list[Array]:
     return [tokens, np.minimum(types, 1), np.array([len(text) for text in texts], np.int32)]
 
 
-def close(found: Array, expected: Array, tolerance: float) -> None:
-    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+def close(actual: Array, expected: Array, tolerance: float) -> None:
+    assert np.abs(actual - expected).max() <= tolerance * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("name", ENCODER_CASES)
@@ -100,8 +100,8 @@ def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
         recording.write(folder)
     model = opened(folder, case.architecture)
     (graph,) = model.program.graphs
-    (found,) = evaluate(graph, padded(name, LENGTH, TEXTS), model.parameters)
-    close(found, recording.vectors, TOLERANCE)
+    (actual,) = evaluate(graph, padded(name, LENGTH, TEXTS), model.parameters)
+    close(actual, recording.vectors, TOLERANCE)
 
 
 # GGUF files have no head of BERT's own kind.
@@ -118,8 +118,8 @@ def test_a_gguf_file_holds_the_same_encoder(name: str, tmp_path: Path) -> None:
     model = opened(path, stored_as)
     same = asdict(model.config) | {"skipped": None}
     assert same == pytest.approx(asdict(config) | {"skipped": None})
-    (found,) = evaluate(model.program.graphs[0], padded(name, LENGTH, TEXTS), model.parameters)
-    close(found, recording.vectors, TOLERANCE)
+    (actual,) = evaluate(model.program.graphs[0], padded(name, LENGTH, TEXTS), model.parameters)
+    close(actual, recording.vectors, TOLERANCE)
 
 
 # --- compiled, with matrices of int8
@@ -177,10 +177,10 @@ def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
     def call(texts: list[list[int]]) -> Array:
         arrays = padded("bert", SHORT, texts)
         parameters = [weights[parameter] for parameter in graph.parameters]
-        (found,) = compiled(f"{graph.name}_{index}", *arrays, *parameters)
+        (actual,) = compiled(f"{graph.name}_{index}", *arrays, *parameters)
         (expected,) = evaluate(graph, arrays, weights)
-        np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
-        return found
+        np.testing.assert_allclose(actual, expected, atol=2e-3 * np.abs(expected).max())
+        return actual
 
     together = call(SHORT_TEXTS)
     np.testing.assert_array_equal(call(SHORT_TEXTS[::-1])[::-1], together)

@@ -40,15 +40,15 @@ def test_logits_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
         assert recording.greedy == expected.argmax(axis=1).tolist()
     else:
         write_folder(recording, tmp_path)
-    found = ours.logits(open_weights(tmp_path), case.architecture, tmp_path, TOKENS)
-    close(found[ROWS], recording.logits, TOLERANCE)
-    assert found.argmax(axis=1).tolist() == recording.greedy
+    logits = ours.logits(open_weights(tmp_path), case.architecture, tmp_path, TOKENS)
+    close(logits[ROWS], recording.logits, TOLERANCE)
+    assert logits.argmax(axis=1).tolist() == recording.greedy
     if HAS_TRANSFORMERS:
-        close(found, expected, TOLERANCE)
+        close(logits, expected, TOLERANCE)
 
 
-def close(found: NDArray[Any], expected: NDArray[Any], tolerance: float) -> None:
-    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+def close(actual: NDArray[Any], expected: NDArray[Any], tolerance: float) -> None:
+    assert np.abs(actual - expected).max() <= tolerance * np.abs(expected).max()
 
 
 # What GGUF metadata do not say: other windows than the usual ones of an architecture, YaRN as an

@@ -148,15 +148,15 @@ def test_linear_scaling_by_kind_of_layer() -> None:
         "full_attention": {"rope_theta": 1e6, "rope_type": "linear", "factor": 8.0},
         "sliding_attention": {"rope_theta": 1e4},
     }
-    found = from_hugging_face(HF_1B_NEW | {"rope_parameters": both})
-    assert found == replace(GEMMA3["1b"], rope_factor=8.0)
+    read = from_hugging_face(HF_1B_NEW | {"rope_parameters": both})
+    assert read == replace(GEMMA3["1b"], rope_factor=8.0)
 
 
 def test_another_pattern_of_layers() -> None:
     changed = from_hugging_face(HF_1B | {"sliding_window_pattern": 2})
     assert changed.windows == (512, None) * 13
-    found = from_gguf(GGUF_270M | {"gemma3.attention.sliding_window_pattern": 3}, tensors(262144))
-    assert found.windows == (512, 512, None) * 6
+    read = from_gguf(GGUF_270M | {"gemma3.attention.sliding_window_pattern": 3}, tensors(262144))
+    assert read.windows == (512, 512, None) * 6
 
 
 # --- what is refused

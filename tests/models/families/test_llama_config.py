@@ -71,9 +71,9 @@ def test_a_hugging_face_config(data: dict[str, Any], config: DecoderConfig) -> N
 
 
 def test_gguf_metadata_is_its_preset() -> None:
-    found = from_gguf(GGUF_SMOLLM2, TENSORS)
-    assert found.norm_eps == pytest.approx(1e-5)
-    assert replace(found, norm_eps=1e-5) == SMOLLM2
+    read = from_gguf(GGUF_SMOLLM2, TENSORS)
+    assert read.norm_eps == pytest.approx(1e-5)
+    assert replace(read, norm_eps=1e-5) == SMOLLM2
 
 
 def test_a_head_of_its_own_is_seen_in_the_tensors() -> None:

@@ -88,10 +88,10 @@ def test_a_compiled_step_equals_numpy(
 ) -> None:
     device = devices[precision]
     for token in TOKENS:
-        found = decoded(compiled, device, precision, device.weights, token)
+        actual = decoded(compiled, device, precision, device.weights, token)
         expected, _ = device.decode([device.slot()], [token], [0])
         largest = np.abs(expected).max()
-        np.testing.assert_allclose(found, expected, atol=TOLERANCE[precision] * largest)
+        np.testing.assert_allclose(actual, expected, atol=TOLERANCE[precision] * largest)
 
 
 def poisoned(device: Device, expert: int) -> dict[str, Array]:
@@ -173,13 +173,13 @@ def test_quantized_experts_keep_their_integers(quantized: Path, tmp_path: Path) 
         tensor = architecture.tensors.find(config, name, (), gguf=True).name
         expected = source.read(tensor).reshape(weight.sources[name])
         form = weight.storage.form
-        found = (
+        actual = (
             real_weights(*stored)
             if form is None
             else small_weights(stored, bits=form.bits, has_minimum=form.minimum)
         )
         assert weight.storage.name == native.NATIVE[source.dtype(tensor)]
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_published_names_of_keys_are_read() -> None:

@@ -100,9 +100,9 @@ def test_a_row_has_the_same_bits_in_every_batch(kernels: Kernels, stored: str) -
 def test_an_expert_that_does_not_exist_is_the_nearest_that_does(kernels: Kernels) -> None:
     made = matrices("f32", 16, 32)
     x, _ = inputs(2, 32)
-    found = product(kernels, made, x, np.array([-7, EXPERTS + 9], np.int32))
+    actual = product(kernels, made, x, np.array([-7, EXPERTS + 9], np.int32))
     last = np.array([0, EXPERTS - 1], np.int32)
-    assert np.array_equal(found, product(kernels, made, x, last))
+    assert np.array_equal(actual, product(kernels, made, x, last))
 
 
 @pytest.mark.parametrize("stored", STORED)

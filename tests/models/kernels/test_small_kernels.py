@@ -61,8 +61,8 @@ def rows_of(kernels: Kernels, form: SmallForm, ids: Array, arrays: tuple[Array, 
 
 def test_integers_are_unpacked_as_they_were_packed(form: SmallForm) -> None:
     arrays, values = matrix(form, 32, 96)
-    found = small_weights(arrays, bits=form.bits, has_minimum=form.minimum)
-    np.testing.assert_allclose(found, values, rtol=1e-6)
+    actual = small_weights(arrays, bits=form.bits, has_minimum=form.minimum)
+    np.testing.assert_allclose(actual, values, rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -72,11 +72,11 @@ def test_a_product_is_exact_to_sixteen_bits_of_the_activations(
 ) -> None:
     arrays, values = matrix(form, *shape)
     x = np.random.default_rng(0).normal(size=(rows, shape[1])).astype(np.float32)
-    found = product(kernels, form, x, arrays)
+    actual = product(kernels, form, x, arrays)
     # Half a step of a group is max |x| / 127 / 254 / 2; it counts once for each weight.
     steps = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * 254 * 2)
     bound = np.repeat(steps, 32, axis=1) @ np.abs(values).T + 3e-5
-    assert (np.abs(found - x @ values.T) < bound).all()
+    assert (np.abs(actual - x @ values.T) < bound).all()
 
 
 def test_a_product_is_that_of_its_function(kernels: Kernels, form: SmallForm) -> None:
@@ -99,16 +99,16 @@ def test_a_product_of_extreme_activations(kernels: Kernels, form: SmallForm, siz
     arrays, values = matrix(form, 16, 64)
     x = np.full((2, 64), size, np.float32)
     x[1, 5:] = 0  # a group with one large value and zeros
-    found = product(kernels, form, x, arrays)
+    actual = product(kernels, form, x, arrays)
     bound = 2e-5 * (np.abs(x) @ np.abs(values).T) + 1e-29
-    assert (np.abs(found - x.astype(np.float64) @ values.T) <= bound).all()
+    assert (np.abs(actual - x.astype(np.float64) @ values.T) <= bound).all()
 
 
 def test_a_row_of_a_table_is_its_values(kernels: Kernels, form: SmallForm) -> None:
     arrays, values = matrix(form, 48, 96)
     ids = np.array([47, 0, 16, 31, 31], np.int32)
-    found = rows_of(kernels, form, ids, arrays)
-    np.testing.assert_allclose(found, values[ids], rtol=1e-6, atol=1e-8)
+    actual = rows_of(kernels, form, ids, arrays)
+    np.testing.assert_allclose(actual, values[ids], rtol=1e-6, atol=1e-8)
 
 
 def test_every_instruction_set_gives_the_same_bits(

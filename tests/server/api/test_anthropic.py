@@ -257,9 +257,9 @@ def test_other_statuses_have_anthropics_form_too() -> None:
             refused = client.post("/v1/messages", content=content, headers={"x-api-key": KEY})
             assert (refused.status_code, refused.json()["error"]["type"]) == (status, type_)
         assert client.post("/v1/messages").json()["error"]["type"] == "authentication_error"
-        found = client.get("/v1/messages", headers={"x-api-key": KEY})
-        assert (found.status_code, found.headers["allow"]) == (405, "POST")
-        assert found.json()["type"] == "error"
+        rejected = client.get("/v1/messages", headers={"x-api-key": KEY})
+        assert (rejected.status_code, rejected.headers["allow"]) == (405, "POST")
+        assert rejected.json()["type"] == "error"
         elsewhere = client.post("/v1/completions")
         assert "param" in elsewhere.json()["error"]
         assert "request-id" not in elsewhere.headers

@@ -66,8 +66,8 @@ def test_token_ids_are_embedded_as_they_are(client: httpx.Client) -> None:
 def test_dimensions_cut_the_vector_and_scale_it_again(client: httpx.Client) -> None:
     answer = client.post("/v1/embeddings", json={"input": "the dog", "dimensions": 5}).json()
     expected = expected_vector("the", "dog")[:5]
-    found = answer["data"][0]["embedding"]
-    np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-6)
+    vector = answer["data"][0]["embedding"]
+    np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-6)
     refused = client.post("/v1/embeddings", json={"input": "a", "dimensions": 11})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "dimensions")
 
@@ -78,13 +78,13 @@ def test_the_route_of_llama_server_embeds_too(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "param"),
+    ("input_", "param"),
     [("", "input"), (["dog", " ".join(["dog"] * 15)], "input[1]"), ([4, 10], "input[1]")],
 )
 def test_texts_that_the_model_cannot_read_are_rejected(
-    client: httpx.Client, given: Any, param: str
+    client: httpx.Client, input_: Any, param: str
 ) -> None:
-    refused = client.post("/v1/embeddings", json={"input": given})
+    refused = client.post("/v1/embeddings", json={"input": input_})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
 
 

@@ -114,7 +114,7 @@ def test_a_warning_names_at_most_sixteen_fields(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "param", "wanted"),
+    ("fields", "param", "expected"),
     [
         ({"functions": [{}]}, "functions", "tools"),
         ({"modalities": ["audio"]}, "modalities", '["text"]'),
@@ -128,12 +128,12 @@ def test_a_warning_names_at_most_sixteen_fields(client: httpx.Client) -> None:
     ],
 )
 def test_fields_without_which_the_answer_is_wrong_are_refused(
-    client: httpx.Client, fields: dict[str, Any], param: str, wanted: str
+    client: httpx.Client, fields: dict[str, Any], param: str, expected: str
 ) -> None:
     refused = post(client, **fields)
     assert refused.status_code == 400
     error = refused.json()["error"]
-    assert (error["param"], error["wanted"]) == (param, wanted)
+    assert (error["param"], error["wanted"]) == (param, expected)
 
 
 def test_ignored_values_can_be_nested_deeply(client: httpx.Client) -> None:

@@ -153,18 +153,20 @@ def test_the_prefix_cache_is_of_one_adapter_and_scale(client: httpx.Client, root
         tokens: int = complete(client, **body)["usage"]["prompt_tokens_details"]["cached_tokens"]
         return tokens
 
-    kinds: list[dict[str, Any]] = [
+    requests: list[dict[str, Any]] = [
         {},
         {"model": "fake-model:sql"},
         {"model": "fake-model:json"},
         {"lora": [{"id": 0, "scale": 0.5}]},
     ]
-    answers = [(cached(**kind), text(client, **kind), cached(**kind)) for kind in kinds]
+    answers = [
+        (cached(**request), text(client, **request), cached(**request)) for request in requests
+    ]
     assert [(first, later) for first, _, later in answers] == [(0, 24)] * 4
     with fakes.running(service(root)) as fresh:
         load(fresh, "sql")
         load(fresh, "json")
-        expected = [text(fresh, cache_prompt=False, **kind) for kind in kinds]
+        expected = [text(fresh, cache_prompt=False, **request) for request in requests]
     assert [answer for _, answer, _ in answers] == expected
 
 
@@ -289,15 +291,15 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_a_bad_adapter_changes_nothing(client: httpx.Client, root: Path, kind: str) -> None:
-    make, message = BAD[kind]
+@pytest.mark.parametrize("problem_name", BAD)
+def test_a_bad_adapter_changes_nothing(client: httpx.Client, root: Path, problem_name: str) -> None:
+    make, message = BAD[problem_name]
     make(root)
     load(client, "sql")
     before = text(client, model="fake-model:sql")
-    found = problem(load(client, "bad"))
-    assert message in found
-    assert str(root) not in found  # clients do not learn where the server's files are
+    message_of_error = problem(load(client, "bad"))
+    assert message in message_of_error
+    assert str(root) not in message_of_error  # clients do not learn where the server's files are
     assert names(client) == ["sql"]
     assert text(client, model="fake-model:sql") == before
     assert load(client, "json").status_code == 200  # the place is free

@@ -129,13 +129,13 @@ def test_echo_puts_the_prompt_in_front(client: openai.OpenAI) -> None:
 def scores(ids: Sequence[int]) -> list[float]:
     """The log-probability of each token but the first, from the logits after those before it."""
     model = FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=256)
-    found = []
+    logprobs = []
     for place in range(len(ids) - 1):
         logits = model.decode([0], [ids[place]], [place])[0].astype(np.float64)
-        found.append(
+        logprobs.append(
             logits[ids[place + 1]] - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
         )
-    return found
+    return logprobs
 
 
 @pytest.mark.parametrize("fields", [{"max_tokens": 0}, {"max_tokens": 3}, {"n": 2}])

@@ -136,9 +136,9 @@ def test_responses_have_reasoning_items(client: openai.OpenAI) -> None:
     assert whole.usage is not None
     assert whole.usage.output_tokens_details.reasoning_tokens > 0
     with client.responses.stream(model="any", input=TALK) as stream:
-        kinds = [event.type.removeprefix("response.") for event in stream]
+        event_types = [event.type.removeprefix("response.") for event in stream]
         last = stream.get_final_response()
-    order = [kind for kind in kinds if kind.endswith(("done", "added"))]
+    order = [event_type for event_type in event_types if event_type.endswith(("done", "added"))]
     item = ["output_item.added", "content_part.added"], ["content_part.done", "output_item.done"]
     assert order == [
         *item[0], "reasoning_text.done", *item[1], *item[0], "output_text.done", *item[1]

@@ -293,7 +293,7 @@ def test_reload_offers_new_models_and_drops_those_that_are_gone() -> None:
     def find() -> dict[str, Callable[[], Deployment]]:
         if not names:
             raise NotReloaded("no folder")
-        return {each.name: each.deployment for each in models if each.name in names}
+        return {bundle.name: bundle.deployment for bundle in models if bundle.name in names}
 
     with (
         fakes.running(pool(kept, gone, find=find)) as client,

@@ -110,13 +110,13 @@ def test_run_bakes_a_missing_model_and_chats(home: Path, monkeypatch: pytest.Mon
 
 
 def test_serve_finds_bundles_by_name(home: Path, tmp_path: Path) -> None:
-    def found(**flags: Any) -> list[Path]:
+    def folders(**flags: Any) -> list[Path]:
         return list(bundle_folders(load(flags).settings))
 
-    assert found() == [home / "gemma", home / "smol"]
-    assert found(bundle=["smol"]) == [home / "smol"]
-    assert found(bundle=[str(home)]) == [home / "gemma", home / "smol"]
+    assert folders() == [home / "gemma", home / "smol"]
+    assert folders(bundle=["smol"]) == [home / "smol"]
+    assert folders(bundle=[str(home)]) == [home / "gemma", home / "smol"]
     (tmp_path / "smol").mkdir()  # a path in the current folder comes first
-    assert [path.resolve() for path in found(bundle=["smol"])] == [tmp_path / "smol"]
+    assert [path.resolve() for path in folders(bundle=["smol"])] == [tmp_path / "smol"]
     with pytest.raises(BadSettings, match="BUNDLE is missing"):
-        found(home=str(tmp_path / "empty"))
+        folders(home=str(tmp_path / "empty"))

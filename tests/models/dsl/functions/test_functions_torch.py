@@ -184,8 +184,8 @@ def test_products_with_the_matrices_of_experts(
     chosen = np.random.default_rng(seed).integers(0, experts, rows, dtype=np.int32)
 
     def theirs(x: Any, weight: Any) -> Any:
-        own = weight.reshape(experts, outputs, 3)[torch.from_numpy(chosen).long()]
-        return torch.einsum("mk,mnk->mn", x, own)
+        matrices = weight.reshape(experts, outputs, 3)[torch.from_numpy(chosen).long()]
+        return torch.einsum("mk,mnk->mn", x, matrices)
 
     agree(
         lambda x, w: f.routed_linear(x, ops.constant(value=chosen), w, experts=experts),

@@ -1,1 +1,0 @@
-"""Sign bundles and adapters, and verify their signatures."""
