@@ -73,6 +73,7 @@ COMMANDS = {
         "app",
         "Print what a bundle contains and what it was made from.",
     ),
+    "sign": Command("baker.signing.cli", "app", "Sign a bundle or a LoRA adapter."),
     "verify": Command(
         "baker.checks.cli",
         "verify",

@@ -13,6 +13,7 @@ from models.bundle import (
     EncoderManifest,
     LanguageManifest,
     read_manifest_of,
+    require_signed_manifest,
     verify_file,
 )
 from runtime.array_functions import ArraysRuntime
@@ -20,10 +21,10 @@ from runtime.cpu_features import check_target
 from runtime.language_model import IreeRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from models.bundle import FileRecord, Manifest
+    from models.bundle import FileRecord, Manifest, PublicKey
     from runtime.self_test import Level
 
 # Large files: a quick self-test checks only their size.
@@ -45,20 +46,29 @@ def open_bundle(bundle: Path, *, threads: int | None) -> tuple[LanguageManifest,
 
 
 def open_arrays(
-    bundle: Path, *, threads: int | None, level: Level = "full"
+    bundle: Path,
+    *,
+    threads: int | None,
+    level: Level = "full",
+    keys: Sequence[PublicKey] = (),
 ) -> tuple[ArraysManifest, ArraysRuntime]:
-    """As open_bundle, for array functions; `level` as in check_and_load."""
+    """As open_bundle, for array functions; `level` and `keys` as in check_and_load."""
     manifest = read_manifest_of(bundle, ArraysManifest)
     return manifest, check_and_load(
         bundle,
         manifest,
         lambda: ArraysRuntime(bundle, manifest, threads=threads),
         level=level,
+        keys=keys,
     )
 
 
 def open_encoder(
-    bundle: Path, *, threads: int | None, level: Level = "full"
+    bundle: Path,
+    *,
+    threads: int | None,
+    level: Level = "full",
+    keys: Sequence[PublicKey] = (),
 ) -> tuple[EncoderManifest, ArraysRuntime]:
     """As open_arrays, for an encoder."""
     manifest = read_manifest_of(bundle, EncoderManifest)
@@ -67,30 +77,39 @@ def open_encoder(
         manifest,
         lambda: ArraysRuntime(bundle, manifest, threads=threads),
         level=level,
+        keys=keys,
     )
 
 
-def hashed_files(manifest: Manifest, level: Level) -> tuple[FileRecord, ...]:
-    """The files whose sha256 a self-test of this level checks."""
+def hashed_files(manifest: Manifest, level: Level, *, signed: bool) -> tuple[FileRecord, ...]:
+    """The files whose sha256 a self-test of this level checks; all of a bundle that is signed."""
+    if level == "full" or signed:
+        return manifest.files
     if level == "off":
         return ()
-    return tuple(
-        file for file in manifest.files if level == "full" or file.name not in _LARGE_FILES
-    )
+    return tuple(file for file in manifest.files if file.name not in _LARGE_FILES)
 
 
 def check_and_load(
-    bundle: Path, manifest: Manifest, load: Callable[[], R], *, level: Level = "full"
+    bundle: Path,
+    manifest: Manifest,
+    load: Callable[[], R],
+    *,
+    level: Level = "full",
+    keys: Sequence[PublicKey] = (),
 ) -> R:
     """Check CPU and files against the manifest, and return what `load` returns.
 
     The level of the self-test chooses the files whose sha256 is checked; sizes are always checked.
-    Raises UnsupportedCpu, Corrupt, or the errors of `load`.
+    If there are `keys`, one of them must have signed the bundle, and every sha256 is checked.
+    Raises BadSignature, UnsupportedCpu, Corrupt, or the errors of `load`.
     """
+    if keys:
+        require_signed_manifest(bundle, manifest, keys)
     check_target(manifest.target)
     for record in manifest.files:
         verify_file(bundle, record, contents=False)
-    records = hashed_files(manifest, level)
+    records = hashed_files(manifest, level, signed=bool(keys))
     # Code is checked before it runs. Weights are hashed in a thread meanwhile: that takes long, and
     # wrong weights do no harm until the check is done.
     _verify(bundle, [record for record in records if record.name not in _LARGE_FILES])

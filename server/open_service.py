@@ -6,7 +6,13 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from models.bundle import ArraysManifest, BundleError, EncoderManifest, read_manifest
+from models.bundle import (
+    ArraysManifest,
+    BundleError,
+    EncoderManifest,
+    read_manifest,
+    require_signed_manifest,
+)
 from server.bundle_home import bundles_in, find_bundle, is_bundle
 from server.errors import ModelNotFound, NotReloaded
 from server.process.memory_limit import memory_limit
@@ -15,7 +21,7 @@ from server.services.deployment import Deployment
 from server.services.encoder_service import open_encoder_service
 from server.services.language_service import EngineOptions, open_language_service
 from server.services.model_pool import ModelPool
-from server.setting_files import adapter_folders, read_template
+from server.setting_files import adapter_folders, read_signing_keys, read_template
 from server.settings import BadSettings, reject_language_only
 
 if TYPE_CHECKING:
@@ -33,6 +39,7 @@ def open_pool(loaded: Loaded) -> ModelPool:
     Raises BundleError, CannotStore or BadSettings.
     """
     settings = loaded.settings
+    read_signing_keys(settings)
     limit = memory_limit(settings.max_memory, None)
     try:
         pool = ModelPool(
@@ -115,6 +122,7 @@ def open_service(loaded: Loaded, bundle: Path, name: str, reserved: int = 0) -> 
         queue_limit=settings.queue_limit,
         name=name,
         level=settings.self_test,
+        keys=read_signing_keys(settings),
     )
 
 
@@ -139,17 +147,21 @@ def open_model(
             max_memory=settings.max_memory,
             lora=adapter_folders(settings),
             lora_dir=settings.lora_dir,
+            keys=read_signing_keys(settings),
         ),
     )
 
 
 def _deployment(loaded: Loaded, name: str, folder: Path) -> Deployment:
-    """The deployment of a folder. One that is not a bundle fails, with the reason."""
+    """The deployment of a folder. One that is not a signed bundle fails, with the reason."""
     open_bundle = functools.partial(open_service, loaded, folder, name)
     deployment = Deployment(name, open_bundle, folder=folder)
     try:
-        deployment.manifest = read_manifest(folder)
-    except BundleError as error:
+        manifest = read_manifest(folder)
+        if keys := read_signing_keys(loaded.settings):
+            require_signed_manifest(folder, manifest, keys)
+        deployment.manifest = manifest
+    except (BundleError, BadSettings) as error:
         deployment.fail(error)
     return deployment
 

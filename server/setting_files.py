@@ -1,10 +1,11 @@
-"""Settings that name files: the API keys, the chat template and the folders of adapters."""
+"""Settings that name files: keys, the chat template and the folders of adapters."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from models.bundle import BadKey, PublicKey, read_public_key
 from server.settings import MIN_KEY_LENGTH, BadSettings
 
 if TYPE_CHECKING:
@@ -53,3 +54,11 @@ def read_template(settings: Settings) -> str | None:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadSettings(f"chat_template_file: {path} cannot be read: {error}") from None
+
+
+def read_signing_keys(settings: Settings) -> tuple[PublicKey, ...]:
+    """The public keys of --require-signature; raises BadSettings."""
+    try:
+        return tuple(map(read_public_key, settings.require_signature))
+    except BadKey as error:
+        raise BadSettings(f"require_signature: {error}") from None

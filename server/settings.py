@@ -152,6 +152,12 @@ class Settings(BaseSettings):
         (),
         "Allowed CORS origin, such as https://a.example. Repeatable. `*` allows any.",
     )
+    require_signature: Paths = _setting(
+        "Access",
+        (),
+        "Load only bundles and LoRA adapters that `hearth sign` signed with this key: a file with "
+        "the public key. Repeatable. Needs hearth[verify].",
+    )
     webui: bool = _setting("Access", True, "Serve the chat page at /.")
     strict_fields: bool = _setting(
         "Access",

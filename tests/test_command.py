@@ -21,8 +21,9 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # What only the extra `bake` installs, by import name.
 BAKER_PACKAGES = ("gguf", "httpx", "iree.compiler", "safetensors", "threadpoolctl", "ziglang")
-# Commands that name no bundle: tests/server/terminal/test_bundle_commands.py runs them.
-WITHOUT_BUNDLE = ("list", "ps")
+# Commands that do not need a bundle, or need another extra: test_bundle_commands.py and
+# test_signers.py run them.
+WITHOUT_BUNDLE = ("list", "ps", "sign")
 ON_A_DEVICE = tuple(
     name
     for name, command in COMMANDS.items()

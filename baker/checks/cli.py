@@ -13,6 +13,7 @@ from baker.checks.reproduction import changes, reproduce
 from baker.pipeline.bake_errors import BAKE_ERRORS
 from baker.presentation.console import open_console
 from baker.progress import TerminalProgress
+from baker.signing.checks import ExpectedSigner
 from models.bundle import read_manifest
 
 # Exceptions that end the commands, and their exit code: see hearth/cli.py.
@@ -20,19 +21,66 @@ ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
 
 _Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder that `hearth bake` wrote.")]
 
+_Key = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="KEY",
+        help="Require the signature of this key: a file with the public key, PEM. Repeatable: "
+        "one of them must have signed. Needs hearth[verify].",
+    ),
+]
+_Certificate = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Require the signature of a certificate that leads to this root certificate, PEM. "
+        "Repeatable. Needs hearth[sign].",
+    ),
+]
+_Identity = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Require the keyless signature of this account, such as an e-mail address. Needs "
+        "--issuer, hearth[sign] and a network.",
+    ),
+]
+_Issuer = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="OpenID Connect issuer of the account."),
+]
+
 verify = typer.Typer(add_completion=False, rich_markup_mode=None)
 reproduce_ = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@verify.command(epilog="Example:\n\n\b\n    hearth verify gemma3-270m")
-def _verify(bundle: _Bundle) -> None:
+@verify.command(epilog="Example:\n\n\b\n    hearth verify gemma3-270m --key public.pem")
+def _verify(
+    bundle: _Bundle,
+    *,
+    key: _Key = None,
+    certificate: _Certificate = None,
+    identity: _Identity = None,
+    issuer: _Issuer = None,
+) -> None:
     """Check that a bundle is intact and computes correct values here.
 
     Checks the digest of every file, the program's target, the traced graph, the weights if their
     package is installed and, if this machine can run the program, all golden values. Also prints
     what changed since the bake, such as the version of the compiler. Exit code 1 if a check fails.
+
+    With --key, --certificate or --identity, the signature is checked first. BUNDLE may then be the
+    folder of a LoRA adapter, of which only the signature is checked.
     """
-    if not verification.verify(bundle, open_console()):
+    if sum(map(bool, (key, certificate, identity))) > 1 or bool(identity) != bool(issuer):
+        raise typer.BadParameter("give one of --key, --certificate, and --identity with --issuer.")
+    signer = ExpectedSigner(
+        keys=tuple(key or ()),
+        roots=tuple(certificate or ()),
+        identity=identity,
+        issuer=issuer,
+    )
+    if not verification.verify(bundle, open_console(), signer):
         raise typer.Exit(1)
 
 

@@ -17,7 +17,14 @@ from baker.pipeline.bake_language_model import bake
 from baker.pipeline.origin import hearth, source_records, tools
 from baker.pipeline.recipe import BakeRequest, packaged_weights, recipes
 from baker.weights.open_weights import open_weights
-from models.bundle import CALIBRATION, MANIFEST, PREFIX_TEXT, read_manifest, write_manifest
+from models.bundle import (
+    CALIBRATION,
+    MANIFEST,
+    PREFIX_TEXT,
+    SIGNATURE,
+    read_manifest,
+    write_manifest,
+)
 from models.peft.adapter_folder import adapter_files
 
 if TYPE_CHECKING:
@@ -110,8 +117,11 @@ def changes(manifest: Manifest) -> Iterator[str]:
 
 
 def compare(bundle: Path, other: Path) -> Iterator[Difference]:
-    """The files that differ in two bundles; the manifests last, since they have the digests."""
-    names = {path.name for folder in (bundle, other) for path in folder.iterdir()}
+    """The files that differ in two bundles; the manifests last, since they have the digests.
+
+    Signatures are not compared: a key signs the same files differently each time.
+    """
+    names = {path.name for folder in (bundle, other) for path in folder.iterdir()} - {SIGNATURE}
     for name in sorted(names, key=lambda name: (name == MANIFEST, name)):
         pair = bundle / name, other / name
         if not all(path.is_file() for path in pair):

@@ -17,8 +17,17 @@ from baker.pipeline.shared_stages import program_text
 from baker.reference.numpy_runtime import traced
 from baker.weights.open_weights import open_weights
 from baker.weights.source import WeightsError
-from models.bundle import VMFB, ArraysManifest, EncoderManifest, read_manifest, verify_files
+from models.bundle import (
+    MANIFEST,
+    SIGNATURE,
+    VMFB,
+    ArraysManifest,
+    EncoderManifest,
+    read_manifest,
+    verify_files,
+)
 from models.gru import GruConfig, program
+from models.peft.adapter_settings import CONFIG
 from runtime.golden_arrays import read_examples
 from runtime.open_bundle import open_arrays, open_bundle
 from runtime.self_test import self_test, self_test_arrays
@@ -28,17 +37,23 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from baker.signing.checks import ExpectedSigner
     from models.bundle import AnyManifest, Provenance
     from runtime.self_test import Verdict
 
 
-def verify(bundle: Path, console: Console) -> bool:
+def verify(bundle: Path, console: Console, signer: ExpectedSigner | None = None) -> bool:
     """Check digests, the target of the program, the graph and, if it runs here, golden values.
 
     Prints every check; returns whether all passed. A graph or a tool that has changed since the
-    bake is printed and is not a failure. Raises BundleError or TargetError.
+    bake is printed and is not a failure. If a signer is expected, the signature is checked first,
+    and `bundle` may be the folder of an adapter. Raises BundleError or TargetError.
     """
+    if signer and not (bundle / MANIFEST).exists() and (bundle / CONFIG).exists():
+        console.print(f"signature: {signer.require_folder(bundle)}", markup=False)
+        return True
     manifest = read_manifest(bundle)
+    console.print(f"signature: {_signature(bundle, manifest, signer)}", markup=False)
     verify_files(bundle, manifest)
     console.print(f"digests: {1 + len(manifest.files)} files are intact")
     check_program((bundle / VMFB).read_bytes(), manifest.target)
@@ -53,6 +68,14 @@ def verify(bundle: Path, console: Console) -> bool:
     verdict = _self_test(bundle, manifest)
     console.print(f"golden values: {verdict.message}")
     return verdict.passed
+
+
+def _signature(bundle: Path, manifest: AnyManifest, signer: ExpectedSigner | None) -> str:
+    if signer:
+        return signer.require_bundle(bundle, manifest)
+    if (bundle / SIGNATURE).exists():
+        return "not checked: see hearth verify --key"
+    return "none"
 
 
 def _graph(manifest: AnyManifest) -> str:

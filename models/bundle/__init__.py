@@ -8,10 +8,11 @@ A bundle is a directory::
 
 and the files that only a language model or only array functions need: language_manifest.py and
 array_manifest.py describe them. manifest.py has the fields that both share, read_manifest.py reads
-either, file_records.py has digests and provenance.py the origin of a bundle.
+either, file_records.py has digests, provenance.py the origin of a bundle, and signature.py checks
+who signed it.
 
-This package imports the standard library only: no arrays, no runtime, no compiler. It exports the
-names in the `__all__` of its modules.
+This package imports the standard library only, and `cryptography` when a signature is checked: no
+arrays, no runtime, no compiler. It exports the names in the `__all__` of its modules.
 """
 
 from models.bundle.adapter_places import *
@@ -24,3 +25,4 @@ from models.bundle.manifest import *
 from models.bundle.memory_sum import *
 from models.bundle.provenance import *
 from models.bundle.read_manifest import *
+from models.bundle.signature import *

@@ -19,7 +19,7 @@ from models import strict_json
 from models.peft.adapter_settings import CONFIG, BadAdapter, parse_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -85,8 +85,13 @@ def read_peft_adapter(folder: Path, shapes: Mapping[str, tuple[int, int]]) -> Pe
         terms[module] = LowRank(a=a, b=b, scale=settings.scale)
     if not terms:
         raise BadAdapter(f"{tensors} has no tensors")
-    digest = hashlib.sha256(hashlib.sha256(text).digest() + hashlib.sha256(data).digest())
-    return PeftAdapter(settings=settings, terms=terms, digest=digest.digest())
+    digest = files_digest(hashlib.sha256(content).digest() for content in (text, data))
+    return PeftAdapter(settings=settings, terms=terms, digest=digest)
+
+
+def files_digest(digests: Iterable[bytes]) -> bytes:
+    """The sha256 of an adapter, made of those of its files."""
+    return hashlib.sha256(b"".join(digests)).digest()
 
 
 class _Tensors:

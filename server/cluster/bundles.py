@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from models.bundle import BundleError, LanguageManifest, read_manifest_of
+from models.bundle import BundleError, LanguageManifest, read_manifest_of, require_signed_files
 from server.open_service import open_model
 from server.services.language_service import open_template, open_tokenizer
 from server.services.service import fingerprint
-from server.setting_files import read_template
+from server.setting_files import read_signing_keys, read_template
 
 if TYPE_CHECKING:
     from server.services.language_service import LocalLanguageService
@@ -96,6 +96,8 @@ class BundleFolders:
     def open_text(self, bundle: Bundle) -> TextParts:
         """As Bundles.open_text."""
         folder = self._folder(bundle)
+        if keys := read_signing_keys(self.settings):
+            require_signed_files(folder, keys)
         manifest = read_manifest_of(folder, LanguageManifest)
         tokenizer = open_tokenizer(folder, manifest)
         template = read_template(self.settings)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.bundle import OUTPUTS_TOGETHER
-from models.peft.adapter_folder import read_peft_adapter
+from models.bundle import OUTPUTS_TOGETHER, BadSignature, require_signed_files
+from models.peft.adapter_folder import adapter_files, files_digest, read_peft_adapter
 from models.peft.adapter_settings import BadAdapter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from models.bundle import AdapterMatrix, AdapterPlaces
-    from models.peft.adapter_folder import LowRank
+    from models.bundle import AdapterMatrix, AdapterPlaces, PublicKey
+    from models.peft.adapter_folder import LowRank, PeftAdapter
 
     Array = NDArray[Any]
 
@@ -38,11 +38,16 @@ class AdapterFactors:
     digest: bytes
 
 
-def read_factors(folder: Path, places: AdapterPlaces) -> AdapterFactors:
-    """Read an adapter that PEFT or Hearth wrote; raises BadAdapter."""
+def read_factors(
+    folder: Path, places: AdapterPlaces, keys: Sequence[PublicKey] = ()
+) -> AdapterFactors:
+    """Read an adapter that PEFT or Hearth wrote; raises BadAdapter.
+
+    If there are `keys`, one of them must have signed the adapter.
+    """
     modules = {matrix.module: matrix for matrix in places.matrices}
     shapes = {module: (matrix.rows, matrix.columns) for module, matrix in modules.items()}
-    adapter = read_peft_adapter(folder, shapes)
+    adapter = _read_signed(folder, shapes, keys) if keys else read_peft_adapter(folder, shapes)
     if adapter.settings.rank > places.rank:
         raise BadAdapter(
             f"{folder}: rank: got {adapter.settings.rank}, expected at most {places.rank}, the "
@@ -62,6 +67,22 @@ def read_factors(folder: Path, places: AdapterPlaces) -> AdapterFactors:
     if abs(scale) > float(np.finfo(np.float32).max):
         raise BadAdapter(f"{folder}: lora_alpha: got {adapter.settings.alpha}, which is too large")
     return AdapterFactors(arrays=arrays, scale=scale, digest=adapter.digest)
+
+
+def _read_signed(
+    folder: Path, shapes: Mapping[str, tuple[int, int]], keys: Sequence[PublicKey]
+) -> PeftAdapter:
+    """Read an adapter after its signature was checked; raises BadAdapter."""
+    try:
+        signed = require_signed_files(folder, keys)
+    except BadSignature as error:
+        raise BadAdapter(str(error)) from error
+    adapter = read_peft_adapter(folder, shapes)
+    # The files may have been replaced meanwhile, and `digest` is of the bytes that were parsed.
+    digests = [signed.sha256.get(path.name, "") for path in adapter_files(folder)]
+    if adapter.digest != files_digest(map(bytes.fromhex, digests)):
+        raise BadAdapter(f"{folder}: was changed after it was signed; copy it again")
+    return adapter
 
 
 def _power(matrices: Iterable[Array]) -> int:

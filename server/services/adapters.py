@@ -18,10 +18,10 @@ from server.errors import InvalidRequest
 from server.services.adapter_factors import read_factors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from models.bundle import AdapterPlaces
+    from models.bundle import AdapterPlaces, PublicKey
     from runtime.interface import Runtime
     from server.engine.engine import Engine
     from server.services.adapter_factors import AdapterFactors
@@ -64,10 +64,21 @@ class Adapter:
 
 
 class Adapters:
-    """The adapters of one loaded model; requests may load those in the folder `allowed`."""
+    """The adapters of one loaded model; requests may load those in the folder `allowed`.
 
-    def __init__(self, places: AdapterPlaces, engine: Engine, allowed: Path | None = None) -> None:
+    If there are `keys`, one of them must have signed every adapter.
+    """
+
+    def __init__(
+        self,
+        places: AdapterPlaces,
+        engine: Engine,
+        *,
+        allowed: Path | None = None,
+        keys: Sequence[PublicKey] = (),
+    ) -> None:
         self._allowed = allowed
+        self._keys = keys
         self._places = places
         self._engine = engine
         self._by_place: dict[int, Adapter] = {}
@@ -83,7 +94,7 @@ class Adapters:
                 adapter = self._reserve(name, folder)
             except InvalidRequest as error:
                 raise BadAdapter(str(error)) from error
-            factors = read_factors(folder, self._places)
+            factors = read_factors(folder, self._places, self._keys)
             runtime.write_adapter(adapter.place, factors.arrays)
             self._add(adapter, factors)
 
@@ -93,7 +104,7 @@ class Adapters:
         adapter = self._reserve(name or folder.name, folder)
         self._loading[adapter.place] = adapter.name
         try:
-            factors = await asyncio.to_thread(read_factors, folder, self._places)
+            factors = await asyncio.to_thread(read_factors, folder, self._places, self._keys)
             await self._engine.write_adapter(adapter.place, factors.arrays)
         except BadAdapter as error:
             reason = str(error).replace(str(folder), folder.name)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from models.bundle import ArraysManifest
+    from models.bundle import ArraysManifest, PublicKey
     from runtime.array_bytes import Arrays
     from runtime.array_functions import Functions
     from runtime.golden_arrays import Example
@@ -83,12 +83,14 @@ def open_array_service(
     queue_limit: int,
     name: str | None,
     level: Level = "quick",
+    keys: Sequence[PublicKey] = (),
 ) -> ArrayService:
     """Open a bundle of array functions; raises BundleError.
 
-    `threads` None means one per physical core. `name` None means the name of the folder.
+    `threads` None means one per physical core. `name` None means the name of the folder. If there
+    are `keys`, one of them must have signed the bundle.
     """
-    manifest, runtime = open_arrays(bundle, threads=threads, level=level)
+    manifest, runtime = open_arrays(bundle, threads=threads, level=level, keys=keys)
     service = ArrayService(
         runtime,
         manifest,
@@ -98,4 +100,5 @@ def open_array_service(
         level=level,
     )
     service.memory = manifest.own_memory
+    service.signed = bool(keys)
     return service

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import FunctionSpec
+    from models.bundle import FunctionSpec, PublicKey
     from runtime.array_functions import Functions
     from runtime.golden_arrays import Example
     from runtime.self_test import Level
@@ -169,9 +169,10 @@ def open_encoder_service(
     queue_limit: int,
     name: str | None,
     level: Level = "quick",
+    keys: Sequence[PublicKey] = (),
 ) -> EncoderService:
     """Open a bundle with an encoder; arguments and errors as those of open_array_service."""
-    manifest, runtime = open_encoder(bundle, threads=threads, level=level)
+    manifest, runtime = open_encoder(bundle, threads=threads, level=level, keys=keys)
     service = EncoderService(
         runtime,
         manifest,
@@ -182,4 +183,5 @@ def open_encoder_service(
         level=level,
     )
     service.memory = manifest.own_memory
+    service.signed = bool(keys)
     return service

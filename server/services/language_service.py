@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from models.bundle import PublicKey
     from runtime.interface import Rows, Runtime
     from runtime.self_test import Level, Verdict
     from server.engine.generation import AdapterUse
@@ -74,6 +75,8 @@ class EngineOptions:
     max_memory    memory that serving may take, in bytes; None for the bundle's or system's limit
     lora          folders of LoRA adapters that are loaded with the bundle, by name
     lora_dir      folder of the adapters that requests may load; None for none
+    keys          public keys, one of which must have signed the bundle and every adapter; none: no
+                  signature is checked
     """
 
     queue_limit: int = 64
@@ -85,6 +88,7 @@ class EngineOptions:
     max_memory: int | None = None
     lora: Mapping[str, Path] = field(default_factory=dict)
     lora_dir: Path | None = None
+    keys: tuple[PublicKey, ...] = ()
 
 
 class LanguageBackend(Backend, Worker, Protocol):
@@ -248,7 +252,10 @@ class LocalLanguageService(LanguageService):
         super().__init__(
             self.engine, tokenizer, manifest, name=name, template=template, level=level
         )
-        self.adapters = Adapters(manifest.adapters, self.engine, options.lora_dir)
+        self.signed = bool(options.keys)
+        self.adapters = Adapters(
+            manifest.adapters, self.engine, allowed=options.lora_dir, keys=options.keys
+        )
 
     def open_adapters(self, folders: Mapping[str, Path]) -> None:
         """Load adapters by name, before the service is started; raises CannotLoad."""
@@ -301,7 +308,9 @@ def open_language_service(
         opened = manifest.with_slots(admitted.slots)
         return admitted, tokenizer, IreeRuntime(bundle, opened, threads=threads)
 
-    admitted, tokenizer, runtime = check_and_load(bundle, manifest, load, level=level)
+    admitted, tokenizer, runtime = check_and_load(
+        bundle, manifest, load, level=level, keys=options.keys
+    )
     options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
     files = {record.name for record in manifest.files}
     service = LocalLanguageService(

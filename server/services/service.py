@@ -87,12 +87,13 @@ class Service(ABC):
     """One bundle, from its self-test to its last answer.
 
     `name` is the model's name in the API; None for its architecture. `memory` is what the bundle
-    takes besides SHARED_MEMORY, in bytes.
+    takes besides SHARED_MEMORY, in bytes. `signed` says whether its signature was checked.
     """
 
     manifest: Manifest
     metrics: Metrics
     memory: int = 0
+    signed: bool = False
 
     def __init__(self, manifest: Manifest, worker: Worker, name: str | None, level: Level) -> None:
         self.manifest = manifest
@@ -145,7 +146,8 @@ class Service(ABC):
     async def start(self) -> Verdict:
         """Finish the self-test, run it first if needed, and accept requests if it passed."""
         verdict = await asyncio.wrap_future(self._tested or self.test())
-        files = (MANIFEST, *(file.name for file in hashed_files(self.manifest, self.level)))
+        hashed = hashed_files(self.manifest, self.level, signed=self.signed)
+        files = (MANIFEST, *(file.name for file in hashed))
         verdict = replace(verdict, files=files)
         if verdict.passed:
             self._worker.start()

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.types import ASGIApp
 
+    from models.bundle import PublicKey
     from server.services.language_service import Speculation
     from server.services.service import Service
 
@@ -260,6 +261,7 @@ def fake_service(
     name: str = "fake-model",
     pooling: str = "mean",
     lora_dir: Path | None = None,
+    keys: tuple[PublicKey, ...] = (),
     **runtime: Any,
 ) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields."""
@@ -270,7 +272,7 @@ def fake_service(
         fake,
         wrapped,
         manifest_of(fake, eos=(script.end,) if script else (), pooling=pooling),
-        EngineOptions(speculation=speculation, lora_dir=lora_dir),
+        EngineOptions(speculation=speculation, lora_dir=lora_dir, keys=keys),
         name=name,
         template=ChatTemplate(template, wrapped, eos=EOS) if template else None,
     )

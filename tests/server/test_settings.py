@@ -28,6 +28,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "shutdown_timeout": ("1.5", 1.5),
     "api_key_file": ("keys", "keys"),
     "cors_origins": ("https://a", ["https://a"]),
+    "require_signature": ("public.pem", ["public.pem"]),
     "alias": ("gemma", "gemma"),
     "home": ("/srv/bundles", "/srv/bundles"),
     "threads": ("3", 3),

@@ -1,0 +1,1 @@
+"""Sign bundles and adapters, and verify their signatures."""

@@ -1,0 +1,152 @@
+"""Sign folders and verify signatures with the package model-signing, the reference of the format.
+
+Signatures by a public key are also checked without it: see models/bundle/signature.py.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from baker.atomic_file import write_atomically
+from models.bundle import (
+    MANIFEST,
+    SIGNATURE,
+    BadSignature,
+    BundleError,
+    NotABundle,
+    read_manifest,
+    require_signed_files,
+    signed_files,
+    verify_files,
+)
+from models.peft.adapter_settings import CONFIG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from model_signing import hashing
+    from model_signing.signing import Config as SigningConfig
+    from model_signing.verifying import Config as VerifyingConfig
+
+
+class SigningError(BundleError):
+    """A folder cannot be signed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signer:
+    """Who signs: the owner of a key in a file or a PKCS #11 token, or of an account (keyless).
+
+    key          file with a private key of an elliptic curve, as PEM
+    pkcs11       URI of a private key in a token, as RFC 7512 defines it
+    certificate  file with the certificate of the key, as PEM, if signatures are to contain it
+    chain        files with the certificates between it and the root
+    token        keyless: OpenID Connect token; None: of the environment, or by a web browser
+    """
+
+    key: Path | None = None
+    pkcs11: str | None = None
+    certificate: Path | None = None
+    chain: tuple[Path, ...] = ()
+    token: str | None = None
+
+    def configure(self, config: SigningConfig) -> None:
+        """Have `config` sign as this signer; raises whatever the package does."""
+        chain = self.chain or tuple(filter(None, [self.certificate]))  # 1.1.1 fails on an empty one
+        if self.key and self.certificate:
+            config.use_certificate_signer(
+                private_key=self.key,
+                signing_certificate=self.certificate,
+                certificate_chain=chain,
+            )
+        elif self.key:
+            config.use_elliptic_key_signer(private_key=self.key)
+        elif self.pkcs11 and self.certificate:
+            config.use_pkcs11_certificate_signer(
+                pkcs11_uri=self.pkcs11,
+                signing_certificate=self.certificate,
+                certificate_chain=chain,
+            )
+        elif self.pkcs11:
+            config.use_pkcs11_signer(pkcs11_uri=self.pkcs11)
+        else:
+            config.use_sigstore_signer(identity_token=self.token, use_ambient_credentials=True)
+
+
+def sign(folder: Path, signer: Signer) -> None:
+    """Write the signature of a bundle or an adapter into its folder; raises BundleError.
+
+    A bundle must be intact, and its folder must have no other files.
+    """
+    _require_signable(folder)
+    with _library(SigningError, f"{folder}: cannot be signed"):
+        from model_signing import signing
+
+        config = signing.Config().set_hashing_config(_hashing())
+        signer.configure(config)
+        with tempfile.TemporaryDirectory() as temporary:
+            written = Path(temporary) / SIGNATURE
+            config.sign(folder.resolve(), written)
+            write_atomically(folder, {SIGNATURE: written.read_bytes()})
+    signed_files(folder, None)
+
+
+def verify_certificate(folder: Path, roots: tuple[Path, ...]) -> None:
+    """Check the signature of a folder by certificates that lead to `roots`; raises BadSignature."""
+    _verify(folder, lambda config: config.use_certificate_verifier(certificate_chain=roots))
+
+
+def verify_identity(folder: Path, identity: str, issuer: str) -> None:
+    """Check the keyless signature of a folder; raises BadSignature. Needs a network."""
+    _verify(
+        folder,
+        lambda config: config.use_sigstore_verifier(identity=identity, oidc_issuer=issuer),
+    )
+
+
+def _verify(folder: Path, configure: Callable[[VerifyingConfig], VerifyingConfig]) -> None:
+    require_signed_files(folder, None)  # it names the file that was changed in words
+    with _library(BadSignature, f"{folder / SIGNATURE}: wrong signature"):
+        from model_signing import verifying
+
+        config = configure(verifying.Config()).set_hashing_config(_hashing())
+        config.verify(folder.resolve(), folder / SIGNATURE)
+
+
+def _hashing() -> hashing.Config:
+    from model_signing import hashing
+
+    return hashing.Config().set_ignored_paths(paths=[SIGNATURE], ignore_git_paths=False)
+
+
+def _require_signable(folder: Path) -> None:
+    if not (folder / MANIFEST).is_file():
+        if (folder / CONFIG).is_file():
+            return
+        raise NotABundle(
+            f"{folder}: neither a bundle nor an adapter: it has no {MANIFEST} and no {CONFIG}"
+        )
+    manifest = read_manifest(folder)
+    verify_files(folder, manifest)
+    names = {MANIFEST, SIGNATURE, *(record.name for record in manifest.files)}
+    if added := {path.name for path in folder.iterdir()} - names:
+        raise SigningError(f"{folder / min(added)}: not a file of the bundle; remove it")
+
+
+@contextmanager
+def _library(error_type: type[BundleError], problem: str) -> Iterator[None]:
+    """Report any exception of model-signing, which documents only some, as one sentence."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise SigningError(
+            f"the package {error.name!r} is not installed: install it, as in "
+            "pip install 'hearth[sign]'"
+        ) from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise error_type(f"{problem}: {reason}") from error

@@ -1,0 +1,316 @@
+"""Signatures of folders: bundles and adapters that were signed with a private key.
+
+The format is that of OpenSSF Model Signing 1.0. The file model.sig is a Sigstore bundle of a DSSE
+envelope, whose payload is an in-toto statement: the sha256 of every file of the folder. The format
+also has certificates, other digests, parts of files, and links. These are refused here;
+`hearth verify` checks certificates with the package model-signing.
+
+Checking a signature needs the package `cryptography`, which is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from models import strict_json
+from models.bundle.bundle_errors import BundleError
+from models.bundle.file_records import MANIFEST, record_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
+    from models.bundle.manifest import Manifest
+
+__all__ = [
+    "SIGNATURE",
+    "BadKey",
+    "BadSignature",
+    "PublicKey",
+    "SignedFiles",
+    "read_public_key",
+    "require_signed_files",
+    "require_signed_manifest",
+    "signed_files",
+]
+
+SIGNATURE = "model.sig"
+
+T = TypeVar("T")
+
+_MAX_BYTES = 16 << 20  # of a signature: about 100 bytes per file
+_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+_PAYLOAD_TYPE = "application/vnd.in-toto+json"
+_STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+_PREDICATE_TYPE = "https://model_signing/signature/v1.0"
+# Names that the specification never signs, at the top of a folder.
+_NEVER_SIGNED = (SIGNATURE, ".git", ".gitattributes", ".github", ".gitignore")
+_HASHES = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
+
+
+class BadKey(BundleError):
+    """A file is not a public key that signatures can be checked with."""
+
+
+class BadSignature(BundleError):
+    """A folder is not signed with one of the given keys, or differs from what was signed."""
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """A public key as PEM text, and the hint by which signatures name it."""
+
+    pem: bytes
+    hint: str
+
+
+@dataclass(frozen=True)
+class SignedFiles:
+    """What a statement says of a folder.
+
+    sha256   the digests of the files by their paths in the folder
+    ignored  paths of files and folders that are not signed
+    """
+
+    sha256: dict[str, str]
+    ignored: tuple[str, ...]
+
+
+def read_public_key(path: Path) -> PublicKey:
+    """Read a public key from a PEM file; raises BadKey."""
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        data = path.read_bytes()
+    except ModuleNotFoundError as error:
+        raise BadKey(
+            f"the package {error.name!r} is not installed, which checks signatures: install it, as "
+            "in pip install 'hearth[verify]'"
+        ) from error
+    except OSError as error:
+        raise BadKey(f"{path}: cannot be read: {error.strerror}") from error
+    key = _load(data, path)
+    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return PublicKey(pem, hashlib.sha256(pem).hexdigest())
+
+
+def require_signed_manifest(
+    bundle: Path, manifest: Manifest, keys: Sequence[PublicKey] | None
+) -> None:
+    """Check the signature of a bundle, and that it covers the manifest and all of its files.
+
+    The contents of the files are not read: their digests are those of `manifest`, which has been
+    read. `keys` as in signed_files. Raises BadSignature.
+    """
+    signed = signed_files(bundle, keys)
+    digests = {record.name: record.sha256 for record in manifest.files}
+    digests[MANIFEST] = hashlib.sha256(manifest.to_json().encode()).hexdigest()
+    _compare(bundle, signed, digests)
+
+
+def require_signed_files(folder: Path, keys: Sequence[PublicKey] | None) -> SignedFiles:
+    """Check the signature of a folder and the digest of every file; `keys` as in signed_files.
+
+    Raises BadSignature.
+    """
+    signed = signed_files(folder, keys)
+    try:
+        _compare(
+            folder, signed, {name: record_file(folder / name).sha256 for name in signed.sha256}
+        )
+    except OSError as error:
+        raise BadSignature(f"{error.filename}: cannot be read: {error.strerror}") from error
+    return signed
+
+
+def signed_files(folder: Path, keys: Sequence[PublicKey] | None) -> SignedFiles:
+    """The digests that one of the keys has signed, one for each file that is in the folder.
+
+    The contents of the files are not read. `keys` None: whoever signed has been checked already.
+    Raises BadSignature.
+    """
+    path = folder / SIGNATURE
+    material, envelope = _read(path)
+    try:
+        payload = base64.b64decode(_field(envelope, "payload", str), validate=True)
+        (signature,) = _field(envelope, "signatures", list)
+        value = base64.b64decode(_field(signature, "sig", str), validate=True)
+        payload_type = _field(envelope, "payloadType", str)
+    except ValueError as error:
+        _refuse(path, f"not a signature: {error}")
+    if payload_type != _PAYLOAD_TYPE:
+        _refuse(path, f"payloadType: got {payload_type!r:.80}, expected {_PAYLOAD_TYPE!r}")
+    if keys is not None:
+        _require_key(path, material, keys)
+        if not any(_fits(key, value, payload) for key in keys):
+            _refuse(path, "wrong signature: it does not fit the key and the list of files")
+    signed = _parse_statement(path, payload)
+    _compare_names(folder, signed)
+    return signed
+
+
+def _load(data: bytes, path: Path) -> EllipticCurvePublicKey:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        key = load_pem_public_key(data)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        private = b"PRIVATE KEY" in data
+        found = "a private key" if private else "no public key in PEM format"
+        raise BadKey(
+            f"{path}: got {found}, expected a public key; openssl pkey -in KEY -pubout writes it"
+        ) from error
+    if not isinstance(key, EllipticCurvePublicKey) or key.curve.name not in _HASHES:
+        raise BadKey(f"{path}: got another kind of key, expected one of P-256, P-384 or P-521")
+    return key
+
+
+def _fits(key: PublicKey, signature: bytes, payload: bytes) -> bool:
+    """Whether a signature is by a key; the signed text is the envelope's, as DSSE defines it."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+
+    loaded = _load(key.pem, Path(key.hint))
+    text = b"DSSEv1 %d %s %d %s" % (
+        len(_PAYLOAD_TYPE),
+        _PAYLOAD_TYPE.encode(),
+        len(payload),
+        payload,
+    )
+    algorithm = getattr(hashes, _HASHES[loaded.curve.name])()
+    try:
+        loaded.verify(signature, text, ECDSA(algorithm))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _require_key(path: Path, material: dict[str, Any], keys: Sequence[PublicKey]) -> None:
+    """Refuse a signature that names another signer than one of the keys."""
+    expected = " or ".join(key.hint for key in keys)
+    public_key = material.get("publicKey")
+    if not isinstance(public_key, dict):
+        certified = material.keys() & {"certificate", "x509CertificateChain"}
+        signer = "a certificate" if certified else "no key"
+        _refuse(path, f"signed with {signer}, expected the key {expected}")
+    hint = public_key.get("hint")  # older signatures have none
+    if hint and hint not in {key.hint for key in keys}:
+        _refuse(path, f"signed with another key: got {hint!s:.64}, expected {expected}")
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The verification material and the envelope of a signature."""
+    try:
+        if path.is_symlink() or not path.is_file():
+            _refuse(path, "missing file: the folder is not signed; sign it with hearth sign")
+        if (size := path.stat().st_size) > _MAX_BYTES:
+            _refuse(path, f"got {size} bytes, expected at most {_MAX_BYTES}")
+        data = strict_json.parse(path.read_text(encoding="utf-8"))
+        media_type = _field(data, "mediaType", str)
+        material = _field(data, "verificationMaterial", dict)
+        envelope = _field(data, "dsseEnvelope", dict)
+    except OSError as error:
+        _refuse(path, f"cannot be read: {error.strerror}")
+    except ValueError as error:
+        _refuse(path, f"not a signature: {error}")
+    if media_type != _MEDIA_TYPE:
+        _refuse(path, f"mediaType: got {media_type!r:.80}, expected {_MEDIA_TYPE!r}")
+    return material, envelope
+
+
+def _parse_statement(path: Path, payload: bytes) -> SignedFiles:
+    try:
+        statement = strict_json.parse(payload.decode())
+        for name, expected in (("_type", _STATEMENT_TYPE), ("predicateType", _PREDICATE_TYPE)):
+            if (actual := _field(statement, name, str)) != expected:
+                raise ValueError(f"{name}: got {actual!r:.80}, expected {expected!r}")
+        predicate = _field(statement, "predicate", dict)
+        serialization = _field(predicate, "serialization", dict)
+        for name, expected in (("method", "files"), ("hash_type", "sha256")):
+            if (actual := _field(serialization, name, str)) != expected:
+                raise ValueError(f"{name}: got {actual!r:.80}, expected {expected!r}")
+        digests = _digests(_field(predicate, "resources", list))
+        (subject,) = _field(statement, "subject", list)
+        root = hashlib.sha256(b"".join(map(bytes.fromhex, digests.values()))).hexdigest()
+        if _field(_field(subject, "digest", dict), "sha256", str) != root:
+            raise ValueError("the digest of the subject is not that of the files")
+        ignored = serialization.get("ignore_paths", [])
+        if not isinstance(ignored, list) or not all(isinstance(name, str) for name in ignored):
+            raise ValueError(f"ignore_paths: got {ignored!r:.80}, expected a list of paths")
+    except ValueError as error:
+        _refuse(path, f"not a statement that Hearth reads: {error}")
+    return SignedFiles(digests, (*_NEVER_SIGNED, *ignored))
+
+
+def _digests(resources: list[Any]) -> dict[str, str]:
+    digests = {}
+    for resource in resources:
+        algorithm = _field(resource, "algorithm", str)
+        name, digest = _field(resource, "name", str), _field(resource, "digest", str)
+        if algorithm != "sha256" or len(bytes.fromhex(digest)) != hashlib.sha256().digest_size:
+            raise ValueError(f"{name!r:.80}: got a digest of {algorithm!r:.20}, expected sha256")
+        if name in digests:
+            raise ValueError(f"{name!r:.80} is there twice")
+        digests[name] = digest
+    return digests
+
+
+def _field(value: object, name: str, type_: type[T]) -> T:
+    if not isinstance(value, dict) or name not in value:
+        raise ValueError(f"{name} is missing")
+    field = value[name]
+    if not isinstance(field, type_):
+        raise ValueError(f"{name}: got {field!r:.40}, expected {type_.__name__}")
+    return field
+
+
+def _compare_names(folder: Path, signed: SignedFiles) -> None:
+    found = set(_files(folder, signed.ignored))
+    if added := found - signed.sha256.keys():
+        _refuse(folder / min(added), "was added after the folder was signed; remove it")
+    if missing := signed.sha256.keys() - found:
+        _refuse(folder / min(missing), "missing file: it was signed; copy the whole folder again")
+
+
+def _files(folder: Path, ignored: Iterable[str]) -> Iterator[str]:
+    """The paths of all files in a folder that are not ignored; refuses anything but files."""
+    skipped = set(ignored)
+    for root, folders, files in os.walk(folder, onerror=_raise):
+        here = Path(root).relative_to(folder)
+        folders[:] = [name for name in folders if (here / name).as_posix() not in skipped]
+        for name in (*folders, *files):
+            path = Path(root) / name
+            relative = (here / name).as_posix()
+            if relative in skipped:
+                continue
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                _refuse(path, "is not a file; a signed folder has only files")
+        yield from (
+            relative for name in files if (relative := (here / name).as_posix()) not in skipped
+        )
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise BadSignature(f"{error.filename}: cannot be read: {error.strerror}") from error
+
+
+def _compare(folder: Path, signed: SignedFiles, digests: dict[str, str]) -> None:
+    """Refuse a file whose digest is not the signed one; `digests` are those of the folder."""
+    for name, sha256 in digests.items():
+        if name not in signed.sha256:
+            _refuse(folder / name, f"is not signed: {SIGNATURE} does not name it")
+        if signed.sha256[name] != sha256:
+            _refuse(folder / name, "was changed after the folder was signed; copy it again")
+
+
+def _refuse(path: Path, problem: str) -> NoReturn:
+    raise BadSignature(f"{path}: {problem}")
