@@ -27,7 +27,14 @@ from server.api.middleware.body_limits import BodyLimit
 from server.api.middleware.path_aliases import PathAliases
 from server.api.native import generate, rerank, run_function, tokens
 from server.api.native.array_bodies import FUNCTION, OUTPUTS
-from server.api.openai import chat, completions, embeddings, model_list, responses
+from server.api.openai import (
+    chat,
+    completions,
+    embeddings,
+    input_tokens,
+    model_list,
+    responses,
+)
 from server.api.openai.response_events import ResponseEvent
 from server.api.operator import props, reload, status
 from server.version import version
@@ -44,6 +51,7 @@ _LANGUAGE = (
     completions,
     chat,
     responses,
+    input_tokens,
     messages,
     completion,
     tokens,
@@ -61,20 +69,26 @@ _EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, Co
 OPEN_PATHS = frozenset({"/health", "/health/ready", "/v1/models", *web.FILES})
 
 
+_LOCAL_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Guards:
     """Access and size limits of requests.
 
     api_keys        every request must have one of these keys; empty for no keys
-    cors_origins    origins of web pages that may send requests; "*" allows any
+    cors_origins    origins of web pages that may send requests; "*" allows any, "localhost" all
+                    of this machine
     max_body_bytes  maximum size of a request body
     strict_fields   reject fields that have no effect
+    slots           answer /slots
     """
 
     api_keys: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     max_body_bytes: int = 10 * 2**20
     strict_fields: bool = False
+    slots: bool = True
 
 
 def create_app(
@@ -115,6 +129,7 @@ def create_app(
     app.state.pool = pool
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields
+    app.state.shows_slots = guards.slots
     http_errors.install(app)
     kinds = pool.kinds()
     for router in _routers(kinds):
@@ -151,6 +166,9 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=guards.cors_origins,
+            allow_origin_regex=_LOCAL_ORIGIN if "localhost" in guards.cors_origins else None,
+            # Any page could use what a proxy knows a browser by, such as its cookies.
+            allow_credentials="*" not in guards.cors_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],

@@ -14,7 +14,7 @@ from server.engine.prefix_store import CannotStore
 from server.open_service import open_pool
 from server.process.draining_server import DrainingServer
 from server.process.lazy_imports import build_models_lazily
-from server.process.listening import CannotListen, Tls, bind, url
+from server.process.listening import CannotListen, Tls, bind_all, url
 from server.services.model_pool import ModelPool
 from server.setting_files import read_keys
 from server.settings import (
@@ -107,7 +107,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     tls = None
     if settings.tls_cert and settings.tls_key:
         tls = Tls(certificate=settings.tls_cert, key=settings.tls_key)
-    bound = bind(settings.host, settings.port)
+    sockets = bind_all(settings.host, settings.port)
     # What is loaded here lives until the end. The garbage collector would search it for nothing,
     # and would later stop every thread, and thus every stream, for 55 ms.
     gc.disable()
@@ -122,7 +122,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
                 print(f"hearth serve: {verdict.message}", file=sys.stderr, flush=True)  # noqa: T201
         if pool.unavailable() is None:
             print(  # noqa: T201
-                f"Hearth {version()} serves {_models(pool)} at {url(bound, tls)} (ready after "
+                f"Hearth {version()} serves {_models(pool)} at {url(sockets[0], tls)} (ready after "
                 f"{time.perf_counter() - start:.1f} s)",
                 flush=True,
             )
@@ -132,6 +132,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
         cors_origins=settings.cors_origins,
         max_body_bytes=settings.max_body_bytes,
         strict_fields=settings.strict_fields,
+        slots=settings.slots,
     )
     server = DrainingServer(
         create_app(pool, on_start=announce, guards=guards, webui=settings.webui),
@@ -142,7 +143,7 @@ def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
     )
     gc.freeze()
     gc.enable()
-    server.serve_on(bound)
+    server.serve_on(*sockets)
     gc.unfreeze()
 
 

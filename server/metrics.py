@@ -162,6 +162,10 @@ class LanguageMetrics(Metrics):
         super().detach()
         self._state = lambda: _NO_ENGINE
 
+    def embedded(self, tokens: int) -> None:
+        """Count the tokens of a text that was embedded."""
+        self._prompt_tokens.labels(source="model").inc(tokens)
+
     def completed(self, ended: Ended) -> None:
         """Count a completion that ended, for any reason."""
         self._completions.labels(outcome=ended.outcome).inc()

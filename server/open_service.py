@@ -61,8 +61,8 @@ def _named_folders(settings: Settings) -> dict[str, Path]:
     folders = list(bundle_folders(settings))
     names = [folder.resolve().name for folder in folders]
     if len(folders) == 1:
-        names = [settings.alias or names[0]]
-    elif settings.alias is not None:
+        names = [*settings.names, *names][:1]
+    elif settings.names:
         raise BadSettings("alias: only valid with one bundle; rename the folders of the bundles")
     elif settings.lora:
         raise BadSettings("lora: only valid with one bundle; set --lora-dir and load adapters")
@@ -155,7 +155,13 @@ def open_model(
 def _deployment(loaded: Loaded, name: str, folder: Path) -> Deployment:
     """The deployment of a folder. One that is not a signed bundle fails, with the reason."""
     open_bundle = functools.partial(open_service, loaded, folder, name)
-    deployment = Deployment(name, open_bundle, folder=folder)
+    deployment = Deployment(
+        name,
+        open_bundle,
+        folder=folder,
+        aliases=loaded.settings.names,
+        tags=loaded.settings.tags,
+    )
     try:
         manifest = read_manifest(folder)
         if keys := read_signing_keys(loaded.settings):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from models.bundle import BadKey, PublicKey, read_public_key
 from server.settings import MIN_KEY_LENGTH, BadSettings
+from server.text.named_templates import NAMED_TEMPLATES
 
 if TYPE_CHECKING:
     from server.settings import Settings
@@ -47,9 +48,9 @@ def adapter_folders(settings: Settings) -> dict[str, Path]:
 
 def read_template(settings: Settings) -> str | None:
     """The chat template of --chat-template or --chat-template-file; raises BadSettings."""
-    path = settings.chat_template_file
+    path, given = settings.chat_template_file, settings.chat_template
     if path is None:
-        return settings.chat_template
+        return given and NAMED_TEMPLATES.get(given, given)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -110,7 +110,8 @@ class Settings(BaseSettings):
     host: str = _setting(
         "Network",
         "127.0.0.1",
-        "Address to listen on. 0.0.0.0 accepts connections from the whole network.",
+        "Address to listen on, or several separated by commas. 0.0.0.0 accepts connections from "
+        "the whole network.",
     )
     port: int = _setting(
         "Network", 8080, "Port to listen on. 0 chooses a free one.", ge=0, le=65535
@@ -150,7 +151,8 @@ class Settings(BaseSettings):
     cors_origins: Words = _setting(
         "Access",
         (),
-        "Allowed CORS origin, such as https://a.example. Repeatable. `*` allows any.",
+        "Allowed CORS origin, such as https://a.example. Repeatable. localhost allows all origins "
+        "of this machine, `*` allows any.",
     )
     require_signature: Paths = _setting(
         "Access",
@@ -159,6 +161,7 @@ class Settings(BaseSettings):
         "the public key. Repeatable. Needs hearth[verify].",
     )
     webui: bool = _setting("Access", True, "Serve the chat page at /.")
+    slots: bool = _setting("Access", True, "Report the state of each slot at /slots.")
     strict_fields: bool = _setting(
         "Access",
         False,
@@ -171,13 +174,16 @@ class Settings(BaseSettings):
     alias: str | None = _setting(
         "Model",
         None,
-        "Model name in the API, if there is one bundle. Default: the name of the bundle's folder.",
+        "Model name in the API, if there is one bundle. Default: the name of the bundle's folder. "
+        "/v1/models lists further names, separated by commas, as aliases.",
         min_length=1,
     )
+    tags: Words = _setting("Model", (), "Tag of the model in /v1/models. Repeatable.")
     chat_template: str | None = _setting(
         "Model",
         None,
-        "Jinja source of a chat template, in place of the bundle's.",
+        "Jinja source of a chat template, in place of the bundle's, or the name of one: chatml, "
+        "command-r, gemma, llama3, phi3 or zephyr.",
         min_length=1,
     )
     chat_template_file: Path | None = _setting(
@@ -260,6 +266,11 @@ class Settings(BaseSettings):
         "Logs", "info", "Lowest level to log: debug, info, warning or error."
     )
     log_format: LogFormat = _setting("Logs", "text", "text, or json for one JSON object per line.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in `alias`; the first one is the model's."""
+        return tuple(name.strip() for name in (self.alias or "").split(",") if name.strip())
 
     @model_validator(mode="after")
     def _check_tls(self) -> Self:

@@ -142,15 +142,15 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
             timings_per_token=self.timings_per_token and self.stream,
             return_progress=self.return_progress and self.stream,
             grammar=self.rules(),
-            logit_bias=_biases(self.logit_bias),
+            logit_bias=self.biases(),
             dry_sequence_breakers=tuple(self.dry_sequence_breakers),
         )
 
-
-def _biases(biases: dict[str, Bias] | list[list[Any]]) -> tuple[tuple[int | str, float], ...]:
-    """(token id or text, number) pairs; as in llama-server, a key of digits is an id."""
-    if isinstance(biases, dict):
-        pairs = [(int(key) if key.isdecimal() else key, bias) for key, bias in biases.items()]
-    else:
-        pairs = [(token, bias) for token, bias in biases]
-    return tuple((token, -math.inf if bias is False else float(bias)) for token, bias in pairs)
+    def biases(self) -> tuple[tuple[int | str, float], ...]:
+        """(token id or text, number) pairs; as in llama-server, a key of digits is an id."""
+        biases = self.logit_bias
+        if isinstance(biases, dict):
+            pairs = [(int(key) if key.isdecimal() else key, bias) for key, bias in biases.items()]
+        else:
+            pairs = [(token, bias) for token, bias in biases]
+        return tuple((token, -math.inf if bias is False else float(bias)) for token, bias in pairs)

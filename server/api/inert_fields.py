@@ -82,6 +82,7 @@ FIELDS: dict[str, Inert] = {
     "audio": Inert(_none, "null: answers are text"),
     "suffix": Inert(_one_of(""), "null; /infill takes input_suffix"),
     "image_data": Inert(_one_of([]), "no images"),
+    "multimodal_data": Inert(_one_of([]), "no images"),
     "web_search_options": Inert(_none, "null: the server cannot search"),
     "mcp_servers": Inert(_one_of([]), "no servers"),
     "lora": Inert(_one_of([]), "the model `name:adapter`"),

@@ -81,7 +81,7 @@ class BundleFolders:
             slots, cache = admitted.slots, admitted.prefix_cache
         return Bundle(
             id=f"{fingerprint(manifest)}:{folder.resolve()}",
-            name=settings.alias or folder.resolve().name,
+            name=next(iter(settings.names), folder.resolve().name),
             slots=slots,
             chunk=max(entry.tokens for entry in manifest.entry_points if entry.kind == "prefill"),
             memory=manifest.memory.needed(slots, cache),

@@ -120,6 +120,7 @@ class Front:
             cors_origins=settings.cors_origins,
             max_body_bytes=settings.max_body_bytes,
             strict_fields=settings.strict_fields,
+            slots=settings.slots,
         )
         pool = ModelPool(map(_deployed, self._services), pinned=[s.name for s in self._services])
         return create_app(pool, guards=guards, webui=settings.webui)

@@ -23,6 +23,7 @@ class SlotState:
     cached_tokens     tokens of the prompt that came out of the prefix cache
     read_tokens       tokens of prompt and answer that are in the slot's KV cache
     generated_tokens  tokens of the answer so far
+    remaining_tokens  tokens that the answer may still have
     """
 
     id: int
@@ -31,6 +32,7 @@ class SlotState:
     cached_tokens: int
     read_tokens: int
     generated_tokens: int
+    remaining_tokens: int
 
     @property
     def busy(self) -> bool:
@@ -93,6 +95,7 @@ def slot_states(slots: int, running: Iterable[Sequence]) -> tuple[SlotState, ...
             cached_tokens=sequence.cached_tokens,
             read_tokens=sequence.position,
             generated_tokens=len(sequence.tokens) - sequence.prompt_tokens,
+            remaining_tokens=sequence.max_length - len(sequence.tokens),
         )
         for sequence in running
     }
@@ -113,4 +116,5 @@ def _free(slot: int) -> SlotState:
         cached_tokens=0,
         read_tokens=0,
         generated_tokens=0,
+        remaining_tokens=0,
     )

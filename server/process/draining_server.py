@@ -107,11 +107,12 @@ class DrainingServer(uvicorn.Server):
         self._client_timeout = client_timeout
         self._deadline: float | None = None  # by time.monotonic; set by the first signal
 
-    def serve_on(self, bound: socket.socket) -> None:
+    def serve_on(self, *sockets: socket.socket) -> None:
         """Serve until a signal comes; return when every accepted request is answered."""
         # Connections are queued from here on, so the address can be announced.
-        bound.listen(_BACKLOG)
-        self.run(sockets=[bound])
+        for bound in sockets:
+            bound.listen(_BACKLOG)
+        self.run(sockets=list(sockets))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn before it accepts connections."""

@@ -64,6 +64,15 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+def bind_all(hosts: str, port: int) -> list[socket.socket]:
+    """Bind to addresses separated by commas, all with one port; raises CannotListen."""
+    sockets: list[socket.socket] = []
+    for host in hosts.split(","):
+        sockets.append(bind(host.strip(), port))
+        port = sockets[0].getsockname()[1]
+    return sockets
+
+
 def url(bound: socket.socket, tls: Tls | None = None) -> str:
     """The URL of a bound socket, http://host:port, or https:// with TLS."""
     host, port = bound.getsockname()[:2]

@@ -80,6 +80,7 @@ class Deployment:
     """One model: its bundle, and the service while the bundle is loaded.
 
     name         the model's name in the API
+    aliases      all names of the model in /v1/models, and `tags` its tags
     manifest     the bundle's manifest as it was read last; None if it could not be read
     description  of the service that was loaded last; None before the first load
     failure      why the last load failed; empty if it did not
@@ -96,8 +97,12 @@ class Deployment:
         *,
         manifest: Manifest | None = None,
         folder: Path | None = None,
+        aliases: tuple[str, ...] = (),
+        tags: tuple[str, ...] = (),
     ) -> None:
         self.name = name
+        self.aliases = aliases
+        self.tags = tags
         self.manifest = manifest
         self.folder = folder
         self.current: Service | None = None

@@ -87,14 +87,14 @@ class EncoderService(ArrayService):
             for vector, text in zip(vectors, encoded, strict=True)
         ]
 
-    async def score_all(self, query: str, documents: Sequence[str]) -> list[Score]:
-        """Score each document for a query; raises as `embed_all`."""
+    async def score_all(self, query: str, documents: Sequence[str], field: str) -> list[Score]:
+        """Score each document in the `field` for a query; raises as `embed_all`."""
         if not self.manifest.scores:
             raise InvalidRequest(
                 field="model", got=self.name, expected="a reranker: a model that scores pairs"
             )
         pairs = [
-            await self._pair_ids(f"documents[{index}]", query, document)
+            await self._pair_ids(f"{field}[{index}]", query, document)
             for index, document in enumerate(documents)
         ]
         logits = (await self._encode(pairs))[:, 0].astype(np.float64)

@@ -171,7 +171,9 @@ class LanguageService(Service):
         """
         if problem := self.unavailable():
             raise problem
-        return await self._completer.embed(text, field, self._adapter)
+        embedding = await self._completer.embed(text, field, self._adapter)
+        self.metrics.embedded(embedding.tokens)
+        return embedding
 
     async def embed_all(
         self, texts: Sequence[tuple[str, str | tuple[int, ...]]]

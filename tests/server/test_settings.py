@@ -46,12 +46,14 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "log_format": ("json", "json"),
     "strict_fields": ("true", True),
     "webui": ("true", True),
+    "slots": ("true", True),
+    "tags": ("small", ["small"]),
     "chat_template": ("{{ messages }}", "{{ messages }}"),
     "chat_template_file": ("chat.jinja", "chat.jinja"),
     "lora": ("sql=a", ["sql=a"]),
     "lora_dir": ("adapters", "adapters"),
 }
-SWITCHES = frozenset({"strict_fields", "webui"})
+SWITCHES = frozenset({"strict_fields", "webui", "slots"})
 TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}
 
 

@@ -144,7 +144,9 @@ async def create_message(
     With `stream`, the answer is a stream of server-sent events with Anthropic's names, such as
     content_block_delta.
     """
-    choices = await begin(service, body, body.turn(), max_tokens=body.max_tokens, logprobs=None)
+    turn = body.turn()
+    prompt = await rendered(service, body, turn)
+    choices = await begin(service, body, turn, prompt, max_tokens=body.max_tokens, logprobs=None)
     writer = MessageWriter(choices, model=service.name, stops=body.stop)
     if body.stream:
         return CompletionStream(choices, writer.events(), error=stream_error)

@@ -1,6 +1,8 @@
 """POST /completion and /infill: llama-server's routes for text without a chat template."""
 
 import asyncio
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -13,6 +15,7 @@ from server.api.generation_fields import GenerationFields
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.llama_server.answers import AnswerWriter, CompletionAnswer, CompletionEvent
+from server.api.openai.embedding_inputs import TextObject
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
 from server.errors import InvalidRequest
@@ -25,6 +28,7 @@ router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"
 _MAX_PROMPTS = 16
 _ABSENT = object()
 Ids = tuple[int, ...]
+Prompts = Text | TextObject | list[int | Text | TextObject | list[int | Text]]
 
 
 class PredictFields(GenerationFields):
@@ -56,10 +60,18 @@ class PredictFields(GenerationFields):
         """`n_predict`, by either name."""
         return self.n_predict if self.max_tokens is None else self.max_tokens
 
-    def settings(self) -> dict[str, Any]:
-        """The settings of the request, for the answer."""
+    def settings(self, ends: Sequence[int]) -> dict[str, Any]:
+        """The settings of the request, for the answer; `ends` are the ids that end an answer.
+
+        A bias that forbids a token is null, as JSON has no infinity.
+        """
         settings = self.model_dump(mode="json", include=set(PredictFields.model_fields))
-        return {**settings, "n_predict": self.limit}
+        biases = [*self.biases(), *((id_, -math.inf) for id_ in ends if self.ignore_eos)]
+        shown = [
+            {"token": token, "bias": bias if math.isfinite(bias) else None}
+            for token, bias in biases
+        ]
+        return {**settings, "n_predict": self.limit, "logit_bias": shown}
 
 
 class CompletionRequest(PredictFields):
@@ -69,9 +81,10 @@ class CompletionRequest(PredictFields):
         json_schema_extra={"examples": [{"prompt": "The capital of France is", "n_predict": 16}]}
     )
 
-    prompt: Text | list[int | Text | list[int | Text]] = Field(
-        description="A text; a list of token ids and texts, which is one prompt if it has an id; "
-        f"or a list of up to {_MAX_PROMPTS} of either.",
+    prompt: Prompts = Field(
+        description="A text, or an object with it in `prompt_string`; a list of token ids and "
+        "texts, which is one prompt if it has an id; or a list of up to "
+        f"{_MAX_PROMPTS} of either.",
     )
 
 
@@ -166,7 +179,7 @@ async def _answer(
         choices,
         model=service.name,
         prompts=[await asyncio.to_thread(_shown, prompt, service.tokenizer) for prompt in prompts],
-        settings=body.settings(),
+        settings=body.settings(service.manifest.special_tokens.eos),
         n_predict=limit,
         after_sampling=body.post_sampling_probs,
         with_tokens=body.return_tokens,
@@ -179,12 +192,11 @@ async def _answer(
     return selected[0] if len(selected) == 1 else selected
 
 
-def _prompts(
-    prompt: str | list[int | str | list[int | str]], tokenizer: Tokenizer
-) -> list[str | Ids]:
+def _prompts(given: Prompts, tokenizer: Tokenizer) -> list[str | Ids]:
     """The prompts of a request: one, or if the list has no ids at its top level, many."""
-    if isinstance(prompt, str):
-        return [prompt]
+    if not isinstance(given, list):
+        return [_text(given)]
+    prompt = [item if isinstance(item, int | list) else _text(item) for item in given]
     items = [item for item in prompt if not isinstance(item, list)]
     if len(items) == len(prompt) and (not items or any(isinstance(item, int) for item in items)):
         return [tokenizer.encode_mixed(items)]
@@ -197,6 +209,10 @@ def _prompts(
     return [
         tokenizer.encode_mixed(item) if isinstance(item, list) else str(item) for item in prompt
     ]
+
+
+def _text(given: str | TextObject) -> str:
+    return given if isinstance(given, str) else given.text()
 
 
 def _shown(prompt: str | Ids, tokenizer: Tokenizer) -> str:

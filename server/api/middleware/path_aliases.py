@@ -12,6 +12,8 @@ ALIASES = {
     "/models": "/v1/models",
     "/chat/completions": "/v1/chat/completions",
     "/responses": "/v1/responses",
+    "/chat/completions/input_tokens": "/v1/chat/completions/input_tokens",
+    "/responses/input_tokens": "/v1/responses/input_tokens",
     "/completions": "/completion",
     "/embeddings": "/embedding",
     "/rerank": "/v1/rerank",

@@ -1,9 +1,13 @@
-"""POST /v1/rerank: documents in the order of their relevance to a query, as Jina has it."""
+"""POST /v1/rerank: documents in the order of their relevance to a query.
 
-from typing import Annotated, Literal
+A request has the form of Jina's API, with `documents`, or that of Hugging Face's
+text-embeddings-inference, with `texts`. The answer has the same form.
+"""
+
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from server.api.current_service import CurrentEncoder
 from server.api.disconnect import unless_disconnected
@@ -14,6 +18,9 @@ from server.api.json_body import JsonRoute
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Rerank"])
 
 
+Documents = Annotated[list[Text], Field(min_length=1, max_length=2048)]
+
+
 class RerankRequest(ModelFields):
     """A query, and the documents to order."""
 
@@ -22,13 +29,23 @@ class RerankRequest(ModelFields):
     )
 
     query: Text = Field(description="The query.")
-    documents: Annotated[list[Text], Field(min_length=1, max_length=2048)] = Field(
-        description="1 to 2048 documents."
+    documents: Documents | None = Field(None, description="1 to 2048 documents.")
+    texts: Documents | None = Field(
+        None, description="Another name of documents. The answer is then a list of scores."
     )
     top_n: int | None = Field(
         None, ge=1, description="Only so many documents, the most relevant ones. null: all."
     )
-    return_documents: bool = Field(False, description="Whether results have the documents.")
+    return_documents: bool = Field(
+        False, description="With `documents`: whether results have the documents."
+    )
+    return_text: bool = Field(False, description="With `texts`: whether results have the texts.")
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.documents is None) == (self.texts is None):
+            raise ValueError("documents or texts")
+        return self
 
 
 class RerankDocument(BaseModel):
@@ -45,6 +62,14 @@ class RerankResult(BaseModel):
         description="From 0 to 1: the logistic function of the model's score."
     )
     document: RerankDocument | None = Field(default=None, description="With `return_documents`.")
+
+
+class TextScore(BaseModel):
+    """The relevance of a text."""
+
+    index: int = Field(description="Position of the text in the request, from 0.")
+    score: float = Field(description="As `relevance_score`.")
+    text: str = Field(default="", description="With `return_text`.")
 
 
 class RerankUsage(BaseModel):
@@ -64,22 +89,35 @@ class RerankResponse(BaseModel):
 
 
 @router.post("/v1/rerank", summary="Order texts by relevance", response_model_exclude_unset=True)
-async def rerank(body: RerankRequest, service: CurrentEncoder, request: Request) -> RerankResponse:
+async def rerank(
+    body: RerankRequest, service: CurrentEncoder, request: Request
+) -> RerankResponse | list[TextScore]:
     """Order documents by their relevance to a query. The model must be a reranker."""
-    work = service.score_all(body.query, body.documents)
-    scores = await unless_disconnected(request, work)
+    field = "texts" if body.documents is None else "documents"
+    documents: list[str] = getattr(body, field)
+    scores = await unless_disconnected(request, service.score_all(body.query, documents, field))
+    order = sorted(range(len(scores)), key=lambda index: -scores[index].relevance)[: body.top_n]
+    if field == "texts":
+        shown = documents if body.return_text else None
+        return [_score(index, scores[index].relevance, shown) for index in order]
+    shown = documents if body.return_documents else None
     tokens = sum(score.tokens for score in scores)
-    order = sorted(range(len(scores)), key=lambda index: -scores[index].relevance)
     return RerankResponse(
         object="list",
         model=service.name,
-        results=[_result(index, scores[index].relevance, body) for index in order[: body.top_n]],
+        results=[_result(index, scores[index].relevance, shown) for index in order],
         usage=RerankUsage(prompt_tokens=tokens, total_tokens=tokens),
     )
 
 
-def _result(index: int, relevance: float, body: RerankRequest) -> RerankResult:
-    if not body.return_documents:
+def _score(index: int, relevance: float, texts: list[str] | None) -> TextScore:
+    if texts is None:
+        return TextScore(index=index, score=relevance)
+    return TextScore(index=index, score=relevance, text=texts[index])
+
+
+def _result(index: int, relevance: float, documents: list[str] | None) -> RerankResult:
+    if documents is None:
         return RerankResult(index=index, relevance_score=relevance)
-    document = RerankDocument(text=body.documents[index])
+    document = RerankDocument(text=documents[index])
     return RerankResult(index=index, relevance_score=relevance, document=document)

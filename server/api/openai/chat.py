@@ -26,7 +26,7 @@ from server.api.openai.shared_fields import (
     usage,
 )
 from server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
-from server.api.openai.turn import Turn, begin
+from server.api.openai.turn import Turn, begin, rendered
 from server.api.openai.turn_fields import EFFORT, Effort, TurnFields
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
@@ -80,11 +80,22 @@ class ChatRequest(TurnFields):
         True, description="Allow several calls in one answer. If false, an answer has at most one."
     )
     reasoning_effort: Effort | None = Field(None, description=EFFORT)
+    verbose: bool = Field(
+        False, description="Return the prompt in `__verbose`, unless the answer is a stream."
+    )
 
     @property
     def effort(self) -> Effort | None:
         """See TurnFields.effort."""
         return self.reasoning_effort
+
+    def turn(self) -> Turn:
+        """The conversation and its tools; raises InvalidRequest."""
+        tools = [
+            tool.function.tool(f"tools[{place}].function") for place, tool in enumerate(self.tools)
+        ]
+        choice = tool_choice(self.tool_choice, tools, parallel=self.parallel_tool_calls)
+        return Turn(messages=self.messages, tools=tools, choice=choice)
 
 
 class ChatFunctionCall(BaseModel):
@@ -161,12 +172,21 @@ class ChatChunk(Identity):
     )
 
 
+class Verbose(BaseModel):
+    """What the model read."""
+
+    prompt: str = Field(description="The prompt, as the chat template renders it.")
+
+
 class ChatResponse(Identity):
     """The answers to a conversation."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice] = Field(description="`n` answers.")
     usage: OpenAIUsage
+    verbose: Verbose | None = Field(
+        default=None, alias="__verbose", description="Present if the request has `verbose`."
+    )
 
 
 @router.post(
@@ -185,18 +205,13 @@ async def chat_completions(
     `data: [DONE]`. The joined deltas of a choice are its message.
     """
     _check(body)
-    tools = [
-        tool.function.tool(f"tools[{place}].function") for place, tool in enumerate(body.tools)
-    ]
-    turn = Turn(
-        messages=body.messages,
-        tools=tools,
-        choice=tool_choice(body.tool_choice, tools, parallel=body.parallel_tool_calls),
-    )
+    turn = body.turn()
+    prompt = await rendered(service, body, turn)
     choices = await begin(
         service,
         body,
         turn,
+        prompt,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         choices=body.n,
@@ -207,6 +222,8 @@ async def chat_completions(
         return CompletionStream(choices, _events(body, first, parts), done=True)
     with choices:
         first = head(service, "chatcmpl-", "chat.completion")
+        if body.verbose:
+            first["__verbose"] = Verbose(prompt=prompt.text)
         return await unless_disconnected(request, _whole(first, parts))
 
 

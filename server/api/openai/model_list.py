@@ -50,6 +50,8 @@ class ListedModel(BaseModel):
     object: Literal["model"]
     created: int = Field(description="Unix time when the server opened the model, in seconds.")
     owned_by: str = Field(description="Always hearth.")
+    aliases: list[str] = Field(description="The names in --alias.")
+    tags: list[str] = Field(description="The tags in --tags.")
     meta: ModelSize | None = Field(
         description="A field of llama-server, which OpenAI's API lacks. null for array functions."
     )
@@ -106,6 +108,8 @@ def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
         object="model",
         created=int(deployment.created),
         owned_by="hearth",
+        aliases=list(deployment.aliases),
+        tags=list(deployment.tags),
         meta=ModelSize(n_vocab=manifest.vocab_size, n_ctx=manifest.context)
         if isinstance(manifest, LanguageManifest | EncoderManifest)
         else None,

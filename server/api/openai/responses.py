@@ -17,7 +17,7 @@ from server.api.openai.response_events import Response, ResponseEvent, ResponseW
 from server.api.openai.response_items import Item, MessageItem
 from server.api.openai.shared_fields import new_id
 from server.api.openai.tool_fields import MODES, FlatTool, FlatToolChoice, tool_choice
-from server.api.openai.turn import Turn, begin
+from server.api.openai.turn import Turn, begin, rendered
 from server.api.openai.turn_fields import EFFORT, Effort, TurnFields
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
@@ -141,6 +141,19 @@ class ResponsesRequest(TurnFields):
             raise InvalidRequest(field=other.field, got=other.type, expected="none beside text")
         return rules or other
 
+    def turn(self) -> Turn:
+        """The conversation and its tools; raises InvalidRequest."""
+        items = self.input
+        if isinstance(items, str):
+            items = [MessageItem(type="message", role="user", content=items)]
+        tools = [tool.tool(f"tools[{place}]") for place, tool in enumerate(self.tools)]
+        return Turn(
+            messages=response_items.messages(self.instructions, items),
+            tools=tools,
+            choice=tool_choice(self.tool_choice, tools, parallel=self.parallel_tool_calls),
+            field="input",
+        )
+
 
 @router.post(
     "/v1/responses",
@@ -161,10 +174,12 @@ async def responses(
         raise InvalidRequest(
             field="top_logprobs", got=body.top_logprobs, expected="null without logprobs in include"
         )
+    turn = body.turn()
     choices = await begin(
         service,
         body,
-        _turn(body),
+        turn,
+        await rendered(service, body, turn),
         max_tokens=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if with_logprobs else None,
     )
@@ -173,19 +188,6 @@ async def responses(
         return CompletionStream(choices, writer.events(choices))
     with choices:
         return await unless_disconnected(request, _whole(writer, choices))
-
-
-def _turn(body: ResponsesRequest) -> Turn:
-    items = body.input
-    if isinstance(items, str):
-        items = [MessageItem(type="message", role="user", content=items)]
-    tools = [tool.tool(f"tools[{place}]") for place, tool in enumerate(body.tools)]
-    return Turn(
-        messages=response_items.messages(body.instructions, items),
-        tools=tools,
-        choice=tool_choice(body.tool_choice, tools, parallel=body.parallel_tool_calls),
-        field="input",
-    )
 
 
 def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:

@@ -59,13 +59,16 @@ async def begin(
     service: LanguageService,
     body: TurnFields,
     turn: Turn,
+    prompt: "Prompt",
     *,
     max_tokens: int | None,
     logprobs: int | None,
     choices: int = 1,
 ) -> Choices:
-    """Render a turn and submit `choices` answers; raises InvalidRequest, QueueFull, Unavailable."""
-    prompt = await rendered(service, body, turn)
+    """Submit `choices` answers to a rendered turn.
+
+    Raises InvalidRequest, QueueFull, Unavailable.
+    """
     return await service.complete_all(
         [
             dataclasses.replace(

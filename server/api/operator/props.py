@@ -40,6 +40,7 @@ class Props(BaseModel):
     total_slots: int = Field(description="Number of requests that can run at the same time.")
     queue_limit: int = Field(description="Maximum number of requests that wait for a slot.")
     model_alias: str = Field(description="Name of the model.")
+    model_path: str = Field(description="Name of the folder of the bundle.")
     model_ftype: str = Field(description="Precision of the weights.")
     kernels: Kernels
     modalities: dict[str, bool] = Field(description="Inputs besides text: none.")
@@ -57,6 +58,7 @@ class NextToken(BaseModel):
     """Progress of the answer in a slot."""
 
     n_decoded: int = Field(description="Number of tokens generated so far.")
+    n_remain: int = Field(description="Number of tokens that may still follow; -1 in a free slot.")
 
 
 class Slot(BaseModel):
@@ -73,7 +75,7 @@ class Slot(BaseModel):
     n_prompt_tokens_cache: int = Field(
         description="Tokens of the prompt that came from the prefix cache."
     )
-    next_token: list[NextToken] = Field(description="One entry while a request is in the slot.")
+    next_token: list[NextToken] = Field(description="One entry.")
 
 
 @router.get("/props", summary="Get the properties of the server")
@@ -95,6 +97,7 @@ async def props(deployment: NamedModel, request: Request) -> Props:
         total_slots=model.slots,
         queue_limit=model.queue_limit,
         model_alias=deployment.name,
+        model_path=deployment.folder.resolve().name if deployment.folder else "",
         model_ftype=manifest.precision,
         kernels=Kernels(names=[*kernels.names], instructions=kernels.instructions),
         modalities={"vision": False, "audio": False},
@@ -114,11 +117,14 @@ async def props(deployment: NamedModel, request: Request) -> Props:
 )
 async def slots(
     deployment: NamedModel,
+    request: Request,
     fail_on_no_slot: Annotated[
         bool, Query(description="Answer 503 if every slot is busy.")
     ] = False,
 ) -> list[Slot]:
     """Return the state of each slot after the engine's latest step; none of an unloaded model."""
+    if not request.app.state.shows_slots:
+        raise NotSupported("slots: turned off by --no-slots")
     service = deployment.current
     if not isinstance(service, LanguageService):
         return []
@@ -136,7 +142,12 @@ async def slots(
                 0, min(slot.read_tokens, slot.prompt_tokens) - slot.cached_tokens
             ),
             n_prompt_tokens_cache=slot.cached_tokens,
-            next_token=[NextToken(n_decoded=slot.generated_tokens)] if slot.busy else [],
+            next_token=[
+                NextToken(
+                    n_decoded=slot.generated_tokens,
+                    n_remain=slot.remaining_tokens if slot.busy else -1,
+                )
+            ],
         )
         for slot in states
     ]

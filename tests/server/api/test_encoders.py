@@ -113,6 +113,45 @@ def test_only_the_most_relevant_documents_are_returned(reranker: httpx.Client) -
     assert (result["index"], result["document"]) == (1, {"text": DOCUMENTS[1]})
 
 
+def test_texts_are_scored_in_the_form_of_text_embeddings_inference(
+    reranker: httpx.Client,
+) -> None:
+    answer = reranker.post("/rerank", json={"query": QUERY, "texts": DOCUMENTS}).json()
+    scores = [relevance(QUERY, document) for document in DOCUMENTS]
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    assert [result["index"] for result in answer] == order
+    for result in answer:
+        assert result == {
+            "index": result["index"],
+            "score": pytest.approx(scores[result["index"]]),
+        }
+    body = {"query": QUERY, "texts": DOCUMENTS, "top_n": 1, "return_text": True}
+    (best,) = reranker.post("/rerank", json=body).json()
+    assert (best["index"], best["text"]) == (1, DOCUMENTS[1])
+    long = {"query": QUERY, "texts": ["dog", " ".join(["dog"] * 11)]}
+    assert reranker.post("/rerank", json=long).json()["error"]["param"] == "texts[1]"
+
+
+@pytest.mark.parametrize(("top_n", "count"), [(None, 4), (2, 2), (4, 4), (99, 4)])
+def test_top_n_can_exceed_the_documents(
+    reranker: httpx.Client, top_n: int | None, count: int
+) -> None:
+    for field in ("documents", "texts"):
+        body = {"query": QUERY, field: DOCUMENTS, "top_n": top_n}
+        answer = reranker.post("/rerank", json=body).json()
+        assert len(answer["results"] if field == "documents" else answer) == count
+
+
+@pytest.mark.parametrize("documents", [[], None, 123, [1, 2, 3]])
+@pytest.mark.parametrize("field", ["documents", "texts"])
+def test_invalid_documents_are_rejected(reranker: httpx.Client, field: str, documents: Any) -> None:
+    refused = reranker.post("/rerank", json={"query": QUERY, field: documents})
+    assert refused.status_code == 400
+    assert field in refused.json()["error"]["message"]
+    both = {"query": QUERY, "documents": DOCUMENTS, "texts": DOCUMENTS}
+    assert reranker.post("/rerank", json=both).status_code == 400
+
+
 def test_a_pair_that_is_too_long_is_rejected_by_name(reranker: httpx.Client) -> None:
     body = {"query": QUERY, "documents": ["dog", " ".join(["dog"] * 11)]}
     refused = reranker.post("/v1/rerank", json=body)

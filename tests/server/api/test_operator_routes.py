@@ -84,7 +84,7 @@ def test_slots_show_progress() -> None:
     with fakes.running(service) as client:
         before = client.get("/slots").json()
         assert [slot["id"] for slot in before] == [0, 1]
-        assert not any(slot["is_processing"] or slot["next_token"] for slot in before)
+        assert not any(slot["is_processing"] for slot in before)
         body = {"prompt": [5, 6, 7], "max_tokens": 60, "stream": True}
         with client.stream("POST", "/generate", json=body) as response:
             lines = response.iter_lines()  # kept: the end of it closes the connection
@@ -93,7 +93,9 @@ def test_slots_show_progress() -> None:
             assert busy["is_processing"]
             assert busy["n_ctx"] == 64
             assert busy["n_prompt_tokens"] == busy["n_prompt_tokens_processed"] == 3
-            assert 1 <= busy["next_token"][0]["n_decoded"] < 60
+            (next_token,) = busy["next_token"]
+            assert 1 <= next_token["n_decoded"] < 60
+            assert next_token["n_decoded"] + next_token["n_remain"] == 60
             assert not free["is_processing"]
             assert client.get("/slots?fail_on_no_slot=true").status_code == 200
         wait_until_free(client)

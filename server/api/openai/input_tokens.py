@@ -1,0 +1,42 @@
+"""POST /v1/responses/input_tokens and /v1/chat/completions/input_tokens: the length of a prompt."""
+
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from server.api.current_service import CurrentLanguageService
+from server.api.http_errors import ERRORS
+from server.api.json_body import JsonRoute
+from server.api.openai.chat import ChatRequest
+from server.api.openai.responses import ResponsesRequest
+from server.api.openai.turn import rendered
+from server.services.language_service import LanguageService
+
+router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
+
+
+class InputTokens(BaseModel):
+    """The length of a conversation."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int = Field(description="Tokens of the conversation, as the model reads it.")
+
+
+@router.post("/v1/responses/input_tokens", summary="Count the tokens of a request (Responses API)")
+async def response_input_tokens(
+    body: ResponsesRequest, service: CurrentLanguageService
+) -> InputTokens:
+    """Return the number of tokens that the model reads for a request to /v1/responses."""
+    return await _count(body, service)
+
+
+@router.post("/v1/chat/completions/input_tokens", summary="Count the tokens of a conversation")
+async def chat_input_tokens(body: ChatRequest, service: CurrentLanguageService) -> InputTokens:
+    """Return the number of tokens that the model reads for a request to /v1/chat/completions."""
+    return await _count(body, service)
+
+
+async def _count(body: ChatRequest | ResponsesRequest, service: LanguageService) -> InputTokens:
+    prompt = await rendered(service, body, body.turn())
+    return InputTokens(object="response.input_tokens", input_tokens=len(prompt.ids))
