@@ -1,7 +1,9 @@
 """Decode steps with 0, 1, 2, 4 and 8 LoRA adapters in one batch: speed, and whether bits are equal.
 
     hearth bake gemma3 --adapters 8 --rank 16 --out base
-    python -m benchmarks.adapters base
+    python -m benchmarks.adapters base --llama model.gguf
+
+llama.cpp is given with `--llama`, and the interpreter of another environment with `--llama-python`.
 
 The adapters are random numbers at every place: the time does not depend on the values. In each
 round, every case has a turn, so that load of the machine hits all of them; the median counts.
@@ -10,25 +12,47 @@ round, every case has a turn, so that load of the machine hits all of them; the 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
+from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import gguf
 import numpy as np
 
+from benchmarks.engines import adapters_worker
+from benchmarks.engines.adapters_worker import TOKEN, WARM_STEPS, Task
+from benchmarks.report.machine import physical_cores
 from runtime.open_bundle import open_bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from models.bundle import LanguageManifest
     from runtime.language_model import IreeRuntime
 
-_TOKEN, _SCALE, _WARM_STEPS = 7, 0.01, 2
+Cases: TypeAlias = "Mapping[str, Sequence[int]]"
+
+_ROOT = Path(__file__).parent.parent
+_SCALE = 0.01
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The seconds of a step and whether bits are equal, by case."""
+
+    name: str
+    seconds: Mapping[str, float]
+    equal: Mapping[str, bool]
 
 
 def cases(batch: int, places: int) -> dict[str, list[int]]:
@@ -58,7 +82,7 @@ def decode(runtime: IreeRuntime, places: Sequence[int], position: int) -> NDArra
     slots = range(len(places))
     for slot, place in enumerate(places):
         runtime.set_adapter(slot, place, _SCALE)
-    return runtime.decode(slots, [_TOKEN] * len(places), [position] * len(places))
+    return runtime.decode(slots, [TOKEN] * len(places), [position] * len(places))
 
 
 def has_same_bits(runtime: IreeRuntime, places: Sequence[int]) -> bool:
@@ -66,9 +90,75 @@ def has_same_bits(runtime: IreeRuntime, places: Sequence[int]) -> bool:
     together = decode(runtime, places, 0)
     for slot, place in enumerate(places):
         runtime.set_adapter(slot, place, _SCALE)
-        if not np.array_equal(runtime.decode([slot], [_TOKEN], [0])[0], together[slot]):
+        if not np.array_equal(runtime.decode([slot], [TOKEN], [0])[0], together[slot]):
             return False
     return True
+
+
+def hearth(arguments: argparse.Namespace, runtime: IreeRuntime, tested: Cases) -> Engine:
+    """The median seconds of a step of each case, and whether its bits are equal."""
+    equal = {name: has_same_bits(runtime, places) for name, places in tested.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in tested}
+    for position in range(1, WARM_STEPS + arguments.rounds):
+        for name, places in tested.items():
+            began = time.perf_counter()
+            decode(runtime, places, position)
+            if position >= WARM_STEPS:
+                seconds[name].append(time.perf_counter() - began)
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    return Engine("Hearth", medians, equal)
+
+
+def llama_cpp(arguments: argparse.Namespace, manifest: LanguageManifest, tested: Cases) -> Engine:
+    """The same of llama.cpp, in another process, with random adapters of the same shapes."""
+    with tempfile.TemporaryDirectory() as folder:
+        adapters = [Path(folder) / f"{place}.gguf" for place in range(manifest.adapters.count)]
+        for path in adapters:
+            write_adapter(path, manifest)
+        task = Task(
+            model=str(arguments.llama), adapters=list(map(str, adapters)), cases=tested,
+            steps=arguments.rounds, threads=arguments.threads or physical_cores(),
+        )  # fmt: skip
+        result = subprocess.run(
+            [arguments.llama_python, "-m", adapters_worker.__name__],
+            input=json.dumps(asdict(task)), env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            stdout=subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+    return Engine("llama.cpp", json.loads(result.stdout), {})
+
+
+def write_adapter(path: Path, manifest: LanguageManifest) -> None:
+    """A random adapter for all matrices of a bundle with places, as llama.cpp reads it."""
+    rng = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(path, manifest.architecture)
+    writer.add_type(gguf.GGUFType.ADAPTER)
+    writer.add_string(gguf.Keys.Adapter.TYPE, "lora")
+    writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, float(manifest.adapters.rank))
+    architecture = gguf.MODEL_ARCH[manifest.architecture.upper()]
+    names = gguf.get_tensor_name_map(architecture, len(manifest.caches))
+    for matrix in manifest.adapters.matrices:
+        name = names.get_name(matrix.module)
+        shapes = {"a": (manifest.adapters.rank, matrix.columns)}
+        shapes["b"] = (matrix.rows, manifest.adapters.rank)
+        for factor, shape in shapes.items():
+            values = (rng.normal(size=shape) * _SCALE / 16).astype(np.float16)
+            writer.add_tensor(f"{name}.weight.lora_{factor}", values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def table(engines: Sequence[Engine], batch: int) -> Iterator[str]:
+    """The rows of a table in Markdown."""
+    yield f"| Engine | Adapters in a batch of {batch} | Tokens/s | Time, none = 1 | Bits as alone |"
+    yield "|---|---|---|---|---|"
+    for engine in engines:
+        none = engine.seconds["none"]
+        for name, seconds in engine.seconds.items():
+            equal = {True: "equal", False: "different", None: ""}[engine.equal.get(name)]
+            rate, cost = batch / seconds, seconds / none
+            yield f"| {engine.name} | {name} | {rate:.0f} | {cost:.2f} | {equal} |"
 
 
 def main() -> None:
@@ -77,6 +167,8 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--llama", type=Path, help="a GGUF file of the model, for llama.cpp")
+    parser.add_argument("--llama-python", default=sys.executable, help="that has llama-cpp-python")
     arguments = parser.parse_args()
     manifest, runtime = open_bundle(arguments.bundle, threads=arguments.threads)
     if not manifest.adapters.count:
@@ -84,24 +176,10 @@ def main() -> None:
     fill(runtime)
     batch = min(runtime.batch, runtime.slots)
     tested = cases(batch, manifest.adapters.count)
-    equal = {name: has_same_bits(runtime, places) for name, places in tested.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in tested}
-    for position in range(1, _WARM_STEPS + arguments.rounds):
-        for name, places in tested.items():
-            began = time.perf_counter()
-            decode(runtime, places, position)
-            if position >= _WARM_STEPS:
-                seconds[name].append(time.perf_counter() - began)
-    base = statistics.median(seconds["none"])
-    rows = [
-        f"| Adapters in a batch of {batch} | Tokens/s | Time, none = 1 | Bits as alone |",
-        "|---|---|---|---|",
-    ]
-    for name, times in seconds.items():
-        median = statistics.median(times)
-        words = "equal" if equal[name] else "different"
-        rows.append(f"| {name} | {batch / median:.0f} | {median / base:.2f} | {words} |")
-    sys.stdout.write("\n".join([*rows, ""]))
+    engines = [hearth(arguments, runtime, tested)]
+    if arguments.llama:
+        engines.append(llama_cpp(arguments, manifest, tested))
+    sys.stdout.writelines(f"{row}\n" for row in table(engines, batch))
 
 
 if __name__ == "__main__":

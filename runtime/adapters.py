@@ -1,7 +1,7 @@
 """The places for LoRA adapters on the device: which slot uses which, and their factors.
 
-The factors of all places are one set of buffers, in pages of their own that take no memory until an
-adapter is written. They are arguments of each call that computes adapters.
+The factors of all places are one set of buffers, in pages of their own that take no memory until
+the first adapter is written. They are arguments of each call that computes adapters.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Adapters:
 
     def _all(self) -> tuple[rt.HalBufferView, ...]:
         if not self._buffers:
-            self._buffers = tuple(
-                self._device.reserve(array.shape, array.dtype) for array in self._places.arrays
+            self._buffers = self._device.reserve_together(
+                [(array.shape, array.dtype) for array in self._places.arrays]
             )
         return self._buffers

@@ -26,6 +26,7 @@ from baker.progress import TerminalProgress
 from models.bundle import BundleError
 from models.config import ConfigError
 from models.dsl.types import DslError
+from models.peft.adapter_settings import BadAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 # DslError: the bundle was baked from another version of the model, so NumPy cannot follow it.
 _ERRORS = (
-    BadArchive, BundleError, ConfigError, DslError, LlamaError, OSError, RecordingError, SideError,
-    UnreadableText,
+    BadAdapter, BadArchive, BundleError, ConfigError, DslError, LlamaError, OSError,
+    RecordingError, SideError, UnreadableText,
 )  # fmt: skip
 _DIFFERENT, _FAILED = 1, 2
 # Exceptions that end the command, and its exit code: see hearth/cli.py.
@@ -47,6 +48,7 @@ A is the reference, B the candidate. Each is one of:
 
 \b
   a bundle                           gemma3-270m
+  a bundle, with a LoRA adapter      gemma3-270m+adapter (needs places: bake --adapters)
   a bundle, with exact logits        exact:gemma3-270m
   a bundle, computed by NumPy        numpy:gemma3-270m (slow)
   a GGUF file, run by llama.cpp      model-f32.gguf (needs the extra `compare`)

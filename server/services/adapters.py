@@ -12,19 +12,19 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from models.peft.adapter_factors import read_factors
 from models.peft.adapter_settings import BadAdapter
 from server.engine.generation import AdapterUse
 from server.errors import InvalidRequest
-from server.services.adapter_factors import read_factors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from models.bundle import AdapterPlaces, PublicKey
+    from models.peft.adapter_factors import AdapterFactors
     from runtime.interface import Runtime
     from server.engine.engine import Engine
-    from server.services.adapter_factors import AdapterFactors
 
 _IDLE_INTERVAL = 0.05  # seconds between checks whether an adapter still has requests
 

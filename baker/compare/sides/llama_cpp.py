@@ -61,13 +61,22 @@ class LlamaCpp:
     what has left the sliding window.
     """
 
-    def __init__(self, model: Path, *, context: int, threads: int | None, profile: Profile) -> None:
+    def __init__(
+        self,
+        model: Path,
+        *,
+        context: int,
+        threads: int | None,
+        profile: Profile,
+        sequences: int = 1,
+    ) -> None:
         """Load a model for `context` positions; `threads` None uses all available CPUs.
 
-        Raises LlamaError.
+        The positions are shared by `sequences`, for `decode_sequences`. Raises LlamaError.
         """
         self._api = _import()
         self._context_size = context
+        self._sequences = sequences
         self._read = 0
         self._waiting: list[int] = []
         # The callback must live as long as the library may call it.
@@ -202,6 +211,20 @@ class LlamaCpp:
         """As Vocabulary.detokenize; a broken character at the end becomes U+FFFD."""
         return b"".join(self._piece(token) for token in token_ids).decode(errors="replace")
 
+    def load_adapter(self, path: Path) -> Any:
+        """Load a LoRA adapter from a GGUF file; raises LlamaError."""
+        adapter = self._api.llama_adapter_lora_init(self._model, os.fsencode(path))
+        if not adapter:
+            raise LlamaError(f"llama.cpp cannot load {path}: {self._last_message()}")
+        return adapter
+
+    def use_adapter(self, adapter: Any) -> None:
+        """Use an adapter of `load_adapter` with scale 1 in all that follows, or None."""
+        used = [adapter] if adapter else []
+        adapters = (self._api.llama_adapter_lora_p_ctypes * len(used))(*used)
+        scales = (ctypes.c_float * len(used))(*[1.0] * len(used))
+        self._api.llama_set_adapters_lora(self._context, adapters, len(used), scales)
+
     def close(self) -> None:
         """Free the model and its caches. No other method may be called afterwards."""
         self._api.llama_free(self._context)
@@ -228,6 +251,7 @@ class LlamaCpp:
     def _open(self, model: Path, threads: int, profile: Profile) -> Any:
         parameters = self._api.llama_context_default_params()
         parameters.n_ctx = self._context_size
+        parameters.n_seq_max = self._sequences
         parameters.n_batch = parameters.n_ubatch = _CHUNK
         parameters.n_threads = parameters.n_threads_batch = threads
         # Sliding-window layers keep only the window, as llama-server does by default.

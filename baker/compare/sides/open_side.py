@@ -13,6 +13,7 @@ from baker.compare.sides.llama_cpp import EXACT, LlamaCpp
 from baker.compare.sides.recording import read_recording
 from baker.compare.sides.side import (
     ALL,
+    SLOT,
     BundleSide,
     LlamaSide,
     ReaderSide,
@@ -23,6 +24,7 @@ from baker.compare.sides.side import (
 from baker.compare.sides.vocabulary import BundleVocabulary
 from baker.reference.numpy_runtime import open_reference
 from models.bundle import LanguageManifest, digest, read_manifest_of
+from models.peft.adapter_factors import read_factors
 from runtime.open_bundle import open_bundle
 
 if TYPE_CHECKING:
@@ -33,10 +35,12 @@ if TYPE_CHECKING:
 
 NUMPY = "numpy:"
 EXACT_LOGITS = "exact:"
-_DIGEST = 16  # characters of a bundle's digest in a report
+ADAPTER = "+"
+_DIGEST = 16  # characters of a digest in a report
+_PLACE = 1  # of the adapter
 FORMS = (
-    "a bundle's folder, exact:BUNDLE, numpy:BUNDLE, MODEL.gguf, RECORDING.json or the URL of an "
-    "endpoint (http://HOST:PORT/v1#MODEL)"
+    "a bundle's folder, exact:BUNDLE, MODEL.gguf, one of them with +ADAPTER, numpy:BUNDLE, "
+    "RECORDING.json or the URL of an endpoint (http://HOST:PORT/v1#MODEL)"
 )
 
 
@@ -60,7 +64,7 @@ class SideOptions:
 
 def vocabulary_of(name: str) -> Vocabulary | None:
     """The vocabulary of a side that is a bundle, without opening the model; else None."""
-    path = Path(name.removeprefix(NUMPY).removeprefix(EXACT_LOGITS))
+    path, _ = _model_and_adapter(name.removeprefix(NUMPY).removeprefix(EXACT_LOGITS))
     return BundleVocabulary.of(path) if path.is_dir() else None
 
 
@@ -73,7 +77,7 @@ def is_endpoint(name: str) -> bool:
 def opened(name: str, options: SideOptions) -> Iterator[Side]:
     """Open the side with this name while the block runs.
 
-    Raises SideError, LlamaError, RecordingError, a BundleError or OSError.
+    Raises SideError, LlamaError, RecordingError, BadAdapter, a BundleError or OSError.
     """
     if is_endpoint(name):
         with client_of(urldefrag(name).url, options.key) as client:
@@ -81,20 +85,36 @@ def opened(name: str, options: SideOptions) -> Iterator[Side]:
     elif name.startswith(NUMPY):
         yield _numpy(name)
     elif name.endswith(".gguf"):
-        with contextlib.closing(_llama(Path(name), options)) as llama:
+        with contextlib.closing(_llama(name, options)) as llama:
             yield LlamaSide(llama, _about_llama(name, llama))
     elif name.endswith(".json"):
         yield _recorded(name)
-    elif Path(name.removeprefix(EXACT_LOGITS)).is_dir():
+    elif _model_and_adapter(name.removeprefix(EXACT_LOGITS))[0].is_dir():
         yield _bundle(name, options.threads)
     else:
         raise SideError(f"{name}: cannot be compared; expected {FORMS}")
 
 
+def _model_and_adapter(name: str) -> tuple[Path, Path | None]:
+    """The paths in `MODEL+ADAPTER`, or in `MODEL`, whose name may have a + too."""
+    model, plus, adapter = name.rpartition(ADAPTER)
+    if not plus or Path(name).exists():
+        return Path(name), None
+    return Path(model), Path(adapter)
+
+
 def _bundle(name: str, threads: int | None) -> BundleSide:
-    bundle = Path(name.removeprefix(EXACT_LOGITS))
+    bundle, adapter = _model_and_adapter(name.removeprefix(EXACT_LOGITS))
     manifest, runtime = open_bundle(bundle, threads=threads)
-    about = SideDescription(side_type="bundle", name=name, gives=ALL, details=_details(manifest))
+    details = _details(manifest)
+    if adapter is not None:
+        if not manifest.adapters.count:
+            raise SideError(f"{bundle} has no places for adapters; bake it again with --adapters")
+        factors = read_factors(adapter, manifest.adapters)
+        runtime.write_adapter(_PLACE, factors.arrays)
+        runtime.set_adapter(SLOT, _PLACE, factors.scale)
+        details["adapter"] = f"{adapter.name}, {factors.digest.hex()[:_DIGEST]}"
+    about = SideDescription(side_type="bundle", name=name, gives=ALL, details=details)
     exact = name.startswith(EXACT_LOGITS)
     return BundleSide(runtime, about, BundleVocabulary.of(bundle), exact=exact)
 
@@ -116,8 +136,13 @@ def _details(manifest: LanguageManifest) -> dict[str, str]:
     }
 
 
-def _llama(model: Path, options: SideOptions) -> LlamaCpp:
-    return LlamaCpp(model, context=options.llama_context, threads=options.threads, profile=EXACT)
+def _llama(name: str, options: SideOptions) -> LlamaCpp:
+    model, adapter = _model_and_adapter(name)
+    context, threads = options.llama_context, options.threads
+    llama = LlamaCpp(model, context=context, threads=threads, profile=EXACT)
+    if adapter is not None:
+        llama.use_adapter(llama.load_adapter(adapter))
+    return llama
 
 
 def _about_llama(name: str, llama: LlamaCpp) -> SideDescription:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from runtime.interface import Reader, Runtime
 
 SideType: TypeAlias = Literal["bundle", "numpy", "llama.cpp", "recording", "endpoint"]
-_SLOT = 0
+SLOT = 0  # of a bundle, for all that a side reads
 
 
 class SideError(Exception):
@@ -107,7 +107,7 @@ class ReaderSide:
         """See Side. One decode is enough if the tokens continue those of the last call."""
         *before, last = token_ids
         if before and before == self._read:
-            logits = self._reader.decode([_SLOT], [last], [len(before)], [self._exact])[0]
+            logits = self._reader.decode([SLOT], [last], [len(before)], [self._exact])[0]
         else:
             logits = read_prompt(self._reader, token_ids, exact=self._exact)
         self._read = [*before, last]
@@ -140,11 +140,11 @@ class BundleSide(ReaderSide):
             yield from super().read(token_ids, start)
             return
         self._read = []  # the slot is about to hold another text
-        prefill_all_but_last(self._runtime, token_ids[:start], slot=_SLOT)
+        prefill_all_but_last(self._runtime, token_ids[:start], slot=SLOT)
         known = token_ids[:-1]
         for first in range(start - 1, len(known), size):
             tokens = known[first : first + size]
-            for logits in self._runtime.verify(_SLOT, tokens, first, exact=self._exact):
+            for logits in self._runtime.verify(SLOT, tokens, first, exact=self._exact):
                 yield FullPrediction(logits)
 
 

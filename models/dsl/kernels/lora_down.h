@@ -15,6 +15,7 @@ INLINE void multiply_terms(const float *x, int count, const Value *a, size_t col
     for (size_t i = 0; i < FACTORS; i++) from[i] = a + least(i, width - 1) * columns;
     for (size_t column = 0; column < whole; column += LANES) {
         f32x16 factors[FACTORS];
+        fetch_soon(a + FACTORS * (columns + column), FACTORS * LANES * sizeof(Value));
         for (int i = 0; i < FACTORS; i++) factors[i] = load_value(from[i] + column);
 #pragma clang loop unroll(full)
         for (int row = 0; row < count; row++) {

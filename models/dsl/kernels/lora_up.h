@@ -4,19 +4,22 @@
 
 // Matrices whose rows follow each other.
 enum { SOURCES = 4 };
+// Blocks whose factors are fetched ahead.
+enum { BLOCKS_AHEAD = 4 };
 
 // Sixteen outputs, of which `width` exist, of `count` rows: y + scale * (terms times b).
 INLINE void add_terms(const float *y, const float *terms, size_t stride, int count, const Value *b,
                       size_t rank, float scale, float *out, size_t outputs, size_t width) {
     f32x16 sums[TOGETHER] = {};
+    fetch_soon(b + BLOCKS_AHEAD * rank * LANES, rank * LANES * sizeof(Value));
     for (size_t term = 0; term < rank; term++) {
         f32x16 factors = load_value(b + term * LANES);
         for (int row = 0; row < count; row++)
-            sums[row] = fma16(factors, (f32x16){} + terms[(size_t)row * stride + term], sums[row]);
+            sums[row] = fma16(factors, splat(terms[(size_t)row * stride + term]), sums[row]);
     }
     for (int row = 0; row < count; row++) {
         f32x16 before = load_part(y + (size_t)row * outputs, width);
-        store_part(out + (size_t)row * outputs, fma16(sums[row], (f32x16){} + scale, before),
+        store_part(out + (size_t)row * outputs, fma16(sums[row], splat(scale), before),
                    width);
     }
 }

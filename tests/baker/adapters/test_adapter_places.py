@@ -11,6 +11,9 @@ import pytest
 from rich.console import Console
 
 from baker.adapters.adapter import write_adapter
+from baker.compare.sides import open_side
+from baker.compare.sides.open_side import SideOptions
+from baker.compare.sides.prediction import FullPrediction
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.recipe import BakeRequest
 from baker.progress import TerminalProgress
@@ -18,11 +21,11 @@ from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters, trace
 from models.bundle import PARAMETERS
 from models.gemma3 import ARCHITECTURE, Config
 from models.lora import PROJECTIONS
+from models.peft.adapter_factors import read_factors
 from models.peft.adapter_folder import read_peft_adapter
-from models.peft.adapter_settings import AdapterSettings
+from models.peft.adapter_settings import AdapterSettings, BadAdapter
 from runtime.interface import prefill_all_but_last, read_prompt
 from runtime.open_bundle import open_bundle
-from server.services.adapter_factors import read_factors
 from tests.baker.tuning import tiny_model
 
 if TYPE_CHECKING:
@@ -179,3 +182,22 @@ def test_an_adapter_computes_what_merged_weights_compute(folder: Path) -> None:
         choose(folder, runtime, [number + 1])
         expected = read_prompt(reference, prompt)
         np.testing.assert_allclose(read_prompt(runtime, prompt), expected, atol=5e-5)
+    compare_reads_what_a_request_gets(folder, runtime)
+
+
+def compare_reads_what_a_request_gets(folder: Path, runtime: IreeRuntime) -> None:
+    options = SideOptions(threads=1, llama_context=0, top=1, vocabulary=None, key=None)
+    factors = read_factors(folder / "0", runtime.adapters)
+    runtime.set_adapter(0, 1, factors.scale)
+    with open_side.opened(f"exact:{folder / 'f32'}+{folder / '0'}", options) as side:
+        predicted = list(side.read(PROMPTS[0], 10))
+        logits = [read_prompt(runtime, PROMPTS[0][:end]) for end in range(10, len(PROMPTS[0]))]
+        for one, row in zip(predicted, logits, strict=True):
+            assert isinstance(one, FullPrediction)
+            np.testing.assert_allclose(one.logits, row, atol=1e-5)
+        assert side.about.details["adapter"] == f"0, {factors.digest.hex()[:16]}"
+    with (
+        pytest.raises(BadAdapter, match=r"cannot read .*adapter_config.json"),
+        open_side.opened(f"{folder / 'f32'}+{folder / 'model' / 'none'}", options),
+    ):
+        pass
