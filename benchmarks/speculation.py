@@ -60,7 +60,7 @@ SEED = 7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class TimedAnswer:
     """Token ids with log-probabilities, tokens/s, and counts of drafted and accepted tokens."""
 
     tokens: tuple[object, ...]
@@ -81,7 +81,7 @@ class Bench:
         self._max_tokens = max_tokens
         self._costs = Costs(self._runtime.verify_tokens)
 
-    def answer(self, prompt: str, temperature: float, *, lookup: bool) -> Answer:
+    def answer(self, prompt: str, temperature: float, *, lookup: bool) -> TimedAnswer:
         """Generate an answer, with or without prompt lookup."""
         engine = Engine(
             self._runtime, eos=self._eos, queue_limit=1, costs=self._costs if lookup else None
@@ -92,7 +92,7 @@ class Bench:
         finally:
             engine.close()
         seconds = tokens[-1].at - tokens[0].at
-        return Answer(
+        return TimedAnswer(
             tokens=tuple((token.id, token.logprobs) for token in tokens),
             rate=(len(tokens) - 1) / seconds if seconds else 0.0,
             drafted=tokens[-1].drafted,
@@ -110,7 +110,7 @@ class Bench:
             return [event async for event in generation.events() if isinstance(event, Token)]
 
 
-def measure(bench: Bench, rounds: int) -> Iterator[tuple[str, Answer, Answer]]:
+def measure(bench: Bench, rounds: int) -> Iterator[tuple[str, TimedAnswer, TimedAnswer]]:
     """Yield the name of a text and its answers with and without prompt lookup, by round."""
     for number in range(rounds):
         for name, prompt in PROMPTS.items():
@@ -136,7 +136,7 @@ def main() -> None:
     machine = describe_machine(arguments.threads)
     bench = Bench(arguments.bundle, arguments.threads, arguments.max_tokens)
     bench.answer(PROMPTS["quoting"], 0.0, lookup=True)  # warm up
-    pairs_by_name: dict[str, list[tuple[Answer, Answer]]] = {}
+    pairs_by_name: dict[str, list[tuple[TimedAnswer, TimedAnswer]]] = {}
     for name, looked_up, plain in measure(bench, arguments.rounds):
         pairs_by_name.setdefault(name, []).append((looked_up, plain))
     measured: dict[str, Rounds] = {
@@ -154,7 +154,7 @@ def main() -> None:
 
 
 def _print_drafted(
-    pairs_by_name: dict[str, list[tuple[Answer, Answer]]],
+    pairs_by_name: dict[str, list[tuple[TimedAnswer, TimedAnswer]]],
 ) -> dict[str, dict[str, float]]:
     """Print drafted tokens per token and the fraction accepted, by text; returns the medians."""
     rows = []

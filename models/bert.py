@@ -13,8 +13,8 @@ from models.config import ConfigError, ModelConfig
 from models.decoder.config_json import POOLING
 from models.decoder.tensor_names import TensorNames
 from models.dsl import nn, ops
-from models.encoder.architecture import EncoderArchitecture
-from models.encoder.layers import Block, Score
+from models.encoder.encoder_architecture import EncoderArchitecture
+from models.encoder.encoder_layers import EncoderBlock, ScoreHead
 
 if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson
@@ -48,10 +48,10 @@ class Bert(nn.Module):
         self.embed_positions = nn.Embedding(positions, config.hidden)
         self.embed_types = nn.Embedding(config.token_types, config.hidden)
         self.norm = nn.LayerNorm(config.hidden, config.norm_eps)
-        self.layers = [Block(config) for _ in range(config.layers)]
+        self.layers = [EncoderBlock(config) for _ in range(config.layers)]
         if config.pooling == "rank":
             self.pooler = nn.Linear(config.hidden, config.hidden, bias=True)
-            self.classifier = Score(config.hidden)
+            self.classifier = ScoreHead(config.hidden)
 
     def encode(self, texts: Texts) -> Tensor:
         """Texts -> their vectors (B, E), or the scores of pairs (B, 1)."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from models.decoder.architecture import Architecture
-    from models.encoder.architecture import EncoderArchitecture
+    from models.encoder.encoder_architecture import EncoderArchitecture
 
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from models.config import ConfigError
 from models.dsl import nn
-from models.encoder.architecture import EncoderArchitecture
+from models.encoder.encoder_architecture import EncoderArchitecture
 from models.gemma3 import GEMMA_NAMES, Gemma3, fields_from_gguf, text_fields
 from models.gemma3 import Config as Gemma3Config
 

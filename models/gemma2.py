@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.config import (
+from models.decoder.decoder_config import (
     DecoderConfig,
     all_but_every_nth,
     every_nth_layer_sees_all,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.config import ConfigError
 from models.decoder.architecture import Architecture
-from models.decoder.config import (
+from models.decoder.decoder_config import (
     FULL,
     SLIDING,
     DecoderConfig,

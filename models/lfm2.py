@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.config import ConfigError
 from models.decoder.architecture import Architecture
-from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
 from models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from models.dsl import functions as f

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import MLP, Attention, Block, DecoderModel
 from models.decoder.tensor_names import TensorNames
 

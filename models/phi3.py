@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from models.config import ConfigError
 from models.decoder import rope_scaling
 from models.decoder.architecture import Architecture
-from models.decoder.config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import Attention, Block, DecoderModel, HeadLinear, rope_table
 from models.decoder.tensor_names import TensorNames
 from models.dsl import functions as f

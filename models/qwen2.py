@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from models.decoder.architecture import Architecture
-from models.decoder.config import (
+from models.decoder.decoder_config import (
     DecoderConfig,
     from_config_json,
     from_gguf_metadata,

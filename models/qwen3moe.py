@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.config import from_config_json, from_gguf_metadata
+from models.decoder.decoder_config import from_config_json, from_gguf_metadata
 from models.decoder.experts import ExpertsConfig, MixtureOfExperts
 from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
 from models.decoder.tensor_names import GGUF_NAMES, TensorNames

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.config import DecoderConfig, all_but_every_nth, from_gguf_metadata
+from models.decoder.decoder_config import DecoderConfig, all_but_every_nth, from_gguf_metadata
 from models.decoder.tensor_names import TensorNames
 from models.llama import Llama
 from models.qwen2 import qwen_fields

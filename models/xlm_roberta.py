@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from models import bert
 from models.bert import NAMES, Bert, Config, config_fields
-from models.encoder.architecture import EncoderArchitecture
+from models.encoder.encoder_architecture import EncoderArchitecture
 
 if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson

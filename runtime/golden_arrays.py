@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Example:
+class GoldenExample:
     """Inputs of a function and its outputs, as computed by NumPy."""
 
     function: str
@@ -25,14 +25,14 @@ class Example:
     outputs: Arrays
 
 
-def write_examples(path: Path, examples: Iterable[Example]) -> None:
+def write_examples(path: Path, examples: Iterable[GoldenExample]) -> None:
     """Write golden.bin; the examples have the order of the manifest's functions."""
     path.write_bytes(
         b"".join(to_bytes([*case.inputs.values(), *case.outputs.values()]) for case in examples)
     )
 
 
-def read_examples(bundle: Path, manifest: ArraysManifest) -> tuple[Example, ...]:
+def read_examples(bundle: Path, manifest: ArraysManifest) -> tuple[GoldenExample, ...]:
     """The examples in a bundle, one per function; raises Corrupt."""
     data = (bundle / GOLDEN).read_bytes()
     examples, start = [], 0
@@ -40,7 +40,7 @@ def read_examples(bundle: Path, manifest: ArraysManifest) -> tuple[Example, ...]
         inputs_end = start + sum(spec.bytes for spec in function.inputs)
         end = inputs_end + sum(spec.bytes for spec in function.outputs)
         try:
-            example = Example(
+            example = GoldenExample(
                 function=function.name,
                 inputs=from_bytes(data[start:inputs_end], function.inputs),
                 outputs=from_bytes(data[inputs_end:end], function.outputs),

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runtime.adapters import Adapters
 from runtime.device import CannotLoad, Device, result, result_rows
+from runtime.device_adapters import DeviceAdapters
 from runtime.kv_ring import restore_rows, save_rows
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class IreeRuntime:
         self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}
         # By slot, the position after the latest one; rows from there on are never read.
         self._ends = [0] * manifest.slots
-        self._adapters = Adapters(self._device, manifest.adapters)
+        self._adapters = DeviceAdapters(self._device, manifest.adapters)
         self._always_adapted = False
         calls = self._calls()
         self._prefills = sorted(

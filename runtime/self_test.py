@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from models.bundle import Golden, GoldenStep
     from runtime.array_functions import Functions
-    from runtime.golden_arrays import Example
+    from runtime.golden_arrays import GoldenExample
     from runtime.interface import Reader, Runtime
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,11 @@ def self_test(
 
 
 def self_test_arrays(
-    runtime: Functions, examples: Sequence[Example], tolerance: float, *, level: Level = "full"
+    runtime: Functions,
+    examples: Sequence[GoldenExample],
+    tolerance: float,
+    *,
+    level: Level = "full",
 ) -> Verdict:
     """Run every function on its example and compare the outputs; `quick` is the same as `full`."""
     return _judge(_array_differences(runtime, examples), tolerance, level)
@@ -178,7 +182,7 @@ def _verified(runtime: Runtime, case: Golden, tokens: int) -> Iterator[NDArray[n
 
 
 def _array_differences(
-    runtime: Functions, examples: Sequence[Example]
+    runtime: Functions, examples: Sequence[GoldenExample]
 ) -> Iterator[tuple[str, float]]:
     """The place of every output and the largest difference of its values."""
     for example in examples:

@@ -16,10 +16,10 @@ from starlette.middleware.cors import CORSMiddleware
 from server import web
 from server.api import http_errors, openapi
 from server.api.anthropic import messages
-from server.api.anthropic.errors import AnthropicErrors
+from server.api.anthropic.error_bodies import AnthropicErrors
 from server.api.anthropic.events import MessageEvent
 from server.api.current_service import Leases
-from server.api.llama_server import completion, embedding, loading, lora_adapters
+from server.api.llama_server import completion_route, embedding, loading, lora_adapters
 from server.api.llama_server.answers import CompletionEvent
 from server.api.middleware import access_log
 from server.api.middleware.api_keys import ApiKeys
@@ -53,7 +53,7 @@ _LANGUAGE = (
     responses,
     input_tokens,
     messages,
-    completion,
+    completion_route,
     tokens,
     props,
     lora_adapters,

@@ -19,7 +19,7 @@ from server.services.model_pool import ModelPool
 from server.setting_files import read_keys
 from server.settings import (
     BadSettings,
-    Loaded,
+    LoadedSettings,
     Settings,
     as_toml,
     load,
@@ -98,7 +98,7 @@ def _serve(
         run(loaded, keys)
 
 
-def run(loaded: Loaded, api_keys: tuple[str, ...]) -> None:
+def run(loaded: LoadedSettings, api_keys: tuple[str, ...]) -> None:
     """Open the bundles and serve them; raises the exceptions in ERRORS."""
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)

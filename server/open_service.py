@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from server.services.language_service import LocalLanguageService
     from server.services.service import Service
-    from server.settings import Loaded, Settings
+    from server.settings import LoadedSettings, Settings
 
 
-def open_pool(loaded: Loaded) -> ModelPool:
+def open_pool(loaded: LoadedSettings) -> ModelPool:
     """The models of the bundles that the settings name, opened as ModelPool.open does.
 
     Raises BundleError, CannotStore or BadSettings.
@@ -74,7 +74,7 @@ def _named_folders(settings: Settings) -> dict[str, Path]:
     return dict(zip(names, folders, strict=True))
 
 
-def _find(loaded: Loaded) -> dict[str, Callable[[], Deployment]]:
+def _find(loaded: LoadedSettings) -> dict[str, Callable[[], Deployment]]:
     """The models of the bundles that there are now, by name; raises NotReloaded."""
     try:
         named = _named_folders(loaded.settings)
@@ -103,7 +103,7 @@ def bundle_folders(settings: Settings) -> Iterator[Path]:
         yield from [folder] if is_bundle(folder) or not inside else inside
 
 
-def open_service(loaded: Loaded, bundle: Path, name: str, reserved: int = 0) -> Service:
+def open_service(loaded: LoadedSettings, bundle: Path, name: str, reserved: int = 0) -> Service:
     """Open a bundle as the service for its kind: a language model, an encoder or array functions.
 
     `name` is the model's name. Other models of this process take `reserved` bytes. Raises
@@ -152,7 +152,7 @@ def open_model(
     )
 
 
-def _deployment(loaded: Loaded, name: str, folder: Path) -> Deployment:
+def _deployment(loaded: LoadedSettings, name: str, folder: Path) -> Deployment:
     """The deployment of a folder. One that is not a signed bundle fails, with the reason."""
     open_bundle = functools.partial(open_service, loaded, folder, name)
     deployment = Deployment(

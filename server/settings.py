@@ -298,14 +298,14 @@ class Settings(BaseSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
+class LoadedSettings:
     """Settings, and the source of each set one: "flag", "environment" or the file's path."""
 
     settings: Settings
     origins: Mapping[str, str]
 
 
-def load(flags: Mapping[str, Any]) -> Loaded:
+def load(flags: Mapping[str, Any]) -> LoadedSettings:
     """Load the settings from flags, environment and file; raises BadSettings."""
     environment = EnvSettingsSource(Settings)()
     path = flags.get("config", environment.get("config"))
@@ -316,12 +316,12 @@ def load(flags: Mapping[str, Any]) -> Loaded:
         values |= source
         origins |= dict.fromkeys(source, origin)
     try:
-        return Loaded(settings=Settings(**values), origins=origins)
+        return LoadedSettings(settings=Settings(**values), origins=origins)
     except ValidationError as error:
         raise BadSettings(_problem(error, origins)) from None
 
 
-def reject_language_only(loaded: Loaded, bundle: Path) -> None:
+def reject_language_only(loaded: LoadedSettings, bundle: Path) -> None:
     """Raise BadSettings if a setting is set that only language models have."""
     for name in _LANGUAGE_ONLY:
         if origin := loaded.origins.get(name):
@@ -331,12 +331,12 @@ def reject_language_only(loaded: Loaded, bundle: Path) -> None:
             )
 
 
-def as_toml(loaded: Loaded) -> str:
+def as_toml(loaded: LoadedSettings) -> str:
     """The effective settings as TOML: one per line with its source, secrets hidden."""
     return "".join(f"{line}\n" for line in _lines(loaded))
 
 
-def _lines(loaded: Loaded) -> Iterator[str]:
+def _lines(loaded: LoadedSettings) -> Iterator[str]:
     for name in Settings.model_fields:
         value = getattr(loaded.settings, name)
         origin = loaded.origins.get(name, "default")

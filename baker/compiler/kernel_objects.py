@@ -14,7 +14,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.bundle import Kernels
+from models.bundle import KernelBuild
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +49,7 @@ class KernelError(Exception):
     """A kernel does not compile, a bug of Hearth; the message is that of clang."""
 
 
-def build(names: Iterable[str], target: Target, folder: Path) -> Kernels:
+def build(names: Iterable[str], target: Target, folder: Path) -> KernelBuild:
     """Write NAME.o for each kernel into a folder; returns the record. Raises KernelError."""
     names = tuple(names)
     machine = target.triple.partition("-")[0]
@@ -66,7 +66,9 @@ def build(names: Iterable[str], target: Target, folder: Path) -> Kernels:
             if done.returncode:
                 raise KernelError(f"{name}.c does not compile: {_first_error(done.stderr)}")
     objects = (folder / f"{name}.o" for name in names)
-    return Kernels(names=names, instructions=instructions(file.read_bytes() for file in objects))
+    return KernelBuild(
+        names=names, instructions=instructions(file.read_bytes() for file in objects)
+    )
 
 
 def _cpu(target: Target) -> str:

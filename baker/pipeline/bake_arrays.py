@@ -39,7 +39,7 @@ from models.dsl.graph import Input
 from models.dsl.types import DType
 from models.program import StoredTensor
 from runtime.array_functions import ArraysRuntime
-from runtime.golden_arrays import Example, write_examples
+from runtime.golden_arrays import GoldenExample, write_examples
 from runtime.self_test import self_test_arrays
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _OTHER_FILES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArraysModel:
+class ArraysToBake:
     """A program to bake, and its weights.
 
     located  where the weights are; None: in tensors with the names of the parameters
@@ -99,7 +99,7 @@ class ArraysModel:
         return ArraysManifest(**fields, precision="f32", tolerance=TOLERANCE)
 
 
-def bake_arrays(model: ArraysModel, target: Target, out: Path, progress: Progress) -> None:
+def bake_arrays(model: ArraysToBake, target: Target, out: Path, progress: Progress) -> None:
     """Bake a bundle into `out`.
 
     Raises WeightsError, TargetError, CompileError, BakeError or OSError. After an error or
@@ -171,7 +171,7 @@ def _input_names(graph: Graph) -> tuple[str, ...]:
     return tuple(tensor.origin.name for tensor in graph.inputs if isinstance(tensor.origin, Input))
 
 
-def _examples(model: ArraysModel, archive: Path) -> list[Example]:
+def _examples(model: ArraysToBake, archive: Path) -> list[GoldenExample]:
     """The outputs of each function by NumPy."""
     program = model.program
     parameters = stored_parameters(program.parameters, archive)
@@ -180,12 +180,12 @@ def _examples(model: ArraysModel, archive: Path) -> list[Example]:
         inputs = model.example_inputs(graph)
         results = evaluate(graph, list(inputs.values()), parameters)
         outputs = dict(zip(program.outputs[graph.name], results, strict=True))
-        examples.append(Example(function=graph.name, inputs=inputs, outputs=outputs))
+        examples.append(GoldenExample(function=graph.name, inputs=inputs, outputs=outputs))
     return examples
 
 
 def _manifest(
-    model: ArraysModel,
+    model: ArraysToBake,
     workspace: Workspace,
     functions: tuple[FunctionSpec, ...],
     compiled: CompiledProgram,

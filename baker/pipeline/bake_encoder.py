@@ -12,7 +12,7 @@ import numpy as np
 
 from baker.compiler.targets import find_target
 from baker.parameters.parameter_writer import locate
-from baker.pipeline.bake_arrays import ArraysModel, bake_arrays
+from baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from baker.pipeline.memory_plan import footprint
 from baker.pipeline.recipe import MIN_CONTEXT, RecipeError
 from baker.pipeline.shared_stages import RecordedRequest
@@ -20,7 +20,7 @@ from baker.tokenizer.tokenizer_files import text_tokenizer_json
 from baker.weights.open_weights import open_weights
 from models.bundle import TOKENIZER, EncoderManifest
 from models.catalog import ENCODERS
-from models.encoder.entry_points import EncoderOptions
+from models.encoder.encoder_entry_points import EncoderOptions
 from models.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from baker.weights.source import WeightSource
     from models.config import ModelConfig
     from models.dsl.graph import Graph
-    from models.encoder.architecture import EncoderArchitecture
+    from models.encoder.encoder_architecture import EncoderArchitecture
     from models.program import ArraysProgram
     from runtime.array_bytes import Arrays
 
@@ -67,7 +67,7 @@ class EncoderDefaults:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderModel(ArraysModel):
+class EncoderModel(ArraysToBake):
     """An encoder to bake: its golden examples are texts."""
 
     vocab_size: int

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from baker.compiler.targets import find_target
-from baker.pipeline.bake_arrays import ArraysModel, bake_arrays
+from baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from baker.pipeline.shared_stages import RecordedRequest
 from baker.weights.safetensors import SafetensorsFile
 from models.gru import config_from_shapes, program
@@ -62,7 +62,7 @@ def bake_gru(request: GruBakeRequest, progress: Progress) -> Path:
         target = find_target(request.target)
     with progress.stage(f"trace the model, {_form(config)}"):
         options = {**dataclasses.asdict(values), "batch_first": request.batch_first}
-        model = ArraysModel(
+        model = ArraysToBake(
             recorded=RecordedRequest(
                 model="gru", options={**options, "target": target.name}, package=None
             ),

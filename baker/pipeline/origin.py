@@ -14,7 +14,7 @@ from models.bundle import Hearth, SourceRecord, record_file
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from models.bundle import Kernels
+    from models.bundle import KernelBuild
 
 _PACKAGE = "hearth"
 _ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def hearth() -> Hearth:
     )
 
 
-def tools(kernels: Kernels) -> dict[str, str]:
+def tools(kernels: KernelBuild) -> dict[str, str]:
     """Versions, by name, of the tools other than the compiler that decide a bundle's bytes."""
     names = (*_TOOLS, PACKAGE) if kernels.names else _TOOLS
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in names}

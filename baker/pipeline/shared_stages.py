@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from baker.parameters.parameter_writer import Located, StoredRows
     from baker.progress import Progress
     from baker.weights.source import WeightSource
-    from models.bundle import Compiler, FileRecord, Kernels, Target, TriedPrecision
+    from models.bundle import Compiler, FileRecord, KernelBuild, Target, TriedPrecision
     from models.dsl.graph import Graph
     from models.dsl.storage import Weight
 
@@ -64,7 +64,7 @@ class CompiledProgram:
     """The compiler and the kernels of a program, and the sha256 of its StableHLO text."""
 
     compiler: Compiler
-    kernels: Kernels
+    kernels: KernelBuild
     graph: str
 
 

@@ -16,9 +16,9 @@ from baker.presentation.console import open_console
 from baker.progress import TerminalProgress
 from baker.tuning.checkpoint import CheckpointError
 from baker.tuning.examples import BadExample
-from baker.tuning.report import Report
 from baker.tuning.training_program import DivergedError
 from baker.tuning.tuning import TuneError, TuneRequest, tune
+from baker.tuning.tuning_report import TuningReport
 from models.lora import PROJECTIONS
 
 # Exceptions that end the command, and its exit code: see hearth/cli.py.
@@ -180,7 +180,7 @@ def _run(request: TuneRequest) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = open_console(stderr=True)
     try:
-        tune(request, TerminalProgress(console), Report(console, request.out))
+        tune(request, TerminalProgress(console), TuningReport(console, request.out))
     except KeyboardInterrupt:
         console.print("tune: interrupted; the same command continues from the last checkpoint")
         raise typer.Exit(_INTERRUPTED) from None

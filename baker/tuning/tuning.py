@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from baker.progress import Progress
     from baker.tuning.batches import Batch, Bucket
     from baker.tuning.examples import Example
-    from baker.tuning.report import Report
     from baker.tuning.training_program import TrainingProgram
+    from baker.tuning.tuning_report import TuningReport
     from baker.weights.source import WeightSource
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
@@ -121,7 +121,7 @@ class _Run:
     validate_every: int
 
 
-def tune(request: TuneRequest, progress: Progress, report: Report) -> Path:
+def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path:
     """Tune an adapter; returns its folder.
 
     Raises TuneError, BadExample, CheckpointError, DivergedError, and what reading weights and
@@ -263,7 +263,11 @@ def _first(run: _Run, program: TrainingProgram) -> Checkpoint:
 
 
 def _trained(
-    run: _Run, trainer: Trainer, checkpoint: Checkpoint, options: dict[str, Any], report: Report
+    run: _Run,
+    trainer: Trainer,
+    checkpoint: Checkpoint,
+    options: dict[str, Any],
+    report: TuningReport,
 ) -> Checkpoint:
     """Run the steps that are missing; returns the last checkpoint."""
     history, best = checkpoint.history, checkpoint.best

@@ -51,7 +51,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class MemorySample:
     """The resources of the server `seconds` after the start."""
 
     seconds: float
@@ -64,7 +64,7 @@ class Sample:
 class SoakResult:
     """Samples, number of requests by type, unexpected responses, and the health at the end."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[MemorySample, ...]
     requests: dict[str, int]
     unexpected: tuple[str, ...]
     healthy: bool
@@ -86,7 +86,7 @@ class SoakResult:
         }
 
 
-def growth(samples: Sequence[Sample]) -> float:
+def growth(samples: Sequence[MemorySample]) -> float:
     """Growth of resident memory in the second half, in MB per hour, by least squares."""
     half = (samples[0].seconds + samples[-1].seconds) / 2
     late = [sample for sample in samples if sample.seconds >= half]
@@ -198,8 +198,8 @@ class _Client:
             raise RequestFailed(f"{answer.status_code} for an invalid request: {answer.text[:200]}")
 
 
-def _sample(server: Running, began: float) -> Sample:
-    return Sample(seconds=time.monotonic() - began, **asdict(resources(server.pid)))
+def _sample(server: Running, began: float) -> MemorySample:
+    return MemorySample(seconds=time.monotonic() - began, **asdict(resources(server.pid)))
 
 
 async def _healthy(client: httpx.AsyncClient) -> bool:

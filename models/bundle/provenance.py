@@ -13,7 +13,7 @@ from models.bundle.file_records import FileRecord
 __all__ = [
     "Compiler",
     "Hearth",
-    "Kernels",
+    "KernelBuild",
     "Provenance",
     "SourceRecord",
     "TriedPrecision",
@@ -38,7 +38,7 @@ class Compiler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernels:
+class KernelBuild:
     """Hearth's C kernels in model.vmfb; the compiler generated all other code.
 
     `instructions` is the instruction set of their integer products: amx, avx512vnni, avxvnni, avx2,
@@ -123,5 +123,5 @@ class Provenance:
     sources: tuple[SourceRecord, ...]
     graph: str
     compiler: Compiler
-    kernels: Kernels
+    kernels: KernelBuild
     tools: dict[str, str]

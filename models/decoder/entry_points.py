@@ -12,7 +12,7 @@ from models.bundle import CacheSpec
 from models.decoder.kv_cache import LayerCache, cache_rows
 from models.dsl import functions as f
 from models.dsl import ops
-from models.dsl.adapter_places import Places
+from models.dsl.adapter_rewrite import Places
 from models.dsl.fuse import optimized
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.config import ConfigError
-from models.decoder.config import DecoderConfig
+from models.decoder.decoder_config import DecoderConfig
 from models.dsl import functions as f
 from models.dsl import nn, ops
 

@@ -14,7 +14,7 @@ from models.dsl import nn, ops
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from models.decoder.config import DecoderConfig
+    from models.decoder.decoder_config import DecoderConfig
     from models.decoder.kv_cache import LayerCache
     from models.dsl.graph import Tensor
 

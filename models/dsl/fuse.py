@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from models.bundle import NO_PLACES, AdapterPlaces
 from models.dsl import functions as f
 from models.dsl import fused, ops
-from models.dsl.adapter_places import PlaceRewriter, Places
+from models.dsl.adapter_rewrite import PlaceRewriter, Places
 from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Graph, Parameter, Tensor, deduplicated, rebuilt
 from models.dsl.rewrite import Node, Part, Rule, node, rewritten, variables

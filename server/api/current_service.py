@@ -14,17 +14,17 @@ from fastapi import Depends, Query, Request
 
 from server.api.disconnect import unless_disconnected, whole_body
 from server.errors import InvalidRequest, NotSupported
-from server.services.adapters import require_one
 from server.services.array_service import ArrayService
 from server.services.deployment import Deployment
 from server.services.encoder_service import EncoderService
 from server.services.language_service import LanguageService
+from server.services.loaded_adapters import require_one
 from server.services.model_pool import ModelPool
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from server.services.adapters import Adapter, Adapters
+    from server.services.loaded_adapters import Adapter, LoadedAdapters
     from server.services.model_kind import Kind
     from server.services.service import Service
 
@@ -127,7 +127,7 @@ def _adapted(
 
 
 def _chosen(
-    adapters: Adapters, name: str, scales: dict[int, float] | None
+    adapters: LoadedAdapters, name: str, scales: dict[int, float] | None
 ) -> tuple[Adapter, float] | None:
     if name:
         return adapters.named(name), 1.0

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from server.text.answer import Piece, Summary
+from server.text.answer import AnswerSummary, Piece
 
 
 class Usage(BaseModel):
@@ -15,7 +15,7 @@ class Usage(BaseModel):
     total_tokens: int = Field(description="Sum of prompt_tokens and completion_tokens.")
 
 
-def reports(piece: Piece | Summary) -> dict[str, Any]:
+def reports(piece: Piece | AnswerSummary) -> dict[str, Any]:
     """The fields `timings` and `prompt_progress` of an event, if the piece has them."""
     fields: dict[str, Any] = {}
     if piece.timings is not None:

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from models.bundle import BundleError
+from server.batch.batch_targets import BatchTarget, CannotReach, UrlTarget, in_process
 from server.batch.files import Answers, BadBatch, Requests
 from server.batch.runner import Counts, run
-from server.batch.targets import CannotReach, Target, UrlTarget, in_process
 from server.errors import ServerError
 from server.services.deployment import Deployment
 from server.services.language_service import open_language_service
@@ -137,7 +137,7 @@ def _on_ray(
         return run_on_ray(requests, answers, recipe, engines, on_answer)
 
 
-async def _run(requests: Requests, answers: Answers, target: Target) -> Counts:
+async def _run(requests: Requests, answers: Answers, target: BatchTarget) -> Counts:
     with _progress(requests, answers) as on_answer:
         return await run(requests, answers, target, on_answer)
 

@@ -23,9 +23,9 @@ import ray.data
 from ray.exceptions import RayError
 
 from models.bundle import LanguageManifest, read_manifest_of
+from server.batch.batch_targets import AppTarget, CannotReach, in_process
 from server.batch.files import BatchRequest, Reply
 from server.batch.runner import Counts, answer
-from server.batch.targets import AppTarget, CannotReach, in_process
 from server.services.deployment import Deployment
 from server.services.language_service import EngineOptions, open_language_service
 from server.services.model_pool import ModelPool
@@ -69,7 +69,7 @@ def recipe_of(bundle: Path, threads: int) -> EngineRecipe:
     )
 
 
-class Engine:
+class BatchEngine:
     """An actor of Ray Data that answers blocks of requests."""
 
     def __init__(self, recipe: EngineRecipe) -> None:
@@ -135,7 +135,7 @@ def run_on_ray(
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     replies = ray.data.from_items(rows, override_num_blocks=blocks).map_batches(
-        Engine,
+        BatchEngine,
         fn_constructor_args=(recipe,),
         batch_size=None,
         batch_format="numpy",

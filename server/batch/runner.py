@@ -10,13 +10,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.batch.targets import CannotReach
+from server.batch.batch_targets import CannotReach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from server.batch.batch_targets import BatchTarget
     from server.batch.files import Answers, BatchRequest, Reply, Requests
-    from server.batch.targets import Target
 
 _BUSY, _UNAVAILABLE = 429, 503
 _ATTEMPTS = 5  # to reach a target that is not available
@@ -32,7 +32,7 @@ class Counts:
 
 
 async def run(
-    requests: Requests, answers: Answers, target: Target, on_answer: Callable[[], None]
+    requests: Requests, answers: Answers, target: BatchTarget, on_answer: Callable[[], None]
 ) -> Counts:
     """Answer the remaining requests; `on_answer` is called after each. Raises CannotReach."""
     counts = Counts()
@@ -56,7 +56,7 @@ async def run(
     return counts
 
 
-async def answer(target: Target, request: BatchRequest) -> Reply:
+async def answer(target: BatchTarget, request: BatchRequest) -> Reply:
     """The answer to a request; raises CannotReach."""
     wait, attempts = _FIRST_WAIT, _ATTEMPTS
     while True:

@@ -35,7 +35,7 @@ class CannotServe(Exception):
     """The bundle failed its self-test on this machine."""
 
 
-class Loaded:
+class LoadedBundle:
     """A bundle that is served, and the constraints of its requests.
 
     `on_unload` is called once, in any thread, before the engine ends.
@@ -74,7 +74,7 @@ class ModelReplica:
         self._known = {bundle.id: bundle for bundle in bundles}
         self._services: dict[str, LocalLanguageService] = {}  # those that are loaded
 
-        async def load(bundle_id: str) -> Loaded:
+        async def load(bundle_id: str) -> LoadedBundle:
             return await self._open(bundle_id)
 
         self._load = serve.multiplexed(max_num_models_per_replica=max_bundles)(load)
@@ -128,18 +128,18 @@ class ModelReplica:
         for service in self._services.values():
             await service.stop()
 
-    async def _get(self, bundle: Bundle) -> Loaded:
+    async def _get(self, bundle: Bundle) -> LoadedBundle:
         self._known[bundle.id] = bundle
-        loaded: Loaded = await self._load(bundle.id)
+        loaded: LoadedBundle = await self._load(bundle.id)
         return loaded
 
-    async def _open(self, bundle_id: str) -> Loaded:
+    async def _open(self, bundle_id: str) -> LoadedBundle:
         """Open a bundle and test it; raises BundleError or CannotServe."""
         service = await asyncio.to_thread(self._opener.open_model, self._known[bundle_id])
         verdict = await service.start()
         if not verdict.passed:
             await service.stop()
             raise CannotServe(f"{bundle_id}: {verdict.message}")
-        loaded = Loaded(service, lambda: self._services.pop(bundle_id, None))
+        loaded = LoadedBundle(service, lambda: self._services.pop(bundle_id, None))
         self._services[bundle_id] = service
         return loaded

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from server.engine.generation import AdapterUse, Event, Failed, Finished
     from server.engine.prompt_lookup import PromptLookup
-    from server.sampling.sampler import Sample
+    from server.sampling.sampler import SampledToken
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 
@@ -119,7 +119,7 @@ class Sequence:
             return "stop"
         return "length" if len(self.tokens) == self.max_length else None
 
-    def take(self, sample: Sample, *, at: float) -> FinishReason | None:
+    def take(self, sample: SampledToken, *, at: float) -> FinishReason | None:
         """As `append`, and deliver the token unless it is one of `eos`."""
         finish = self.append(sample.token, last=sample.last)
         self.start()

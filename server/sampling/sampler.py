@@ -44,7 +44,7 @@ class Logprobs:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampledToken:
     """A chosen token; `last` if the constraint allows no token after it."""
 
     token: int
@@ -78,7 +78,7 @@ class Sampler:
         # Whether all logits must be exact, or only those near the best one.
         self.exact = constraint is not None or options.needs_all_logits
 
-    def sample(self, logits: NDArray[np.float32]) -> Sample:
+    def sample(self, logits: NDArray[np.float32]) -> SampledToken:
         """Choose the next token from logits, f32 (V,), which are not changed.
 
         The constraint takes the token. Raises FloatingPointError if the best logit is not finite,
@@ -91,7 +91,9 @@ class Sampler:
         # A single candidate consumes no random number.
         position = draw(candidates.weights(), self._random.random()) if candidates.size > 1 else 0
         token = candidates.id(position)
-        return Sample(token, self._logprobs(logits, candidates, position), self._accept(token))
+        return SampledToken(
+            token, self._logprobs(logits, candidates, position), self._accept(token)
+        )
 
     def _permitted(self, logits: NDArray[np.float32]) -> Candidates:
         """All tokens; those that a bias, min_tokens or the constraint bans have a logit of -inf."""

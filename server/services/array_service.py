@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from models.bundle import ArraysManifest, PublicKey
     from runtime.array_bytes import Arrays
     from runtime.array_functions import Functions
-    from runtime.golden_arrays import Example
+    from runtime.golden_arrays import GoldenExample
     from runtime.self_test import Level, Verdict
 
 QUEUE_LIMIT = 64
@@ -35,7 +35,7 @@ class ArrayService(Service):
         self,
         runtime: Functions,
         manifest: ArraysManifest,
-        examples: Sequence[Example],
+        examples: Sequence[GoldenExample],
         *,
         queue_limit: int = QUEUE_LIMIT,
         name: str | None = None,

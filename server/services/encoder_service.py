@@ -13,7 +13,7 @@ from runtime.golden_arrays import read_examples
 from runtime.open_bundle import open_encoder
 from server.errors import InvalidRequest
 from server.services.array_service import ArrayService
-from server.text.answer import Embedding
+from server.text.answer import EmbeddedText
 from server.text.completer import unit
 from server.text.tokenizer import Tokenizer
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from models.bundle import FunctionSpec, PublicKey
     from runtime.array_functions import Functions
-    from runtime.golden_arrays import Example
+    from runtime.golden_arrays import GoldenExample
     from runtime.self_test import Level
 
     # The field of a request, and the text or the token ids that it has.
@@ -57,7 +57,7 @@ class EncoderService(ArrayService):
         self,
         runtime: Functions,
         manifest: EncoderManifest,
-        examples: Sequence[Example],
+        examples: Sequence[GoldenExample],
         tokenizer: Tokenizer,
         *,
         queue_limit: int,
@@ -74,7 +74,7 @@ class EncoderService(ArrayService):
         """The number of values of an embedding."""
         return self.manifest.width
 
-    async def embed_all(self, texts: Sequence[NamedText]) -> list[Embedding]:
+    async def embed_all(self, texts: Sequence[NamedText]) -> list[EmbeddedText]:
         """Embed texts; raises InvalidRequest and what `run` raises."""
         if self.manifest.scores:
             raise InvalidRequest(
@@ -83,7 +83,7 @@ class EncoderService(ArrayService):
         encoded = [await self._text_ids(field, text) for field, text in texts]
         vectors = await self._encode(encoded)
         return [
-            Embedding(unit(vector), len(text.ids))
+            EmbeddedText(unit(vector), len(text.ids))
             for vector, text in zip(vectors, encoded, strict=True)
         ]
 

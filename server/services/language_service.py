@@ -38,7 +38,7 @@ from server.logs import current_request
 from server.metrics import LanguageMetrics
 from server.process.free_memory import free_memory
 from server.process.memory_limit import admit
-from server.services.adapters import Adapters
+from server.services.loaded_adapters import LoadedAdapters
 from server.services.service import Description, Service, Worker, fingerprint
 from server.text.choices import Choices
 from server.text.completer import Completer
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from runtime.self_test import Level, Verdict
     from server.engine.generation import AdapterUse
     from server.engine.state import EngineState
-    from server.services.adapters import Adapter
-    from server.text.answer import Embedding, Ended
+    from server.services.loaded_adapters import Adapter
+    from server.text.answer import EmbeddedText, Ended
     from server.text.chat_template import ChatTemplate
     from server.text.completion import Completion
     from server.text.completion_request import CompletionRequest
@@ -100,7 +100,7 @@ class LanguageService(Service):
 
     manifest: LanguageManifest
     metrics: LanguageMetrics
-    adapters: Adapters | None = None  # None where other processes compute
+    adapters: LoadedAdapters | None = None  # None where other processes compute
     _adapter: AdapterUse | None = None
 
     def __init__(
@@ -164,7 +164,7 @@ class LanguageService(Service):
             raise problem
         return await self._completer.begin(request, self._ended, self._adapter)
 
-    async def embed(self, text: str | tuple[int, ...], field: str) -> Embedding:
+    async def embed(self, text: str | tuple[int, ...], field: str) -> EmbeddedText:
         """Compute the embedding of a text or of token ids; errors name the request's `field`.
 
         Raises what `complete` raises, GenerationFailed, and Draining if the server stops.
@@ -177,7 +177,7 @@ class LanguageService(Service):
 
     async def embed_all(
         self, texts: Sequence[tuple[str, str | tuple[int, ...]]]
-    ) -> list[Embedding]:
+    ) -> list[EmbeddedText]:
         """Embed texts with the fields of the request that they are from; raises as `embed`.
 
         One after the other, so that a long list takes one place in the queue.
@@ -255,7 +255,7 @@ class LocalLanguageService(LanguageService):
             self.engine, tokenizer, manifest, name=name, template=template, level=level
         )
         self.signed = bool(options.keys)
-        self.adapters = Adapters(
+        self.adapters = LoadedAdapters(
             manifest.adapters, self.engine, allowed=options.lora_dir, keys=options.keys
         )
 

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from server.errors import SelfTestFailed
-from server.text.answer import Summary
+from server.text.answer import AnswerSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,23 +44,25 @@ class Session:
         self._runner.run(self.service.stop())
         self._runner.__exit__(type_, error, trace)
 
-    def answer(self, request: CompletionRequest, write: Callable[[str], None]) -> Summary:
+    def answer(self, request: CompletionRequest, write: Callable[[str], None]) -> AnswerSummary:
         """Answer a request, calling `write` with each piece of text.
 
         Raises ServerError, and KeyboardInterrupt when the answer is cancelled.
         """
         return self._runner.run(self._answer(request, write))
 
-    async def _answer(self, request: CompletionRequest, write: Callable[[str], None]) -> Summary:
+    async def _answer(
+        self, request: CompletionRequest, write: Callable[[str], None]
+    ) -> AnswerSummary:
         with await self.service.complete(request) as completion:
             async for piece in completion.pieces():
-                if isinstance(piece, Summary):
+                if isinstance(piece, AnswerSummary):
                     return piece
                 write(piece.text)
         raise AssertionError("a completion ended without a summary")
 
 
-def usage_line(summary: Summary) -> str:
+def usage_line(summary: AnswerSummary) -> str:
     """One line with the token counts, times and seed of an answer."""
     timings = summary.timings
     speed = timings.tokens_per_second

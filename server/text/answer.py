@@ -17,7 +17,7 @@ FinishReason: TypeAlias = Literal["stop", "length", "timeout", "tool_calls"]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TokenCandidate:
     """A token that could come next, with the natural logarithm of its probability.
 
     `bytes` are the UTF-8 bytes that the token adds to the answer. They may be part of a character.
@@ -33,12 +33,12 @@ class Candidate:
 class TokenLogprobs:
     """The chosen token, and the most likely tokens at its position, best first."""
 
-    chosen: Candidate
-    top: tuple[Candidate, ...]
+    chosen: TokenCandidate
+    top: tuple[TokenCandidate, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class PromptProgress:
     """How much of a prompt has been read; llama-server's `prompt_progress`."""
 
     total: Annotated[int, Field(description="Tokens of the prompt.")]
@@ -64,7 +64,7 @@ class Piece:
     logprobs: tuple[TokenLogprobs, ...]
     calls: tuple[ToolCall, ...] = ()
     timings: Timings | None = None
-    progress: Progress | None = None
+    progress: PromptProgress | None = None
     reasoning: str = ""
 
 
@@ -119,7 +119,7 @@ class Timings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class AnswerSummary:
     """The end of an answer. `cached_tokens` of the prompt came from the prefix cache.
 
     `stop_string` is the stop string that ended the answer, or "".
@@ -137,7 +137,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Embedding:
+class EmbeddedText:
     """The mean of the hidden states of a text's tokens, scaled to length 1: f32 (hidden,)."""
 
     vector: NDArray[np.float32]

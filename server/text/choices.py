@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from server.text.answer import Piece, Summary
+from server.text.answer import AnswerSummary, Piece
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -39,9 +39,9 @@ class Choices:
         """The number of tokens of each completion's prompt."""
         return tuple(completion.prompt_tokens for completion in self._completions)
 
-    async def pieces(self) -> AsyncIterator[tuple[int, Piece | Summary]]:
+    async def pieces(self) -> AsyncIterator[tuple[int, Piece | AnswerSummary]]:
         """(index, piece) of all completions, as they arrive; raises as Completion.pieces."""
-        arrived: asyncio.Queue[tuple[int, Piece | Summary] | Exception] = asyncio.Queue()
+        arrived: asyncio.Queue[tuple[int, Piece | AnswerSummary] | Exception] = asyncio.Queue()
 
         async def read(index: int, completion: Completion) -> None:
             try:
@@ -59,7 +59,7 @@ class Choices:
                 if isinstance(item, Exception):
                     raise item
                 yield item
-                unfinished -= isinstance(item[1], Summary)
+                unfinished -= isinstance(item[1], AnswerSummary)
         finally:
             for reader in readers:
                 reader.cancel()

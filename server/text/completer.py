@@ -16,7 +16,7 @@ import numpy as np
 
 from server.engine.generation import Embedded, EmbedRequest, Failed, Request
 from server.errors import ContextExceeded, Draining, GenerationFailed, InvalidRequest
-from server.text.answer import Embedding
+from server.text.answer import EmbeddedText
 from server.text.answer_constraint import AnswerRules, Constraints
 from server.text.call_grammar import CallGrammars
 from server.text.completion import Completion
@@ -113,7 +113,7 @@ class Completer:
 
     async def embed(
         self, text: str | tuple[int, ...], field: str, adapter: AdapterUse | None = None
-    ) -> Embedding:
+    ) -> EmbeddedText:
         """Embed a text or its token ids; raises as `begin`, and GenerationFailed or Draining."""
         if self._pooling == "last" and isinstance(text, str) and text:
             # The last token is the one that the tokenizer puts behind a text.
@@ -130,7 +130,7 @@ class Completer:
                         raise GenerationFailed(message)
         if state is None:
             raise Draining("the server stopped before the answer was complete")
-        return Embedding(unit(state), len(ids))
+        return EmbeddedText(unit(state), len(ids))
 
     def _resolve(
         self, request: CompletionRequest, forced: tuple[int, ...]

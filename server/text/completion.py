@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Literal
 
 from server.engine.generation import Event, Failed, Finished, Generation, Prefilled, Started, Token
 from server.errors import Draining, GenerationFailed, RulesFailed
-from server.text.answer import Candidate, Ended, Piece, Progress, Summary, Timings, TokenLogprobs
+from server.text.answer import (
+    AnswerSummary,
+    Ended,
+    Piece,
+    PromptProgress,
+    Timings,
+    TokenCandidate,
+    TokenLogprobs,
+)
 from server.text.detokenize import Detokenizer, StopFilter
 from server.text.reasoning import ReasoningFilter
 from server.text.tool_calls.call_filter import CallFilter
@@ -92,7 +100,7 @@ class Completion:
         """The number of tokens of the prompt."""
         return self._prompt_tokens
 
-    async def pieces(self) -> AsyncIterator[Piece | Summary]:
+    async def pieces(self) -> AsyncIterator[Piece | AnswerSummary]:
         """The pieces of the answer, at most one token each, and at the end the summary.
 
         After a stop string or id the engine continues until the `with` block is left.
@@ -147,7 +155,7 @@ class Completion:
 
     def _progress(self, started: float, tokens: int, cached_tokens: int) -> Piece:
         self._reported = True
-        progress = Progress(
+        progress = PromptProgress(
             total=self._prompt_tokens,
             cache=cached_tokens,
             processed=tokens,
@@ -171,7 +179,7 @@ class Completion:
         """The text that was held back because it could have become a stop string."""
         return self._filter.push(self._detokenizer.flush()) + self._filter.flush()
 
-    def _end(self, rest: str, reason: FinishReason) -> Iterator[Piece | Summary]:
+    def _end(self, rest: str, reason: FinishReason) -> Iterator[Piece | AnswerSummary]:
         """The remaining text and calls, and the summary."""
         reasoning, text = self._reasoning.push(rest)
         more_reasoning, more_text = self._reasoning.flush()
@@ -189,9 +197,9 @@ class Completion:
         chosen = self._candidate(token.id, token.logprobs.chosen)
         return (TokenLogprobs(chosen, tuple(self._candidate(*top) for top in token.logprobs.top)),)
 
-    def _candidate(self, id_: int, logprob: float) -> Candidate:
+    def _candidate(self, id_: int, logprob: float) -> TokenCandidate:
         names = self._tokenizer
-        return Candidate(id_, names.name(id_), names.bytes_of(id_), logprob)
+        return TokenCandidate(id_, names.name(id_), names.bytes_of(id_), logprob)
 
     def _timings(self) -> Timings:
         times = self._token_times
@@ -220,9 +228,9 @@ class Completion:
             draft_n_accepted=self._accepted,
         )
 
-    def _summary(self, reason: FinishReason) -> Summary:
+    def _summary(self, reason: FinishReason) -> AnswerSummary:
         self._outcome = reason
-        return Summary(
+        return AnswerSummary(
             finish_reason=reason,
             stop_string=self._filter.stop_string,
             prompt_tokens=self._prompt_tokens,

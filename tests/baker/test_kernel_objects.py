@@ -13,7 +13,7 @@ from baker.compiler.kernel_objects import KernelError, build, instructions
 from baker.compiler.targets import TARGET_NAMES, find_target
 from baker.pipeline.origin import tools
 from hearth import cli
-from models.bundle import Kernels
+from models.bundle import KernelBuild
 from runtime.cpu_features import cpu_features
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def of_this_machine() -> str:
 def test_kernels_use_the_instructions_of_their_target(target: str, tmp_path: Path) -> None:
     built = build([DOT], find_target(target), tmp_path)
     expected = {"host": of_this_machine(), **INSTRUCTIONS}[target]
-    assert built == Kernels(names=(DOT,), instructions=expected)
+    assert built == KernelBuild(names=(DOT,), instructions=expected)
     assert ("portable" in built.text) == (expected == "portable")
 
 
@@ -60,7 +60,7 @@ def test_kernels_have_no_tiles_that_the_system_refuses(tmp_path: Path) -> None:
 
 def test_a_program_without_kernels_says_so(tmp_path: Path) -> None:
     built = build([], find_target("host"), tmp_path)
-    assert built == Kernels(names=(), instructions=None)
+    assert built == KernelBuild(names=(), instructions=None)
     assert "compiler" in built.text
 
 
@@ -70,8 +70,8 @@ def test_kernels_of_two_instruction_sets_are_rejected() -> None:
 
 
 def test_the_c_compiler_is_recorded_only_with_kernels() -> None:
-    assert "ziglang" in tools(Kernels(names=(DOT,), instructions="avx2"))
-    assert "ziglang" not in tools(Kernels(names=(), instructions=None))
+    assert "ziglang" in tools(KernelBuild(names=(DOT,), instructions="avx2"))
+    assert "ziglang" not in tools(KernelBuild(names=(), instructions=None))
 
 
 def test_a_kernel_that_does_not_compile_leaves_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from benchmarks.serving.load_client import Answer, Prompts, RequestFailed, ask, 
 from benchmarks.serving.load_scenarios import Requester, throughput
 from benchmarks.serving.server_process import Running, Server, ServerFailed, resources
 from benchmarks.serving.server_process import running as running_process
-from benchmarks.serving.soak import Sample, growth, soak
+from benchmarks.serving.soak import MemorySample, growth, soak
 from tests.server.fakes import fake_service, gemma_like, running
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def test_a_soak_test_reports_a_server_that_rejects_everything(url: str) -> None:
 
 
 def test_growth_is_measured_in_the_second_half() -> None:
-    def sample(seconds: float, resident: float) -> Sample:
-        return Sample(seconds=seconds, resident_mb=resident, files=1, threads=1)
+    def sample(seconds: float, resident: float) -> MemorySample:
+        return MemorySample(seconds=seconds, resident_mb=resident, files=1, threads=1)
 
     early = [sample(second, second * 100) for second in range(0, 1800, 5)]
     late = [sample(second, 500 + second / 360) for second in range(1800, 3601, 5)]

@@ -32,7 +32,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from server.text import template_budget
-from tests.fuzz.bundles import BUNDLES
+from tests.fuzz.bundle_readers import BUNDLES
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.weights import WEIGHTS
 

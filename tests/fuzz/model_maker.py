@@ -21,7 +21,7 @@ from models.config import ConfigError, ModelConfig
 from models.dsl.graph import Input
 from models.dsl.storage import STORAGES
 from models.dsl.types import DType, TypeRuleError
-from models.encoder.entry_points import EncoderOptions
+from models.encoder.encoder_entry_points import EncoderOptions
 from models.gru import GruConfig
 from models.precision import PRECISIONS
 from models.program import ArraysProgram, ProgramOptions

@@ -26,7 +26,7 @@ from models.config import ConfigError
 from models.dsl.types import DType, TensorType
 from server.engine.prefix_store import PrefixStore
 from server.text import template_budget
-from tests.fuzz.bundles import BUNDLE, BUNDLES, KEY, stored_block
+from tests.fuzz.bundle_readers import BUNDLE, BUNDLES, KEY, stored_block
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.weights import WEIGHTS
 from tests.models.bundle.example_manifests import EXAMPLE

@@ -21,7 +21,7 @@ from models.config import ConfigError
 from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 from tests.fuzz.reader import Reader, in_json, written
-from tests.models.families.recording import recorded
+from tests.models.families.family_recording import recorded
 from tests.models.families.test_gemma3_config import HF_1B_NEW, HF_4B, HF_270M
 from tests.models.families.test_llama_config import HF_SMOLLM2
 from tests.server import fakes, templates

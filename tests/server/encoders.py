@@ -22,7 +22,7 @@ from models.bundle import (
     OutputSpec,
     Target,
 )
-from runtime.golden_arrays import Example
+from runtime.golden_arrays import GoldenExample
 from server.services.encoder_service import EncoderService
 from server.text.tokenizer import Tokenizer
 from tests.server.fakes import NOWHERE
@@ -115,7 +115,7 @@ def service(*, scores: bool, runtime: FakeEncoder | None = None) -> EncoderServi
     return EncoderService(
         runtime or FakeEncoder(scores=scores),
         manifest,
-        [Example(function="encode_3x4", inputs=inputs, outputs=outputs)],
+        [GoldenExample(function="encode_3x4", inputs=inputs, outputs=outputs)],
         Tokenizer(word_tokenizer(), bos=None, context=16),
         queue_limit=8,
         name="reranker" if scores else "embedder",

@@ -20,7 +20,7 @@ from models.bundle import (
     Golden,
     GoldenStep,
     Hearth,
-    Kernels,
+    KernelBuild,
     LanguageManifest,
     Provenance,
     SpecialTokens,
@@ -58,7 +58,7 @@ NOWHERE = Provenance(
     sources=(),
     graph="",
     compiler=Compiler(name="none", version="0", flags=()),
-    kernels=Kernels(names=("linear_grouped",), instructions="portable"),
+    kernels=KernelBuild(names=("linear_grouped",), instructions="portable"),
     tools={},
 )
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]

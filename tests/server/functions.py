@@ -16,7 +16,7 @@ from models.bundle import (
     OutputSpec,
     Target,
 )
-from runtime.golden_arrays import Example
+from runtime.golden_arrays import GoldenExample
 from server.services.array_service import ArrayService
 from tests.server.fakes import NOWHERE
 
@@ -88,7 +88,7 @@ def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> Ar
         ("root", {"x": x.reshape(-1)[:4]}),
     ]
     examples = [
-        Example(function=name, inputs=inputs, outputs=right.run(name, inputs))
+        GoldenExample(function=name, inputs=inputs, outputs=right.run(name, inputs))
         for name, inputs in cases
     ]
     manifest = ArraysManifest(

@@ -26,7 +26,7 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class ReportFigure:
     """A plot and its caption."""
 
     caption: str
@@ -50,7 +50,7 @@ def page(report: Report) -> str:
     )
 
 
-def _figures(report: Report) -> list[Figure]:
+def _figures(report: Report) -> list[ReportFigure]:
     kl = "KL divergence" if report.exact else "KL divergence (lower bound)"
     texts = [passage for passage in report.passages if passage.kind == "text"]
     answers = [passage for passage in report.passages if passage.kind == "answer"]
@@ -71,7 +71,9 @@ def _figures(report: Report) -> list[Figure]:
     ]
 
 
-def _by_position(group: str, kl: str, series: list[plots.Series], x_label: str) -> list[Figure]:
+def _by_position(
+    group: str, kl: str, series: list[plots.Series], x_label: str
+) -> list[ReportFigure]:
     divergence = f"{kl} in nats by position, {group}: every position, and means of neighbours"
     agreement = f"Positions with the same top token, {group}"
     return [
@@ -80,5 +82,5 @@ def _by_position(group: str, kl: str, series: list[plots.Series], x_label: str) 
     ]
 
 
-def _figure(caption: str, svg: ET.Element) -> Figure:
-    return Figure(caption=caption, svg=Markup(ET.tostring(svg, encoding="unicode")))
+def _figure(caption: str, svg: ET.Element) -> ReportFigure:
+    return ReportFigure(caption=caption, svg=Markup(ET.tostring(svg, encoding="unicode")))

@@ -16,7 +16,7 @@ from models.dsl.gradient import gradients
 from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
 from models.dsl.mlir.stablehlo import module_text
 from models.dsl.ops import REGISTRY, NoGradient, Op, Sample
-from models.dsl.registry.signature import Signature, signature
+from models.dsl.registry.op_signature import OpSignature, signature
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, TensorType
 
@@ -40,7 +40,7 @@ class Facts:
     op: Op
     module: str
     exported: str
-    signature: Signature
+    signature: OpSignature
     gradient: tuple[str, ...] | NoGradient
     lowering: tuple[str, ...]
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.openai.shared_fields import new_id
 from server.api.sse import NamedEvent
-from server.text.answer import Piece, Summary
+from server.text.answer import AnswerSummary, Piece
 from server.text.choices import Choices
 from server.text.tool_calls.call_format import ToolCall
 
@@ -107,7 +107,9 @@ class MessageWriter:
         yield _event("message_start", message=self.message.model_copy(deep=True))
         yield _event("ping")
         async for _, piece in self._choices.pieces():
-            for event in self._end(piece) if isinstance(piece, Summary) else self._more(piece):
+            for event in (
+                self._end(piece) if isinstance(piece, AnswerSummary) else self._more(piece)
+            ):
                 yield event
 
     async def whole(self) -> Message:
@@ -175,7 +177,7 @@ class MessageWriter:
     def _event(self, name: str, /, **fields: Any) -> MessageEvent:
         return _event(name, index=len(self.message.content) - 1, **fields)
 
-    def _end(self, summary: Summary) -> list[MessageEvent]:
+    def _end(self, summary: AnswerSummary) -> list[MessageEvent]:
         events = self._close()
         message = self.message
         message.stop_reason = self._reason(summary)
@@ -193,7 +195,7 @@ class MessageWriter:
             _event("message_stop"),
         ]
 
-    def _reason(self, summary: Summary) -> StopReason:
+    def _reason(self, summary: AnswerSummary) -> StopReason:
         match summary.finish_reason:
             case "tool_calls":
                 return "tool_use"

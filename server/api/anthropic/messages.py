@@ -6,16 +6,16 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.anthropic import conversation
-from server.api.anthropic.conversation import MessageParam, ToolChoiceParam, ToolParam
-from server.api.anthropic.errors import ERRORS, stream_error
+from server.api.anthropic import message_blocks
+from server.api.anthropic.error_bodies import ERRORS, stream_error
 from server.api.anthropic.events import Message, MessageEvent, MessageWriter
+from server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.fields import Fields, JsonObject, Text
 from server.api.generation_fields import StopString
 from server.api.json_body import JsonRoute
-from server.api.openai.messages import TextPart
+from server.api.openai.chat_messages import TextPart
 from server.api.openai.turn import Turn, begin, rendered
 from server.api.openai.turn_fields import TurnFields
 from server.api.openapi import streams
@@ -113,11 +113,11 @@ class MessagesRequest(TurnFields):
 
     def turn(self) -> Turn:
         """The conversation and its tools; raises InvalidRequest."""
-        tools = conversation.tools(self.tools)
+        tools = message_blocks.tools(self.tools)
         return Turn(
-            messages=conversation.messages(self.system, self.messages),
+            messages=message_blocks.messages(self.system, self.messages),
             tools=tools,
-            choice=conversation.choice(self.tool_choice, tools),
+            choice=message_blocks.choice(self.tool_choice, tools),
             variables={}
             if self.thinking is None
             else {"enable_thinking": self.thinking.type != "disabled"},

@@ -7,7 +7,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from server.api.usage import reports
-from server.text.answer import Candidate, Piece, Progress, Summary, Timings, TokenLogprobs
+from server.text.answer import (
+    AnswerSummary,
+    Piece,
+    PromptProgress,
+    Timings,
+    TokenCandidate,
+    TokenLogprobs,
+)
 from server.text.choices import Choices
 
 
@@ -44,7 +51,7 @@ class CompletionEvent(BaseModel):
     timings: Timings | None = Field(
         default=None, description="At the end, or with `timings_per_token`."
     )
-    prompt_progress: Progress | None = Field(
+    prompt_progress: PromptProgress | None = Field(
         default=None, description="Before the answer, with `return_progress`."
     )
 
@@ -96,7 +103,7 @@ class AnswerWriter:
         counts = [0] * len(self._prompts)
         texts = [""] * len(self._prompts)
         async for index, piece in self._choices.pieces():
-            if isinstance(piece, Summary):
+            if isinstance(piece, AnswerSummary):
                 yield self._end(index, piece, texts[index])
             elif self._n_predict != 0 or piece.progress:
                 counts[index] += len(piece.token_ids)
@@ -142,7 +149,7 @@ class AnswerWriter:
         fields: dict[str, Any] = {**self._candidate(token.chosen), name: top}
         return ChosenProbability(**fields)
 
-    def _candidate(self, candidate: Candidate) -> dict[str, Any]:
+    def _candidate(self, candidate: TokenCandidate) -> dict[str, Any]:
         value = (
             {"prob": math.exp(candidate.logprob)}
             if self._after_sampling
@@ -151,7 +158,7 @@ class AnswerWriter:
         named = {"id": candidate.id, "token": candidate.text, "bytes": list(candidate.bytes)}
         return {**named, **value}
 
-    def _end(self, index: int, summary: Summary, text: str) -> CompletionAnswer:
+    def _end(self, index: int, summary: AnswerSummary, text: str) -> CompletionAnswer:
         predicted = summary.completion_tokens if self._n_predict else 0
         stop_type: Literal["eos", "word", "limit"] = "limit"
         if summary.finish_reason == "stop" and self._n_predict:

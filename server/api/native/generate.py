@@ -15,7 +15,14 @@ from server.api.json_body import JsonRoute
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
 from server.api.usage import Usage, reports
-from server.text.answer import Candidate, FinishReason, Piece, Progress, Summary, Timings
+from server.text.answer import (
+    AnswerSummary,
+    FinishReason,
+    Piece,
+    PromptProgress,
+    Timings,
+    TokenCandidate,
+)
 from server.text.completion import Completion
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Generate"])
@@ -75,7 +82,7 @@ class StreamEvent(BaseModel):
     timings: Timings | None = Field(
         default=None, description="The timings so far, if the request has `timings_per_token`."
     )
-    prompt_progress: Progress | None = Field(
+    prompt_progress: PromptProgress | None = Field(
         default=None, description="Present before the answer, if the request has `return_progress`."
     )
 
@@ -122,7 +129,7 @@ async def generate(
 
 async def _events(completion: Completion, with_logprobs: bool) -> AsyncIterator[StreamEvent]:
     async for piece in completion.pieces():
-        if isinstance(piece, Summary):
+        if isinstance(piece, AnswerSummary):
             yield _response(piece, [], with_logprobs=False)
         else:
             yield StreamEvent(**_content([piece], with_logprobs), **reports(piece))
@@ -131,13 +138,13 @@ async def _events(completion: Completion, with_logprobs: bool) -> AsyncIterator[
 async def _collect(completion: Completion, with_logprobs: bool) -> GenerateResponse:
     pieces: list[Piece] = []
     async for piece in completion.pieces():
-        if isinstance(piece, Summary):
+        if isinstance(piece, AnswerSummary):
             return _response(piece, pieces, with_logprobs)
         pieces.append(piece)
     raise AssertionError("a completion ended without a summary")
 
 
-def _response(summary: Summary, pieces: list[Piece], with_logprobs: bool) -> GenerateResponse:
+def _response(summary: AnswerSummary, pieces: list[Piece], with_logprobs: bool) -> GenerateResponse:
     return GenerateResponse(
         **_content(pieces, with_logprobs),
         finish_reason=summary.finish_reason,
@@ -169,5 +176,5 @@ def _content(pieces: list[Piece], with_logprobs: bool) -> dict[str, Any]:
     return content
 
 
-def _alternative(candidate: Candidate) -> dict[str, Any]:
+def _alternative(candidate: TokenCandidate) -> dict[str, Any]:
     return {"id": candidate.id, "text": candidate.text, "logprob": candidate.logprob}

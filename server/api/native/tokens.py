@@ -9,7 +9,7 @@ from server.api.current_service import CurrentLanguageService
 from server.api.fields import JsonObject, ModelFields, Text, limit_members
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
-from server.api.openai.messages import ChatMessage, conversation
+from server.api.openai.chat_messages import ChatMessage, conversation
 from server.errors import InvalidRequest
 from server.text.tokenizer import Tokenizer
 

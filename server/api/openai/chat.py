@@ -11,7 +11,7 @@ from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
-from server.api.openai.messages import ChatMessage
+from server.api.openai.chat_messages import ChatMessage
 from server.api.openai.shared_fields import (
     FINISH_REASONS,
     ChosenLogprob,
@@ -32,7 +32,7 @@ from server.api.openapi import streams
 from server.api.sse import CompletionStream
 from server.api.usage import reports
 from server.errors import InvalidRequest
-from server.text.answer import Piece, Summary
+from server.text.answer import AnswerSummary, Piece
 from server.text.choices import Choices
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
@@ -248,13 +248,13 @@ Part = tuple[ChatChunkChoice | OpenAIUsage, dict[str, Any]]
 
 async def _parts(body: ChatRequest, choices: Choices) -> AsyncIterator[Part]:
     """Parts of the choices as they come, and the usage at the end."""
-    summaries: dict[int, Summary] = {}
+    summaries: dict[int, AnswerSummary] = {}
     calls: Counter[int] = Counter()
     for index in range(body.n):
         delta = ChatDelta(role="assistant", content=None)
         yield ChatChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None), {}
     async for index, piece in choices.pieces():
-        if isinstance(piece, Summary):
+        if isinstance(piece, AnswerSummary):
             summaries[index] = piece
             reason = finish_reason(piece.finish_reason)
             end = ChatChunkChoice(

@@ -30,7 +30,7 @@ from server.api.sse import CompletionStream
 from server.api.usage import reports
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
-from server.text.answer import Candidate, Summary, TokenLogprobs
+from server.text.answer import AnswerSummary, TokenCandidate, TokenLogprobs
 from server.text.choices import Choices
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
@@ -171,7 +171,7 @@ async def _parts(
 ) -> AsyncIterator[Part]:
     """Parts of the choices as they come, and the usage at the end."""
     lengths: dict[int, int] = {}
-    summaries: dict[int, Summary] = {}
+    summaries: dict[int, AnswerSummary] = {}
     if body.echo:
         for place, (_, prompt) in enumerate(prompts(body.prompt, "prompt")):
             text = prompt if isinstance(prompt, str) else service.tokenizer.decode(prompt)
@@ -183,7 +183,7 @@ async def _parts(
                     {},
                 )
     async for index, piece in choices.pieces():
-        if isinstance(piece, Summary):
+        if isinstance(piece, AnswerSummary):
             summaries[index] = piece
             reason = finish_reason(piece.finish_reason)
             end = CompletionsChoice(index=index, text="", logprobs=None, finish_reason=reason)
@@ -225,7 +225,7 @@ def _length(tokens: tuple[TokenLogprobs, ...]) -> int:
     return sum(len(token.chosen.text) for token in tokens)
 
 
-def _label(candidate: Candidate) -> str:
+def _label(candidate: TokenCandidate) -> str:
     """The token's text; bytes that are not valid UTF-8 alone as OpenAI writes them."""
     try:
         return candidate.bytes.decode()

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 
 from server.api.current_service import Embedder
 from server.api.fields import Fields, Text
-from server.api.openai.messages import TextPart
+from server.api.openai.chat_messages import TextPart
 from server.errors import InvalidRequest
-from server.text.answer import Embedding
+from server.text.answer import EmbeddedText
 
 MAX_INPUTS = 2048
 
@@ -47,7 +47,7 @@ INPUTS = (
 )
 
 
-async def embed_all(inputs: Any, name: str, service: Embedder) -> list[Embedding]:
+async def embed_all(inputs: Any, name: str, service: Embedder) -> list[EmbeddedText]:
     """The vectors of the Inputs in the field `name`; raises what LanguageService.embed raises."""
     many = isinstance(inputs, list) and inputs and not any(type(entry) is int for entry in inputs)
     named = (

@@ -18,7 +18,7 @@ from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai.embedding_inputs import INPUTS, Inputs, embed_all
 from server.errors import InvalidRequest
-from server.text.answer import Embedding
+from server.text.answer import EmbeddedText
 from server.text.completer import unit
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
@@ -93,7 +93,7 @@ async def embeddings(
 
 
 def _encoded(
-    embedding: Embedding, width: int, encoding: Literal["float", "base64"]
+    embedding: EmbeddedText, width: int, encoding: Literal["float", "base64"]
 ) -> list[float] | str:
     vector = embedding.vector
     if width < len(vector):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from server.api.openai.shared_fields import ChosenLogprob, chosen_logprob, new_id
 from server.api.sse import NamedEvent
 from server.api.usage import reports
-from server.text.answer import Piece, Summary, Timings
+from server.text.answer import AnswerSummary, Piece, Timings
 from server.text.choices import Choices
 from server.text.tool_calls.call_format import ToolCall
 
@@ -163,7 +163,9 @@ class ResponseWriter:
         yield self._event("created", response=self.response)
         yield self._event("in_progress", response=self.response)
         async for _, piece in choices.pieces():
-            for event in self._end(piece) if isinstance(piece, Summary) else self._more(piece):
+            for event in (
+                self._end(piece) if isinstance(piece, AnswerSummary) else self._more(piece)
+            ):
                 yield event
 
     def _event(self, name: str, /, **fields: Any) -> ResponseEvent:
@@ -272,7 +274,7 @@ class ResponseWriter:
             self._event("output_item.done", output_index=index, item=item),
         ]
 
-    def _end(self, summary: Summary) -> list[ResponseEvent]:
+    def _end(self, summary: AnswerSummary) -> list[ResponseEvent]:
         cut = summary.finish_reason in ("length", "timeout")
         status: Literal["completed", "incomplete"] = "incomplete" if cut else "completed"
         events = [] if self._output or self._item else self._text("")

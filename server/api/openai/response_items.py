@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from server.api.fields import Fields, Text
-from server.api.openai.messages import (
+from server.api.openai.chat_messages import (
     AssistantMessage,
     CalledFunction,
     ChatMessage,

@@ -10,11 +10,11 @@ from server.api.fields import Fields
 from server.api.usage import Usage
 from server.services.language_service import LanguageService
 from server.text.answer import (
-    Candidate,
+    AnswerSummary,
     FinishReason,
-    Progress,
-    Summary,
+    PromptProgress,
     Timings,
+    TokenCandidate,
     TokenLogprobs,
 )
 
@@ -68,12 +68,12 @@ class Identity(BaseModel):
         description="Times of the first choice; in a stream of each choice, with its end. A field "
         "of llama-server, which OpenAI's API lacks.",
     )
-    prompt_progress: Progress | None = Field(
+    prompt_progress: PromptProgress | None = Field(
         default=None, description="In a stream, if the request has `return_progress`."
     )
 
 
-def usage(summaries: list[Summary], *, choices: int) -> OpenAIUsage:
+def usage(summaries: list[AnswerSummary], *, choices: int) -> OpenAIUsage:
     """The usage of a request. A prompt counts once, however many choices it has."""
     prompts = summaries[::choices]
     prompt = sum(summary.prompt_tokens for summary in prompts)
@@ -138,7 +138,7 @@ def chosen_logprob(token: TokenLogprobs) -> ChosenLogprob:
     )
 
 
-def token_logprob(candidate: Candidate) -> TokenLogprob:
+def token_logprob(candidate: TokenCandidate) -> TokenLogprob:
     """A candidate in OpenAI's form."""
     return TokenLogprob(
         token=candidate.text, logprob=candidate.logprob, bytes=list(candidate.bytes)

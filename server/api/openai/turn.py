@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from server.api.openai.messages import ChatMessage, conversation
+from server.api.openai.chat_messages import ChatMessage, conversation
 from server.api.openai.turn_fields import TurnFields
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService

@@ -25,7 +25,7 @@ from tests.server.encoders import word_tokenizer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from server.text.answer import Embedding
+    from server.text.answer import EmbeddedText
 
 CASE = "roberta"  # with tokens of one type
 PROGRESS = TerminalProgress(open_console(stderr=True))
@@ -59,7 +59,7 @@ def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
     assert (kept["truncation"], kept["padding"]) == (None, None)
     assert Tokenizer.from_file(str(bundle / "tokenizer.json")).encode("dog " * 12).ids[-1] == 3
 
-    async def embedded() -> list[Embedding]:
+    async def embedded() -> list[EmbeddedText]:
         service = open_encoder_service(bundle, threads=1, queue_limit=4, name=None)
         assert (await service.start()).passed
         try:

@@ -14,7 +14,7 @@ from models.bundle import PREFIX, read_manifest, verify_files
 from runtime.kv_blocks import block_keys, read_blocks
 from server.sampling.options import SamplingOptions
 from server.services.language_service import EngineOptions, open_language_service
-from server.text.answer import Summary
+from server.text.answer import AnswerSummary
 from server.text.completion_request import CompletionRequest
 from server.text.tokenizer import Tokenizer
 from tests.conftest import OPENING, OTHER_TARGET, Silent, bake_request
@@ -81,7 +81,7 @@ def test_a_baked_prefix_is_reused_and_changes_no_answer(bundles: Bundles) -> Non
     assert answers[0] == answers[1]
 
 
-async def ask(service: LanguageService, prompt: str) -> tuple[Summary, str]:
+async def ask(service: LanguageService, prompt: str) -> tuple[AnswerSummary, str]:
     """The summary and the text of a greedy answer."""
     await service.start()
     request = CompletionRequest(
@@ -94,7 +94,7 @@ async def ask(service: LanguageService, prompt: str) -> tuple[Summary, str]:
     text = ""
     with await service.complete(request) as completion:
         async for piece in completion.pieces():
-            if isinstance(piece, Summary):
+            if isinstance(piece, AnswerSummary):
                 await service.stop()
                 return piece, text
             text += piece.text

@@ -20,9 +20,9 @@ from rich.console import Console
 from baker.adapters.adapter import read_adapter
 from baker.tuning import batches, tuning
 from baker.tuning.checkpoint import CHECKPOINT, CheckpointError, read_checkpoint
-from baker.tuning.report import LOSS_PLOT, Report
 from baker.tuning.training_program import compile_program
 from baker.tuning.tuning import TuneError, TuneRequest
+from baker.tuning.tuning_report import LOSS_PLOT, TuningReport
 from models.bundle import PARAMETERS, VMFB
 from models.decoder.next_token_loss import loss_graph
 from models.dsl.evaluate import evaluate
@@ -78,7 +78,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[TuneRequest]
 
     def run(one: TuneRequest) -> str:
         console = Console(file=io.StringIO(), width=200)
-        tuning.tune(one, Silent(), Report(console, one.out))
+        tuning.tune(one, Silent(), TuningReport(console, one.out))
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
@@ -102,7 +102,7 @@ def test_a_killed_run_continues_with_the_same_bits(
 import os, signal
 import pytest
 from pathlib import Path
-from baker.tuning.report import Report
+from baker.tuning.tuning_report import Report
 from rich.console import Console
 from tests.baker.tuning import test_tuning
 from tests.baker.tuning.tiny_model import request

@@ -20,7 +20,7 @@ from models.bundle import (
     GoldenStep,
     Hearth,
     InputSpec,
-    Kernels,
+    KernelBuild,
     LanguageManifest,
     OutputSpec,
     Provenance,
@@ -43,7 +43,7 @@ ORIGIN = Provenance(
     ),
     graph="01",
     compiler=Compiler(name="iree", version="3.13.0", flags=("-O2",)),
-    kernels=Kernels(names=("linear_grouped",), instructions="avx2"),
+    kernels=KernelBuild(names=("linear_grouped",), instructions="avx2"),
     tools={"numpy": "2.3"},
 )
 EXAMPLE = LanguageManifest(

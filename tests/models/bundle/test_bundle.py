@@ -37,7 +37,7 @@ from models.bundle import (
     GoldenStep,
     Hearth,
     InputSpec,
-    Kernels,
+    KernelBuild,
     LanguageManifest,
     Manifest,
     NotABundle,
@@ -188,7 +188,7 @@ def test_the_examples_have_every_field() -> None:
     records = (
         LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
         GoldenStep, Footprint, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
-        Provenance, SourceRecord, Hearth, Kernels, TriedPrecision, AdapterPlaces, AdapterArray,
+        Provenance, SourceRecord, Hearth, KernelBuild, TriedPrecision, AdapterPlaces, AdapterArray,
         AdapterMatrix,
     )  # fmt: skip
     names = {name for _, _, name in FIELDS} | {"format"}

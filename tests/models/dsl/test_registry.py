@@ -20,7 +20,7 @@ from models.dsl.registry.__main__ import main
 from models.dsl.registry.definitions import read
 from models.dsl.registry.documents import documents
 from models.dsl.registry.facts import all_facts
-from models.dsl.registry.signature import slots, variants
+from models.dsl.registry.op_signature import slots, variants
 from models.dsl.types import DslError, DType, NoGradientError
 from tests.models.dsl.ops.op_checks import samples_of
 from tests.models.graphs import gradient_graph, traced, type_of

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.decoder.config import DecoderConfig
+    from models.decoder.decoder_config import DecoderConfig
 
     Array = NDArray[Any]
 

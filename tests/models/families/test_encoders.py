@@ -1,7 +1,7 @@
 """Every encoder against transformers, on random weights that transformers saved.
 
 Where transformers is not installed, what it computed is read from tests/golden/encoders.npz, which
-`python -m tests.models.families.record` writes.
+`python -m tests.models.families.record_families` writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from baker.weights.safetensors import SafetensorsSource
 from models.catalog import ARCHITECTURES, ENCODERS
 from models.config import ConfigError
 from models.dsl.evaluate import evaluate
-from models.encoder.entry_points import EncoderOptions
+from models.encoder.encoder_entry_points import EncoderOptions
 from tests.models.compiled import Compiled
 from tests.models.families.encoder_cases import (
     COUNTS,

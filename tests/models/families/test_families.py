@@ -1,7 +1,7 @@
 """Every family against transformers, on random weights that transformers saved.
 
 Where transformers is not installed, what it computed is read from tests/golden/families.npz, which
-`python -m tests.models.families.record` writes.
+`python -m tests.models.families.record_families` writes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 from baker.weights.open_weights import open_weights
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS
+from tests.models.families.family_recording import ROWS, recorded, write_folder
 from tests.models.families.gguf_files import write_gguf
-from tests.models.families.recording import ROWS, recorded, write_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

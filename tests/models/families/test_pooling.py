@@ -16,7 +16,7 @@ from models.config import ConfigError
 from models.dsl.evaluate import evaluate
 from tests.models.families import ours
 from tests.models.families.cases import TOKENS, random_tensors
-from tests.models.families.recording import ROWS, recorded
+from tests.models.families.family_recording import ROWS, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,8 +20,8 @@ from models.program import ProgramOptions
 from tests.models.compiled import Compiled
 from tests.models.families import ours
 from tests.models.families.cases import random_tensors
+from tests.models.families.family_recording import recorded
 from tests.models.families.gguf_files import add_config
-from tests.models.families.recording import recorded
 from tests.models.families.test_compiled import with_parameters_as_inputs
 from tests.models.numpy_device import Device
 from tests.models.unpacked import real_weights, small_weights

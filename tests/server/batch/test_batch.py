@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from server.batch.batch_targets import CannotReach, in_process
 from server.batch.cli import app
 from server.batch.files import Answers, BadBatch, BatchRequest, Reply, Requests
 from server.batch.runner import run
-from server.batch.targets import CannotReach, in_process
 from server.errors import SelfTestFailed
 from server.services.language_service import LocalLanguageService
 from server.text.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from server.sampling.constraint import ConstraintFailed
 from server.sampling.options import SamplingOptions
-from server.sampling.sampler import Sample, Sampler
+from server.sampling.sampler import SampledToken, Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Answer:
             options, seed=seed, tokens=self.tokens, ends=ends, constraint=constraint
         )
 
-    def sample(self, logits: NDArray[np.float32]) -> Sample:
+    def sample(self, logits: NDArray[np.float32]) -> SampledToken:
         sample = self.sampler.sample(logits)
         self.tokens.append(sample.token)
         return sample

@@ -10,7 +10,7 @@ import pytest
 from models.dsl.evaluate import evaluate
 from models.dsl.ops import REGISTRY, Sample
 from models.dsl.registry.facts import all_facts
-from models.dsl.registry.signature import slots, variants
+from models.dsl.registry.op_signature import slots, variants
 from models.dsl.types import DType
 from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.dsl.ops.op_checks import samples_of

@@ -1,6 +1,6 @@
 """Measure the three forms of the GRU against torch.nn.GRU, and their compilation.
 
-    python -m benchmarks.gru --rounds 5 --json figures.json
+    python -m benchmarks.gru_speed --rounds 5 --json figures.json
 
 First tables: one layer of H states reads 100 steps of H inputs, one sequence, f32, with the same
 weights and number of threads for both engines. Every measurement is a new process, and the order of

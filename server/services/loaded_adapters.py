@@ -63,7 +63,7 @@ class Adapter:
         return AdapterUse(place=self.place, scale=self.factor * scale, key=key)
 
 
-class Adapters:
+class LoadedAdapters:
     """The adapters of one loaded model; requests may load those in the folder `allowed`.
 
     If there are `keys`, one of them must have signed every adapter.

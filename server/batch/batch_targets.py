@@ -25,7 +25,7 @@ class CannotReach(Exception):
     """The server of a batch does not answer."""
 
 
-class Target(Protocol):
+class BatchTarget(Protocol):
     """Answers requests; `parallel` of them keep it busy."""
 
     parallel: int

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.engines.gru_worker import EXPECTED, GruModel, measure_in_process
-from benchmarks.gru import HIDDEN, compile_model, models, ratios
+from benchmarks.gru_speed import HIDDEN, compile_model, models, ratios
 
 if TYPE_CHECKING:
     from pathlib import Path

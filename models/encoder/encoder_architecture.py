@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import ArchitectureFiles, C
-from models.encoder.entry_points import program
+from models.encoder.encoder_entry_points import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.encoder.entry_points import Encoder, EncoderOptions
+    from models.encoder.encoder_entry_points import Encoder, EncoderOptions
     from models.program import ArraysProgram
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NONE = (0, 0.0)
 
 
-class Adapters:
+class DeviceAdapters:
     """The places of one program, of which each slot uses one or none."""
 
     def __init__(self, device: Device, places: AdapterPlaces) -> None:

@@ -1,4 +1,4 @@
-"""Record what transformers computes: python -m tests.models.families.record"""
+"""Record what transformers computes: python -m tests.models.families.record_families"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from baker.weights.safetensors import SafetensorsSource
 from tests.models.families import encoder_oracle, oracle
 from tests.models.families.cases import CASES, TOKENS, Case
 from tests.models.families.encoder_cases import ENCODER_CASES, write_recordings
-from tests.models.families.recording import ROWS, Recording, write
+from tests.models.families.family_recording import ROWS, Recording, write
 
 
 def record(case: Case, folder: Path) -> Recording:

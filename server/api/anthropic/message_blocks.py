@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from server.api.fields import Fields, JsonObject, Text
-from server.api.openai.messages import (
+from server.api.openai.chat_messages import (
     AssistantMessage,
     CalledFunction,
     ChatMessage,

@@ -21,7 +21,7 @@ _VARIABLES = "TUVW"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signature:
+class OpSignature:
     """What goes into an op and comes out.
 
     inputs      for each input its dtype, or a variable where it may have several
@@ -39,7 +39,7 @@ class Signature:
 
 
 @dataclass(frozen=True)
-class Slot:
+class DTypeSlot:
     """What can have a dtype of its own: inputs that share one, or an attribute that holds one."""
 
     inputs: tuple[int, ...] = ()
@@ -55,12 +55,12 @@ class Variant:
     result: TensorType
 
 
-def signature(op: Op, samples: Sequence[Sample]) -> Signature:
+def signature(op: Op, samples: Sequence[Sample]) -> OpSignature:
     """Raises DslError when the samples leave something open."""
     every = slots(samples)
     taken = [variant for sample in samples for variant in variants(op, sample, every)]
     fewest = min(len(sample.inputs) for sample in samples)
-    names: dict[Slot, str] = {}
+    names: dict[DTypeSlot, str] = {}
     dtypes: dict[str, tuple[DType, ...]] = {}
     for i, slot in enumerate(every):
         if slot.inputs and slot.inputs[0] >= fewest:
@@ -73,7 +73,7 @@ def signature(op: Op, samples: Sequence[Sample]) -> Signature:
     open_ended = any(len(sample.inputs) > fewest for sample in samples)
     while open_ended and inputs[-2:] == inputs[-1:] * 2:
         inputs.pop()
-    return Signature(
+    return OpSignature(
         inputs=tuple(inputs),
         open_ended=open_ended,
         attributes=_attributes(samples),
@@ -82,7 +82,7 @@ def signature(op: Op, samples: Sequence[Sample]) -> Signature:
     )
 
 
-def slots(samples: Sequence[Sample]) -> tuple[Slot, ...]:
+def slots(samples: Sequence[Sample]) -> tuple[DTypeSlot, ...]:
     """Inputs that have one dtype in every sample share a slot; an attribute has its own."""
     by_dtypes: dict[tuple[object, ...], list[int]] = {}
     for i in range(max(len(sample.inputs) for sample in samples)):
@@ -90,16 +90,16 @@ def slots(samples: Sequence[Sample]) -> tuple[Slot, ...]:
         by_dtypes.setdefault(column, []).append(i)
     type_names = _attributes(samples)
     return (
-        *(Slot(inputs=tuple(inputs)) for inputs in by_dtypes.values()),
+        *(DTypeSlot(inputs=tuple(inputs)) for inputs in by_dtypes.values()),
         *(
-            Slot(attribute=name)
+            DTypeSlot(attribute=name)
             for name, type_name in type_names.items()
             if type_name in ("dtype", "array")
         ),
     )
 
 
-def variants(op: Op, sample: Sample, every: Sequence[Slot]) -> Iterator[Variant]:
+def variants(op: Op, sample: Sample, every: Sequence[DTypeSlot]) -> Iterator[Variant]:
     """The sample in every combination of dtypes that the op's shape rule takes."""
     count = len(sample.inputs)
     choices = [

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from models.bundle import FORMAT, ArraysManifest, FunctionSpec, InputSpec, OutputSpec, Target
-from runtime.golden_arrays import Example as GoldenExample
+from runtime.golden_arrays import GoldenExample
 from server.services.array_service import ArrayService
 from tests.docs.pages import ROOT, Example, examples
 from tests.server import fakes, templates

@@ -44,7 +44,7 @@ class FeedForward(nn.Module):
         return self.down_proj(f.gelu(self.up_proj(x)))
 
 
-class Block(nn.Module):
+class EncoderBlock(nn.Module):
     """One layer: attention and MLP, each added to its input and normalised."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -59,7 +59,7 @@ class Block(nn.Module):
         return self.output_norm(h + self.mlp(h))
 
 
-class Score(nn.Module):
+class ScoreHead(nn.Module):
     """x w + b: one number of each row."""
 
     def __init__(self, inputs: int) -> None:

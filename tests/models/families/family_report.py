@@ -1,4 +1,4 @@
-"""Print the table of docs/supported-models.md: python -m tests.models.families.report
+"""Print the table of docs/supported-models.md: python -m tests.models.families.family_report
 
 Hearth computes in NumPy; what transformers computed is recorded in tests/golden.
 """
@@ -17,7 +17,7 @@ from models.dsl.evaluate import evaluate
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS
 from tests.models.families.encoder_cases import ENCODER_CASES, LENGTH, TEXTS, recorded_encoder
-from tests.models.families.recording import ROWS, recorded, write_folder
+from tests.models.families.family_recording import ROWS, recorded, write_folder
 from tests.models.families.test_encoders import opened, padded
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ _INTERVAL = 10.0
 _SMALLEST = 1e-6
 
 
-class Report:
+class TuningReport:
     """Prints to a console; on a terminal, with a bar."""
 
     def __init__(self, console: Console, out: Path) -> None:
