@@ -24,7 +24,7 @@ from baker.presentation.table import Table, print_table
 from models.bundle import LanguageManifest, read_manifest_of
 from server.sampling.options import SamplingOptions
 from server.sampling.sampler import Sampler
-from server.text.grammar import Grammar, Grammars
+from server.text.grammars.grammar import Grammar, Grammars
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

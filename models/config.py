@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 # Far above all known models, and far below what a machine could not count with.
 MAX_LAYERS = 1024
-LARGEST = 2**31 - 1
-LARGEST_NUMBER = 1e30
+MAX_SIZE = 2**31 - 1
+MAX_NUMBER = 1e30
 
 
 class ConfigError(Exception):
@@ -87,10 +87,11 @@ def require(value: Any, expected_type: type, key: str) -> None:
     An int is a float too, as in JSON.
     """
     if expected_type is int:
-        fits, expected = type(value) is int and 1 <= value <= LARGEST, f"an integer, 1 to {LARGEST}"
+        fits = type(value) is int and 1 <= value <= MAX_SIZE
+        expected = f"an integer, 1 to {MAX_SIZE}"
     elif expected_type is float:
-        fits = type(value) in (int, float) and 0 < value < LARGEST_NUMBER
-        expected = f"a number above zero and below {LARGEST_NUMBER}"
+        fits = type(value) in (int, float) and 0 < value < MAX_NUMBER
+        expected = f"a number above zero and below {MAX_NUMBER}"
     else:
         fits = isinstance(value, expected_type)
         expected = f"a value of type {expected_type.__name__}"

@@ -110,8 +110,8 @@ class Runtime(Reader, Protocol):
     def set_adapter(self, slot: int, place: int, scale: float) -> None:
         """Have the next calls add the terms of a place's adapter, times `scale`, in a slot.
 
-        Places count from 1; 0 is no adapter, as every slot has at first. The same bits come from
-        the adapter alone and beside others, and without one as from a program without places.
+        Places count from 1. A slot starts with 0, which means without an adapter. An adapter gives
+        the same bits alone and beside others; place 0 gives those of a program without places.
         """
 
     def write_adapter(self, place: int, factors: Sequence[NDArray[Any]]) -> None:

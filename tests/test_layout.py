@@ -179,7 +179,7 @@ def test_imports_go_one_way() -> None:
         ("from ..models import dsl", "server", {"models.dsl"}),
         ("from models.bundle import LanguageManifest", "server", set()),
         ("from runtime.open_bundle import open_bundle", "baker", set()),
-        ("from server.text import grammar", "server.api.openai", set()),
+        ("from server.text.grammars import grammar", "server.api.openai", set()),
         ("from . import errors\nimport modelsmith", "server", set()),
     ],
 )

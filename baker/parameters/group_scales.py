@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # The scales that are tried, as parts of the one that just reaches the largest magnitude.
 _PARTS = np.linspace(0.7, 1.05, 8, dtype=np.float32)
 # Smaller scales are 0 in f16.
-_SMALLEST = 2.0**-25
+_MIN_SCALE = 2.0**-25
 
 
 def best_scales(values: Floats, importance: Floats, bits: int) -> Floats:
@@ -46,7 +46,7 @@ def quotients(values: Floats, scales: Floats, bits: int) -> Floats:
 
     Those of a scale that is 0 in f16 are 0.
     """
-    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=np.abs(scales) > _SMALLEST)
+    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=np.abs(scales) > _MIN_SCALE)
     integers = values * inverse[:, np.newaxis]
     np.rint(integers, out=integers)
     return np.clip(integers, -(1 << (bits - 1)), (1 << (bits - 1)) - 1, out=integers)

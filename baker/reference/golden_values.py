@@ -24,7 +24,7 @@ PROMPTS = (
 )
 STEPS = 6
 # Logits that are kept of each step.
-LARGEST = 8
+TOP_COUNT = 8
 
 
 def prompt_ids(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
@@ -55,7 +55,7 @@ def golden_values(runtime: Reader, ids: Sequence[tuple[int, ...]]) -> tuple[Gold
 
 
 def _largest(logits: NDArray[np.float32]) -> GoldenStep:
-    best = np.argsort(-logits, kind="stable")[:LARGEST]
+    best = np.argsort(-logits, kind="stable")[:TOP_COUNT]
     return GoldenStep(
         token_ids=tuple(int(i) for i in best), logits=tuple(float(logits[i]) for i in best)
     )

@@ -35,15 +35,15 @@ _Data = Annotated[
     typer.Option(
         metavar="FILE",
         help="Examples: a JSON object per line with `messages`, as in OpenAI's chat API, or "
-        "with `prompt` and `completion`. Only answers are learned.",
+        "with `prompt` and `completion`. Only the tokens of answers count in the loss.",
     ),
 ]
 _Out = Annotated[
     Path,
     typer.Option(
         metavar="FOLDER",
-        help="Folder for the adapter, in PEFT's format. A run that was ended continues from "
-        "the checkpoint in it.",
+        help="Folder for the adapter, in PEFT's format. An interrupted run continues "
+        "from the checkpoint in it.",
     ),
 ]
 _Weights = Annotated[
@@ -53,19 +53,24 @@ _Weights = Annotated[
         help="GGUF file or Hugging Face folder. Default: the weights of an installed package.",
     ),
 ]
-_Rank = Annotated[int, typer.Option(min=1, help="Rank of the low-rank terms.")]
+_Rank = Annotated[int, typer.Option(metavar="N", min=1, help="Rank of the adapter's matrices.")]
 _Alpha = Annotated[
     float | None,
-    typer.Option(metavar="A", help="The terms are multiplied by A / rank. Default: 2 * rank."),
+    typer.Option(
+        metavar="A",
+        help="The adapter's terms are multiplied by A / rank. Default: 2 * rank.",
+    ),
 ]
 _Targets = Annotated[
     str,
-    typer.Option(metavar="NAMES", help="Matrices with terms, separated by commas."),
+    typer.Option(metavar="NAMES", help="Matrices that the adapter changes, separated by commas."),
 ]
-_Epochs = Annotated[int, typer.Option(min=1, help="Times that each example is learned.")]
-_Steps = Annotated[int | None, typer.Option(metavar="N", min=1, help="Steps, instead of --epochs.")]
-_Batch = Annotated[int, typer.Option(min=1, help="Examples that are read at once.")]
-_Accumulate = Annotated[int, typer.Option(min=1, help="Batches per step.")]
+_Epochs = Annotated[int, typer.Option(metavar="N", min=1, help="Passes over the examples.")]
+_Steps = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Steps, in place of --epochs.")
+]
+_Batch = Annotated[int, typer.Option(metavar="N", min=1, help="Examples per batch.")]
+_Accumulate = Annotated[int, typer.Option(metavar="N", min=1, help="Batches per step.")]
 _LearningRate = Annotated[float, typer.Option(metavar="R", help="Highest learning rate of AdamW.")]
 _Warmup = Annotated[
     int | None,
@@ -76,24 +81,25 @@ _Warmup = Annotated[
         "Default: a tenth of all steps.",
     ),
 ]
-_Decay = Annotated[float, typer.Option(min=0, help="Weight decay of AdamW.")]
+_Decay = Annotated[float, typer.Option(metavar="X", min=0, help="Weight decay of AdamW.")]
 _MaxNorm = Annotated[
-    float, typer.Option(metavar="G", help="Longer gradients are scaled down to this norm.")
+    float,
+    typer.Option(metavar="G", help="Scale longer gradients down to this norm."),
 ]
 _MaxLength = Annotated[
     int,
-    typer.Option(metavar="N", min=1, help="Tokens of an example; a longer one is an error."),
+    typer.Option(metavar="N", min=1, help="Maximum tokens of an example; more are an error."),
 ]
 _Truncate = Annotated[
-    bool, typer.Option("--truncate", help="Cut the end off longer examples instead.")
+    bool, typer.Option("--truncate", help="Cut the end off examples that exceed --max-length.")
 ]
 _Validation = Annotated[
     float,
     typer.Option(
-        metavar="SHARE",
+        metavar="X",
         min=0,
         max=0.9,
-        help="Share of the examples to hold out. The adapter with the lowest loss on them is "
+        help="Fraction of the examples to hold out. The adapter with the lowest loss on them is "
         "written.",
     ),
 ]
@@ -106,7 +112,10 @@ _Patience = Annotated[
     typer.Option(metavar="N", min=1, help="Stop after this many validations without a lower loss."),
 ]
 _Seed = Annotated[
-    int, typer.Option(min=0, help="Seed of the first adapter and of the order of examples.")
+    int,
+    typer.Option(
+        metavar="N", min=0, help="Seed of the initial adapter and of the order of examples."
+    ),
 ]
 _SaveEvery = Annotated[int, typer.Option(metavar="N", min=1, help="Steps between checkpoints.")]
 _MaxMemory = Annotated[

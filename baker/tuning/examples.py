@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from server.text.chat_template import ChatTemplate
+    from server.text.templates.chat_template import ChatTemplate
     from server.text.tokenizer import Tokenizer
 
 

@@ -33,7 +33,7 @@ from models.dsl.optimizers import Adam, WarmupCosine
 from models.lora import Lora
 from models.peft.adapter_settings import AdapterSettings
 from server.process.free_memory import free_memory
-from server.text.chat_template import ChatTemplate
+from server.text.templates.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

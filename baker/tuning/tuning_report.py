@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOSS_PLOT = "loss.svg"
 # Without a terminal, a line is printed at most this often, in seconds.
 _INTERVAL = 10.0
-_SMALLEST = 1e-6
+_MIN_LOSS = 1e-6
 
 
 class TuningReport:
@@ -93,11 +93,11 @@ class TuningReport:
         """Write the losses as an SVG picture; with fewer than two steps there is nothing to see."""
         if history.step < 2:
             return
-        validation = [(step, max(loss, _SMALLEST)) for step, loss in history.validation]
+        validation = [(step, max(loss, _MIN_LOSS)) for step, loss in history.validation]
         plot = Plot(
             "Loss per learned token",
             linear_axis(history.step),
-            decade_axis([*history.losses, *(loss for _, loss in validation)], smallest=_SMALLEST),
+            decade_axis([*history.losses, *(loss for _, loss in validation)], smallest=_MIN_LOSS),
             x_label="step",
             y_label="nats",
             names=("training", "validation") if validation else (),

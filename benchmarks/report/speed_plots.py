@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_SMALLEST_KL = 1e-6  # smaller values, such as 0, are drawn here
+_MIN_KL = 1e-6  # smaller values, such as 0, are drawn here
 _HEADROOM = 1.15  # space above the fastest point, for its label
 _ENGINES = ("Hearth", "llama.cpp")
 
@@ -37,10 +37,10 @@ class SpeedLine:
 
 def speed_by_kl(path: Path, points: Sequence[ModelPoint]) -> None:
     """Draw decode speed against KL divergence; better models are further up and left."""
-    kl = [max(point.kl, _SMALLEST_KL) for point in points]
+    kl = [max(point.kl, _MIN_KL) for point in points]
     plot = Plot(
         "Decode speed by KL divergence",
-        _with_margin(decade_axis(kl, smallest=_SMALLEST_KL)),
+        _with_margin(decade_axis(kl, smallest=_MIN_KL)),
         linear_axis(_HEADROOM * max(point.speed for point in points)),
         x_label="mean KL divergence from the reference, nats",
         y_label="decode, tokens/s",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from models.config import LARGEST, ConfigError, require
+from models.config import MAX_SIZE, ConfigError, require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ class TypedKeys:
         self._read: set[str] = set()
 
     @overload
-    def size(self, key: str, *, limit: int = LARGEST) -> int: ...
+    def size(self, key: str, *, limit: int = MAX_SIZE) -> int: ...
     @overload
     def size(self, key: str, *, default: int) -> int: ...
     @overload
     def size(self, key: str, *, default: None) -> int | None: ...
-    def size(self, key: str, *, limit: int = LARGEST, **options: int | None) -> int | None:
+    def size(self, key: str, *, limit: int = MAX_SIZE, **options: int | None) -> int | None:
         """An integer from 1 to `limit`."""
         value: int | None = self._value(key, int, options)
         if value is not None and value > limit:

@@ -18,11 +18,11 @@ from server.api.fields import (
     limit_members,
 )
 from server.api.grammar_fields import GrammarFields
-from server.text.completion_request import (
+from server.text.text_request import (
     DRY_SEQUENCE_BREAKERS,
     SEED_COUNT,
-    CompletionRequest,
     SamplingParameters,
+    TextRequest,
 )
 
 _MAX_BIAS = 1e6
@@ -55,7 +55,7 @@ class LoraScale(Fields):
         1.0,
         ge=-_MAX_BIAS,
         le=_MAX_BIAS,
-        description="Factor of the adapter's terms; 0 is no adapter.",
+        description="Factor of the adapter's terms. 0 turns the adapter off.",
     )
 
 
@@ -124,12 +124,12 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
         max_tokens: int | None,
         logprobs: int | None,
         choice: int = 0,
-    ) -> CompletionRequest:
+    ) -> TextRequest:
         """The text layer's request; raises InvalidRequest.
 
         Choice 0 has the seed of the request, and each further choice the next seed.
         """
-        return CompletionRequest(
+        return TextRequest(
             prompt=prompt if isinstance(prompt, str) else tuple(prompt),
             max_tokens=max_tokens,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),

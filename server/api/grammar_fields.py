@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from server.api.fields import Fields, JsonObject, Text
 from server.errors import InvalidRequest
-from server.text.grammar import Grammar
+from server.text.grammars.grammar import Grammar
 
 Choices = Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=512)]
 

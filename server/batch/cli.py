@@ -50,7 +50,7 @@ Parallel = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Requests at a time. Default: 2 per slot of the bundle, 8 with --url.",
+        help="Requests to run at the same time. Default: 2 per slot of the bundle, 8 with --url.",
     ),
 ]
 Threads = Annotated[

@@ -19,7 +19,7 @@ from server.setting_files import read_signing_keys, read_template
 if TYPE_CHECKING:
     from server.services.language_service import LocalLanguageService
     from server.settings import Settings
-    from server.text.chat_template import ChatTemplate
+    from server.text.templates.chat_template import ChatTemplate
     from server.text.tokenizer import Tokenizer
 
 

@@ -12,7 +12,7 @@ from server import logs
 from server.cluster.cached_blocks import BundleStats
 from server.cluster.work import shortened, with_age
 from server.errors import QueueFull, Unavailable
-from server.text.answer_constraint import Constraints
+from server.text.grammars.answer_constraint import Constraints
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from runtime.kv_blocks import block_keys
 from server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
-from server.text.answer_constraint import AnswerConstraint
+from server.text.grammars.answer_constraint import AnswerConstraint
 
 if TYPE_CHECKING:
     from server.engine.generation import Event
-    from server.text.answer_constraint import AnswerRules, Constraints
+    from server.text.grammars.answer_constraint import AnswerRules, Constraints
 
 # A part of a block's key is enough to choose a replica: a wrong match costs time, not correctness.
 KEY_BYTES = 8

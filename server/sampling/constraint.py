@@ -1,6 +1,6 @@
 """Which tokens an answer may contain: the interface between the sampler and grammars.
 
-It knows token ids. The grammars are in server/text/grammar.py.
+It knows token ids. The grammars are in server/text/grammars/grammar.py.
 """
 
 from __future__ import annotations

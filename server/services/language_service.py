@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from server.engine.state import EngineState
     from server.services.loaded_adapters import Adapter
     from server.text.answer import EmbeddedText, Ended
-    from server.text.chat_template import ChatTemplate
     from server.text.completion import Completion
-    from server.text.completion_request import CompletionRequest
+    from server.text.templates.chat_template import ChatTemplate
+    from server.text.text_request import TextRequest
 
 Speculation: TypeAlias = Literal["lookup", "off"]
 
@@ -158,7 +158,7 @@ class LanguageService(Service):
         adapted.fingerprint = fingerprint(self.manifest, use.key)
         return adapted
 
-    async def complete(self, request: CompletionRequest) -> Completion:
+    async def complete(self, request: TextRequest) -> Completion:
         """Accept a request; raises InvalidRequest, QueueFull or Unavailable."""
         if problem := self.unavailable():
             raise problem
@@ -184,7 +184,7 @@ class LanguageService(Service):
         """
         return [await self.embed(text, field) for field, text in texts]
 
-    async def complete_all(self, requests: Sequence[CompletionRequest]) -> Choices:
+    async def complete_all(self, requests: Sequence[TextRequest]) -> Choices:
         """Accept all requests or none; raises what `complete` raises.
 
         InvalidRequest if they can never be accepted together: a client must not retry.
@@ -346,7 +346,7 @@ def open_template(
     """
     if instead is None and CHAT_TEMPLATE not in {record.name for record in manifest.files}:
         return None  # a template that was added to the folder later does not count
-    from server.text.chat_template import ChatTemplate  # imports Jinja
+    from server.text.templates.chat_template import ChatTemplate  # imports Jinja
 
     return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens, instead=instead)
 

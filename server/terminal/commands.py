@@ -110,7 +110,7 @@ def _chat(
         typer.Option(
             metavar="N",
             min=1,
-            help="Maximum number of tokens of an answer. Default: what the context has room for.",
+            help="Maximum number of tokens of an answer. Default: as many as fit into the context.",
         ),
     ] = None,
     threads: Threads = None,

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from server.api.generation_fields import GenerationFields
     from server.terminal.session import Session
-    from server.text.chat_template import Message
-    from server.text.completion_request import CompletionRequest
+    from server.text.templates.chat_template import Message
+    from server.text.text_request import TextRequest
 
 PROMPT = "> "
 _COMMANDS = "/clear starts a new conversation, /exit exits, Ctrl-C stops an answer"
@@ -70,7 +70,7 @@ def _read_line(show: Callable[[str], None]) -> str | None:
 
 def _turn(
     session: Session,
-    complete: Callable[[tuple[int, ...]], CompletionRequest],
+    complete: Callable[[tuple[int, ...]], TextRequest],
     history: list[Message],
     message: str,
     show: Callable[[str], None],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from server.services.language_service import LanguageService
-    from server.text.completion_request import CompletionRequest
+    from server.text.text_request import TextRequest
 
 
 class Session:
@@ -44,16 +44,14 @@ class Session:
         self._runner.run(self.service.stop())
         self._runner.__exit__(type_, error, trace)
 
-    def answer(self, request: CompletionRequest, write: Callable[[str], None]) -> AnswerSummary:
+    def answer(self, request: TextRequest, write: Callable[[str], None]) -> AnswerSummary:
         """Answer a request, calling `write` with each piece of text.
 
         Raises ServerError, and KeyboardInterrupt when the answer is cancelled.
         """
         return self._runner.run(self._answer(request, write))
 
-    async def _answer(
-        self, request: CompletionRequest, write: Callable[[str], None]
-    ) -> AnswerSummary:
+    async def _answer(self, request: TextRequest, write: Callable[[str], None]) -> AnswerSummary:
         with await self.service.complete(request) as completion:
             async for piece in completion.pieces():
                 if isinstance(piece, AnswerSummary):

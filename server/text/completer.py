@@ -17,11 +17,11 @@ import numpy as np
 from server.engine.generation import Embedded, EmbedRequest, Failed, Request
 from server.errors import ContextExceeded, Draining, GenerationFailed, InvalidRequest
 from server.text.answer import EmbeddedText
-from server.text.answer_constraint import AnswerRules, Constraints
-from server.text.call_grammar import CallGrammars
 from server.text.completion import Completion
-from server.text.completion_request import SEED_COUNT
+from server.text.grammars.answer_constraint import AnswerRules, Constraints
+from server.text.grammars.call_grammar import CallGrammars
 from server.text.sampling_text import SamplingText
+from server.text.text_request import SEED_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from server.sampling.constraint import Constraint
     from server.sampling.options import SamplingOptions
     from server.text.answer import Ended
-    from server.text.completion_request import CompletionRequest
+    from server.text.text_request import TextRequest
     from server.text.tokenizer import Tokenizer
 
 
@@ -65,7 +65,7 @@ class Completer:
 
     async def begin(
         self,
-        request: CompletionRequest,
+        request: TextRequest,
         on_end: Callable[[Ended], None],
         adapter: AdapterUse | None = None,
     ) -> Completion:
@@ -133,7 +133,7 @@ class Completer:
         return EmbeddedText(unit(state), len(ids))
 
     def _resolve(
-        self, request: CompletionRequest, forced: tuple[int, ...]
+        self, request: TextRequest, forced: tuple[int, ...]
     ) -> tuple[SamplingOptions, Constraint | None]:
         """The request's sampling options and grammar in token ids; for any thread."""
         sampling = self._sampling.resolve(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from server.text.answer import FinishReason
-    from server.text.completion_request import CompletionRequest
+    from server.text.text_request import TextRequest
     from server.text.tokenizer import Tokenizer
 
 
@@ -39,7 +39,7 @@ class Completion:
         self,
         generation: Generation,
         tokenizer: Tokenizer,
-        request: CompletionRequest,
+        request: TextRequest,
         *,
         prompt_tokens: int,
         seed: int,

@@ -12,7 +12,7 @@ from server.engine.generation import Request
 from server.sampling.options import SamplingOptions
 from server.services.language_service import EngineOptions, LocalLanguageService
 from server.services.service import fingerprint
-from server.text.chat_template import ChatTemplate
+from server.text.templates.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes, templates

@@ -21,7 +21,7 @@ from server.cluster.front import Front
 from server.services.language_service import EngineOptions, LocalLanguageService
 from server.services.service import fingerprint
 from server.settings import Settings
-from server.text.chat_template import ChatTemplate
+from server.text.templates.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.cluster.local_cluster import local_cluster
 from tests.server import fakes

@@ -31,7 +31,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from server.text import template_budget
+from server.text.templates import template_budget
 from tests.fuzz.bundle_readers import BUNDLES
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.weights import WEIGHTS

@@ -30,7 +30,7 @@ from server.engine.prefix_store import PrefixStore
 from server.errors import InvalidRequest
 from server.setting_files import read_keys
 from server.settings import BadSettings, as_toml, load
-from server.text.chat_template import ChatTemplate
+from server.text.templates.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.baker.compare.test_compare_recording import small
 from tests.fuzz.mutations import damaged_bytes, damaged_json, damaged_toml, hostile_template

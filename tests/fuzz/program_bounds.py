@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FUNCTION_ULPS = 8.0
 # Of an angle, what the compiler's sine and cosine may lose to it.
 _ANGLE_LOSS = 2.0**-24
-_LARGEST_ANGLE = 1e5
+_MAX_ANGLE = 1e5
 _F32 = 2.0**-24
 _MOVES = frozenset(
     "reshape transpose reverse broadcast slice concatenate barrier".split()
@@ -180,7 +180,7 @@ def _angle(node: Tensor, values: Any, errors: Any, attrs: Any) -> Bounded:
     assert isinstance(node.origin, Apply)
     value = node.origin.op.evaluate(values, attrs)
     error = e + np.abs(x) * _ANGLE_LOSS + 4 * _F32 + 2 * unit(node.dtype) * _size(value)
-    return Bounded(value, np.where(np.abs(x) > _LARGEST_ANGLE, np.inf, error))
+    return Bounded(value, np.where(np.abs(x) > _MAX_ANGLE, np.inf, error))
 
 
 @_rule("add", "subtract", "multiply", "divide", "maximum", "minimum", "remainder", "power")

@@ -25,7 +25,7 @@ from models.bundle import Corrupt, FileRecord, NotABundle, read_manifest, verify
 from models.config import ConfigError
 from models.dsl.types import DType, TensorType
 from server.engine.prefix_store import PrefixStore
-from server.text import template_budget
+from server.text.templates import template_budget
 from tests.fuzz.bundle_readers import BUNDLE, BUNDLES, KEY, stored_block
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.weights import WEIGHTS

@@ -33,7 +33,7 @@ from server.process.listening import bind, url
 from server.services.deployment import Deployment
 from server.services.language_service import EngineOptions, LocalLanguageService
 from server.services.model_pool import ModelPool
-from server.text.chat_template import ChatTemplate
+from server.text.templates.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 

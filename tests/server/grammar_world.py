@@ -9,15 +9,15 @@ import numpy as np
 
 from server.sampling.options import SamplingOptions
 from server.sampling.sampler import Sampler
-from server.text.answer_constraint import AnswerConstraint, Constraints
-from server.text.call_grammar import CallGrammars
-from server.text.grammar import Grammar, GrammarType
+from server.text.grammars.answer_constraint import AnswerConstraint, Constraints
+from server.text.grammars.call_grammar import CallGrammars
+from server.text.grammars.grammar import Grammar, GrammarType
 from server.text.tokenizer import Tokenizer
 from tests.server.fakes import BOS, EOS, byte_level, gemma_like
 
 if TYPE_CHECKING:
     from server.sampling.constraint import Constraint
-    from server.text.grammar import Rules
+    from server.text.grammars.grammar import Rules
     from server.text.tool_calls.tools import ToolUse
 
 UNCHOSEN = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)

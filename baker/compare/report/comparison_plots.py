@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from baker.compare.report.summary import PassageReport
 
 _BINS = 24
-_SMALLEST_KL = 1e-9  # smaller values, such as 0, are drawn here
+_MIN_KL = 1e-9  # smaller values, such as 0, are drawn here
 _ROW, _BAR_LEFT, _BAR_RIGHT = 22, 146, 312  # of the bar chart
 _MAX_NAME = 18  # characters beside a bar
 
@@ -57,7 +57,7 @@ def merged_series(name: str, passages: Sequence[PassageReport]) -> Series:
 
 def kl_by_position(series: Sequence[Series], title: str, x_label: str) -> ET.Element:
     """A dot for each position, and a line through the means of neighbouring positions."""
-    y = decade_axis(np.concatenate([one.kl for one in series]), smallest=_SMALLEST_KL)
+    y = decade_axis(np.concatenate([one.kl for one in series]), smallest=_MIN_KL)
     plot = _plot_by_position(series, title, x_label, y)
     for number, one in enumerate(series):
         plot.dots(number, zip(one.positions, one.kl, strict=True))
@@ -80,7 +80,7 @@ def agreement_by_position(series: Sequence[Series], title: str, x_label: str) ->
 
 def kl_distribution(kl: Sequence[float], title: str, x_label: str) -> ET.Element:
     """The number of positions by KL divergence, in bins of a quarter of a decade."""
-    x = decade_axis(kl, smallest=_SMALLEST_KL)
+    x = decade_axis(kl, smallest=_MIN_KL)
     count = round(4 * math.log10(x.high / x.low))
     edges = np.geomspace(x.low, x.high, count + 1)
     counts, _ = np.histogram(np.clip(kl, x.low, x.high), edges)

@@ -34,7 +34,7 @@ GRU_FORMS = ("unrolled", "loop", "fused")
 UNROLLED_STEPS = 128
 BLOCK_STEPS = 32
 # Of all steps' gates together, in bytes: they are computed before the first step needs them.
-LARGEST_GATES = 64 << 20
+MAX_GATE_BYTES = 64 << 20
 
 
 def gru_cell(
@@ -107,8 +107,8 @@ def choose_gru_form(asked: str, steps: int, state: TensorType) -> GruForm:
     if steps == 1:
         return GruForm("unrolled", "fused: one step has no other to share a matmul with")
     gates = 3 * steps * state.nbytes
-    if gates > LARGEST_GATES:
-        return GruForm("loop", f"fused: {gates} bytes of gates, at most {LARGEST_GATES} are kept")
+    if gates > MAX_GATE_BYTES:
+        return GruForm("loop", f"fused: {gates} bytes of gates, at most {MAX_GATE_BYTES} are kept")
     return GruForm("fused", None)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["constant", "full", "full_like", "iota"]
 
 # A dense constant sits in the program's text; anything larger belongs to the parameters.
-LARGEST_CONSTANT = 4096
+MAX_CONSTANT_SIZE = 4096
 
 _NOTHING_TO_DIFFERENTIATE = NoGradient("it has no inputs")
 
@@ -62,8 +62,8 @@ def _infer_constant(types: Types, attrs: Attrs) -> TensorType:
     operands(types, 0)
     value: Array = attrs["value"]
     require(
-        value.size <= LARGEST_CONSTANT,
-        f"at most {LARGEST_CONSTANT} elements, got {value.size}: make it a parameter",
+        value.size <= MAX_CONSTANT_SIZE,
+        f"at most {MAX_CONSTANT_SIZE} elements, got {value.size}: make it a parameter",
     )
     return TensorType(value.shape, DType.of(value.dtype))
 

@@ -108,7 +108,7 @@ def _matmul(left: Array, right: Array, dtype: DType) -> Array:
 
 
 def vector_sides(node: Tensor) -> tuple[bool, bool]:
-    """Which operands of a node have a single row in each matrix; neither if it is no product."""
+    """Which operands of a node have a single row in each matrix; neither if it is not a product."""
     origin = node.origin
     if not isinstance(origin, Apply) or origin.op is not dot_general:
         return False, False

@@ -21,7 +21,7 @@ from server.api.openai.turn_fields import TurnFields
 from server.api.openapi import streams
 from server.api.sse import CompletionStream
 from server.errors import InvalidRequest
-from server.text.grammar import Grammar
+from server.text.grammars.grammar import Grammar
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Anthropic"])
 

@@ -11,7 +11,7 @@ from server.api.openai.tool_fields import Name
 from server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from server.text.chat_template import Message
+    from server.text.templates.chat_template import Message
 
 
 class TextPart(Fields):

@@ -24,7 +24,7 @@ from server.api.sse import CompletionStream
 from server.errors import InvalidRequest
 from server.services.language_service import LanguageService
 from server.text.choices import Choices
-from server.text.grammar import Grammar
+from server.text.grammars.grammar import Grammar
 
 LOGPROBS = "message.output_text.logprobs"
 Include = Literal[

@@ -14,7 +14,7 @@ from server.text.choices import Choices
 from server.text.tool_calls.tools import Tool, ToolChoice
 
 if TYPE_CHECKING:
-    from server.text.chat_template import Prompt
+    from server.text.templates.chat_template import Prompt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from server.api.generation_fields import GenerationFields
 from server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from server.text.chat_template import Message
+    from server.text.templates.chat_template import Message
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT = (

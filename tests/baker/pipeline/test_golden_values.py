@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from baker.reference.golden_values import LARGEST, PROMPTS, STEPS, golden_values, prompt_ids
+from baker.reference.golden_values import PROMPTS, STEPS, TOP_COUNT, golden_values, prompt_ids
 from baker.reference.numpy_runtime import NumpyRuntime
 from examples.train_tiny_gemma import tokenizer
 from models.decoder import entry_points
@@ -37,5 +37,5 @@ def test_golden_values_are_those_of_a_plain_forward_pass(batches: tuple[int, ...
         continued = [*tokens, *(step.token_ids[0] for step in one.steps[:-1])]
         rows = forward(CONFIG, named, continued)[len(tokens) - 1 :]
         for step, row in zip(one.steps, rows, strict=True):
-            assert list(step.token_ids) == list(np.argsort(-row)[:LARGEST])
-            np.testing.assert_allclose(step.logits, np.sort(row)[: -LARGEST - 1 : -1], atol=1e-4)
+            assert list(step.token_ids) == list(np.argsort(-row)[:TOP_COUNT])
+            np.testing.assert_allclose(step.logits, np.sort(row)[: -TOP_COUNT - 1 : -1], atol=1e-4)

@@ -15,7 +15,7 @@ from runtime.kv_blocks import block_keys, read_blocks
 from server.sampling.options import SamplingOptions
 from server.services.language_service import EngineOptions, open_language_service
 from server.text.answer import AnswerSummary
-from server.text.completion_request import CompletionRequest
+from server.text.text_request import TextRequest
 from server.text.tokenizer import Tokenizer
 from tests.conftest import OPENING, OTHER_TARGET, Silent, bake_request
 from tests.fake_runtime import FakeRuntime
@@ -84,7 +84,7 @@ def test_a_baked_prefix_is_reused_and_changes_no_answer(bundles: Bundles) -> Non
 async def ask(service: LanguageService, prompt: str) -> tuple[AnswerSummary, str]:
     """The summary and the text of a greedy answer."""
     await service.start()
-    request = CompletionRequest(
+    request = TextRequest(
         prompt=prompt,
         max_tokens=8,
         stop=(),

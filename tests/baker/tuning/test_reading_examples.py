@@ -9,7 +9,7 @@ import pytest
 
 from baker.tuning.examples import BadExample, Example, ExampleReader
 from examples.train_tiny_gemma import END, tokenizer
-from server.text.chat_template import ChatTemplate
+from server.text.templates.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.baker.tuning.tiny_model import TEMPLATE, write_lines
 

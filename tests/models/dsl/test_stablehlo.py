@@ -17,7 +17,7 @@ from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Tensor
 from models.dsl.mlir.stablehlo import module_text
 from models.dsl.ops import REGISTRY, Lowering
-from models.dsl.ops.creation import LARGEST_CONSTANT, literal
+from models.dsl.ops.creation import MAX_CONSTANT_SIZE, literal
 from models.dsl.trace import trace
 from models.dsl.types import DslError, DType, TensorType, TypeRuleError
 from models.gemma3 import Config, Gemma3
@@ -159,7 +159,7 @@ def test_without_one_rule_there_is_no_module(program: Program) -> None:
 def test_no_large_constant(text: str) -> None:
     """A weight in the text would be hex digits by the thousand."""
     digits = max(len(digits) for digits in re.findall(r"0x([0-9A-F]+)", text))
-    assert digits <= LARGEST_CONSTANT * 8
+    assert digits <= MAX_CONSTANT_SIZE * 8
     assert max(map(len, text.splitlines())) < 10_000
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from models.bundle import SpecialTokens
 from server.app import Guards
-from server.text.chat_template import ChatTemplate
+from server.text.templates.chat_template import ChatTemplate
 from tests.server import fakes, templates
 from tests.server.openai_servers import TOKENIZER, chatty, scripted
 

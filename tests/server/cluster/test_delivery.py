@@ -14,8 +14,8 @@ from server.cluster.delivery import Delivery
 from server.cluster.work import work_of
 from server.engine.generation import EmbedRequest, Failed, Finished, Request, Started, Token
 from server.sampling.options import SamplingOptions
-from server.text.answer_constraint import AnswerRules, Constraints
-from server.text.grammar import Grammar
+from server.text.grammars.answer_constraint import AnswerRules, Constraints
+from server.text.grammars.grammar import Grammar
 from server.text.tokenizer import Tokenizer
 from tests.server import fakes
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.errors import InvalidRequest
-from server.text.grammar import Grammar
+from server.text.grammars.grammar import Grammar
 from server.text.tool_calls.call_filter import CallFilter
 from server.text.tool_calls.function_gemma import FUNCTION_GEMMA
 from server.text.tool_calls.json_calls import (
@@ -29,7 +29,7 @@ from tests.server.grammar_world import World
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from server.text.answer_constraint import AnswerConstraint
+    from server.text.grammars.answer_constraint import AnswerConstraint
     from server.text.tool_calls.call_format import CallFormat, ToolCall
 
 FORMATS = {

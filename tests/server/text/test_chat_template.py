@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from server.errors import InvalidRequest
-from server.text.chat_template import BadChatTemplate, ChatTemplate
+from server.text.templates.chat_template import BadChatTemplate, ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.server import fakes, templates
 from tests.server.family_templates import FAMILIES

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
-from server.text.grammar import Grammar, Grammars, GrammarType
+from server.text.grammars.grammar import Grammar, Grammars, GrammarType
 from server.text.tokenizer import Tokenizer
 from tests.server.fakes import BOS, EOS, gemma_like
 from tests.server.grammar_world import WORLDS, World, spelled

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.text.answer_constraint import AnswerRules, Trigger
-from server.text.grammar import Grammar
+from server.text.grammars.answer_constraint import AnswerRules, Trigger
+from server.text.grammars.grammar import Grammar
 from server.text.reasoning import TAGS, Reasoning, ReasoningFilter, reasoning_tags
 from tests.server import templates
 from tests.server.fakes import byte_level, gemma_like

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from server.errors import InvalidRequest
-from server.text.grammar import Grammar
-from server.text.schema_negation import NoComplement, complement
-from server.text.schema_rewrites import rewritten
+from server.text.grammars.grammar import Grammar
+from server.text.grammars.schema_negation import NoComplement, complement
+from server.text.grammars.schema_rewrites import rewritten
 from tests.server.grammar_world import WORLDS
 
 if TYPE_CHECKING:

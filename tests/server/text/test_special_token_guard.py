@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.text import special_token_guard as guard
+from server.text.templates import special_token_guard as guard
 from server.text.tokenizer import Tokenizer
 from tests.server import fakes, templates
 

@@ -188,9 +188,9 @@ def test_where_there_is_nothing_to_fuse_it_falls_back() -> None:
 
 def test_gates_that_take_too_much_memory_are_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     gates = 3 * CASE.steps * BATCH * HIDDEN * 8
-    monkeypatch.setattr(recurrent, "LARGEST_GATES", gates)
+    monkeypatch.setattr(recurrent, "MAX_GATE_BYTES", gates)
     assert loops(graph_of(CASE, "fused")) == 0
-    monkeypatch.setattr(recurrent, "LARGEST_GATES", gates - 1)
+    monkeypatch.setattr(recurrent, "MAX_GATE_BYTES", gates - 1)
     chosen = f.choose_gru_form("fused", CASE.steps, TensorType((BATCH, HIDDEN), F64))
     assert chosen == f.GruForm(
         "loop", f"fused: {gates} bytes of gates, at most {gates - 1} are kept"

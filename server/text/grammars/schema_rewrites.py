@@ -18,7 +18,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from server.text.schema_negation import (
+from server.text.grammars.schema_negation import (
     TYPES,
     NoComplement,
     Schema,

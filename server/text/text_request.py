@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from server.sampling.options import SamplingParameters
 
 if TYPE_CHECKING:
-    from server.text.grammar import Grammar
+    from server.text.grammars.grammar import Grammar
     from server.text.reasoning import Reasoning
     from server.text.tool_calls.tools import ToolUse
 
 # SamplingParameters is exported for the API layer, which does not import the sampling package.
-__all__ = ["DRY_SEQUENCE_BREAKERS", "SEED_COUNT", "CompletionRequest", "SamplingParameters"]
+__all__ = ["DRY_SEQUENCE_BREAKERS", "SEED_COUNT", "SamplingParameters", "TextRequest"]
 
 # Seeds are 0 to SEED_COUNT - 1. As short as llama-server's, so that every client can send one back.
 SEED_COUNT = 2**32
@@ -23,7 +23,7 @@ DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompletionRequest:
+class TextRequest:
     """A prompt to continue, and how.
 
     prompt        text, or token ids

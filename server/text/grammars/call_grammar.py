@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from server.errors import InvalidRequest
-from server.text.answer_constraint import AnswerRules, Trigger
-from server.text.grammar import Grammar, side_grammar
+from server.text.grammars.answer_constraint import AnswerRules, Trigger
+from server.text.grammars.grammar import Grammar, side_grammar
 from server.text.tool_calls.call_format import Signature, UnsupportedSchema
 
 if TYPE_CHECKING:
-    from server.text.grammar import Grammars
+    from server.text.grammars.grammar import Grammars
     from server.text.tokenizer import Tokenizer
     from server.text.tool_calls.tools import Tool, ToolUse
 

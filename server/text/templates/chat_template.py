@@ -20,9 +20,9 @@ import jinja2
 
 from models.bundle import CHAT_TEMPLATE, BundleError
 from server.errors import InvalidRequest
-from server.text import special_token_guard as guard
 from server.text.reasoning import Reasoning, reasoning_tags
-from server.text.template_sandbox import LimitedEnvironment
+from server.text.templates import special_token_guard as guard
+from server.text.templates.template_sandbox import LimitedEnvironment
 from server.text.tool_calls.call_formats import call_format
 from server.text.tool_calls.tools import ToolUse
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
-from server.text.gbnf import gbnf_to_lark, is_gbnf
-from server.text.schema_rewrites import rewritten
+from server.text.grammars.gbnf import gbnf_to_lark, is_gbnf
+from server.text.grammars.schema_rewrites import rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from server.sampling.constraint import ConstraintFailed
-from server.text.grammar import Grammars, Rules
+from server.text.grammars.grammar import Grammars, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
-    from server.text.grammar import Grammar
+    from server.text.grammars.grammar import Grammar
     from server.text.reasoning import Reasoning
     from server.text.tokenizer import Tokenizer
 

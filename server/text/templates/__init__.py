@@ -1,0 +1,1 @@
+"""Chat templates: the prompt of a conversation, rendered in a sandbox."""
