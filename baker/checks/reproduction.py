@@ -14,6 +14,7 @@ from baker.compiler.targets import find_target
 from baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder, encoder_recipes
 from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.bake_language_model import bake
+from baker.pipeline.bill_of_materials import read_licence, write_manifest_and_bill
 from baker.pipeline.origin import hearth, source_records, tools
 from baker.pipeline.recipe import BakeRequest, packaged_weights, recipes
 from baker.weights.open_weights import open_weights
@@ -23,7 +24,6 @@ from models.bundle import (
     PREFIX_TEXT,
     SIGNATURE,
     read_manifest,
-    write_manifest,
 )
 from models.peft.adapter_folder import adapter_files
 
@@ -96,7 +96,7 @@ def reproduce(
         made = read_manifest(out)
         # Equal bytes may have another file name here, or come from another package.
         same = replace(made.provenance, sources=origin.sources)
-        write_manifest(out, replace(made, provenance=same))
+        write_manifest_and_bill(out, replace(made, provenance=same), read_licence(out))
         return list(compare(bundle, out))
 
 

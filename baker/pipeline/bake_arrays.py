@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from baker.atomic_folder import BakeError, folder_beside
 from baker.compiler.targets import runs_here
 from baker.parameters.parameter_writer import Located
+from baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
 from baker.pipeline.shared_stages import (
     Workspace,
     compile_in_background,
@@ -32,7 +33,6 @@ from models.bundle import (
     FunctionSpec,
     InputSpec,
     OutputSpec,
-    write_manifest,
 )
 from models.dsl.evaluate import evaluate
 from models.dsl.graph import Input
@@ -117,8 +117,11 @@ def bake_arrays(model: ArraysToBake, target: Target, out: Path, progress: Progre
         with progress.stage("compute golden values with NumPy"), threadpool_limits(1):
             examples = _examples(model, folder / PARAMETERS)
             write_examples(folder / GOLDEN, examples)
-        manifest = _manifest(model, workspace, functions, compiled)
-        write_manifest(folder, manifest)
+        manifest = write_manifest_and_bill(
+            folder,
+            _manifest(model, workspace, functions, compiled),
+            licence_of(model.source),
+        )
         if runs_here(target):
             with progress.stage("compare with golden values"):
                 runtime = ArraysRuntime(folder, manifest, threads=None)

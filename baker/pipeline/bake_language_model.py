@@ -20,6 +20,7 @@ from baker.compiler.kernel_objects import instructions_for
 from baker.parameters.native import default_precision, storages
 from baker.parameters.parameter_writer import locate
 from baker.pipeline import recipe
+from baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
 from baker.pipeline.calibration_stage import layers_to_round, rounded_layers
 from baker.pipeline.memory_plan import check_fits, footprint, too_large
 from baker.pipeline.prompt_prefix import prefix_ids, write_prefix
@@ -42,7 +43,7 @@ from baker.tokenizer.tokenizer_files import chat_template, special_tokens, token
 from baker.tokenizer.unused_merges import drop_unused_merges
 from baker.weights.open_weights import PackagedWeights, open_weights
 from models import bundle as layout
-from models.bundle import LanguageManifest, record_file, write_manifest
+from models.bundle import LanguageManifest, record_file
 from models.dsl.types import TypeRuleError
 from models.peft.adapter_folder import adapter_files
 from models.precision import KV_TOLERANCE, PRECISIONS
@@ -233,8 +234,7 @@ def _make(inputs: _BakeInputs) -> None:
     # After the compiler has ended: its threads and NumPy's would slow each other down.
     golden = _golden(inputs, tokenizer)
     with workspace.progress.stage("write the manifest"):
-        manifest = _manifest(inputs, compiled, golden)
-        write_manifest(workspace.folder, manifest)
+        manifest = _write_manifest(inputs, _manifest(inputs, compiled, golden))
     if targets.runs_here(workspace.target):
         with workspace.progress.stage("compare with golden values"):
             runtime = IreeRuntime(workspace.folder, manifest, threads=None)
@@ -283,7 +283,11 @@ def _write_prefix(
         write_prefix(runtime, ids, rows)
         text.write_bytes(inputs.texts.prefix.encode())
         files = (*manifest.files, record_file(rows), record_file(text))
-        write_manifest(inputs.workspace.folder, replace(manifest, files=files))
+        _write_manifest(inputs, replace(manifest, files=files))
+
+
+def _write_manifest(inputs: _BakeInputs, manifest: LanguageManifest) -> LanguageManifest:
+    return write_manifest_and_bill(inputs.workspace.folder, manifest, licence_of(inputs.source))
 
 
 def _options(

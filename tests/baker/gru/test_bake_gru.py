@@ -73,7 +73,7 @@ def copy_of(bundle: Path, place: Path) -> Path:
 def test_a_bundle_has_the_functions_and_files_of_the_gru(bundle: Path, file: Path) -> None:
     manifest = read_manifest_of(bundle, ArraysManifest)
     verify_files(bundle, manifest)
-    names = ["golden.bin", "manifest.json", "model.vmfb", "params.irpa"]
+    names = ["bom.cdx.json", "golden.bin", "manifest.json", "model.vmfb", "params.irpa"]
     assert sorted(path.name for path in bundle.iterdir()) == names
     origin = manifest.provenance
     assert origin.sources == source_records([file], package=None)
