@@ -1,4 +1,4 @@
-"""What the configurations of all architectures have in common, and how they refuse."""
+"""The configuration that all architectures share, and its errors."""
 
 from __future__ import annotations
 

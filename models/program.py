@@ -1,4 +1,4 @@
-"""What a model hands to the baker: traced functions and the weights that they need."""
+"""The program of a model, for the baker: traced functions and the weights that they need."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StorageOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramOptions(StorageOptions):
-    """What is fixed while baking.
+    """The options that are fixed while baking.
 
     context         positions of a slot, in tokens
     prefill_tokens  sizes of the prefill entry points, rising
@@ -100,7 +100,7 @@ class ProgramOptions(StorageOptions):
         return self.prefill_tokens[-1]
 
     def entry_points(self) -> tuple[EntryPoint, ...]:
-        """What is compiled.
+        """The entry points to compile.
 
         The first chunk of a prompt has an entry point of its own: it attends to itself alone, and
         to look at an empty cache would be a third of its time.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Functions(Protocol):
-    """What the layers above need of an array program."""
+    """The interface of an array program for the layers above."""
 
     def run(self, function: str, inputs: Arrays) -> Arrays:
         """Run a function; its outputs in the manifest's order, owned by the caller.

@@ -80,7 +80,7 @@ class _Texts:
 
 @dataclass(frozen=True)
 class _BakeInputs:
-    """What every stage of baking a language model needs."""
+    """The inputs of every stage of baking a language model."""
 
     recorded: RecordedRequest
     source: WeightSource

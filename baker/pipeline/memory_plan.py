@@ -1,4 +1,4 @@
-"""What serving a traced program takes of memory, and whether that fits, before it is compiled.
+"""The memory that serving a traced program takes, and whether it fits, before it is compiled.
 
 It knows graphs, and how the compiler treats weights: those of a product are laid out anew when the
 program is loaded, the others are read where they lie. A step is estimated by the values that must

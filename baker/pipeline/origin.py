@@ -1,4 +1,4 @@
-"""What the provenance records: the version of Hearth, the files of weights, the tools."""
+"""The origin of a bundle: the version of Hearth, the files of weights, the tools."""
 
 from __future__ import annotations
 

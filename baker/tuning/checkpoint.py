@@ -34,7 +34,7 @@ class CheckpointError(Exception):
 
 @dataclass(kw_only=True)
 class History:
-    """What a run has measured so far.
+    """The measurements of a run so far.
 
     losses       the loss before each step, in nats per learned token
     validation   (steps, loss) of each validation, the first one before any step

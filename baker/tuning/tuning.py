@@ -108,7 +108,7 @@ _FREE = {"data", "out", "weights", "save_every", "max_memory"}
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """What every part of a run needs."""
+    """The model, the examples and the shapes that every part of a run uses."""
 
     request: TuneRequest
     source: WeightSource
@@ -236,7 +236,7 @@ def _locked(out: Path) -> Iterator[Path]:
 
 
 def _recorded(run: _Run) -> dict[str, Any]:
-    """What decides the result of a run, as its checkpoint has it."""
+    """The settings that decide the result of a run, as its checkpoint records them."""
     options = dataclasses.asdict(run.request)
     data = hashlib.sha256(run.request.data.read_bytes()).hexdigest()
     return {

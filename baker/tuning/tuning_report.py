@@ -1,4 +1,4 @@
-"""What a run prints: its size before it starts, its progress, and the loss as a picture."""
+"""The output of a run: its size before it starts, its progress, and a plot of the loss."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TOKEN, WARM_STEPS = 7, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What to measure.
+    """The measurement of one worker.
 
     model     a GGUF file
     adapters  GGUF files; place 1 is the first one

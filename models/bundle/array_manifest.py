@@ -79,7 +79,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ArraysManifest(Manifest):
-    """What the server needs to know about an array program."""
+    """The manifest of an array program."""
 
     kind: Literal["arrays", "encoder"] = "arrays"
     functions: tuple[FunctionSpec, ...]

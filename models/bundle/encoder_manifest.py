@@ -28,7 +28,7 @@ _RANK = "rank"
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderManifest(ArraysManifest):
-    """What the server needs to know about an encoder.
+    """The manifest of an encoder.
 
     `config["pooling"]` is `rank` for a model that scores pairs of texts.
     """

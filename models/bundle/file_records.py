@@ -39,7 +39,7 @@ class FileRecord:
 
 
 def file_type(path: Path) -> str:
-    """What is at a path, in words, following links; raises OSError if there is nothing."""
+    """The type of file at a path, in words, following links; raises OSError if there is none."""
     kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe"}
     kinds |= {stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
     return kinds[stat.S_IFMT(path.stat().st_mode)]

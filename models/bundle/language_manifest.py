@@ -141,7 +141,7 @@ class Golden:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageManifest(Manifest):
-    """What the server needs to know about a language model.
+    """The manifest of a language model.
 
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
@@ -186,7 +186,7 @@ class LanguageManifest(Manifest):
 
     @property
     def pooling(self) -> Literal["mean", "last"]:
-        """What an embedding is, see `models.config`; raises NotABundle."""
+        """How an embedding is computed, see `models.config`; raises NotABundle."""
         match self.config.get("pooling", "mean"):
             case "mean":
                 return "mean"

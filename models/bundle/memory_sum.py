@@ -76,7 +76,7 @@ class Footprint:
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted:
-    """What fits into a limit: slots, and the size of the prefix cache in bytes."""
+    """The slots and the bytes of prefix cache that fit into a limit."""
 
     slots: int
     prefix_cache: int

@@ -1,1 +1,1 @@
-"""What decoder-only transformers share: configuration, layers, and names of tensors in files."""
+"""The parts that decoders share: configuration, layers, and names of tensors in files."""

@@ -1,4 +1,4 @@
-"""What a language model is trained to make small: the cross-entropy of each next token."""
+"""The loss that a language model is trained with: the cross-entropy of each next token."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _yarn(data: ConfigJson, base: float, width: int, max_context: int) -> Rope:
 
 
 def yarn_magnitude(factor: float, scale: float = 1.0) -> float:
-    """What YaRN multiplies cosines and sines by."""
+    """YaRN's factor of cosines and sines."""
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
 
 
@@ -175,7 +175,7 @@ def longrope(data: ConfigJson, base: float, width: int, max_context: int, origin
 
 
 def longrope_magnitude(factor: float, original_context: int) -> float:
-    """What cosines and sines are multiplied by, for a context of `factor` times the original."""
+    """LongRoPE's factor of cosines and sines, for a context of `factor` times the original."""
     if factor <= 1 or original_context <= 1:
         return 1.0
     return math.sqrt(1 + math.log(factor) / math.log(original_context))

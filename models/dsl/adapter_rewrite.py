@@ -109,7 +109,7 @@ class PlaceRewriter:
         return rebuilt(extended, replace, self.weights.parameters())
 
     def result(self) -> AdapterPlaces:
-        """What a bundle records of its places."""
+        """The record of the places in a bundle's manifest."""
         return AdapterPlaces(
             count=self.places.count,
             rank=self.places.rank,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Optimizer(Protocol):
-    """What an optimiser is to a training step."""
+    """The interface of an optimiser in a training step."""
 
     def state(self, weights: Mapping[str, TensorType]) -> dict[str, TensorType]:
         """The types of the state, by name, for weights of these types."""

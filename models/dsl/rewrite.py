@@ -77,7 +77,7 @@ class Rule:
 
 @dataclass(eq=False)
 class _Match:
-    """What a pattern's names and nodes stand for."""
+    """The tensors that a pattern's names and nodes match."""
 
     rule: Rule
     bound: dict[str, Any] = field(default_factory=dict)
@@ -196,7 +196,7 @@ def _is_safe(match: _Match, places: Mapping[int, int], readers: Counter[int]) ->
 
 
 def _replaced(match: _Match, node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
-    """What takes the place of a node of a match; None for one that vanishes."""
+    """The replacement of a node of a match; None for one that is removed."""
     places = [i for i, output in enumerate(match.outputs) if output is node]
     if not places:
         return None

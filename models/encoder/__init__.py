@@ -1,1 +1,1 @@
-"""What encoders share: texts whose tokens see each other in both directions, as vectors."""
+"""The parts that encoders share: texts as vectors, with attention in both directions."""

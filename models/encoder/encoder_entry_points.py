@@ -39,7 +39,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions(StorageOptions):
-    """What is fixed while baking.
+    """The options that are fixed while baking.
 
     lengths  lengths of texts in tokens, rising: a text is padded to the smallest that fits
     rows     tokens that a function reads at least: shorter texts are read together

@@ -43,7 +43,7 @@ class Texts:
         return f.flatten(ops.iota(shape=self.shape, axis=1, dtype=DType.I32))
 
     def layer(self, window: int | None = None) -> LayerCache:
-        """What a layer attends to: the tokens less than `window` positions away, or all."""
+        """The tokens that a layer attends to: those less than `window` positions away, or all."""
         return _BothDirections(self, window)
 
     def pooled(self, x: Tensor, pooling: str) -> Tensor:

@@ -64,7 +64,7 @@ class SamplingFields(Fields, SamplingParameters):
 
 
 class GenerationFields(SamplingFields, GrammarFields, ModelFields):
-    """What every request for text has besides its prompt and its length."""
+    """The fields of every request for text, without its prompt and length."""
 
     logit_bias: LogitBias = Field(
         default_factory=list,

@@ -169,6 +169,6 @@ def _join(path: str, name: str) -> str:
 
 
 def instead(problem: Mapping[str, Any]) -> str | None:
-    """What to send in place of a field that validation rejected, or None."""
+    """The field to send in place of one that validation rejected, or None."""
     row = FIELDS.get(str(problem["loc"][-1])) if problem["type"] == "extra_forbidden" else None
     return row.refused if row and row.refused else None

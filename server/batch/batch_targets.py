@@ -1,4 +1,4 @@
-"""What answers the requests of a batch: a bundle in this process, or a server."""
+"""Targets of a batch's requests: a bundle in this process, or a server."""
 
 from __future__ import annotations
 

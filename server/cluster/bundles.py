@@ -47,7 +47,7 @@ class Bundle:
 
 @dataclass(frozen=True)
 class TextParts:
-    """What a front opens of a bundle: everything but the program and the weights."""
+    """The parts of a bundle that a front opens: all but the program and the weights."""
 
     manifest: LanguageManifest
     tokenizer: Tokenizer

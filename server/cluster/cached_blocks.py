@@ -17,7 +17,7 @@ _SENT_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class BundleStats:
-    """What a replica reports for each bundle that it has loaded.
+    """A replica's report of a bundle that it has loaded.
 
     blocks  the shortened keys of the blocks in its prefix cache
     engine  the state of its engine

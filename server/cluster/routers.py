@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class KnownReplicas(Protocol):
-    """What a router knows about the replicas of its deployment; for any thread."""
+    """A router's view of the replicas of its deployment; for any thread."""
 
     @property
     def curr_replicas(self) -> Mapping[Any, Any]:

@@ -1,4 +1,4 @@
-"""What a front sends to a model replica, and the events that come back.
+"""The messages from a front to a model replica, and the events that come back.
 
 The clocks of two machines differ, so an event travels with its age in the place of its time.
 """

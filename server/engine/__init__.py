@@ -1,1 +1,1 @@
-"""Which token comes next, and for whom; which call comes next."""
+"""The engine: it decides which sequences run in the next call, and samples their tokens."""

@@ -74,7 +74,7 @@ class Calls:
         return answer
 
     def state(self) -> CallsState:
-        """What is running and waiting; for any thread."""
+        """The running and waiting calls; for any thread."""
         return CallsState(
             busy=self._admission.accepted > 0,
             queued=self._admission.queued,

@@ -1,4 +1,4 @@
-"""What serves requests for tokens: the engine of this process, or engines of other processes."""
+"""The interface of engines: the one of this process, or those of other processes."""
 
 from __future__ import annotations
 

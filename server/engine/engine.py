@@ -114,7 +114,7 @@ class Engine:
         await asyncio.wrap_future(written)
 
     def state(self) -> EngineState:
-        """What the engine is doing; for any thread. The slots are as after the latest step."""
+        """The state of the engine after the latest step; for any thread."""
         return EngineState(
             slots=self._slots,
             queued=self._admission.queued,

@@ -51,7 +51,7 @@ def _has_terminal() -> bool:
 
 
 class Drainable(Protocol):
-    """What signals act on: services/model_pool.py, which imports this package."""
+    """The target of signals: services/model_pool.py, which imports this package."""
 
     @property
     def idle(self) -> bool:

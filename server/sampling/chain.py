@@ -32,7 +32,7 @@ _FLOAT_MAX_LOG = 88.7228391  # bound of DRY's penalty, as in llama.cpp
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What a sampler reads: the options, the tokens so far, i64 (t,), and random numbers."""
+    """The inputs of a sampler: the options, the tokens so far, i64 (t,), and random numbers."""
 
     options: SamplingOptions
     tokens: NDArray[np.int64]

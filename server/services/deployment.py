@@ -287,7 +287,7 @@ class Deployment:
 
     @property
     def damage(self) -> str:
-        """What is wrong with the files of the bundle that is served, or an empty string."""
+        """The problem with the files of the bundle that is served, or an empty string."""
         if not self.overwritten:
             return ""
         names = ", ".join(self.overwritten)

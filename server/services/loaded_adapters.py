@@ -58,7 +58,7 @@ class Adapter:
         return self.place - 1
 
     def use(self, scale: float) -> AdapterUse:
-        """What a request needs to use the adapter with a scale."""
+        """The fields of a request that uses the adapter with a scale."""
         key = hashlib.sha256(self.digest + struct.pack("<d", scale)).digest()
         return AdapterUse(place=self.place, scale=self.factor * scale, key=key)
 

@@ -46,7 +46,7 @@ def fingerprint(manifest: Manifest, adapter: bytes = b"") -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a language model reports about itself, also after it was unloaded.
+    """The facts that a language model reports, also after it was unloaded.
 
     slots, queue_limit  as opened
     chat_template       source of the chat template, or an empty string

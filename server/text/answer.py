@@ -1,4 +1,4 @@
-"""What the text layer gives back: pieces of an answer, its summary, or an embedding."""
+"""Results of the text layer: pieces of an answer, its summary, or an embedding."""
 
 from __future__ import annotations
 

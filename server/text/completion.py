@@ -147,7 +147,7 @@ class Completion:
         )
 
     def _last_progress(self) -> tuple[int, ...]:
-        """What to report when the prompt has been read: first the cached tokens, if not yet."""
+        """The events after the prompt has been read: first the cached tokens, unless reported."""
         if not self._request.return_progress:
             return ()
         first = () if self._reported else (self._cached_tokens,)

@@ -1,1 +1,1 @@
-"""What both sides read, and how far their predictions differ at each position."""
+"""The texts that both sides read, and the difference of their predictions at each position."""

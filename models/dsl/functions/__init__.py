@@ -1,4 +1,4 @@
-"""What models are written in: plain functions over ops.
+"""Plain functions over ops, which models are written in.
 
 They have no shape rule, value or gradient of their own, so there is nothing to keep in step.
 The names that a file has in its `__all__` are the names of this package.

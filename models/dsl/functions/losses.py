@@ -1,4 +1,4 @@
-"""What a model is trained to make small."""
+"""Loss functions."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def _compiled(tensor: Tensor) -> None:
 
 
 def _known(tensor: Tensor, ids: Mapping[int, str], reader: str) -> str:
-    """What the module calls a tensor; raises DslError for one that nothing has given yet."""
+    """The name of a tensor in the module; raises DslError for one that is not defined yet."""
     if id(tensor) not in ids:
         raise DslError(f"{reader}: {tensor} is missing")
     return ids[id(tensor)]

@@ -1,4 +1,4 @@
-"""What a module is, and its parameters.
+"""Modules and their parameters.
 
 A module is a plain object whose attributes are parameters, modules, or lists of modules. The path
 of attributes that leads to a parameter is the parameter's name, e.g. `layers.0.mlp.up_proj.weight`.

@@ -1,4 +1,4 @@
-"""What an op is: one frozen record with every field required, registered by its constructor.
+"""The record of an op: frozen, with every field required, registered by its constructor.
 
 A missing field or a name used twice fails at import. There is no second list of ops anywhere.
 """

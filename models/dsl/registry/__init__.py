@@ -1,4 +1,4 @@
-"""What the ops and functions of the DSL are, as documents: `python -m models.dsl.registry`.
+"""Documents of the ops and functions of the DSL: `python -m models.dsl.registry`.
 
 signature  the dtypes that an op takes, gives and has as attributes, by probing its shape rule
 facts      all that a document says of an op, found out from its declaration

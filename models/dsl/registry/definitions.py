@@ -30,7 +30,7 @@ class File:
 
 
 def read(path: Path) -> File:
-    """What the file defines and exports, in its order."""
+    """The definitions that the file exports, in its order."""
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}

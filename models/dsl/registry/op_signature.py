@@ -22,7 +22,7 @@ _VARIABLES = "TUVW"
 
 @dataclass(frozen=True, kw_only=True)
 class OpSignature:
-    """What goes into an op and comes out.
+    """The inputs and the output of an op.
 
     inputs      for each input its dtype, or a variable where it may have several
     open_ended  whether more inputs may follow
@@ -40,7 +40,7 @@ class OpSignature:
 
 @dataclass(frozen=True)
 class DTypeSlot:
-    """What can have a dtype of its own: inputs that share one, or an attribute that holds one."""
+    """A place for a dtype: inputs that share one, or an attribute that holds one."""
 
     inputs: tuple[int, ...] = ()
     attribute: str = ""
@@ -140,7 +140,7 @@ def _result(names: Mapping[int, str], taken: Sequence[Variant]) -> str:
 
 
 def _attributes(samples: Sequence[Sample]) -> dict[str, str]:
-    """What kind of value each attribute has, and whether a sample does without it."""
+    """The type of each attribute's value, and whether a sample leaves it out."""
     type_names = {}
     for name in dict.fromkeys(name for sample in samples for name in sample.attrs):
         values = [sample.attrs[name] for sample in samples if name in sample.attrs]

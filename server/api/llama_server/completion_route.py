@@ -32,7 +32,7 @@ Prompts = Text | TextObject | list[int | Text | TextObject | list[int | Text]]
 
 
 class PredictFields(GenerationFields):
-    """What every request in llama-server's form has besides its prompt."""
+    """The fields of every request in llama-server's form, without its prompt."""
 
     n_predict: int = Field(
         -1,

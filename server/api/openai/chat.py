@@ -173,7 +173,7 @@ class ChatChunk(Identity):
 
 
 class Verbose(BaseModel):
-    """What the model read."""
+    """The prompt that the model read."""
 
     prompt: str = Field(description="The prompt, as the chat template renders it.")
 

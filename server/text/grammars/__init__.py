@@ -1,1 +1,1 @@
-"""What an answer must match: grammars, schemas, and the constraint that they become."""
+"""Grammars and schemas that an answer must match, and the constraint made from them."""

@@ -41,7 +41,7 @@ class Trigger:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerRules:
-    """What an answer must match after its reasoning.
+    """The rules for an answer after its reasoning.
 
     forced     tokens that the answer begins with: a prompt whose log-probabilities are wanted
     grammar    None allows any text

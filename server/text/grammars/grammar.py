@@ -249,7 +249,7 @@ def _invalid(grammar: Grammar, expected: str, *, got: str | None = None) -> Inva
 
 
 def _expected(message: str) -> str:
-    """What to send instead of a grammar that has this error."""
+    """The advice for a grammar with this error."""
     if unsupported := re.search(r"Unimplemented keys: \[(.*)\]", message):
         return f"a schema without {unsupported[1]}, which is not supported here"
     return f"a valid grammar ({_reason(message)})"

@@ -1,4 +1,4 @@
-"""What a tool call is, and the interface of the forms in which models write one."""
+"""Tool calls, and the interface of the forms in which models write them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
-    """What the first `length` characters of a text hold: these calls, or plain text if none."""
+    """The calls in the first `length` characters of a text; plain text if there are none."""
 
     length: int
     calls: tuple[ToolCall, ...] = ()
