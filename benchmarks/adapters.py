@@ -28,7 +28,7 @@ import gguf
 import numpy as np
 
 from benchmarks.engines import adapters_worker
-from benchmarks.engines.adapters_worker import TOKEN, WARM_STEPS, Task
+from benchmarks.engines.adapters_worker import TOKEN, WARM_STEPS, AdapterTask
 from benchmarks.report.machine import physical_cores
 from runtime.open_bundle import open_bundle
 
@@ -47,7 +47,7 @@ _SCALE = 0.01
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineResult:
     """The seconds of a step and whether bits are equal, by case."""
 
     name: str
@@ -95,7 +95,7 @@ def has_same_bits(runtime: IreeRuntime, places: Sequence[int]) -> bool:
     return True
 
 
-def hearth(arguments: argparse.Namespace, runtime: IreeRuntime, tested: Cases) -> Engine:
+def hearth(arguments: argparse.Namespace, runtime: IreeRuntime, tested: Cases) -> EngineResult:
     """The median seconds of a step of each case, and whether its bits are equal."""
     equal = {name: has_same_bits(runtime, places) for name, places in tested.items()}
     seconds: dict[str, list[float]] = {name: [] for name in tested}
@@ -106,16 +106,18 @@ def hearth(arguments: argparse.Namespace, runtime: IreeRuntime, tested: Cases) -
             if position >= WARM_STEPS:
                 seconds[name].append(time.perf_counter() - began)
     medians = {name: statistics.median(times) for name, times in seconds.items()}
-    return Engine("Hearth", medians, equal)
+    return EngineResult("Hearth", medians, equal)
 
 
-def llama_cpp(arguments: argparse.Namespace, manifest: LanguageManifest, tested: Cases) -> Engine:
+def llama_cpp(
+    arguments: argparse.Namespace, manifest: LanguageManifest, tested: Cases
+) -> EngineResult:
     """The same of llama.cpp, in another process, with random adapters of the same shapes."""
     with tempfile.TemporaryDirectory() as folder:
         adapters = [Path(folder) / f"{place}.gguf" for place in range(manifest.adapters.count)]
         for path in adapters:
             write_adapter(path, manifest)
-        task = Task(
+        task = AdapterTask(
             model=str(arguments.llama), adapters=list(map(str, adapters)), cases=tested,
             steps=arguments.rounds, threads=arguments.threads or physical_cores(),
         )  # fmt: skip
@@ -124,7 +126,7 @@ def llama_cpp(arguments: argparse.Namespace, manifest: LanguageManifest, tested:
             input=json.dumps(asdict(task)), env={**os.environ, "PYTHONPATH": str(_ROOT)},
             stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
-    return Engine("llama.cpp", json.loads(result.stdout), {})
+    return EngineResult("llama.cpp", json.loads(result.stdout), {})
 
 
 def write_adapter(path: Path, manifest: LanguageManifest) -> None:
@@ -149,7 +151,7 @@ def write_adapter(path: Path, manifest: LanguageManifest) -> None:
     writer.close()
 
 
-def table(engines: Sequence[Engine], batch: int) -> Iterator[str]:
+def table(engines: Sequence[EngineResult], batch: int) -> Iterator[str]:
     """The rows of a table in Markdown."""
     yield f"| Engine | Adapters in a batch of {batch} | Tokens/s | Time, none = 1 | Bits as alone |"
     yield "|---|---|---|---|---|"

@@ -72,8 +72,8 @@ def _licence_in_card(card: Path) -> str | None:
         return None
     with card.open(encoding="utf-8", errors="replace") as file:
         parts = file.read(_MAX_CARD).split("---\n", 2)
-    found = _LICENCE.search(parts[1]) if len(parts) > 2 and not parts[0] else None
-    return found and found[1]
+    match = _LICENCE.search(parts[1]) if len(parts) > 2 and not parts[0] else None
+    return match and match[1]
 
 
 def _text(bill: dict[str, Any]) -> str:
@@ -157,7 +157,7 @@ def _datasets(manifest: Manifest) -> Iterator[dict[str, Any]]:
 
 
 def _licence(name: str) -> dict[str, str]:
-    spdx = next((each for each in _SPDX if each.lower() == name.lower()), None)
+    spdx = next((known for known in _SPDX if known.lower() == name.lower()), None)
     return {"id": spdx} if spdx else {"name": name}
 
 

@@ -1,7 +1,8 @@
 """Measure decode steps of llama.cpp with LoRA adapters, in an environment with llama-cpp-python.
 
 Like llama-server, it computes the sequences of one adapter in a batch, and one adapter after the
-other. It reads a `Task` as JSON on the standard input and prints the median seconds of each case.
+other. It reads an `AdapterTask` as JSON on the standard input and prints the median seconds of each
+case.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TOKEN, WARM_STEPS = 7, 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class AdapterTask:
     """The measurement of one worker.
 
     model     a GGUF file
@@ -62,7 +63,7 @@ class Sequences(LlamaCpp):
 class AdapterSteps:
     """Decode steps of some sequences, each with an adapter or none; raises LlamaError."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: AdapterTask) -> None:
         sequences = max(map(len, task.cases.values()))
         positions = len(task.cases) * (task.steps + WARM_STEPS)
         self._llama = Sequences(
@@ -76,12 +77,12 @@ class AdapterSteps:
         """One token of each sequence."""
         for place in dict.fromkeys(places):
             self._llama.use_adapter(self._adapters[place - 1] if place else None)
-            rows = [row for row, own in enumerate(places) if own == place]
+            rows = [row for row, chosen in enumerate(places) if chosen == place]
             self._llama.decode_sequences(rows, TOKEN, self._position)
         self._position += 1
 
 
-def measure(task: Task) -> dict[str, float]:
+def measure(task: AdapterTask) -> dict[str, float]:
     """The median seconds of a step of each case."""
     steps = AdapterSteps(task)
     seconds: dict[str, list[float]] = {name: [] for name in task.cases}
@@ -96,6 +97,6 @@ def measure(task: Task) -> dict[str, float]:
 
 if __name__ == "__main__":
     try:
-        sys.stdout.write(json.dumps(measure(Task(**json.load(sys.stdin)))))
+        sys.stdout.write(json.dumps(measure(AdapterTask(**json.load(sys.stdin)))))
     except LlamaError as error:
         sys.exit(str(error))

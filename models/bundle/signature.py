@@ -164,9 +164,9 @@ def _load(data: bytes, path: Path) -> EllipticCurvePublicKey:
         key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm) as error:
         private = b"PRIVATE KEY" in data
-        found = "a private key" if private else "no public key in PEM format"
+        actual = "a private key" if private else "no public key in PEM format"
         raise BadKey(
-            f"{path}: got {found}, expected a public key; openssl pkey -in KEY -pubout writes it"
+            f"{path}: got {actual}, expected a public key; openssl pkey -in KEY -pubout writes it"
         ) from error
     if not isinstance(key, EllipticCurvePublicKey) or key.curve.name not in _HASHES:
         raise BadKey(f"{path}: got another kind of key, expected one of P-256, P-384 or P-521")
@@ -274,10 +274,10 @@ def _field(value: object, name: str, type_: type[T]) -> T:
 
 
 def _compare_names(folder: Path, signed: SignedFiles) -> None:
-    found = set(_files(folder, signed.ignored))
-    if added := found - signed.sha256.keys():
+    present = set(_files(folder, signed.ignored))
+    if added := present - signed.sha256.keys():
         _refuse(folder / min(added), "was added after the folder was signed; remove it")
-    if missing := signed.sha256.keys() - found:
+    if missing := signed.sha256.keys() - present:
         _refuse(folder / min(missing), "missing file: it was signed; copy the whole folder again")
 
 

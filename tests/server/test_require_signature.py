@@ -93,14 +93,14 @@ def test_of_several_bundles_only_signed_ones_are_served(
 
 
 def last_reload(client: httpx.Client) -> dict[str, Any]:
-    found: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
 
     def reloaded() -> bool:
-        found.append(client.get("/health").json()["last_reload"])
-        return bool(found[-1])
+        reports.append(client.get("/health").json()["last_reload"])
+        return bool(reports[-1])
 
     wait_until(reloaded)
-    return found[-1]
+    return reports[-1]
 
 
 def test_health_lists_the_weights_as_checked(bundle: Path, key: SigningKey, tmp_path: Path) -> None:

@@ -40,14 +40,14 @@ def record(name: str, digest: str = "cd" * 32) -> FileRecord:
     return FileRecord(name=name, bytes=1, sha256=digest)
 
 
-@pytest.mark.parametrize("kind", EXAMPLES)
+@pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.parametrize("licence", [None, "apache-2.0", "gemma"])
-def test_the_official_schema_accepts_it(kind: str, licence: str | None, tmp_path: Path) -> None:
+def test_the_official_schema_accepts_it(example: str, licence: str | None, tmp_path: Path) -> None:
     json_ = pytest.importorskip("cyclonedx.validation.json", reason="installed by the extra dev")
     from cyclonedx.schema import SchemaVersion
 
     provenance = replace(EXAMPLE.provenance, sources=(SOURCE,))
-    manifest = replace(EXAMPLES[kind], provenance=provenance, files=(record("params.irpa"),))
+    manifest = replace(EXAMPLES[example], provenance=provenance, files=(record("params.irpa"),))
     bill = bill_of(tmp_path, replace(manifest, precision="int4-g32"), licence)
     validator = json_.JsonStrictValidator(SchemaVersion.V1_6)
     assert validator.validate_str(json.dumps(bill)) is None
@@ -75,8 +75,8 @@ def test_it_names_the_model_its_weights_files_and_tools(tmp_path: Path) -> None:
             "purl": "pkg:pypi/some-weights@1.2",
         }
     ]
-    assert [each["name"] for each in bill["components"]] == ["params.irpa", "model.vmfb"]
-    made_with = {each["name"]: each for each in bill["formulation"][0]["components"]}
+    assert [component["name"] for component in bill["components"]] == ["params.irpa", "model.vmfb"]
+    made_with = {component["name"]: component for component in bill["formulation"][0]["components"]}
     compiler = EXAMPLE.provenance.compiler
     assert made_with[compiler.name]["version"] == compiler.version
     assert made_with["ml_dtypes"]["purl"] == "pkg:pypi/ml-dtypes@0.5.1"
@@ -112,17 +112,19 @@ def test_the_licence_is_read_again(licence: str | None, tmp_path: Path) -> None:
 def test_the_calibration_text_is_a_dataset(tmp_path: Path) -> None:
     rounded = replace(EXAMPLE, precision="int4-g32")
     bill = bill_of(tmp_path, rounded)
-    (data,) = [each for each in bill["components"] if each["type"] == "data"]
+    (data,) = [component for component in bill["components"] if component["type"] == "data"]
     shipped = Path(calibration_text.__file__).with_name("calibration.txt").read_bytes()
     assert data["hashes"][0]["content"] == sha256(shipped).hexdigest()
     assert "it is a part of Hearth" in data["description"]
     parameters = bill["metadata"]["component"]["modelCard"]["modelParameters"]
     assert parameters["datasets"] == [{"ref": data["bom-ref"]}]
     bill = bill_of(tmp_path, replace(rounded, files=(record(CALIBRATION, "12" * 32),)))
-    (data,) = [each for each in bill["components"] if each["type"] == "data"]
+    (data,) = [component for component in bill["components"] if component["type"] == "data"]
     assert data["hashes"][0]["content"] == "12" * 32
     assert "part of Hearth" not in data["description"]
-    assert "data" not in {each["type"] for each in bill_of(tmp_path, EXAMPLE)["components"]}
+    assert "data" not in {
+        component["type"] for component in bill_of(tmp_path, EXAMPLE)["components"]
+    }
 
 
 class Weights:
