@@ -46,6 +46,7 @@ __all__ = [
     "exponential_minus_one",
     "floor",
     "log",
+    "log_plus_one",
     "logical_and",
     "maximum",
     "minimum",
@@ -215,6 +216,8 @@ exponential: Op = unary("exponential", "e to the power of x.", np.exp, lambda g,
 exponential_minus_one: Op = unary("exponential_minus_one", "e to the power of x, minus 1; precise "
                                   "near 0.", np.expm1, lambda g, x, y: g + g * y)
 log: Op = unary("log", "Natural logarithm of x.", np.log, lambda g, x, y: g / x, sample=positive)
+log_plus_one: Op = unary("log_plus_one", "Natural logarithm of 1 + x; precise near 0.", np.log1p,
+                         lambda g, x, y: g / (x + 1.0), sample=positive)
 tanh: Op = unary("tanh", "Hyperbolic tangent of x.", np.tanh, lambda g, x, y: g - g * (y * y))
 sine: Op = unary("sine", "Sine of x, in radians.", np.sin, lambda g, x, y: g * cosine(x))
 cosine: Op = unary("cosine", "Cosine of x, in radians.", np.cos, lambda g, x, y: -(g * sine(x)))
