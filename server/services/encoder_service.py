@@ -42,10 +42,15 @@ class TokenIds:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """How relevant a document is to a query, from 0 to 1; and the tokens of both."""
+    """The model's score of a query and a document, and the tokens of both."""
 
-    relevance: float
+    logit: float
     tokens: int
+
+    @property
+    def relevance(self) -> float:
+        """The logistic function of the score, from 0 to 1."""
+        return float(1 / (1 + np.exp(-self.logit)))
 
 
 class EncoderService(ArrayService):
@@ -99,7 +104,7 @@ class EncoderService(ArrayService):
         ]
         logits = (await self._encode(pairs))[:, 0].astype(np.float64)
         return [
-            Score(relevance=float(1 / (1 + np.exp(-logit))), tokens=len(pair.ids))
+            Score(logit=float(logit), tokens=len(pair.ids))
             for logit, pair in zip(logits, pairs, strict=True)
         ]
 

@@ -34,12 +34,15 @@ class RerankRequest(ModelFields):
         None, description="Another name of documents. The answer is then a list of scores."
     )
     top_n: int | None = Field(
-        None, ge=1, description="Only so many documents, the most relevant ones. null: all."
+        None, ge=1, description="Maximum number of results, the most relevant ones. null: all."
     )
     return_documents: bool = Field(
         False, description="With `documents`: whether results have the documents."
     )
     return_text: bool = Field(False, description="With `texts`: whether results have the texts.")
+    raw_scores: bool = Field(
+        False, description="Whether scores are the model's own, without the logistic function."
+    )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
@@ -59,7 +62,8 @@ class RerankResult(BaseModel):
 
     index: int = Field(description="Position of the document in the request, from 0.")
     relevance_score: float = Field(
-        description="From 0 to 1: the logistic function of the model's score."
+        description="From 0 to 1: the logistic function of the model's score. With `raw_scores`: "
+        "that score."
     )
     document: RerankDocument | None = Field(default=None, description="With `return_documents`.")
 
@@ -96,16 +100,17 @@ async def rerank(
     field = "texts" if body.documents is None else "documents"
     documents: list[str] = getattr(body, field)
     scores = await unless_disconnected(request, service.score_all(body.query, documents, field))
-    order = sorted(range(len(scores)), key=lambda index: -scores[index].relevance)[: body.top_n]
+    values = [score.logit if body.raw_scores else score.relevance for score in scores]
+    order = sorted(range(len(values)), key=lambda index: -values[index])[: body.top_n]
     if field == "texts":
         shown = documents if body.return_text else None
-        return [_score(index, scores[index].relevance, shown) for index in order]
+        return [_score(index, values[index], shown) for index in order]
     shown = documents if body.return_documents else None
     tokens = sum(score.tokens for score in scores)
     return RerankResponse(
         object="list",
         model=service.name,
-        results=[_result(index, scores[index].relevance, shown) for index in order],
+        results=[_result(index, values[index], shown) for index in order],
         usage=RerankUsage(prompt_tokens=tokens, total_tokens=tokens),
     )
 

@@ -113,6 +113,15 @@ def test_only_the_most_relevant_documents_are_returned(reranker: httpx.Client) -
     assert (result["index"], result["document"]) == (1, {"text": DOCUMENTS[1]})
 
 
+@pytest.mark.parametrize(("field", "key"), [("documents", "relevance_score"), ("texts", "score")])
+def test_raw_scores_are_the_logits(reranker: httpx.Client, field: str, key: str) -> None:
+    body = {"query": QUERY, field: DOCUMENTS, "raw_scores": True}
+    answer = reranker.post("/rerank", json=body).json()
+    for result in answer["results"] if field == "documents" else answer:
+        score = relevance(QUERY, DOCUMENTS[result["index"]])
+        assert result[key] == pytest.approx(math.log(score / (1 - score)))
+
+
 def test_texts_are_scored_in_the_form_of_text_embeddings_inference(
     reranker: httpx.Client,
 ) -> None:
