@@ -137,6 +137,7 @@ def test_of_each_element(seed: int) -> None:
         "log2": (f.log2, torch.log2, [np.abs(x) + 0.1]),
         "log10": (f.log10, torch.log10, [np.abs(x) + 0.1]),
         "expm1": (ops.exponential_minus_one, torch.expm1, [1e-6 * x]),
+        "log1p": (ops.log_plus_one, torch.log1p, [1e-6 * np.abs(x)]),
         "erf": (ops.erf, torch.erf, [x]),
     }
     for ours, theirs, arrays in pairs.values():
