@@ -130,7 +130,7 @@ def local_cluster() -> Iterator[LocalCluster]:
         )
         os.environ["RAY_ADDRESS"] = cluster.address  # for child processes
         ray.init(log_to_driver=False, configure_logging=False)
-        serve.start(http_options={"port": port, "location": "HeadOnly"})
+        serve.start(proxy_location="HeadOnly", http_options={"port": port})
         yield LocalCluster(cluster, f"http://127.0.0.1:{port}")
     finally:
         with contextlib.suppress(Exception):
