@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # What Ray does in the place of `hearth serve`; the Serve config has options for these.
 _RAYS_SETTINGS = ("host", "port", "tls_cert", "tls_key", "client_timeout")
+_ADAPTER_SETTINGS = ("lora", "lora_dir")
 # Streams that one front holds at a time; Ray's default is 5.
 _MAX_STREAMS = 4096
 
@@ -66,6 +67,9 @@ def hearth_app(args: Mapping[str, Any]) -> Application:
     for name in _RAYS_SETTINGS:
         if name in loaded.origins:
             raise BadSettings(f"{name}: not valid with Ray; set it in the Serve config")
+    for name in _ADAPTER_SETTINGS:
+        if name in loaded.origins:
+            raise BadSettings(f"{name}: not valid with Ray; adapters are served on one machine")
     settings = loaded.settings
     if settings.threads is None:
         raise BadSettings("threads: missing; give the CPU threads of one replica")

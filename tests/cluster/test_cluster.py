@@ -63,6 +63,24 @@ def test_the_openai_client_gets_the_same_answer_with_and_without_a_stream(
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "reason"),
+    [
+        ("lora", ["orders"], "adapters are served on one machine"),
+        ("lora_dir", "adapters", "adapters are served on one machine"),
+        ("port", 80, "set it in the Serve config"),
+    ],
+)
+def test_settings_that_a_cluster_cannot_honour_are_rejected(
+    setting: str, value: Any, reason: str
+) -> None:
+    from server.cluster.application import hearth_app
+    from server.settings import BadSettings
+
+    with pytest.raises(BadSettings, match=reason):
+        hearth_app({"bundle": "/nowhere", "threads": 1, setting: value})
+
+
 def test_keys_are_required_and_the_page_is_open(cluster: LocalCluster) -> None:
     refused = httpx.post(f"{cluster.url}/generate", json={"prompt": "the"})
     assert refused.status_code == 401
