@@ -25,6 +25,8 @@ __all__ = ["linear_grouped"]
 
 # Blocks of sixteen outputs and rows that one workgroup computes, and workgroups of a product.
 _MAX_BLOCKS, _MAX_ROWS, _MIN_WORKGROUPS = 64, 32, 8
+# The steps of a second int8 that are one of the first: both have sixteen bits.
+STEPS = 254
 # The smallest largest magnitude of a group of activations: 127 divided by it is finite.
 _TINY = 2.0**-100
 
@@ -45,18 +47,19 @@ def require_matrix(integers: tuple[TensorType, ...], scale: TensorType, quads: i
     )
 
 
-def rounded(x: Tensor, parts: int) -> Tensor:
+def rounded(x: Tensor, steps: int) -> Tensor:
     """x (M, K) as the kernels read it: f32 values that a scale per 32 columns and int8 can hold.
 
-    With two parts, a second int8 holds what the first one leaves: sixteen bits.
+    A second int8 holds what the first one leaves, in `steps` of one, unless they are 1: 254 are
+    sixteen bits.
     """
     groups = ops.reshape(x, shape=(x.shape[0], x.shape[1] // packing.GROUP, packing.GROUP))
     largest = ops.reduce_max(ops.absolute(groups), axes=(2,))
     largest = ops.maximum(largest, ops.full_like(largest, _TINY))
     scaled = groups * f.along_axes(127.0 / largest, groups, (2,))
     integers = ops.round_(scaled)
-    if parts == 2:
-        integers = integers + ops.round_((scaled - integers) * 254.0) * (1 / 254)
+    if steps > 1:
+        integers = integers + ops.round_((scaled - integers) * float(steps)) * (1 / steps)
     values = integers * f.along_axes(largest * (1 / 127), groups, (2,))
     return ops.reshape(values, shape=x.shape)
 
@@ -136,7 +139,7 @@ def _limits(types: Types, _: Attrs) -> None:
 linear_grouped: Fused = Fused(
     name="linear_grouped",
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, times a matrix (N, K) in groups.",
-    reference=lambda x, weight, scale: grouped_product(rounded(x, 2), weight, scale),
+    reference=lambda x, weight, scale: grouped_product(rounded(x, STEPS), weight, scale),
     limits=_limits,
     kernel=lambda types, result, _: product_kernel("linear_grouped", types[0], result.shape[1]),
     samples=lambda rng: [

@@ -15,6 +15,7 @@ from models.dsl import functions as f
 from models.dsl import ops, packing
 from models.dsl.composite import Fused, composite
 from models.dsl.fused.grouped_products import (
+    STEPS,
     dequantized,
     product_kernel,
     require_matrix,
@@ -129,7 +130,7 @@ linear_upper: Fused = Fused(
 def _linear_refined(
     x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor, approximate: Tensor, threshold: Tensor
 ) -> Tensor:
-    exact = halved_product(rounded(x, 2), upper, lower, scale)
+    exact = halved_product(rounded(x, STEPS), upper, lower, scale)
     rows, outputs = exact.shape
     shape = (rows, outputs // packing.ROWS, packing.ROWS)
     largest = ops.reduce_max(ops.reshape(approximate, shape=shape), axes=(2,))

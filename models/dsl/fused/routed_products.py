@@ -14,13 +14,14 @@ from models.dsl import packing
 from models.dsl.composite import Fused
 from models.dsl.functions.products import routed_product
 from models.dsl.fused.grouped_products import (
+    STEPS,
     dequantized,
     require_matrix,
     require_rows,
     rounded,
     sample_matrix,
 )
-from models.dsl.fused.small_products import FORMS, dequantized_small, form_of, sample_small
+from models.dsl.fused.small_products import FORMS, dequantized_small, form_of, sample_small, steps
 from models.dsl.ops.record import Kernel, Sample, require
 from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType
@@ -102,7 +103,7 @@ def _linear_routed_grouped(
     def matrix(weight: Tensor, scale: Tensor) -> Tensor:
         return dequantized(weight, scale, x.dtype)
 
-    return routed_product(rounded(x, 2), chosen, (weight, scale), experts, matrix)
+    return routed_product(rounded(x, STEPS), chosen, (weight, scale), experts, matrix)
 
 
 def _grouped_limits(types: Types, attrs: Attrs) -> None:
@@ -139,7 +140,7 @@ def _linear_routed_small(
     def matrix(*arrays: Tensor) -> Tensor:
         return dequantized_small(arrays, form, x.dtype)
 
-    return routed_product(rounded(x, 2), chosen, arrays, experts, matrix)
+    return routed_product(rounded(x, steps(bits)), chosen, arrays, experts, matrix)
 
 
 def _small_limits(types: Types, attrs: Attrs) -> None:

@@ -13,6 +13,7 @@ from models.dsl import functions as f
 from models.dsl import ops, packing
 from models.dsl.composite import Fused, composite
 from models.dsl.fused.grouped_products import (
+    STEPS,
     by_rows,
     product_kernel,
     require_rows,
@@ -39,6 +40,14 @@ FORMS = (
     SmallForm(bits=5, minimum=True),
     SmallForm(bits=6, columns=packing.GROUP // 2),
 )
+
+
+def steps(bits: int) -> int:
+    """The steps of the second int8 of activations that are one of the first.
+
+    Integers of four bits are multiplied with activations of twelve: 16 times a weight is a byte.
+    """
+    return 16 if bits == 4 else STEPS
 
 
 def form_of(arrays: Types, attrs: Attrs) -> SmallForm:
@@ -121,7 +130,7 @@ linear_small: Fused = Fused(
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, times a matrix (N, K) of "
     "integers of 4 to 6 bits in groups.",
     reference=lambda x, *arrays, bits, minimum: small_product(
-        rounded(x, 2), *arrays, bits=bits, minimum=minimum
+        rounded(x, steps(bits)), *arrays, bits=bits, minimum=minimum
     ),
     limits=_limits,
     kernel=lambda types, result, attrs: product_kernel(

@@ -1,6 +1,7 @@
 // Rows of f32 as integers with scales, and the matrix with which they are multiplied.
 //
-// Of the rows each group becomes a scale and one or two int8 parts, 8 or 16 bits.
+// Each group of a row becomes a scale and one or two int8 parts: 8 bits, 16 bits, or 12 bits where
+// weights have four.
 #ifndef HEARTH_ACTIVATIONS_H
 #define HEARTH_ACTIVATIONS_H
 
@@ -12,9 +13,10 @@ enum { PARTS = 2, CELLS = 512 };
 // The rows of x that a tile holds.
 enum { TILE_ROWS = 16 };
 
-// Some groups of some rows of x, `rows` for each group: x ~ scale * (q[0] + q[1] / 254). A product
-// of integers starts at `start`, for each half of a group or once for the group; `total` is the sum
-// of the group's x.
+// Some groups of some rows of x, `rows` for each group: x ~ scale * (q[0] + q[1] / steps), or
+// x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`). A product of integers
+// starts at `start`, for each half of a group or once for the group; `total` is the sum of the
+// group's x.
 typedef struct {
     _Alignas(64) int8_t q[CELLS][PARTS][GROUP];
     int32_t start[PARTS][2][CELLS];
@@ -30,6 +32,13 @@ typedef struct {
     size_t groups;
 } Matrix;
 
+// Whether the integers of the two parts are added before they are scaled, as `steps` times the
+// first plus the second: so that `steps` times a weight is a byte, and a tile multiplies both at
+// once.
+INLINE int is_joined(const Matrix *matrix) { return matrix->integers.bits == 4; }
+// The steps of the second part that are one of the first.
+INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254; }
+
 // Four groups of x become the cells from `cell`.
 INLINE void quantize(Activations *to, size_t cell, const float *const x[4], const Matrix *matrix,
                      int has_starts) {
@@ -40,14 +49,16 @@ INLINE void quantize(Activations *to, size_t cell, const float *const x[4], cons
         tops[i] = __builtin_elementwise_max(__builtin_elementwise_abs(load(x[i])),
                                             __builtin_elementwise_abs(load(x[i] + LANES)));
     f32x4 top = __builtin_elementwise_max(largest4(tops), (f32x4){} + 0x1p-100f);
+    float steps = (float)steps_of(matrix);
     f32x4 inverse = 127.0f / top, scale = top * (1.0f / 127.0f), sums[PARTS];
-    __builtin_memcpy(&to->scale[cell], &scale, sizeof scale);
+    f32x4 unit = is_joined(matrix) ? scale * (1.0f / steps) : scale;
+    __builtin_memcpy(&to->scale[cell], &unit, sizeof unit);
     for (int i = 0; i < 4; i++)
         for (int half = 0; half < 2; half++) {
             f32x16 scaled = load(x[i] + half * LANES) * inverse[i];
             parts[0][half][i] = __builtin_elementwise_roundeven(scaled);
             parts[1][half][i] =
-                __builtin_elementwise_roundeven((scaled - parts[0][half][i]) * 254.0f);
+                __builtin_elementwise_roundeven((scaled - parts[0][half][i]) * steps);
             for (int part = 0; part < PARTS; part++) {
                 i8x16 integers = __builtin_convertvector(parts[part][half][i], i8x16);
                 __builtin_memcpy(&to->q[cell + i][part][half * LANES], &integers, sizeof integers);
@@ -63,7 +74,7 @@ INLINE void quantize(Activations *to, size_t cell, const float *const x[4], cons
             __builtin_memcpy(&to->start[part][half][cell], &start, sizeof start);
         }
     }
-    f32x4 total = (sums[0] + sums[1] * (1.0f / 254.0f)) * scale;
+    f32x4 total = (sums[0] + sums[1] * (1.0f / steps)) * scale;
     if (matrix->minimum) __builtin_memcpy(&to->total[cell], &total, sizeof total);
 }
 
@@ -81,6 +92,15 @@ INLINE void quantize_panel(Activations *to, size_t rows, const size_t *chosen, s
         }
         quantize(to, cell, groups, matrix, has_starts);
     }
+}
+
+// Sums of both parts, or of the first one, as one f32 in the units of the group's scale.
+INLINE f32x16 join(const i32x16 dots[PARTS], int parts, const Matrix *matrix) {
+    int steps = steps_of(matrix);
+    if (is_joined(matrix)) return __builtin_convertvector(dots[0] * steps + dots[1], f32x16);
+    f32x16 first = __builtin_convertvector(dots[0], f32x16);
+    if (parts == 1) return first;
+    return fma16(__builtin_convertvector(dots[1], f32x16), splat(1.0f / (float)steps), first);
 }
 
 #endif

@@ -10,13 +10,13 @@
 #include "tiles.h"
 #endif
 
-// The exact sums of the products of some quads with a part of a group of x, as f32.
-INLINE f32x16 dot(const Quad *quads, int count, const int8_t *x, int32_t start, int is_small) {
+// The exact sums of the products of some quads with a part of a group of x.
+INLINE i32x16 dot(const Quad *quads, int count, const int8_t *x, int32_t start, int is_small) {
     i32x16 exact = (i32x16){} + start;
     for (int i = 0; i < count; i++)
         exact = is_small ? dot_small(exact, quads[i], x + i * QUAD)
                          : dot_quad(exact, quads[i], x + i * QUAD);
-    return __builtin_convertvector(exact, f32x16);
+    return exact;
 }
 
 // Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
@@ -40,13 +40,13 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
         for (int row = 0; row < rows; row++) {
             size_t cell = first_cell + row;
             for (int i = 0; i < scales; i++) {
-                f32x16 dots[PARTS];
+                i32x16 dots[PARTS];
                 for (int part = 0; part < parts; part++)
                     dots[part] = dot(quads + i * quads_each, quads_each,
                                      x->q[cell][part] + i * quads_each * QUAD,
                                      x->start[part][i][cell], is_small);
-                if (parts == 2) dots[0] = fma16(dots[1], splat(1.0f / 254.0f), dots[0]);
-                sums[row] = fma16(dots[0], scale[i] * x->scale[cell], sums[row]);
+                f32x16 product = join(dots, parts, matrix);
+                sums[row] = fma16(product, scale[i] * x->scale[cell], sums[row]);
             }
             if (matrix->minimum) sums[row] = fma16(minimum, splat(x->total[cell]), sums[row]);
         }
@@ -76,7 +76,7 @@ INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *m
     x += share.row * all * GROUP, out += share.row * stride;
     int tiles = TILES && parts == PARTS && share.rows >= TILE_ROWS;
 #if TILES
-    if (tiles) shape_tiles(matrix->halves ? QUADS / 2 : QUADS);
+    if (tiles) shape_tiles(matrix);
 #endif
     for (size_t row = 0, count; row < share.rows; row += count) {
         size_t left = share.rows - row;

@@ -4,18 +4,20 @@
 // Quads of weights are the second operand of a tile product as they are: a tile row has four
 // columns of each of sixteen rows. Sums are exact, so a result has the bits that the other
 // instruction sets give. A product is stored while the next one is computed: two turns of
-// registers.
+// registers. Joined parts are one product of twice the columns: both parts of x, times the weights
+// that are multiplied by `steps`, and times the weights.
 #ifndef HEARTH_TILES_H
 #define HEARTH_TILES_H
 
 #include "activations.h"
 
-// The products of the parts of sixteen rows with sixteen rows of weights.
+// The products of the parts of sixteen rows with sixteen rows of weights; if joined, only one.
 typedef int32_t TileSums[PARTS][ROWS][LANES];
 
-// Shapes the registers: 0 to 3 hold sums, 4 and 5 activations, 6 and 7 the weights of `quads`
-// quads. The operand of LDTILECFG is described in Intel's SDM, volume 1, chapter 18.
-INLINE void shape_tiles(int quads) {
+// Shapes the registers: 0 to 3 hold sums, 4 and 5 activations, 6 and 7 weights. The operand of
+// LDTILECFG is described in Intel's SDM, volume 1, chapter 18.
+INLINE void shape_tiles(const Matrix *matrix) {
+    int quads = is_joined(matrix) ? PARTS * QUADS : matrix->halves ? QUADS / 2 : QUADS;
     struct {
         uint8_t palette, start, reserved[14];
         uint16_t bytes[16];
@@ -25,6 +27,27 @@ INLINE void shape_tiles(int quads) {
     for (int i = 4; i < 6; i++) shapes.rows[i] = ROWS, shapes.bytes[i] = (uint16_t)(quads * QUAD);
     for (int i = 6; i < 8; i++) shapes.rows[i] = (uint8_t)quads, shapes.bytes[i] = sizeof(Quad);
     _tile_loadconfig(&shapes);
+}
+
+// Starts the product of joined parts of sixteen rows of x with quads from `joined_quads`.
+INLINE void start_joined(int turn, const int8_t *x, const Quad *quads, int is_signed) {
+    if (turn) {
+        _tile_loadd(5, x, PARTS * GROUP);
+        _tile_loadd(7, quads, sizeof(Quad));
+        _tile_zero(2);
+        if (is_signed)
+            _tile_dpbssd(2, 5, 7);
+        else
+            _tile_dpbsud(2, 5, 7);
+    } else {
+        _tile_loadd(4, x, PARTS * GROUP);
+        _tile_loadd(6, quads, sizeof(Quad));
+        _tile_zero(0);
+        if (is_signed)
+            _tile_dpbssd(0, 4, 6);
+        else
+            _tile_dpbsud(0, 4, 6);
+    }
 }
 
 // Starts the product of some quads with both parts of sixteen rows of x.
@@ -47,31 +70,49 @@ INLINE void start_tiles(int turn, const int8_t *x, const Quad *quads) {
 }
 
 // Stores the product that was started in this turn.
-INLINE void store_tiles(int turn, TileSums to) {
+INLINE void store_tiles(int turn, TileSums to, int joined) {
     if (turn) {
         _tile_stored(2, to[0], 4 * LANES);
-        _tile_stored(3, to[1], 4 * LANES);
+        if (!joined) _tile_stored(3, to[1], 4 * LANES);
     } else {
         _tile_stored(0, to[0], 4 * LANES);
-        _tile_stored(1, to[1], 4 * LANES);
+        if (!joined) _tile_stored(1, to[1], 4 * LANES);
     }
 }
 
 // The scaled parts of a product are added to the sums of each row.
-INLINE void add_tiles(f32x16 sums[ROWS], TileSums from, const float *x_scale, f32x16 scale) {
+INLINE void add_tiles(f32x16 sums[ROWS], TileSums from, const float *x_scale, f32x16 scale,
+                      const Matrix *matrix) {
 #pragma clang loop unroll(full)
     for (int row = 0; row < ROWS; row++) {
         i32x16 parts[PARTS];
-        for (int part = 0; part < PARTS; part++)
+        for (int part = 0; part < (is_joined(matrix) ? 1 : PARTS); part++)
             __builtin_memcpy(&parts[part], from[part][row], sizeof parts[part]);
-        f32x16 dot = fma16(__builtin_convertvector(parts[1], f32x16), splat(1.0f / 254.0f),
-                           __builtin_convertvector(parts[0], f32x16));
-        sums[row] = fma16(dot, scale * x_scale[row], sums[row]);
+        f32x16 product = is_joined(matrix) ? __builtin_convertvector(parts[0], f32x16)
+                                           : join(parts, PARTS, matrix);
+        sums[row] = fma16(product, scale * x_scale[row], sums[row]);
     }
 }
 
+// The quads of a group of four bits, times `steps` and then once more: signed unless `zero` is 0.
+INLINE const Quad *joined_quads(Quad to[PARTS * QUADS], const Matrix *matrix, size_t group) {
+    const uint8_t *low = matrix->integers.low + group * GROUP * ROWS / 2;
+    fetch_group(low, GROUP * ROWS / 2);
+    uint8_t zero = (uint8_t)matrix->zero;
+    for (int i = 0; i < QUADS / 2; i++) {
+        Halves two;
+        __builtin_memcpy(&two, low + i * sizeof two, sizeof two);
+        to[i] = (Quad)((two << 4) - (uint8_t)(zero << 4));
+        to[i + QUADS / 2] = (Quad)((two & 0xF0) - (uint8_t)(zero << 4));
+        to[i + QUADS] = (Quad)((two & 0x0F) - zero);
+        to[i + QUADS * 3 / 2] = (Quad)((two >> 4) - zero);
+    }
+    return to;
+}
+
 // The quads of a group, signed: those of 8 bits where they are, others unpacked to `to`.
-INLINE const Quad *signed_quads(Quad to[QUADS], const Matrix *matrix, size_t group) {
+INLINE const Quad *signed_quads(Quad to[PARTS * QUADS], const Matrix *matrix, size_t group) {
+    if (is_joined(matrix)) return joined_quads(to, matrix, group);
     if (matrix->integers.whole) {
         const int8_t *from = matrix->integers.whole + group * GROUP * ROWS;
         fetch(from, GROUP * ROWS);
@@ -89,7 +130,8 @@ INLINE const Quad *signed_quads(Quad to[QUADS], const Matrix *matrix, size_t gro
 INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t block, size_t begin,
                            size_t end, float *out, size_t stride) {
     _Alignas(64) TileSums products[2];
-    _Alignas(64) Quad unpacked[2][QUADS];
+    _Alignas(64) Quad unpacked[2][PARTS * QUADS];
+    int joined = is_joined(matrix);
     size_t scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
     size_t first_group = block * matrix->groups;
     const _Float16 *scale = matrix->scale + first_group * scales * ROWS;
@@ -105,14 +147,16 @@ INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t bl
             fetch_group(scale + group * scales * ROWS, scales * ROWS * sizeof *scale);
             if (minimum) fetch_group(minimum + group * ROWS, ROWS * sizeof *minimum);
         }
-        if (group < end)
+        if (group < end && joined)
+            start_joined(step & 1, x->q[(group - begin) * ROWS][0], quads, matrix->zero);
+        else if (group < end)
             start_tiles(step & 1, x->q[(group - begin) * ROWS][0] + half * quads_each * QUAD,
                         quads + half * quads_each);
         if (step == begin * scales) continue;
         size_t before = step - 1, added = before / scales;
-        store_tiles(before & 1, products[before & 1]);
+        store_tiles(before & 1, products[before & 1], joined);
         add_tiles(sums, products[before & 1], x->scale + (added - begin) * ROWS,
-                  widen(scale + before * ROWS));
+                  widen(scale + before * ROWS), matrix);
         if (!minimum) continue;
         f32x16 lowest = widen(minimum + added * ROWS);
         for (int row = 0; row < ROWS; row++)

@@ -73,9 +73,10 @@ def test_a_row_is_multiplied_with_the_matrix_of_its_expert(
     made = matrices(stored, *shape)
     x, chosen = inputs(rows, shape[1])
     expected = np.einsum("mk,mnk->mn", x.astype(np.float64), made[3][chosen])
-    # Half a step of a group is max |x| / 127 / 254 / 2; f32 weights have no such steps.
-    steps = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * 254 * 2)
-    bound = np.einsum("mk,mnk->mn", np.repeat(steps, 32, axis=1), np.abs(made[3][chosen])) + 2e-5
+    # Half a step of a group is max |x| / 127 / steps / 2; f32 weights have no such steps.
+    steps = 16 if stored.startswith("int4") else 254
+    error = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * steps * 2)
+    bound = np.einsum("mk,mnk->mn", np.repeat(error, 32, axis=1), np.abs(made[3][chosen])) + 2e-5
     assert (np.abs(product(kernels, made, x, chosen) - expected) < bound).all()
 
 
