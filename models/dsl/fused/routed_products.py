@@ -151,8 +151,9 @@ def _small_limits(types: Types, attrs: Attrs) -> None:
 
 linear_routed_small: Fused = Fused(
     name="linear_routed_small",
-    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, times the matrices of their "
-    "experts, which are the rows (experts * N, K) of a matrix of integers of 4 to 6 bits.",
+    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers of 4 "
+    "bits, times the matrices of their experts, which are the rows (experts * N, K) of a matrix of "
+    "integers of 4 to 6 bits.",
     reference=_linear_routed_small,
     limits=_small_limits,
     kernel=lambda types, result, attrs: _routed_kernel(

@@ -127,8 +127,8 @@ def _limits(types: Types, attrs: Attrs) -> None:
 
 linear_small: Fused = Fused(
     name="linear_small",
-    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, times a matrix (N, K) of "
-    "integers of 4 to 6 bits in groups.",
+    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers "
+    "of 4 bits, times a matrix (N, K) of integers of 4 to 6 bits in groups.",
     reference=lambda x, *arrays, bits, minimum: small_product(
         rounded(x, steps(bits)), *arrays, bits=bits, minimum=minimum
     ),
