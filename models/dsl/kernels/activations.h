@@ -39,30 +39,63 @@ INLINE int is_joined(const Matrix *matrix) { return matrix->integers.bits == 4; 
 // The steps of the second part that are one of the first.
 INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254; }
 
-// Four groups of x become the cells from `cell`.
-INLINE void quantize(Activations *to, size_t cell, const float *const x[4], const Matrix *matrix,
-                     int has_starts) {
-    typedef int8_t i8x16 __attribute__((vector_size(16)));
-    typedef int32_t i32x4 __attribute__((vector_size(16)));
-    f32x16 parts[PARTS][2][4], tops[4];
+typedef int8_t i8x16 __attribute__((vector_size(16)));
+typedef int32_t i32x4 __attribute__((vector_size(16)));
+
+// The largest magnitude of each of four groups of x.
+INLINE f32x4 magnitudes(const float *const x[4]) {
+    f32x16 tops[4];
     for (int i = 0; i < 4; i++)
         tops[i] = __builtin_elementwise_max(__builtin_elementwise_abs(load(x[i])),
                                             __builtin_elementwise_abs(load(x[i] + LANES)));
-    f32x4 top = __builtin_elementwise_max(largest4(tops), (f32x4){} + 0x1p-100f);
+    return __builtin_elementwise_max(largest4(tops), (f32x4){} + 0x1p-100f);
+}
+
+INLINE void store_part(Activations *to, size_t cell, int part, int half, i32x16 integers) {
+    i8x16 bytes = __builtin_convertvector(integers, i8x16);
+    __builtin_memcpy(&to->q[cell][part][half * LANES], &bytes, sizeof bytes);
+}
+
+// Four groups of x become the cells from `cell`, with joined parts: an integer of 12 bits, whose
+// lowest four are the second part.
+INLINE void quantize_joined(Activations *to, size_t cell, const float *const x[4],
+                            const Matrix *matrix, int has_starts) {
+    f32x16 sums[4];
+    f32x4 top = magnitudes(x), inverse = 127.0f / top * 16.0f,
+          scale = top * (1.0f / 127.0f / 16.0f);
+    __builtin_memcpy(&to->scale[cell], &scale, sizeof scale);
+    for (int i = 0; i < 4; i++) {
+        f32x16 rounded[2];
+        for (int half = 0; half < 2; half++) {
+            rounded[half] = __builtin_elementwise_roundeven(load(x[i] + half * LANES) * inverse[i]);
+            i32x16 integers = __builtin_convertvector(rounded[half], i32x16);
+            store_part(to, cell + i, 0, half, integers >> 4);
+            store_part(to, cell + i, 1, half, integers & 15);
+        }
+        sums[i] = rounded[0] + rounded[1];
+    }
+    f32x4 sum = sums4(sums), total = sum * scale;
+    i32x4 none = {}, start = __builtin_convertvector(sum, i32x4) * -matrix->zero;
+    if (has_starts) __builtin_memcpy(&to->start[0][0][cell], &none, sizeof none);
+    if (has_starts) __builtin_memcpy(&to->start[1][0][cell], &start, sizeof start);
+    if (matrix->minimum) __builtin_memcpy(&to->total[cell], &total, sizeof total);
+}
+
+// Four groups of x become the cells from `cell`, with parts that are scaled apart.
+INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4],
+                           const Matrix *matrix, int has_starts) {
+    f32x16 parts[PARTS][2][4];
     float steps = (float)steps_of(matrix);
-    f32x4 inverse = 127.0f / top, scale = top * (1.0f / 127.0f), sums[PARTS];
-    f32x4 unit = is_joined(matrix) ? scale * (1.0f / steps) : scale;
-    __builtin_memcpy(&to->scale[cell], &unit, sizeof unit);
+    f32x4 top = magnitudes(x), inverse = 127.0f / top, scale = top * (1.0f / 127.0f), sums[PARTS];
+    __builtin_memcpy(&to->scale[cell], &scale, sizeof scale);
     for (int i = 0; i < 4; i++)
         for (int half = 0; half < 2; half++) {
             f32x16 scaled = load(x[i] + half * LANES) * inverse[i];
-            parts[0][half][i] = __builtin_elementwise_roundeven(scaled);
-            parts[1][half][i] =
-                __builtin_elementwise_roundeven((scaled - parts[0][half][i]) * steps);
-            for (int part = 0; part < PARTS; part++) {
-                i8x16 integers = __builtin_convertvector(parts[part][half][i], i8x16);
-                __builtin_memcpy(&to->q[cell + i][part][half * LANES], &integers, sizeof integers);
-            }
+            f32x16 first = __builtin_elementwise_roundeven(scaled);
+            f32x16 second = __builtin_elementwise_roundeven((scaled - first) * steps);
+            store_part(to, cell + i, 0, half, __builtin_convertvector(first, i32x16));
+            store_part(to, cell + i, 1, half, __builtin_convertvector(second, i32x16));
+            parts[0][half][i] = first, parts[1][half][i] = second;
         }
     int32_t offset = matrix->integers.bits < 8 ? matrix->zero : DOT_OFFSET;
     for (int part = 0; part < PARTS; part++) {
@@ -90,7 +123,10 @@ INLINE void quantize_panel(Activations *to, size_t rows, const size_t *chosen, s
             if (cell + i + 1 >= cells) continue;  // cells that are not there repeat the last one
             if (++row == rows) row = 0, group++;
         }
-        quantize(to, cell, groups, matrix, has_starts);
+        if (is_joined(matrix))
+            quantize_joined(to, cell, groups, matrix, has_starts);
+        else
+            quantize_apart(to, cell, groups, matrix, has_starts);
     }
 }
 
