@@ -203,7 +203,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if stage == "fast" and is_quick(item.path):
             item.add_marker("quick")
         module = item.path.relative_to(item.config.rootpath)
-        group = f"{item.name}-{stage}" if str(module) == _LONG_TESTS else f"{module}-{stage}"
+        together = module.parent if str(module.parent) == _KERNEL_TESTS else module
+        group = f"{item.name}-{stage}" if str(module) == _LONG_TESTS else f"{together}-{stage}"
         item.add_marker(pytest.mark.xdist_group(group))
     last = _STAGES[-1]
     items.sort(
@@ -224,6 +225,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 # The stages of a session, in order.
 _STAGES = ("fast", "slow", "bundle")
+# A folder whose files share compiled kernels.
+_KERNEL_TESTS = "tests/models/kernels"
 # A file whose tests take half a minute each.
 _LONG_TESTS = "tests/baker/compare/test_compare_real_model.py"
 
