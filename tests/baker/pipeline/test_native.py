@@ -127,11 +127,14 @@ def test_only_matrices_of_one_storage_become_one_product(source: QuantizedWeight
 
 
 def test_native_weights_have_no_error(source: QuantizedWeights) -> None:
-    """What is left is the rounding of activations to 16 bits."""
+    """What is left is the rounding of activations: to 12 bits beside weights of 4 bits, else 16.
+
+    int8-g32 rounds the weights of Q4_1 and Q5_1, and keeps the others.
+    """
     meter = Meter(source, GEMMA, GROUPED, [tuple(TOKENS[:32])])
     divergences = {name: meter.measure(name).mean for name in ("native", "int8-g32")}
-    assert divergences["native"] < 1e-6
-    assert divergences["native"] < 0.1 * divergences["int8-g32"]
+    assert divergences["native"] < 5e-9
+    assert divergences["native"] < 0.25 * divergences["int8-g32"]
 
 
 def test_interleaved_rows_are_ordered_with_their_scales(
