@@ -3,8 +3,9 @@
     python -m benchmarks.memory_contract gemma3-270m-int8-g32 gemma3-270m-bf16 --json memory.json
 
 Each bundle is served with one slot and with all slots, in a control group whose limit is the sum of
-models/bundle/memory_sum.py. Requests fill every slot to its context, one of them with a grammar,
-while others have the largest accepted bodies; the system may not kill the server. With 80 % of the
+models/bundle/memory_sum.py. Every kind of route is used once, then requests fill every slot to its
+context, one of them with a grammar, while others have the largest accepted bodies; the system may
+not kill the server. With 80 % of the
 memory for one slot, `hearth serve` must report an error. "Measured" is the peak of resident memory,
 without the pages of params.irpa that are not read in every step, since the system can reclaim them.
 Linux only, as root.
@@ -32,6 +33,7 @@ from benchmarks.report.machine import describe_machine, physical_cores, write_js
 from benchmarks.serving.memory_group import NoControlGroup, group
 from benchmarks.serving.server_process import Running, Server, ServerFailed, running
 from models.bundle import (
+    CHAT_TEMPLATE,
     PARAMETERS,
     REQUEST_MEMORY,
     BundleError,
@@ -190,12 +192,38 @@ async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:
     ]
     bodies.append({"prompt": "JSON:", "max_tokens": _ANSWER, "json_schema": {"type": "object"}})
     async with httpx.AsyncClient(base_url=server.url, timeout=3600) as client:
+        await _use_every_route(client, manifest)
         large = asyncio.create_task(_send_large(client))
         answers = await asyncio.gather(
             *(client.post("/v1/completions", json=body) for body in bodies), return_exceptions=True
         )
         await large
     return sum(isinstance(answer, httpx.Response) and answer.is_success for answer in answers)
+
+
+async def _use_every_route(client: httpx.AsyncClient, manifest: LanguageManifest) -> None:
+    """Use each kind of route once: what a server imports and builds for it stays in memory."""
+    turn = [{"role": "user", "content": "Hi"}]
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    limit = {"max_tokens": _ANSWER}
+    posts: dict[str, dict[str, Any]] = {
+        "/generate": {**limit, "prompt": "Hi", "grammar": 'root ::= "a" | "b"'},
+        "/completion": {"n_predict": _ANSWER, "prompt": "Hi", "stream": True},
+        "/v1/embeddings": {"input": "Hi"},
+        "/tokenize": {"content": "Hi"},
+    }
+    if CHAT_TEMPLATE in {file.name for file in manifest.files}:
+        format_ = {"type": "json_schema", "json_schema": {"schema": schema}}
+        posts |= {
+            "/v1/chat/completions": {**limit, "messages": turn, "response_format": format_},
+            "/v1/responses": {"input": turn, "max_output_tokens": _ANSWER},
+            "/v1/messages": {**limit, "messages": turn},
+        }
+    responses = [await client.get(path) for path in ("/", "/openapi.json", "/metrics", "/props")]
+    responses += [await client.post(path, json=body) for path, body in posts.items()]
+    for response in responses:
+        if not response.is_success:
+            raise ServerFailed(f"{response.url}: got {response.status_code}: {response.text:.200}")
 
 
 async def _send_large(client: httpx.AsyncClient) -> None:

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 # Python with the server's libraries and IREE, connections and threads.
-PROCESS_MEMORY = 105_000_000
+PROCESS_MEMORY = 90_000_000
 # Bytes per token of the vocabulary: 260 of the tokenizer, 240 of grammars.
 TEXT_PER_TOKEN = 520
 # All request bodies and the objects parsed from them: server/api/middleware/body_limits.py.
