@@ -66,7 +66,7 @@ class BadSignature(BundleError):
 class PublicKey:
     """A public key as PEM text, and the hint by which signatures name it."""
 
-    pem: bytes
+    pem: str
     hint: str
 
 
@@ -97,7 +97,7 @@ def read_public_key(path: Path) -> PublicKey:
         raise BadKey(f"{path}: cannot be read: {error.strerror}") from error
     key = _load(data, path)
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    return PublicKey(pem, hashlib.sha256(pem).hexdigest())
+    return PublicKey(pem.decode(), hashlib.sha256(pem).hexdigest())
 
 
 def require_signed_manifest(
@@ -179,7 +179,7 @@ def _fits(key: PublicKey, signature: bytes, payload: bytes) -> bool:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
 
-    loaded = _load(key.pem, Path(key.hint))
+    loaded = _load(key.pem.encode(), Path(key.hint))
     text = b"DSSEv1 %d %s %d %s" % (
         len(_PAYLOAD_TYPE),
         _PAYLOAD_TYPE.encode(),
