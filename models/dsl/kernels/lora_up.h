@@ -19,8 +19,7 @@ INLINE void add_terms(const float *y, const float *terms, size_t stride, int cou
     }
     for (int row = 0; row < count; row++) {
         f32x16 before = load_part(y + (size_t)row * outputs, width);
-        store_part(out + (size_t)row * outputs, fma16(sums[row], splat(scale), before),
-                   width);
+        store_part(out + (size_t)row * outputs, fma16(sums[row], splat(scale), before), width);
     }
 }
 

@@ -138,12 +138,14 @@ INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t bl
     const _Float16 *minimum = matrix->minimum ? matrix->minimum + first_group * ROWS : 0;
     f32x16 sums[ROWS];
     for (int row = 0; row < ROWS; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
-    const Quad *quads, *next = signed_quads(unpacked[begin & 1], matrix, first_group + begin);
-    for (size_t step = begin * scales; step <= end * scales; step++) {
-        size_t group = step / scales, half = step % scales;
+    const Quad *quads, *next = signed_quads(unpacked[0], matrix, first_group + begin);
+    size_t steps = (end - begin) * scales;
+#pragma clang loop unroll_count(2)
+    for (size_t step = 0; step <= steps; step++) {
+        size_t group = begin + step / scales, half = step % scales;
         if (half == 0) quads = next;
         if (half == scales - 1 && group + 1 < end) {
-            next = signed_quads(unpacked[(group + 1) & 1], matrix, first_group + group + 1);
+            next = signed_quads(unpacked[(group + 1 - begin) & 1], matrix, first_group + group + 1);
             fetch_group(scale + group * scales * ROWS, scales * ROWS * sizeof *scale);
             if (minimum) fetch_group(minimum + group * ROWS, ROWS * sizeof *minimum);
         }
@@ -152,11 +154,11 @@ INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t bl
         else if (group < end)
             start_tiles(step & 1, x->q[(group - begin) * ROWS][0] + half * quads_each * QUAD,
                         quads + half * quads_each);
-        if (step == begin * scales) continue;
-        size_t before = step - 1, added = before / scales;
+        if (step == 0) continue;
+        size_t before = step - 1, added = begin + before / scales;
         store_tiles(before & 1, products[before & 1], joined);
         add_tiles(sums, products[before & 1], x->scale + (added - begin) * ROWS,
-                  widen(scale + before * ROWS), matrix);
+                  widen(scale + (begin * scales + before) * ROWS), matrix);
         if (!minimum) continue;
         f32x16 lowest = widen(minimum + added * ROWS);
         for (int row = 0; row < ROWS; row++)

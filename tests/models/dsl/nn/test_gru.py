@@ -80,7 +80,7 @@ def test_the_other_algebra_is_two_roundings_away(
 ) -> None:
     """n + z (h - n) equals (1 - z) n + z h within 2 ulp of the larger of n and h.
 
-    Smaller values than the least normal number count as 0.
+    Smaller values than the least normal number count as 0: each of two terms may be one.
     """
     h, zeros = np.array([state], np.float32), np.zeros((9, 3), np.float32)
     gates = 9 * np.array([update], np.float32), 4 * np.array([new], np.float32)
@@ -90,7 +90,7 @@ def test_the_other_algebra_is_two_roundings_away(
     (z,) = evaluate(SIGMOID, [gates[0]], {})
     n = np.tanh(gates[1])
     ulp = np.spacing(np.maximum(np.abs(n), np.abs(h)))
-    assert np.all(np.abs(actual - (n + z * (h - n))) <= 2 * ulp + np.finfo(np.float32).tiny)
+    assert np.all(np.abs(actual - (n + z * (h - n))) <= 2 * (ulp + np.finfo(np.float32).tiny))
 
 
 # --- PyTorch's numbers
