@@ -22,7 +22,7 @@ import time
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gguf
 import numpy as np
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import LanguageManifest
+    from models.bundle import AdapterArray, LanguageManifest
     from runtime.language_model import IreeRuntime
 
 Cases: TypeAlias = "Mapping[str, Sequence[int]]"
@@ -67,14 +67,15 @@ def cases(batch: int, places: int) -> dict[str, list[int]]:
 def fill(runtime: IreeRuntime) -> None:
     """Random factors at every place."""
     rng = np.random.default_rng(0)
+
+    def random(array: AdapterArray) -> NDArray[Any]:
+        shape = array.shape[1:]
+        if array.dtype == "i8":
+            return rng.integers(-3, 4, shape, dtype=np.int8)
+        return (rng.normal(size=shape) / 16).astype("f2" if array.dtype == "f16" else "f4")
+
     for place in range(1, runtime.adapters.count + 1):
-        runtime.write_adapter(
-            place,
-            [
-                rng.normal(size=array.shape[1:]).astype(np.float32) / 16
-                for array in runtime.adapters.arrays
-            ],
-        )
+        runtime.write_adapter(place, [random(array) for array in runtime.adapters.arrays])
 
 
 def decode(runtime: IreeRuntime, places: Sequence[int], position: int) -> NDArray[np.float32]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from models.bundle import CacheDType
+from models.bundle import AdapterDType, CacheDType
 from models.dsl import storage
 
 if TYPE_CHECKING:
@@ -46,6 +46,13 @@ class Precision:
     def kv_cache(self) -> CacheDType:
         """How keys and values are stored: the kernel of attention reads f16."""
         return "f16" if self.kernels else "f32"
+
+    @property
+    def adapters(self) -> AdapterDType:
+        """How the factors of adapters are stored: as precisely as matrices."""
+        if self.kernels:
+            return "i8"
+        return "f32" if self.storage is storage.F32 else "f16"
 
 
 KV_CACHES: tuple[CacheDType, ...] = get_args(CacheDType)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ELEMENT_TYPES = {
+    "i8": rt.HalElementType.SINT_8,
     "i32": rt.HalElementType.SINT_32,
     "f32": rt.HalElementType.FLOAT_32,
     "bf16": rt.HalElementType.BFLOAT_16,

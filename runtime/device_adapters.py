@@ -57,8 +57,7 @@ class DeviceAdapters:
         """As Runtime.write_adapter."""
         assert 1 <= place <= self._places.count, f"place {place}, of {self._places.count}"
         for array, view, values in zip(self._places.arrays, self._all(), factors, strict=True):
-            dtype = np.dtype(np.float16 if array.dtype == "f16" else np.float32)
-            view.map().asarray(array.shape, dtype)[place - 1] = values
+            view.map().asarray(array.shape, values.dtype)[place - 1] = values
 
     def _all(self) -> tuple[rt.HalBufferView, ...]:
         if not self._buffers:

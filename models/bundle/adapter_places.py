@@ -9,30 +9,47 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from models.bundle.bundle_errors import NotABundle
 from models.bundle.file_records import MANIFEST
 
-__all__ = ["NO_PLACES", "OUTPUTS_TOGETHER", "AdapterArray", "AdapterMatrix", "AdapterPlaces"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "NO_PLACES",
+    "OUTPUTS_TOGETHER",
+    "AdapterArray",
+    "AdapterDType",
+    "AdapterMatrix",
+    "AdapterPlaces",
+]
 
 # Outputs of a matrix whose factors B are stored together.
 OUTPUTS_TOGETHER = 16
 _MAX_PLACES = 2**10
 
+AdapterDType: TypeAlias = Literal["i8", "f16", "f32"]
+_BYTES: Mapping[AdapterDType, int] = {"i8": 1, "f16": 2, "f32": 4}
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterArray:
-    """The factors of all places: A (P, T, K), or B (P, blocks of 16 outputs, R, 16)."""
+    """The factors of all places: A (P, T, K), or B (P, blocks of 16 outputs, R, 16).
+
+    After B in i8 comes an array of the scales of its outputs, f32 (P, blocks of 16 outputs, 16).
+    The rows of A in i8 have no scales: those of B contain them.
+    """
 
     name: str
     shape: tuple[int, ...]
-    dtype: Literal["f16", "f32"]
+    dtype: AdapterDType
 
     @property
     def bytes(self) -> int:
         """The size of the array in bytes."""
-        return math.prod(self.shape) * (2 if self.dtype == "f16" else 4)
+        return math.prod(self.shape) * _BYTES[self.dtype]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +117,13 @@ class AdapterPlaces:
             and len(b) == 4
             and b[2:] == (self.rank, OUTPUTS_TOGETHER)
             and matrix.first_block + blocks <= b[1]
+            and (self.arrays[matrix.up].dtype != "i8" or self._has_scales(matrix.up))
+        )
+
+    def _has_scales(self, up: int) -> bool:
+        shape = (*self.arrays[up].shape[:2], OUTPUTS_TOGETHER)
+        return any(
+            array.shape == shape and array.dtype == "f32" for array in self.arrays[up + 1 : up + 2]
         )
 
 

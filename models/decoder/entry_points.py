@@ -100,7 +100,7 @@ def _places(options: ProgramOptions, points: Sequence[EntryPoint]) -> Places | N
     return Places(
         count=options.adapters,
         rank=options.adapter_rank,
-        dtype="f32" if options.precision == "f32" else "f16",
+        dtype=PRECISIONS[options.precision].adapters,
         sequences={point.name: point.batch for point in points if point.adapters},
     )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from models.bundle import AdapterArray, AdapterMatrix, AdapterPlaces
 from models.dsl import functions as f
@@ -23,6 +23,7 @@ from models.dsl.types import DType, TensorType
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from models.bundle import AdapterDType
     from models.dsl.storage import Weights
 
 # Only matrices of layers have places: tables and output heads do not.
@@ -35,13 +36,13 @@ class Places:
 
     count      P
     rank       R, the largest rank of an adapter
-    dtype      of the factors, f16 or f32
+    dtype      of the factors
     sequences  by the name of a graph with places, the sequences that its rows are of
     """
 
     count: int
     rank: int
-    dtype: Literal["f16", "f32"]
+    dtype: AdapterDType
     sequences: Mapping[str, int]
 
 
@@ -99,7 +100,8 @@ class PlaceRewriter:
             if key not in terms:
                 terms[key] = lora_down(x, chosen, arrays[factors.down])
             return lora_up(
-                f.times_weight(x, matrix), terms[key], chosen, scales, arrays[factors.up],
+                f.times_weight(x, matrix), terms[key], chosen, scales,
+                *arrays[factors.up : factors.up + 1 + self._has_scales],
                 sources=tuple(shape[0] for shape in self.weights.stored(matrix).sources.values()),
                 first=factors.first,
             )  # fmt: skip
@@ -143,7 +145,7 @@ class PlaceRewriter:
         rank, count = self.places.rank, self.places.count
         sources = [self.weights.stored(matrix).sources for matrix in group]
         terms = rank * sum(map(len, sources))
-        self._append(next(iter(sources[0])), "lora_A", (count, terms, columns))
+        self._append(next(iter(sources[0])), "lora_A", (count, terms, columns), self.places.dtype)
         for matrix, rows in zip(group, sources, strict=True):
             up, block = len(self._arrays), 0
             self._factors[id(matrix)] = _Factors(down=down, up=up, first=first)
@@ -156,11 +158,21 @@ class PlaceRewriter:
                 )  # fmt: skip
                 block += adapter_blocks(shape[0])
                 first += 1
-            self._append(next(iter(rows)), "lora_B", (count, block, rank, LANES))
+            name, shape = next(iter(rows)), (count, block, rank, LANES)
+            self._append(name, "lora_B", shape, self.places.dtype)
+            if self._has_scales:
+                self._append(name, "lora_B_scale", (count, block, LANES), "f32")
 
-    def _append(self, parameter: str, factor: str, shape: tuple[int, ...]) -> None:
+    @property
+    def _has_scales(self) -> bool:
+        """Whether an array of scales follows each array of B."""
+        return self.places.dtype == "i8"
+
+    def _append(
+        self, parameter: str, factor: str, shape: tuple[int, ...], dtype: AdapterDType
+    ) -> None:
         name = f"{parameter.removesuffix('.weight')}.{factor}"
-        self._arrays.append(AdapterArray(name=name, shape=shape, dtype=self.places.dtype))
+        self._arrays.append(AdapterArray(name=name, shape=shape, dtype=dtype))
 
 
 def _input(name: str, tensor_type: TensorType) -> Tensor:

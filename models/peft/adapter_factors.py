@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from models.bundle import AdapterMatrix, AdapterPlaces, PublicKey
-    from models.peft.adapter_folder import LowRank, PeftAdapter
+    from models.peft.adapter_folder import PeftAdapter
 
     Array = NDArray[Any]
+
+_NUMPY = {"i8": np.int8, "f16": np.float16, "f32": np.float32}
+_MAX_INTEGER = 127
+# Of a row of zeros.
+_MIN_SCALE = np.float32(2.0**-100)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +58,18 @@ def read_factors(
             f"{folder}: rank: got {adapter.settings.rank}, expected at most {places.rank}, the "
             "--rank of the bundle; bake it again with a larger one"
         )
-    # A power of two for each factor keeps numbers in the range of f16 and changes no bits.
-    a_power, b_power = (
-        _power(getattr(term, factor) for term in adapter.terms.values()) for factor in "ab"
-    )
-    arrays = tuple(
-        np.zeros(array.shape[1:], np.float16 if array.dtype == "f16" else np.float32)
-        for array in places.arrays
-    )
-    for module, term in adapter.terms.items():
-        _write(arrays, modules[module], term, 2.0**-a_power, 2.0**-b_power)
+    # Powers of two keep numbers in the range of f16 and change no bits.
+    a_power = _power(term.a for term in adapter.terms.values())
+    matrices = {
+        modules[module]: (term.a * np.float32(2.0**-a_power), term.b)
+        for module, term in adapter.terms.items()
+    }
+    if any(array.dtype == "i8" for array in places.arrays):
+        matrices = {matrix: _with_integers(a, b) for matrix, (a, b) in matrices.items()}
+    b_power = _power(b for _, b in matrices.values())
+    arrays = tuple(np.zeros(array.shape[1:], _NUMPY[array.dtype]) for array in places.arrays)
+    for matrix, (a, b) in matrices.items():
+        _write(arrays, matrix, a, b * np.float32(2.0**-b_power))
     scale = adapter.settings.scale * 2.0 ** (a_power + b_power)
     if abs(scale) > float(np.finfo(np.float32).max):
         raise BadAdapter(f"{folder}: lora_alpha: got {adapter.settings.alpha}, which is too large")
@@ -90,20 +97,28 @@ def _power(matrices: Iterable[Array]) -> int:
     return max(math.frexp(float(np.abs(matrix).max()))[1] for matrix in matrices)
 
 
-def _write(
-    arrays: tuple[Array, ...],
-    matrix: AdapterMatrix,
-    term: LowRank,
-    a_factor: float,
-    b_factor: float,
-) -> None:
+def _with_integers(a: Array, b: Array) -> tuple[Array, Array]:
+    """A with rows of integers up to 127, and B times the scales of these rows."""
+    integers, scales = _integers(a)
+    return integers, b * scales
+
+
+def _integers(matrix: Array) -> tuple[Array, Array]:
+    """The integers of each row, and its scale."""
+    scales = np.maximum(np.abs(matrix).max(axis=1) / np.float32(_MAX_INTEGER), _MIN_SCALE)
+    return np.rint(matrix / scales[:, None]), scales
+
+
+def _write(arrays: tuple[Array, ...], matrix: AdapterMatrix, a: Array, b: Array) -> None:
     """Write the factors of a matrix; terms that the adapter does not have are zeros."""
-    rank, rows = term.a.shape[0], term.b.shape[0]
-    first = matrix.first_term
-    arrays[matrix.down][first : first + rank] = term.a * np.float32(a_factor)
+    rank, rows = a.shape[0], b.shape[0]
+    arrays[matrix.down][matrix.first_term : matrix.first_term + rank] = a
     blocks = -(-rows // OUTPUTS_TOGETHER)
+    own = slice(matrix.first_block, matrix.first_block + blocks)
     padded = np.zeros((blocks * OUTPUTS_TOGETHER, rank), np.float32)
-    padded[:rows] = term.b * np.float32(b_factor)
+    padded[:rows] = b
+    if arrays[matrix.up].dtype == np.int8:
+        padded, scales = _integers(padded)
+        arrays[matrix.up + 1][own] = scales.reshape(blocks, OUTPUTS_TOGETHER)
     by_block = padded.reshape(blocks, OUTPUTS_TOGETHER, rank).transpose(0, 2, 1)
-    start = matrix.first_block
-    arrays[matrix.up][start : start + blocks, :rank] = by_block
+    arrays[matrix.up][own, :rank] = by_block

@@ -6,6 +6,9 @@ not changed, and of the places only those that are named are read.
 
 In shape comments `N` is rows, those of sequence after sequence, `S` sequences, `P` places, `R` the
 rank, `K` the width of x, `T` the ranks of all matrices that read x together, and `M` outputs.
+
+Factors are floats, or int8. The scales of A's rows are then part of B, and those of B's rows, its
+outputs, are an input.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ LANES = OUTPUTS_TOGETHER
 MAX_SOURCES = 4
 # Up to this many rows, as in decoding, each row has workgroups of its own.
 _FEW_ROWS = 8
-_ROWS, _TERMS, _MIN_WORKGROUPS = 8, 8, 8
+_ROWS, _MIN_WORKGROUPS = 8, 8
+# Terms that a kernel computes at a time.
+_TERMS = 4
 
 
 def adapter_blocks(rows: int) -> int:
@@ -73,6 +78,7 @@ def _lora_up(
     chosen: Tensor,
     scales: Tensor,
     b: Tensor,
+    b_scale: Tensor | None = None,
     *,
     sources: tuple[int, ...],
     first: int,
@@ -80,6 +86,7 @@ def _lora_up(
     """y plus the low-rank terms of each row's place."""
     rows, rank = y.shape[0], b.shape[2]
     factors, has_one = _chosen_factors(b, chosen, y)
+    row_scales = None if b_scale is None else _chosen_factors(b_scale, chosen, y)[0]
     parts, block = [], 0
     for source, outputs in enumerate(sources, first):
         count = adapter_blocks(outputs)
@@ -90,6 +97,8 @@ def _lora_up(
             contract=((1,), (2,)),
             dtype=y.dtype,
         )
+        if row_scales is not None:
+            product = product * f.narrow(row_scales, 1, block, block + count)
         padded = ops.reshape(product, shape=(rows, count * LANES))
         parts.append(f.narrow(padded, 1, 0, outputs))
         block += count
@@ -106,8 +115,10 @@ def _require_places(x: TensorType, chosen: TensorType, factors: TensorType, rank
         "places i32 (S,), one for each sequence of the rows",
     )
     require(
-        factors.rank == rank and factors.dtype in (x.dtype, DType.F16) and min(factors.shape) >= 1,
-        f"factors of {rank} axes, f16 or of the dtype of x",
+        factors.rank == rank
+        and factors.dtype in (x.dtype, DType.F16, DType.I8)
+        and min(factors.shape) >= 1,
+        f"factors of {rank} axes, i8, f16 or of the dtype of x",
     )
 
 
@@ -118,7 +129,7 @@ def _down_limits(types: Types, _: Attrs) -> None:
 
 
 def _up_limits(types: Types, attrs: Attrs) -> None:
-    y, terms, chosen, scales, b = types
+    y, terms, chosen, scales, b, *b_scale = types
     _require_places(y, chosen, b, 4)
     sources, first = attrs["sources"], attrs["first"]
     require(1 <= len(sources) <= MAX_SOURCES, f"1 to {MAX_SOURCES} matrices")
@@ -136,6 +147,11 @@ def _up_limits(types: Types, attrs: Attrs) -> None:
         "the terms of each matrix",
     )
     require(scales == TensorType(chosen.shape, y.dtype), "scales (S,) of the dtype of y")
+    expected = TensorType((*b.shape[:2], LANES), y.dtype)
+    require(
+        b_scale == [expected] * (b.dtype is DType.I8),
+        f"scales (P, blocks of {LANES} outputs, {LANES}) of factors i8, of the dtype of y",
+    )
 
 
 def _shares(rows: int) -> int:
@@ -144,22 +160,25 @@ def _shares(rows: int) -> int:
 
 
 def _function(name: str, factors: TensorType) -> str:
-    return f"{name}_f16" if factors.dtype is DType.F16 else name
+    return name if factors.dtype is DType.F32 else f"{name}_{factors.dtype.label}"
 
 
 def _down_kernel(types: Types, result: TensorType, _: Attrs) -> Kernel:
     x, chosen, a = types
     rows, terms = result.shape
     share = _shares(rows)
+    row_parts = -(-rows // share)
+    term_parts = min(-(-_MIN_WORKGROUPS // row_parts), -(-terms // _TERMS))
+    term_share = -(-terms // (term_parts * _TERMS)) * _TERMS
     return Kernel(
         function=_function("lora_down", a),
-        sizes=(share, _TERMS, rows // chosen.shape[0], rows, terms, x.shape[1], a.shape[0]),
-        workgroups=-(-rows // share) * -(-terms // _TERMS),
+        sizes=(share, term_share, rows // chosen.shape[0], rows, terms, x.shape[1], a.shape[0]),
+        workgroups=row_parts * -(-terms // term_share),
     )
 
 
 def _up_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
-    _, terms, chosen, _, b = types
+    _, terms, chosen, _, b, *_ = types
     rows, outputs = result.shape
     share = _shares(rows)
     row_parts = -(-rows // share)
@@ -180,6 +199,10 @@ def _places(*places: int) -> Array:
     return np.array(places, np.int32)
 
 
+def _integers(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.integers(-127, 128, shape, dtype=np.int8)
+
+
 lora_down: Fused = Fused(
     name="lora_down",
     doc="Rows (N, K) times the factors A (P, T, K) of the place of their sequence, from 1 "
@@ -190,14 +213,15 @@ lora_down: Fused = Fused(
     samples=lambda rng: [
         Sample((normal(rng, 1, 32), _places(1), normal(rng, 1, 4, 32))),
         Sample((normal(rng, 3, 19), _places(2, 0, 1), normal(rng, 2, 5, 19))),
-        Sample((normal(rng, 14, 16), _places(0, 2), normal(rng, 2, 4, 16))),
+        Sample((normal(rng, 14, 16), _places(0, 2), _integers(rng, 2, 4, 16))),
     ],
 )
 
 lora_up: Fused = Fused(
     name="lora_up",
     doc="y (N, M) plus, times a scale, the terms (N, T) times the factors B (P, blocks of 16 "
-    "outputs, R, 16), of the place of each row's sequence; y for place 0.",
+    "outputs, R, 16), of the place of each row's sequence; y for place 0. Factors i8 have scales "
+    "(P, blocks, 16) of their outputs.",
     reference=_lora_up,
     limits=_up_limits,
     kernel=_up_kernel,
@@ -211,6 +235,11 @@ lora_up: Fused = Fused(
             (normal(rng, 3, 31), normal(rng, 3, 9), _places(2, 0, 1), normal(rng, 3),
              normal(rng, 2, 3, 3, LANES)),
             {"sources": (21, 10), "first": 1},
+        ),
+        Sample(
+            (normal(rng, 2, 16), normal(rng, 2, 3), _places(2, 0), normal(rng, 2),
+             _integers(rng, 2, 1, 3, LANES), normal(rng, 2, 1, LANES)),
+            {"sources": (16,), "first": 0},
         ),
     ],
 )  # fmt: skip

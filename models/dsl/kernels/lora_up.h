@@ -1,5 +1,5 @@
 // Rows of f32 plus the terms of their adapters times the factors B: op `lora_up`. Each type of
-// factors has a file, which says NAME, Value and load_value.
+// factors has a file, which says NAME, Value and load_value, and SCALED if each output has a scale.
 #include "adapters.h"
 
 // Matrices whose rows follow each other.
@@ -7,9 +7,11 @@ enum { SOURCES = 4 };
 // Blocks whose factors are fetched ahead.
 enum { BLOCKS_AHEAD = 4 };
 
-// Sixteen outputs, of which `width` exist, of `count` rows: y + scale * (terms times b).
+// Sixteen outputs, of which `width` exist, of `count` rows: y + scale * (terms times b). Each
+// output has a factor of its own, if there are any.
 INLINE void add_terms(const float *y, const float *terms, size_t stride, int count, const Value *b,
-                      size_t rank, float scale, float *out, size_t outputs, size_t width) {
+                      const float *b_scale, size_t rank, float scale, float *out, size_t outputs,
+                      size_t width) {
     f32x16 sums[TOGETHER] = {};
     fetch_soon(b + BLOCKS_AHEAD * rank * LANES, rank * LANES * sizeof(Value));
     for (size_t term = 0; term < rank; term++) {
@@ -18,6 +20,7 @@ INLINE void add_terms(const float *y, const float *terms, size_t stride, int cou
             sums[row] = fma16(factors, splat(terms[(size_t)row * stride + term]), sums[row]);
     }
     for (int row = 0; row < count; row++) {
+        if (b_scale) sums[row] *= load(b_scale);
         f32x16 before = load_part(y + (size_t)row * outputs, width);
         store_part(out + (size_t)row * outputs, fma16(sums[row], splat(scale), before), width);
     }
@@ -40,13 +43,22 @@ INLINE Block block_at(const size_t sources[SOURCES], size_t block) {
 }
 
 // y f32 (rows, outputs), terms f32 (rows, stride), chosen i32 and scales f32 (sequences,), b
-// (places, blocks, rank, 16), out f32 (rows, outputs); the terms of the first matrix start at
-// `first`. A workgroup computes `blocks_each` blocks of `rows_each` rows.
+// (places, blocks, rank, 16), b_scale f32 (places, blocks, 16), out f32 (rows, outputs); the terms
+// of the first matrix start at `first`. A workgroup computes `blocks_each` blocks of `rows_each`
+// rows.
 int NAME(const float *y, size_t y_at, const float *terms, size_t terms_at, const int32_t *chosen,
          size_t chosen_at, const float *scales, size_t scales_at, const Value *b, size_t b_at,
+#ifdef SCALED
+         const float *b_scale, size_t b_scale_at,
+#endif
          float *out, size_t out_at, size_t workgroup, size_t rows_each, size_t blocks_each,
          size_t rows_per_sequence, size_t rows, size_t outputs, size_t stride, size_t first,
          size_t rank, size_t count, size_t rows0, size_t rows1, size_t rows2, size_t rows3) {
+#ifdef SCALED
+    b_scale += b_scale_at;
+#else
+    const float *b_scale = 0;
+#endif
     const size_t sources[SOURCES] = {rows0, rows1, rows2, rows3};
     size_t blocks = 0;
     for (int i = 0; i < SOURCES; i++) blocks += (sources[i] + LANES - 1) / LANES;
@@ -63,17 +75,20 @@ int NAME(const float *y, size_t y_at, const float *terms, size_t terms_at, const
             Block block = block_at(sources, at);
             const float *from = y + row * outputs + block.output;
             const float *factors = terms + row * stride + block.source * rank;
-            const Value *own = b + ((place ? place - 1 : 0) * blocks + at) * rank * LANES;
+            size_t stored = (place ? place - 1 : 0) * blocks + at;
+            const Value *own = b + stored * rank * LANES;
+            const float *factor = b_scale ? b_scale + stored * LANES : 0;
             float *to = out + row * outputs + block.output;
             if (!place)
                 for (size_t i = 0; i < together; i++)
                     store_part(to + i * outputs, load_part(from + i * outputs, block.width),
                                block.width);
             else if (together == TOGETHER)
-                add_terms(from, factors, stride, TOGETHER, own, rank, scale, to, outputs,
+                add_terms(from, factors, stride, TOGETHER, own, factor, rank, scale, to, outputs,
                           block.width);
             else
-                add_terms(from, factors, stride, 1, own, rank, scale, to, outputs, block.width);
+                add_terms(from, factors, stride, 1, own, factor, rank, scale, to, outputs,
+                          block.width);
         }
     }
     return 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ PLACES = 4
 # Rank, columns, and the rows of each matrix: a vector; parts of vectors; several workgroups.
 SHAPES = [(4, 16, (16,)), (3, 21, (21, 5, 40)), (16, 640, (1024, 256, 256, 16))]
 ROWS = [1, 3, 8, 45]
+DTYPES = [np.int8, np.float16, np.float32]
 
 
 class Case:
@@ -39,9 +41,13 @@ class Case:
         self.y = rng.normal(size=(rows * per_row, sum(self.sources))).astype(np.float32)
         self.chosen = rng.integers(0, PLACES + 1, rows, dtype=np.int32)
         self.scales = rng.normal(size=rows).astype(np.float32)
-        self.a = rng.normal(size=(PLACES, terms, columns)).astype(dtype)
+        size = 40 if dtype is np.int8 else 1
+        self.a = (size * rng.normal(size=(PLACES, terms, columns))).clip(-127, 127).astype(dtype)
         blocks = sum(map(adapter_blocks, self.sources))
-        self.b = rng.normal(size=(PLACES, blocks, self.rank, LANES)).astype(dtype)
+        b = size * rng.normal(size=(PLACES, blocks, self.rank, LANES))
+        self.b = b.clip(-127, 127).astype(dtype)
+        b_scale = (rng.normal(size=(PLACES, blocks, LANES)) / size**2).astype(np.float32)
+        self.b_scale = (b_scale,) if dtype is np.int8 else ()
 
     def only(self, row: int) -> Case:
         """The case of one of the rows."""
@@ -56,7 +62,7 @@ class Case:
         return kernels("lora_down", (self.x, self.chosen, self.a), out)
 
     def output(self, kernels: Kernels) -> Array:
-        inputs = (self.y, self.terms(kernels), self.chosen, self.scales, self.b)
+        inputs = (self.y, self.terms(kernels), self.chosen, self.scales, self.b, *self.b_scale)
         out = np.full(self.y.shape, np.nan, np.float32)
         return kernels("lora_up", inputs, out, sources=self.sources, first=0)
 
@@ -75,6 +81,8 @@ class Case:
         for source, rows in enumerate(self.sources):
             count = adapter_blocks(rows)
             factors = self.b[place, block : block + count].astype(np.float64)
+            for scale in self.b_scale:
+                factors = factors * scale[place, block : block + count, None]
             matrix = factors.transpose(0, 2, 1).reshape(count * LANES, self.rank)[:rows]
             parts.append(matrix @ terms[source * self.rank : (source + 1) * self.rank])
             block += count
@@ -83,7 +91,7 @@ class Case:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_row_has_the_terms_of_its_place(
     kernels: Kernels, shape: tuple[int, int, tuple[int, ...]], rows: int, dtype: type[Any]
 ) -> None:
@@ -101,10 +109,11 @@ def test_the_rows_of_a_sequence_share_its_place(kernels: Kernels) -> None:
 def test_a_row_has_the_same_bits_in_every_batch(
     kernels: Kernels, shape: tuple[int, int, tuple[int, ...]], rows: int
 ) -> None:
-    case = Case(shape, rows)
-    together = case.output(kernels)
-    for row in range(rows):
-        assert np.array_equal(case.only(row).output(kernels)[0], together[row])
+    for dtype in (np.int8, np.float16):
+        case = Case(shape, rows, dtype=dtype)
+        together = case.output(kernels)
+        for row in range(rows):
+            assert np.array_equal(case.only(row).output(kernels)[0], together[row])
 
 
 def test_a_token_of_a_sequence_has_the_same_bits_alone(kernels: Kernels) -> None:
@@ -124,6 +133,9 @@ def test_a_row_without_an_adapter_keeps_its_bits(kernels: Kernels, place: int) -
     case.a[:], case.b[:] = np.nan, np.nan
     assert np.array_equal(case.output(kernels), case.y)
     assert not case.terms(kernels).any()
+    with_scales = Case(SHAPES[1], 5, dtype=np.int8)
+    with_scales.chosen[:] = place
+    assert np.array_equal(with_scales.output(kernels), with_scales.y)
 
 
 def test_factors_of_other_places_are_not_read(kernels: Kernels) -> None:
@@ -136,7 +148,7 @@ def test_factors_of_other_places_are_not_read(kernels: Kernels) -> None:
 
 
 def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
-    for shape in SHAPES:
-        case = Case(shape, 11)
+    for shape, dtype in product(SHAPES, DTYPES):
+        case = Case(shape, 11, dtype=dtype)
         first, *others = (case.output(kernels) for kernels in built.values())
         assert all(np.array_equal(first, other) for other in others)
