@@ -102,7 +102,7 @@ def test_a_killed_run_continues_with_the_same_bits(
 import os, signal
 import pytest
 from pathlib import Path
-from baker.tuning.tuning_report import Report
+from baker.tuning.tuning_report import TuningReport
 from rich.console import Console
 from tests.baker.tuning import test_tuning
 from tests.baker.tuning.tiny_model import request
@@ -115,7 +115,7 @@ def kill(self, history):
         os.kill(os.getpid(), signal.SIGKILL)
 Report.stepped = kill
 one = request(Path({str(folder)!r}), "killed", **test_tuning.OPTIONS)
-test_tuning.tuning.tune(one, Silent(), Report(Console(), one.out))
+test_tuning.tuning.tune(one, Silent(), TuningReport(Console(), one.out))
 """
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
     assert ended.returncode == -signal.SIGKILL
