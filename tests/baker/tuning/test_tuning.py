@@ -108,12 +108,12 @@ from tests.baker.tuning import test_tuning
 from tests.baker.tuning.tiny_model import request
 from tests.conftest import Silent
 test_tuning.use_program(Path({str(folder / "program")!r}), pytest.MonkeyPatch())
-stepped = Report.stepped
+stepped = TuningReport.stepped
 def kill(self, history):
     stepped(self, history)
     if history.step == {KILLED_STEP}:
         os.kill(os.getpid(), signal.SIGKILL)
-Report.stepped = kill
+TuningReport.stepped = kill
 one = request(Path({str(folder)!r}), "killed", **test_tuning.OPTIONS)
 test_tuning.tuning.tune(one, Silent(), TuningReport(Console(), one.out))
 """
