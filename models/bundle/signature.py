@@ -72,7 +72,7 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class SignedFiles:
-    """What a statement says of a folder.
+    """The files of a folder that a signature covers, and those that it leaves out.
 
     sha256   the digests of the files by their paths in the folder
     ignored  paths of files and folders that are not signed
@@ -132,7 +132,7 @@ def require_signed_files(folder: Path, keys: Sequence[PublicKey] | None) -> Sign
 def signed_files(folder: Path, keys: Sequence[PublicKey] | None) -> SignedFiles:
     """The digests that one of the keys has signed, one for each file that is in the folder.
 
-    The contents of the files are not read. `keys` None: whoever signed has been checked already.
+    The contents of the files are not read. With `keys` None, the caller has checked the signature.
     Raises BadSignature.
     """
     path = folder / SIGNATURE

@@ -51,7 +51,8 @@ INLINE f32x4 magnitudes(const float *const x[4]) {
     return __builtin_elementwise_max(largest4(tops), (f32x4){} + 0x1p-100f);
 }
 
-INLINE void store_part(Activations *to, size_t cell, int part, int half, i32x16 integers) {
+// Stores sixteen integers as a half of a part of a cell.
+INLINE void store_half(Activations *to, size_t cell, int part, int half, i32x16 integers) {
     i8x16 bytes = __builtin_convertvector(integers, i8x16);
     __builtin_memcpy(&to->q[cell][part][half * LANES], &bytes, sizeof bytes);
 }
@@ -69,8 +70,8 @@ INLINE void quantize_joined(Activations *to, size_t cell, const float *const x[4
         for (int half = 0; half < 2; half++) {
             rounded[half] = __builtin_elementwise_roundeven(load(x[i] + half * LANES) * inverse[i]);
             i32x16 integers = __builtin_convertvector(rounded[half], i32x16);
-            store_part(to, cell + i, 0, half, integers >> 4);
-            store_part(to, cell + i, 1, half, integers & 15);
+            store_half(to, cell + i, 0, half, integers >> 4);
+            store_half(to, cell + i, 1, half, integers & 15);
         }
         sums[i] = rounded[0] + rounded[1];
     }
@@ -93,8 +94,8 @@ INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4]
             f32x16 scaled = load(x[i] + half * LANES) * inverse[i];
             f32x16 first = __builtin_elementwise_roundeven(scaled);
             f32x16 second = __builtin_elementwise_roundeven((scaled - first) * steps);
-            store_part(to, cell + i, 0, half, __builtin_convertvector(first, i32x16));
-            store_part(to, cell + i, 1, half, __builtin_convertvector(second, i32x16));
+            store_half(to, cell + i, 0, half, __builtin_convertvector(first, i32x16));
+            store_half(to, cell + i, 1, half, __builtin_convertvector(second, i32x16));
             parts[0][half][i] = first, parts[1][half][i] = second;
         }
     int32_t offset = matrix->integers.bits < 8 ? matrix->zero : DOT_OFFSET;

@@ -7,8 +7,8 @@ enum { SOURCES = 4 };
 // Blocks whose factors are fetched ahead.
 enum { BLOCKS_AHEAD = 4 };
 
-// Sixteen outputs, of which `width` exist, of `count` rows: y + scale * (terms times b). Each
-// output has a factor of its own, if there are any.
+// Sixteen outputs, of which `width` exist, of `count` rows: y + scale * (terms times b). The
+// products with each output are also multiplied by its scale in `b_scale`, unless that is 0.
 INLINE void add_terms(const float *y, const float *terms, size_t stride, int count, const Value *b,
                       const float *b_scale, size_t rank, float scale, float *out, size_t outputs,
                       size_t width) {
