@@ -1,11 +1,13 @@
-"""Record an adapter that PEFT writes and merges, in tests/golden/peft_adapter/.
+"""Record an adapter that PEFT writes and merges, and logits, in tests/golden/peft_adapter/.
 
     python -m tests.golden.record_peft_adapter
 
 Recorded with torch 2.13.0, transformers 5.23.0 and PEFT 0.21.2, which the tests do not need. The
 folder has the two files of PEFT's `save_pretrained` for the adapter of a case of
 tests/models/lora_cases.py, and the matrices of the model after `merge_and_unload`, by the names of
-Hugging Face. It also has PEFT load the adapter that Hearth writes, and compares the logits.
+Hugging Face. places.npz has the logits that PEFT computes with the adapters of
+tests/baker/adapters/places_case.py. It also has PEFT load the adapter that Hearth writes, and
+compares the logits.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import torch
 
 from baker.adapters.adapter import write_adapter
 from models.catalog import ARCHITECTURES
+from tests.baker.adapters import places_case
 from tests.baker.adapters.peft_case import CASE, FOLDER, MERGED, settings
 from tests.golden.record_lora_peft import PREFIX, base_model
 
@@ -48,8 +51,26 @@ def logits(model: Any) -> Any:
         return model(torch.tensor(CASE.batch(0)[0], dtype=torch.int64)[None]).logits
 
 
+def record_places() -> None:
+    """Write places.npz."""
+    recorded = {}
+    with tempfile.TemporaryDirectory() as name:
+        places_case.write_adapters(Path(name))
+        for number, prompt in enumerate(places_case.PROMPTS):
+            base = base_model(places_case.CASE)
+            model = peft.PeftModel.from_pretrained(base, str(Path(name) / str(number))).double()
+            for module in model.modules():
+                if isinstance(module, peft.tuners.lora.LoraLayer):
+                    module.scale_layer(places_case.SCALE)
+            with torch.no_grad():
+                row = model(torch.tensor(prompt)[None]).logits[0, -1]
+            recorded[str(number)] = row.numpy().astype(np.float32)
+    np.savez_compressed(places_case.LOGITS, **recorded)
+
+
 def main() -> None:
     """Write the files, and check that PEFT reads ours."""
+    record_places()
     model = tuned()
     expected = logits(model)
     model.float().save_pretrained(str(FOLDER))
