@@ -9,6 +9,7 @@ from models import (
     embeddinggemma,
     gemma2,
     gemma3,
+    gemma4,
     granite,
     lfm2,
     llama,
@@ -32,6 +33,7 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     for family in (
         gemma2,
         gemma3,
+        gemma4,
         granite,
         lfm2,
         llama,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # Far above all known models, and far below what a machine could not count with.
 MAX_LAYERS = 1024
 MAX_SIZE = 2**31 - 1
-MAX_NUMBER = 1e30
+MAX_NUMBER = 1e31
 
 
 class ConfigError(Exception):
@@ -62,6 +62,11 @@ class ModelConfig:
             raise ConfigError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim must be even for rotary positions, got {self.head_dim}")
+
+    @property
+    def cached_layers(self) -> int:
+        """Layers, from the first one, that have caches: the others read the caches of these."""
+        return self.layers
 
     def for_context(self, _: int) -> Self:
         """The configuration for programs whose slots have a number of positions."""

@@ -21,17 +21,19 @@ from models.decoder.decoder_config import (
     from_gguf_metadata,
     windows_by_type,
 )
-from models.decoder.layers import MLP, Attention, DecoderModel, NormedAttention, rope_table
+from models.decoder.layers import MLP, DecoderModel, NormedAttention
 from models.decoder.rope_scaling import Rope
 from models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
 from models.dsl import functions as f
 from models.dsl import nn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from models.decoder.config_json import ConfigJson
     from models.decoder.gguf_metadata import GgufMetadata
     from models.decoder.kv_cache import LayerCache
-    from models.decoder.layers import RopeTable
+    from models.decoder.layers import Layer, RopeTable
     from models.dsl.graph import Tensor
 
 _PERIOD = 6  # every sixth layer attends to the whole context
@@ -53,11 +55,16 @@ class Config(DecoderConfig):
     local_rope_base: float = 10_000.0
     tied: bool = True
 
+    @property
+    def local(self) -> DecoderConfig:
+        """The shape of the layers with a window, whose rotary positions are not scaled."""
+        return replace(self, **Rope(base=self.local_rope_base).fields)
+
 
 class GemmaBlock(nn.Module):
     """One layer: attention and MLP, each normalised before and after."""
 
-    def __init__(self, config: DecoderConfig, self_attn: Attention) -> None:
+    def __init__(self, config: DecoderConfig, self_attn: Layer) -> None:
         self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
         self.self_attn = self_attn
         self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
@@ -76,15 +83,29 @@ class GemmaBlock(nn.Module):
 
 
 class GemmaModel(DecoderModel):
-    """A model whose embeddings are scaled by the square root of their width."""
+    """A model whose embeddings are scaled by the square root of their width.
+
+    A logit l becomes `logit_cap` * tanh(l / `logit_cap`), if it is given.
+    """
+
+    def __init__(
+        self, config: DecoderConfig, blocks: Sequence[Layer], *, logit_cap: float | None = None
+    ) -> None:
+        super().__init__(config, blocks)
+        self.logit_cap = logit_cap
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens i32 (N,) -> hidden states (N, E)."""
         return self.embed_tokens(tokens) * math.sqrt(self.config.hidden)
 
+    def logits(self, x: Tensor) -> Tensor:
+        """Normalised hidden states (N, E) -> logits (N, V)."""
+        logits = super().logits(x)
+        return logits if self.logit_cap is None else f.soft_cap(logits, self.logit_cap)
+
 
 class Gemma3(GemmaModel):
-    """Layers with a window have rotary positions of their own."""
+    """Blocks with normalised heads."""
 
     config: Config
 
@@ -94,15 +115,6 @@ class Gemma3(GemmaModel):
             for _ in range(config.layers)
         ]
         super().__init__(config, blocks)
-
-    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
-        """For each layer, the rotary table of positions i32 (N,)."""
-        config = self.config
-        local = f.rope_table(positions, config.head_dim, base=config.local_rope_base)
-        everywhere = rope_table(config, positions)
-        return [
-            everywhere if self.window(layer) is None else local for layer in range(config.layers)
-        ]
 
 
 def gemma_keys(data: ConfigJson, *, bidirectional: bool = False) -> None:
@@ -119,15 +131,8 @@ def gguf_query_scale(fields: dict[str, Any], layers_27b: int) -> float:
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
-    """Read config.json; that of the larger models has the text model's one level down."""
-    if not data.has("text_config"):
-        return Config(**text_fields(data))
-    data.ignore(
-        "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id",
-        "image_token_index", "mm_tokens_per_image", "vision_config",
-    )  # fmt: skip
-    data.fixed(tie_word_embeddings=True)
-    return Config(**text_fields(data.section("text_config")))
+    """Read config.json."""
+    return Config(**text_fields(data.text_section()))
 
 
 def text_fields(data: ConfigJson, *, bidirectional: bool = False) -> dict[str, Any]:
@@ -145,11 +150,12 @@ def text_fields(data: ConfigJson, *, bidirectional: bool = False) -> dict[str, A
     return fields | {
         "windows": windows_by_type(data, all_but_every_nth(period, fields["layers"])),
         "query_scale": data.number("query_pre_attn_scalar") ** -0.5,
-        "local_rope_base": _local_rope_base(data, fields["head_dim"], fields["max_context"]),
+        "local_rope_base": local_rope_base(data, fields["head_dim"], fields["max_context"]),
     }
 
 
-def _local_rope_base(data: ConfigJson, width: int, max_context: int) -> float:
+def local_rope_base(data: ConfigJson, width: int, max_context: int) -> float:
+    """The base of the rotary positions of layers with a window; raises ConfigError."""
     base = data.number("rope_local_base_freq", default=10_000.0)  # the key of older files
     if not data.has("rope_parameters"):
         return base

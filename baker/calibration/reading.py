@@ -122,7 +122,7 @@ def logits(
 
 def _graph(model: Decoder, count: int, length: int) -> Graph:
     """Read `count` sequences of `length` tokens: the normalised hidden states (N, E)."""
-    layers = range(model.config.layers)
+    layers = range(model.config.cached_layers)
     inputs = {"tokens": TensorType((count * length,), DType.I32)}
     inputs |= {f"start.{i}": TensorType((1,), DType.I32) for i in range(count)}
     for layer in layers:

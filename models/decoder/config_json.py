@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from models.config import ConfigError, require
+from models.config import ConfigError
 from models.decoder import rope_scaling
 from models.decoder.typed_keys import TypedKeys
 
@@ -22,6 +22,12 @@ _IGNORED = frozenset(
     "bos_token_id cache_implementation dtype embd_pdrop eos_token_id initializer_range "
     "is_llama_config model_type pad_token_id pretraining_tp resid_pdrop torch_dtype "
     "transformers.js_config transformers_version use_cache".split()
+)
+# Of models that also read images or sound, beside the text model.
+_TOWERS = frozenset(
+    "audio_config audio_token_id boa_token_id boi_token_id boi_token_index eoa_token_id "
+    "eoa_token_index eoi_token_id eoi_token_index image_token_id image_token_index "
+    "mm_tokens_per_image video_token_id vision_config vision_soft_tokens_per_image".split()
 )
 # Set by the tools that quantize a folder; what it then means is up to the tool.
 _QUANTIZED = ("quantization_config", "compression_config")
@@ -59,14 +65,6 @@ class ConfigJson(TypedKeys):
         """A list of strings."""
         return self._list(key, str, default=default)
 
-    def count(self, key: str, *, default: int) -> int:
-        """An integer from 0."""
-        self._read.add(key)
-        value = self._data.get(key)
-        if type(value) is int and value == 0:
-            return 0
-        return default if value is None else self.size(key)
-
     def numbers(self, key: str) -> list[float]:
         """A list of numbers above zero."""
         return [float(value) for value in self._list(key, float)]
@@ -76,10 +74,26 @@ class ConfigJson(TypedKeys):
         value = self._value(key, dict, {"default": None})
         return default if value is None else len(value)
 
+    def size_in_each(self, key: str, name: str) -> int:
+        """An integer from 1 that every object in an object has, and that is the same."""
+        objects = self.section(key)
+        sizes = {objects.section(number).size(name) for number in objects._data}
+        if len(sizes) != 1:
+            raise ConfigError(f"{self._prefix}{key}: {name}: got {sorted(sizes)}, supported is one")
+        return sizes.pop()
+
     def section(self, key: str) -> ConfigJson:
         """An object in this one."""
         value = self._value(key, dict, {})
         return self._sections.setdefault(key, ConfigJson(value, where=f"{self._prefix}{key}"))
+
+    def text_section(self) -> ConfigJson:
+        """The part for the text model: one level down if there is a tower for images or sound."""
+        if not self.has("text_config"):
+            return self
+        self.ignore(*_TOWERS)
+        self.fixed(tie_word_embeddings=True)
+        return self.section("text_config")
 
     def fixed(self, **supported: Any) -> None:
         """Raise ConfigError where a key is there and has another than the only supported value."""
@@ -123,12 +137,6 @@ class ConfigJson(TypedKeys):
             )
         for section in self._sections.values():
             section.finish()
-
-    def _list(self, key: str, element_type: type, **options: Sequence[Any]) -> list[Any]:
-        values = list(self._value(key, list, options))
-        for value in values:
-            require(value, element_type, f"{self._prefix}{key}")
-        return values
 
     def _value(self, key: str, expected_type: type, options: Mapping[str, Any]) -> Any:
         if key in self._defaults:

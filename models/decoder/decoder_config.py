@@ -50,6 +50,15 @@ class DecoderConfig(ModelConfig):
                 f"rope_divisors: got {len(self.rope_divisors)}, expected {self.head_dim // 2}"
             )
 
+    @property
+    def local(self) -> DecoderConfig:
+        """The shape of the layers with a window."""
+        return self
+
+    def layer(self, index: int) -> DecoderConfig:
+        """The shape of a layer."""
+        return self.local if self.windows and self.windows[index] is not None else self
+
     def per_layer(self, name: str, values: Sequence[object]) -> None:
         """Raise ConfigError unless there is a value for each layer, or none."""
         if values and len(values) != self.layers:
@@ -93,12 +102,14 @@ def from_gguf_metadata(
     rope_base: float = 10_000.0,
     rope_width: int | None = None,
     kv_heads: int | None = None,
+    ffn: int | None = None,
 ) -> dict[str, Any]:
     """The fields of `DecoderConfig` but `windows`; raises ConfigError.
 
     rope_base   what a missing key means
     rope_width  columns of a head that turn, None for all
     kv_heads    key/value heads, where the metadata say them by layer
+    ffn         the width between the matrices of an MLP, where the metadata say it by layer
     """
     heads, hidden = data.size("attention.head_count"), data.size("embedding_length")
     head_dim = data.size("attention.key_length", default=max(1, hidden // heads))
@@ -108,7 +119,7 @@ def from_gguf_metadata(
     return {
         "layers": data.size("block_count", limit=MAX_LAYERS),
         "hidden": hidden,
-        "ffn": data.size("feed_forward_length"),
+        "ffn": ffn or data.size("feed_forward_length"),
         "heads": heads,
         "kv_heads": kv_heads or data.size("attention.head_count_kv"),
         "head_dim": head_dim,

@@ -71,7 +71,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
             width=model.cache_width(layer),
             dtype=options.kv_cache or precision.kv_cache,
         )
-        for layer in range(config.layers)
+        for layer in range(config.cached_layers)
         for part in ("key", "value")
     )
     points = options.entry_points()

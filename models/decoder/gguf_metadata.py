@@ -61,6 +61,16 @@ class GgufMetadata(TypedKeys):
             raise ConfigError(f"the file has no tensor {name}")
         return self._tensors[name][0]
 
+    def flags(self, key: str) -> list[bool]:
+        """A list of true and false."""
+        return self._list(key, bool)
+
+    def by_layer(self, key: str, layers: int) -> list[int]:
+        """An integer from 1 for each layer; a file may have one for all of them."""
+        if not isinstance(self._data.get(key), list):
+            return [self.size(key)] * layers
+        return self._list(key, int)
+
     def fixed(self, key: str, supported: int) -> None:
         """Raise ConfigError where a key is there and has another than the only supported value."""
         got = self.size(key, default=supported)

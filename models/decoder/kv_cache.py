@@ -53,9 +53,8 @@ class LayerCache:
         by the updated ones, which take the same storage once compiled. For `cap` see
         `f.cached_attention`.
         """
-        rows, heads, width = query.shape
-        tokens = rows // len(self.starts)
-        spans = len(self.starts) // len(self.buffers)
+        rows, _, width = query.shape
+        tokens, spans = self._shape(rows)
         new = [ops.reshape(x, shape=(rows, x.shape[1] * width)) for x in (key, value)]
         mixed: list[Tensor] = []
         for i, buffers in enumerate(self.buffers):
@@ -67,20 +66,39 @@ class LayerCache:
                 for buffer, x in zip(buffers, new, strict=True)
             )
             self.buffers[i] = (keys, values)
-            for start in starts:
-                at = len(mixed) * tokens
-                attended = f.cached_attention(
-                    f.narrow(query, 0, at, at + tokens),
-                    keys,
-                    values,
-                    start,
-                    keys=self.keys,
-                    window=self.window,
-                    scale=scale,
-                    cap=cap,
-                )
-                mixed.append(ops.reshape(attended, shape=(tokens, heads * width)))
+            mixed += self._mixed(i, query, scale=scale, cap=cap)
         return ops.concatenate(*mixed, axis=0)
+
+    def attend_shared(self, query: Tensor, *, scale: float) -> Tensor:
+        """As `attend`, over the keys and values that another layer wrote in this call."""
+        mixed: list[Tensor] = []
+        for i in range(len(self.buffers)):
+            mixed += self._mixed(i, query, scale=scale, cap=None)
+        return ops.concatenate(*mixed, axis=0)
+
+    def _mixed(
+        self, sequence: int, query: Tensor, *, scale: float, cap: float | None
+    ) -> list[Tensor]:
+        """Attention of the spans of a sequence over its buffers, each (tokens, H * D)."""
+        rows, heads, width = query.shape
+        tokens, spans = self._shape(rows)
+        mixed = []
+        for span in range(sequence * spans, (sequence + 1) * spans):
+            attended = f.cached_attention(
+                f.narrow(query, 0, span * tokens, (span + 1) * tokens),
+                *self.buffers[sequence],
+                self.starts[span],
+                keys=self.keys,
+                window=self.window,
+                scale=scale,
+                cap=cap,
+            )
+            mixed.append(ops.reshape(attended, shape=(tokens, heads * width)))
+        return mixed
+
+    def _shape(self, rows: int) -> tuple[int, int]:
+        """The new tokens of a span, and the spans of a sequence."""
+        return rows // len(self.starts), len(self.starts) // len(self.buffers)
 
     def previous(self, x: Tensor, count: int) -> list[Tensor]:
         """x (N, E) of the tokens 1, 2, ... `count` positions before each token, 0 before the first.
@@ -89,7 +107,7 @@ class LayerCache:
         replaced by the updated ones, as in `attend`.
         """
         half = x.shape[1] // 2
-        tokens, spans = x.shape[0] // len(self.starts), len(self.starts) // len(self.buffers)
+        tokens, spans = self._shape(x.shape[0])
         before: list[list[Tensor]] = [[] for _ in range(count)]
         for i, buffers in enumerate(self.buffers):
             starts = self.starts[i * spans : (i + 1) * spans]

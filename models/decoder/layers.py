@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from models.dsl import functions as f
 from models.dsl import nn, ops
+from models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,6 +101,17 @@ class MLP(nn.Module):
         return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
 
 
+class Scale(nn.Module):
+    """One number that multiplies hidden states."""
+
+    def __init__(self) -> None:
+        self.weight = nn.parameter(1, dtype=DType.F32)
+
+    def __call__(self, h: Tensor) -> Tensor:
+        """(N, E) -> (N, E)."""
+        return h * f.trailing(self.weight, h.shape)
+
+
 class Block(nn.Module):
     """One layer: attention and MLP, each normalised before."""
 
@@ -125,7 +137,7 @@ class DecoderModel(nn.Module):
     def __init__(self, config: DecoderConfig, blocks: Sequence[Layer]) -> None:
         self.config = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden)
-        self.layers = list(blocks)
+        self.layers: Sequence[Layer] = list(blocks)
         self.norm = nn.RMSNorm(config.hidden, config.norm_eps)
         self.lm_head = None if config.tied else nn.Linear(config.hidden, config.vocab_size)
 
@@ -135,7 +147,12 @@ class DecoderModel(nn.Module):
 
     def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
         """For each layer, the rotary table of positions i32 (N,), or None for no rotation."""
-        return [rope_table(self.config, positions)] * self.config.layers
+        config = self.config
+        everywhere = local = rope_table(config, positions)
+        if config.local is not config:
+            local = rope_table(config.local, positions)
+        windows = (self.window(layer) for layer in range(config.layers))
+        return [everywhere if window is None else local for window in windows]
 
     def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> normalised hidden states (N, E)."""
@@ -153,9 +170,10 @@ class DecoderModel(nn.Module):
         """Keys that a token sees in a layer, itself included; None for all of them."""
         return self.config.windows[layer] if self.config.windows else None
 
-    def cache_width(self, _: int) -> int:
+    def cache_width(self, layer: int) -> int:
         """The width of each of the two caches of a layer."""
-        return self.config.kv_heads * self.config.head_dim
+        shape = self.config.layer(layer)
+        return shape.kv_heads * shape.head_dim
 
 
 def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = None) -> RopeTable:

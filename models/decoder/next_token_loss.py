@@ -67,7 +67,7 @@ def _hidden_states(model: Decoder, tokens: Tensor, sequences: int) -> Tensor:
     positions = ops.concatenate(*[one] * sequences, axis=0)
     layers: list[LayerCache] = [
         WholeSequences(sequences=sequences, length=length, window=model.window(layer))
-        for layer in range(model.config.layers)
+        for layer in range(model.config.cached_layers)
     ]
     return model(tokens, positions, layers)
 

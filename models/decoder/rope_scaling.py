@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson
 
 
+_STILL = 1e30  # divides the frequency of columns that do not turn
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rope:
     """Rotary positions: see `DecoderConfig`.
@@ -64,6 +67,15 @@ def _default(_: ConfigJson, base: float, __: int, ___: int) -> Rope:
 
 def _linear(data: ConfigJson, base: float, _: int, __: int) -> Rope:
     return Rope(base=base, factor=data.number("factor"))
+
+
+def _proportional(data: ConfigJson, base: float, width: int, _: int) -> Rope:
+    """Only the first columns of each half of a head turn; as GGUF files have it."""
+    share = data.number("partial_rotary_factor", default=1.0)
+    if share > 1:
+        raise ConfigError(f"partial_rotary_factor: expected at most 1, got {share}")
+    turning, factor = int(share * width // 2), data.number("factor", default=1.0)
+    return Rope(base=base, divisors=(factor,) * turning + (_STILL,) * (width // 2 - turning))
 
 
 def _frequencies(base: float, width: int) -> NDArray[np.float64]:
@@ -185,5 +197,6 @@ _READERS: Mapping[str, Callable[[ConfigJson, float, int, int], Rope]] = {
     "default": _default,
     "linear": _linear,
     "llama3": _llama3,
+    "proportional": _proportional,
     "yarn": _yarn,
 }

@@ -27,7 +27,14 @@ GGUF_NAMES: Mapping[str, str] = {
     "mlp.up_proj": "ffn_up",
     "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+    "layer_scalar": "layer_output_scale",
     "embed_tokens": "token_embd",
+    "embed_tokens_per_layer": "per_layer_token_embd",
+    "per_layer_model_projection": "per_layer_model_proj",
+    "per_layer_projection_norm": "per_layer_proj_norm",
     "norm": "output_norm",
     "lm_head": "output",
 }
@@ -58,14 +65,15 @@ class TensorNames:
                  rotates the pairs (2i, 2i + 1), and its converter puts them side by side. Here, as
                  in Hugging Face's files, a pair is (i, i + D / 2)
     folder       names in Hugging Face folders of the parts of a layer, and of what is beside the
-                 layers, where they differ from the model's own. `*` stands for 0, 1, ...: the rows
-                 of the tensors that are numbered so follow each other
+                 layers, where they differ from the model's own; or of one tensor. `*` stands for 0,
+                 1, ...: the rows of the tensors that are numbered so follow each other
     layers       what precedes the number of a layer in Hugging Face folders
     prefixes     what may precede the names in Hugging Face folders; the first is the usual one
     norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
                  1 + w, and GGUF files store 1 + w
     others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
                  vision tower
+    optional     parts of a layer that files also hold of layers without them
     """
 
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
@@ -75,6 +83,7 @@ class TensorNames:
     prefixes: tuple[str, ...] = ("model.", "")
     norm_offset: float = 0.0
     others: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
 
     def find(
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
@@ -113,9 +122,13 @@ class TensorNames:
         if path.startswith("layers."):
             _, number, path = path.split(".", 2)
             layer = f"{self.layers}.{number}."
-        return f"{layer}{self.folder.get(path, path)}.{suffix}"
+        name = f"{self.folder.get(path, path)}.{suffix}"
+        return layer + self.folder.get(f"{path}.{suffix}", name)
 
     def is_other_part(self, tensor: str) -> bool:
         """Whether a tensor that no parameter was found in may be left out."""
         others = tuple(prefix + other for prefix in self.prefixes for other in self.others)
-        return tensor.endswith(_NOT_WEIGHTS) or tensor.startswith((_HEAD, *others))
+        optional = tuple(
+            f".{name}.weight" for part in self.optional for name in (part, self.gguf[part])
+        )
+        return tensor.endswith((*_NOT_WEIGHTS, *optional)) or tensor.startswith((_HEAD, *others))

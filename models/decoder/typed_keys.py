@@ -68,6 +68,20 @@ class TypedKeys:
                 require(value, int, f"{self._prefix}{key}")
         return values
 
+    def count(self, key: str, *, default: int) -> int:
+        """An integer from 0."""
+        self._read.add(key)
+        value = self._data.get(key)
+        if type(value) is int and value == 0:
+            return 0
+        return default if value is None else self.size(key)
+
+    def _list(self, key: str, element_type: type, **options: Sequence[Any]) -> list[Any]:
+        values = list(self._value(key, list, options))
+        for value in values:
+            require(value, element_type, f"{self._prefix}{key}")
+        return values
+
     def _value(self, key: str, expected_type: type, options: Mapping[str, Any]) -> Any:
         self._read.add(key)
         value = self._data.get(key)

@@ -25,14 +25,27 @@ class WholeSequences(LayerCache):
     def __init__(self, *, sequences: int, length: int, window: int | None) -> None:
         super().__init__(buffers=[], starts=[], keys=length, window=window)
         self._sequences = sequences
+        self._shared: tuple[Tensor, Tensor] | None = None
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, cap: float | None = None
     ) -> Tensor:
         """Attention: query (B * L, H, D), key and value (B * L, G, D) -> (B * L, H * D)."""
+        self._shared = (self._batched(key), self._batched(value))
+        return self._attention(query, *self._shared, scale=scale, cap=cap)
+
+    def attend_shared(self, query: Tensor, *, scale: float) -> Tensor:
+        """As `attend`, over the keys and values of another layer."""
+        assert self._shared is not None, "no layer has given keys and values"
+        return self._attention(query, *self._shared, scale=scale, cap=None)
+
+    def _attention(
+        self, query: Tensor, keys: Tensor, values: Tensor, *, scale: float, cap: float | None
+    ) -> Tensor:
+        mixed = f.scaled_dot_product_attention(
+            self._batched(query), keys, values, seen=self.seen(), scale=scale, cap=cap
+        )
         rows, heads, width = query.shape
-        batched = (self._batched(x) for x in (query, key, value))
-        mixed = f.scaled_dot_product_attention(*batched, seen=self.seen(), scale=scale, cap=cap)
         return ops.reshape(mixed, shape=(rows, heads * width))
 
     def seen(self) -> Tensor:

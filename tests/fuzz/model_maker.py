@@ -156,6 +156,10 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         "max_context": 64,
         "vocab_size": 16 * random.randint(1, 6) if in_groups else random.randint(3, 90),
         "norm_eps": _EPSILON,
+        "ffns": tuple(width * random.randint(1, wide) for _ in range(layers)),
+        "local_head_dim": head_dim,
+        "layer_embedding": width * random.randint(1, wide),
+        "caching_layers": random.randint(1, layers),
         "window": random.randint(1, 20),
         "windows": tuple(random.choice((None, random.randint(1, 20))) for _ in range(layers)),
     }

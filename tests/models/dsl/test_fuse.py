@@ -49,6 +49,10 @@ SHAPE = {
 EXTRA: Mapping[str, Mapping[str, Any]] = {
     "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
     "gemma3": {"query_scale": 0.125},
+    "gemma4": {
+        "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
+        "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
+    },
     "granite": {
         "embedding_scale": 12.0, "attention_scale": 0.1, "residual_scale": 0.2, "logit_scale": 4.0,
     },
@@ -88,7 +92,9 @@ class Counts:
     rotations  the rule for rotation
     products   matrices; `needed` of them give the keys and values of a prefill's last layer
     stacked    whether queries, keys and values are one product because of their heads
-    capped     no rule for soft caps: attention stays plain, and the head is computed whole
+    capped     no rule for soft caps: attention stays plain
+    whole_head no rule for soft caps: the head is computed whole
+    beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
 
     norms: tuple[str, int] = ("add_norm", 2)
@@ -97,11 +103,20 @@ class Counts:
     needed: int = 1
     stacked: bool = True
     capped: bool = False
+    whole_head: bool = False
+    beside: tuple[int, int] = (1, 0)
 
 
 COUNTS = {
-    "gemma2": Counts(norms=("residual_norm", 2), capped=True),
+    "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True),
     "gemma3": Counts(norms=("residual_norm", 2), rotations="rotated_norm"),
+    "gemma4": Counts(
+        norms=("residual_norm", 1),
+        rotations="rotated_norm",
+        products=7,
+        whole_head=True,
+        beside=(2, 1),
+    ),
     "lfm2": Counts(rotations="rotated_norm"),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
@@ -113,25 +128,28 @@ COUNTS = {
 def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     """How often each rule applies: a fact of the architecture, and of what the entry point needs.
 
-    A prefill needs of its last layer the keys and values alone.
+    A prefill needs of its last layer with keys and values those alone.
     """
     sequences, tokens = {"decode_2": (2, 1), "verify_4": (1, 4)}.get(point, (1, 1))
-    whole = layers - 1 if point.startswith("prefill") else layers
+    shared = 1 if architecture == "gemma4" else 0  # its last layer here
+    partial = 1 if point.startswith("prefill") else 0
+    whole = layers - shared - 1 if partial else layers
     per_layer = COUNTS.get(architecture, Counts())
     norm, norms = per_layer.norms
+    tables, matrices = per_layer.beside
     no_positions = 1 if architecture == "smollm3" else 0  # its last layer here
     convolutions = 1 if architecture == "lfm2" else 0  # its first layer here
     routed = whole - 1 if architecture == "qwen3moe" else 0  # its first layer has none here
     counts = {
-        "stacked_heads": layers - convolutions if per_layer.stacked else 0,
-        "matrix": per_layer.products * whole + per_layer.needed * (layers - whole) - 3 * routed,
+        "stacked_heads": layers - convolutions - shared if per_layer.stacked else 0,
+        "matrix": (per_layer.products * whole + per_layer.needed * partial - 3 * routed + matrices),
         "experts": 3 * routed,
-        "embedding": 1,
+        "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
         norm: norms * whole if norms else int(whole == layers),
         per_layer.rotations: (
             2 * (whole - convolutions)
-            + (layers - whole)
+            + (partial or -shared)
             - no_positions * (2 if whole == layers else 1)
         ),
         "attention_cached": (
@@ -139,7 +157,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         ),
     }
     if not ("prefill" in point or "embed" in point):
-        head = "matrix" if per_layer.capped else "two_part_head"
+        head = "matrix" if per_layer.whole_head else "two_part_head"
         counts[head] = counts.get(head, 0) + 1
     return {rule: count for rule, count in counts.items() if count}
 

@@ -64,6 +64,10 @@ _LONGROPE = {
     "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
     "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
 }  # fmt: skip
+_GEMMA4 = {
+    "sliding_window": 48, "vocab_size_per_layer_input": 97, "global_head_dim": 8,
+    "hidden_size_per_layer_input": 16,
+}  # fmt: skip
 _EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 
 
@@ -182,6 +186,29 @@ CASES: Mapping[str, Case] = {
             uncapped={
                 "sliding_window": 30, "attn_logit_softcapping": None, "query_pre_attn_scalar": 20,
                 "final_logit_softcapping": None,
+            },
+        ),
+        *_cases(
+            "gemma4",
+            "Gemma4TextConfig",
+            gemma4={
+                **_GEMMA4, "num_hidden_layers": 7, "num_kv_shared_layers": 3, "head_dim": 4,
+                "layer_types": [
+                    *["sliding_attention", "sliding_attention", "full_attention"] * 2,
+                    "full_attention",
+                ],
+                "use_double_wide_mlp": True, "final_logit_softcapping": 30.0,
+            },
+            unshared={
+                **_GEMMA4, "num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 6,
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+                "rope_parameters": {
+                    "full_attention": {
+                        "rope_type": "proportional", "partial_rotary_factor": 0.5,
+                        "rope_theta": 1e5,
+                    },
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
+                },
             },
         ),
         *_cases(

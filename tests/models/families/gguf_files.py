@@ -13,6 +13,7 @@ import gguf
 import numpy as np
 
 from baker.weights.safetensors import SafetensorsSource
+from models.gemma4 import Config as Gemma4Config
 from models.lfm2 import Config as Lfm2Config
 from models.phi3 import Config as Phi3Config
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # llama.cpp's architectures that rotate neighbours: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBOURS = ("llama", "smollm3", "granite")
+# Those of which the converter adds 1 to the weights of norms.
+_STORES_ONE_MORE = ("gemma2", "gemma3", "gemma-embedding")
 
 
 def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
@@ -38,13 +41,14 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(numbers[architecture], config.layers)
     for name, values in _tensors(SafetensorsSource(folder)):
+        name = f"{name}.weight" if name.endswith("layer_scalar") else name
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         if name.endswith("conv.conv.weight"):
             values = values.squeeze(1)
         if architecture in _ROTATES_NEIGHBOURS and ("q_proj" in name or "k_proj" in name):
             values = neighbours(values, config.head_dim)
-        if architecture.startswith("gemma") and name.endswith("norm.weight"):
+        if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
             values = values + np.float32(1)
         writer.add_tensor(stored, values)
     tables = {"rope_freqs": config.rope_divisors}
@@ -88,7 +92,8 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     writer.add_block_count(config.layers)
     writer.add_context_length(config.max_context)
     writer.add_embedding_length(config.hidden)
-    writer.add_feed_forward_length(config.ffn)
+    ffns = list(config.ffns) if isinstance(config, Gemma4Config) else config.ffn
+    writer.add_feed_forward_length(ffns)
     writer.add_head_count(config.heads)
     writer.add_head_count_kv(
         [config.kv_heads * attends for attends in config.attends]
@@ -118,6 +123,21 @@ def _gemma3(config: Any) -> dict[str, Any]:
         "attention.sliding_window": next(window for window in config.windows if window),
         "attention.sliding_window_pattern": config.windows.index(None) + 1,
         "rope.freq_base_swa": config.local_rope_base,
+    }
+
+
+def _gemma4(config: Any) -> dict[str, Any]:
+    return {
+        "attention.key_length_swa": config.local_head_dim,
+        "attention.shared_kv_layers": config.layers - config.caching_layers,
+        "attention.sliding_window": next(window for window in config.windows if window),
+        "attention.sliding_window_pattern": [window is not None for window in config.windows],
+        "attention.value_length_swa": config.local_head_dim,
+        "embedding_length_per_layer_input": config.layer_embedding,
+        "rope.dimension_count": config.head_dim,
+        "rope.dimension_count_swa": config.local_head_dim,
+        "rope.freq_base_swa": config.local_rope_base,
+        **({"final_logit_softcapping": config.logit_cap} if config.logit_cap else {}),
     }
 
 
@@ -164,6 +184,7 @@ EXTRA_KEYS = {
     "gemma-embedding": _gemma_embedding,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
+    "gemma4": _gemma4,
     "granite": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "phi3": _phi3,
@@ -190,7 +211,7 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
             continue
         if "position_embeddings" in name:
             values = values[config.skipped or 0 :]
-        if architecture == "gemma-embedding" and name.endswith("norm.weight"):
+        if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
             values = values + np.float32(1)
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name

@@ -207,8 +207,8 @@ def test_newer_rotary_settings_are_refused(settings: dict[str, Any], message: st
 
 
 def test_unknown_keys_are_refused_on_both_levels_of_a_larger_model() -> None:
-    with pytest.raises(ConfigError, match="unknown key audio_config"):
-        from_hugging_face(HF_4B | {"audio_config": {}})
+    with pytest.raises(ConfigError, match="unknown key speech_config"):
+        from_hugging_face(HF_4B | {"speech_config": {}})
     inner = HF_4B["text_config"] | {"experts": 8}
     with pytest.raises(ConfigError, match="unknown key experts"):
         from_hugging_face(HF_4B | {"text_config": inner})

@@ -1,0 +1,71 @@
+"""Layers that read the keys and values of an earlier layer (Brandon et al., 2024).
+
+The first layers of a model have keys and values, and caches of them. Each of the others reads those
+of the last one of them that is of its kind: with a window, or without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from models.config import ConfigError
+from models.decoder.decoder_config import DecoderConfig
+from models.decoder.layers import HeadLinear, rotated
+from models.dsl import nn
+
+if TYPE_CHECKING:
+    from models.decoder.kv_cache import LayerCache
+    from models.decoder.layers import RopeTable
+    from models.dsl.graph import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedCacheConfig(DecoderConfig):
+    """The shape of a model; `caching_layers` of its layers have keys and values of their own."""
+
+    caching_layers: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kinds = self._have_windows
+        if self.caching_layers > self.layers or set(kinds) != set(kinds[: self.caching_layers]):
+            raise ConfigError(
+                f"num_kv_shared_layers: expected a layer of each kind among those with keys and "
+                f"values, got {self.caching_layers} of {self.layers} layers with them, and "
+                f"windows {self.windows!r:.200}"
+            )
+
+    @property
+    def cached_layers(self) -> int:
+        """Layers, from the first one, that have caches: the others read the caches of these."""
+        return self.caching_layers
+
+    def shares(self, layer: int) -> bool:
+        """Whether a layer reads the keys and values of another one."""
+        return layer >= self.caching_layers
+
+    def source(self, layer: int) -> int:
+        """The layer whose keys and values a layer reads."""
+        kinds = self._have_windows
+        same = (i for i in range(self.caching_layers) if kinds[i] == kinds[layer])
+        return max(same) if self.shares(layer) else layer
+
+    @property
+    def _have_windows(self) -> list[bool]:
+        return [window is not None for window in self.windows or (None,) * self.layers]
+
+
+class SharedAttention(nn.Module):
+    """Attention with normalised queries over the keys and values of another layer."""
+
+    def __init__(self, config: DecoderConfig, *, scale: float) -> None:
+        self.scale = scale
+        self.q_proj = HeadLinear(config.hidden, config.heads, config.head_dim)
+        self.q_norm = nn.RMSNorm(config.head_dim, config.norm_eps)
+        self.o_proj = nn.Linear(config.heads * config.head_dim, config.hidden)
+
+    def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E); `cache` is that of the other layer, which has been called."""
+        query = rotated(self.q_norm(self.q_proj(x)), rope)
+        return self.o_proj(cache.attend_shared(query, scale=self.scale))

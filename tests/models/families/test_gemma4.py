@@ -1,0 +1,172 @@
+"""Gemma 4: slots whose last layers read the caches of others, and published configurations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.catalog import ARCHITECTURES
+from models.config import ConfigError
+from models.decoder.next_token_loss import loss_graph
+from models.dsl.evaluate import evaluate
+from models.gemma4 import Config
+from models.program import ProgramOptions
+from tests.models.families.family_recording import recorded
+from tests.models.numpy_device import Device
+
+ARCHITECTURE = ARCHITECTURES["gemma4"]
+CONFIG = Config(
+    layers=5, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, max_context=64, vocab_size=61,
+    norm_eps=1e-3, rope_base=1000.0, rope_divisors=(1.0, 1e30, 1e30, 1e30), tied=True,
+    windows=(6, None, 6, None, 6), local_head_dim=4, local_rope_base=100.0, layer_embedding=8,
+    caching_layers=3, ffns=(40, 40, 40, 48, 48), logit_cap=None,
+)  # fmt: skip
+OPTIONS = ProgramOptions(
+    context=40, precision="f32", prefill_tokens=(3, 8), decode_batches=(1, 2), verify_tokens=(4,)
+)
+TOKENS = np.random.default_rng(0).integers(0, CONFIG.vocab_size, 30).tolist()
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return Device(ARCHITECTURE.program(CONFIG, OPTIONS))
+
+
+# --- slots
+
+
+def test_layers_that_share_have_no_caches(device: Device) -> None:
+    sizes = [(spec.name, spec.rows, spec.width) for spec in device.program.caches]
+    chunk = OPTIONS.chunk
+    assert sizes == [
+        (f"layers.{layer}.{part}", rows + chunk, 2 * width)
+        for layer, rows, width in ((0, 6, 4), (1, 40, 8), (2, 6, 4))
+        for part in ("key", "value")
+    ]
+
+
+def test_what_was_in_a_slot_before_does_not_matter(device: Device) -> None:
+    rng = np.random.default_rng(1)
+    used = [rng.normal(size=cache.shape).astype(np.float32) for cache in device.slot()]
+    for count in (1, 2, 5, 12):
+        fresh = device.logits_after(TOKENS[:count])
+        np.testing.assert_array_equal(device.logits_after(TOKENS[:count], caches=used), fresh)
+
+
+@pytest.mark.parametrize("sizes", [(3,), (8,), (1, 5, 2)], ids=str)
+def test_chunks_of_any_sizes_give_the_same_logits(device: Device, sizes: tuple[int, ...]) -> None:
+    expected = device.logits_after(TOKENS, (1,))
+    np.testing.assert_allclose(device.logits_after(TOKENS, sizes), expected, atol=2e-5)
+
+
+def test_a_prefix_continues_in_another_slot(device: Device) -> None:
+    """The prefix cache: the rows of a slot are copied, and two sequences go on from them."""
+    prefix = device.prefill(device.slot(), TOKENS[:7], 0)
+    copies = [[cache.copy() for cache in prefix] for _ in range(2)]
+    logits, _ = device.decode(copies, [TOKENS[7], 3], [7, 7])
+    np.testing.assert_allclose(logits[0], device.logits_after(TOKENS[:8]), atol=2e-5)
+    np.testing.assert_allclose(logits[1], device.logits_after([*TOKENS[:7], 3]), atol=2e-5)
+
+
+def test_rejected_guesses_leave_no_trace(device: Device) -> None:
+    """Speculation: a verify reads tokens of which only the first is kept."""
+    caches = device.prefill(device.slot(), TOKENS[:7], 0)
+    guessed, caches = device.verify(caches, [TOKENS[7], 1, 2, 3], 7)
+    np.testing.assert_allclose(guessed[0], device.logits_after(TOKENS[:8]), atol=2e-5)
+    logits, _ = device.decode([caches], [TOKENS[8]], [8])
+    np.testing.assert_allclose(logits[0], device.logits_after(TOKENS[:9]), atol=2e-5)
+
+
+def test_a_whole_sequence_has_the_loss_of_its_tokens(device: Device) -> None:
+    """Training reads sequences at once, without caches."""
+    weights, count = device.model_weights(), 12
+    graph = loss_graph(ARCHITECTURE.model(CONFIG), count)
+    tokens, targets = (np.array(TOKENS[i : i + count], np.int32) for i in (0, 1))
+    (loss,) = evaluate(graph, [tokens, targets], weights)
+    losses = []
+    for i in range(count):
+        logits = device.logits_after(TOKENS[: i + 1]).astype(np.float64)
+        losses.append(np.log(np.exp(logits).sum()) - logits[targets[i]])
+    assert float(loss) == pytest.approx(np.mean(losses), abs=1e-5)
+
+
+# --- configurations
+
+# What google/gemma-4-E2B-it states.
+LAYER_TYPES = ["sliding_attention"] * 4 + ["full_attention"]
+E2B: dict[str, Any] = {
+    "architectures": ["Gemma4ForConditionalGeneration"], "audio_config": {"hidden_size": 1024},
+    "audio_token_id": 258881, "boa_token_id": 256000, "boi_token_id": 255999, "dtype": "bfloat16",
+    "eoa_token_id": 258883, "eoi_token_id": 258882, "eos_token_id": [1, 106],
+    "image_token_id": 258880, "initializer_range": 0.02, "model_type": "gemma4",
+    "text_config": {
+        "attention_bias": False, "attention_dropout": 0.0, "attention_k_eq_v": False,
+        "enable_moe_block": False, "final_logit_softcapping": 30.0, "global_head_dim": 512,
+        "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1536,
+        "hidden_size_per_layer_input": 256, "intermediate_size": 6144,
+        "layer_types": LAYER_TYPES * 7, "max_position_embeddings": 131072,
+        "model_type": "gemma4_text", "num_attention_heads": 8,
+        "num_global_key_value_heads": None, "num_hidden_layers": 35, "num_key_value_heads": 1,
+        "num_kv_shared_layers": 20, "rms_norm_eps": 1e-6,
+        "rope_parameters": {
+            "full_attention": {
+                "partial_rotary_factor": 0.25, "rope_theta": 1000000.0,
+                "rope_type": "proportional",
+            },
+            "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
+        },
+        "sliding_window": 512, "tie_word_embeddings": True, "use_double_wide_mlp": True,
+        "vocab_size": 262144, "vocab_size_per_layer_input": 262144,
+    },
+    "tie_word_embeddings": True, "video_token_id": 258884, "vision_config": {"hidden_size": 768},
+    "vision_soft_tokens_per_image": 280,
+}  # fmt: skip
+
+
+def test_the_published_config_is_read() -> None:
+    config = ARCHITECTURE.from_hugging_face(E2B)
+    assert config == Config(
+        layers=35, hidden=1536, ffn=6144, heads=8, kv_heads=1, head_dim=512, max_context=131072,
+        vocab_size=262144, norm_eps=1e-6, rope_base=1e6,
+        rope_divisors=(1.0,) * 64 + (1e30,) * 192, tied=True, windows=(*[512] * 4, None) * 7,
+        local_head_dim=256, local_rope_base=1e4, layer_embedding=256, caching_layers=15,
+        ffns=(6144,) * 15 + (12288,) * 20, logit_cap=30.0,
+    )  # fmt: skip
+    assert [config.source(layer) for layer in (13, 14, 15, 18, 19, 34)] == [13, 14, 13, 13, 14, 14]
+    assert ARCHITECTURE.from_manifest(ARCHITECTURE.to_manifest(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"enable_moe_block": True}, "enable_moe_block = True, supported is False"),
+        ({"attention_k_eq_v": True}, "attention_k_eq_v = True, supported is False"),
+        ({"hidden_size_per_layer_input": 0}, "hidden_size_per_layer_input: expected an integer"),
+        ({"num_kv_shared_layers": 33}, "num_kv_shared_layers: expected a layer of each kind"),
+        ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention = 'all'"),
+        ({"vocab_size_per_layer_input": 1}, "vocab_size_per_layer_input = 1, supported is 262144"),
+        ({"laurel_rank": 64}, "text_config: unknown key laurel_rank"),
+    ],
+    ids=str,
+)
+def test_what_is_rejected(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ARCHITECTURE.from_hugging_face(E2B | {"text_config": E2B["text_config"] | changes})
+
+
+def test_heads_of_several_widths_are_rejected() -> None:
+    """Layers without a window, as transformers saves them."""
+    config = dict(recorded("gemma4-gemma4").config)
+    config["per_layer_config"] = {"2": {"head_dim": 8}, "5": {"head_dim": 16}}
+    with pytest.raises(ConfigError, match=r"per_layer_config: head_dim: got \[8, 16\]"):
+        ARCHITECTURE.from_hugging_face(config)
+
+
+def test_keys_and_values_of_sharing_layers_may_be_in_files() -> None:
+    names = ARCHITECTURE.tensors
+    for name in ("model.language_model.layers.30.self_attn.k_proj.weight", "blk.30.attn_v.weight"):
+        assert names.is_other_part(name)
+    assert names.is_other_part("model.audio_tower.layers.0.norm_out.weight")
+    assert not names.is_other_part("model.language_model.layers.30.self_attn.q_proj.weight")
