@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_PLACES",
     "OUTPUTS_TOGETHER",
+    "TERMS_TOGETHER",
     "AdapterArray",
     "AdapterDType",
     "AdapterMatrix",
     "AdapterPlaces",
 ]
 
-# Outputs of a matrix whose factors B are stored together.
+# Outputs of a matrix whose factors B are stored together, and terms if they are i8.
 OUTPUTS_TOGETHER = 16
+TERMS_TOGETHER = 4
 _MAX_PLACES = 2**10
 
 AdapterDType: TypeAlias = Literal["i8", "f16", "f32"]
@@ -38,8 +40,8 @@ _BYTES: Mapping[AdapterDType, int] = {"i8": 1, "f16": 2, "f32": 4}
 class AdapterArray:
     """The factors of all places: A (P, T, K), or B (P, blocks of 16 outputs, R, 16).
 
-    After B in i8 comes an array of the scales of its outputs, f32 (P, blocks of 16 outputs, 16).
-    The rows of A in i8 have no scales: those of B contain them.
+    B in i8 has the terms in fours: (P, blocks, R / 4, 64). After it comes an array of the scales of
+    its outputs, f16 (P, blocks, 16). The rows of A in i8 have no scales: those of B contain them.
     """
 
     name: str
@@ -115,15 +117,20 @@ class AdapterPlaces:
             and a[2] == matrix.columns
             and matrix.first_term + self.rank <= a[1]
             and len(b) == 4
-            and b[2:] == (self.rank, OUTPUTS_TOGETHER)
+            and b[2:] == self._terms(matrix.up)
             and matrix.first_block + blocks <= b[1]
             and (self.arrays[matrix.up].dtype != "i8" or self._has_scales(matrix.up))
         )
 
+    def _terms(self, up: int) -> tuple[int, int]:
+        """The last axes of an array of B."""
+        together = TERMS_TOGETHER if self.arrays[up].dtype == "i8" else 1
+        return -(-self.rank // together), OUTPUTS_TOGETHER * together
+
     def _has_scales(self, up: int) -> bool:
         shape = (*self.arrays[up].shape[:2], OUTPUTS_TOGETHER)
         return any(
-            array.shape == shape and array.dtype == "f32" for array in self.arrays[up + 1 : up + 2]
+            array.shape == shape and array.dtype == "f16" for array in self.arrays[up + 1 : up + 2]
         )
 
 

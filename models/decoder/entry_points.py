@@ -14,6 +14,7 @@ from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.adapter_rewrite import Places
 from models.dsl.fuse import optimized
+from models.dsl.fused.adapter_products import MAX_SMALL_RANK, TERMS
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
 from models.precision import PRECISIONS
@@ -97,10 +98,15 @@ def _places(options: ProgramOptions, points: Sequence[EntryPoint]) -> Places | N
     """The places for LoRA adapters, if there are any."""
     if not options.adapters:
         return None
+    rank, dtype = options.adapter_rank, PRECISIONS[options.precision].adapters
+    if dtype == "i8" and rank > MAX_SMALL_RANK:
+        dtype = "f16"
+    if dtype == "i8":
+        rank = -(-rank // TERMS) * TERMS
     return Places(
         count=options.adapters,
-        rank=options.adapter_rank,
-        dtype=PRECISIONS[options.precision].adapters,
+        rank=rank,
+        dtype=dtype,
         sequences={point.name: point.batch for point in points if point.adapters},
     )
 

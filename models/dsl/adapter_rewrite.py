@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from models.bundle import AdapterArray, AdapterMatrix, AdapterPlaces
 from models.dsl import functions as f
-from models.dsl.fused.adapter_products import LANES, adapter_blocks, lora_down, lora_up
+from models.dsl.fused.adapter_products import LANES, TERMS, adapter_blocks, lora_down, lora_up
 from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, rebuilt
 from models.dsl.types import DType, TensorType
 
@@ -35,7 +35,7 @@ class Places:
     """Places for adapters in a program.
 
     count      P
-    rank       R, the largest rank of an adapter
+    rank       R, the largest rank of an adapter; for factors i8 a multiple of 4, at most 64
     dtype      of the factors
     sequences  by the name of a graph with places, the sequences that its rows are of
     """
@@ -158,10 +158,11 @@ class PlaceRewriter:
                 )  # fmt: skip
                 block += adapter_blocks(shape[0])
                 first += 1
-            name, shape = next(iter(rows)), (count, block, rank, LANES)
+            name, together = next(iter(rows)), TERMS if self._has_scales else 1
+            shape = (count, block, rank // together, LANES * together)
             self._append(name, "lora_B", shape, self.places.dtype)
             if self._has_scales:
-                self._append(name, "lora_B_scale", (count, block, LANES), "f32")
+                self._append(name, "lora_B_scale", (count, block, LANES), "f16")
 
     @property
     def _has_scales(self) -> bool:

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 _NUMPY = {"i8": np.int8, "f16": np.float16, "f32": np.float32}
 _MAX_INTEGER = 127
-# Of a row of zeros.
-_MIN_SCALE = np.float32(2.0**-100)
+# Of a row of zeros: the smallest f16.
+_MIN_SCALE = np.float32(2.0**-24)
+# The power of two that the largest scale of a row, f16, is below.
+_SCALE_POWER = 15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +66,12 @@ def read_factors(
         modules[module]: (term.a * np.float32(2.0**-a_power), term.b)
         for module, term in adapter.terms.items()
     }
-    if any(array.dtype == "i8" for array in places.arrays):
+    is_small = any(array.dtype == "i8" for array in places.arrays)
+    if is_small:
         matrices = {matrix: _with_integers(a, b) for matrix, (a, b) in matrices.items()}
     b_power = _power(b for _, b in matrices.values())
+    if is_small:
+        b_power -= _SCALE_POWER + _MAX_INTEGER.bit_length() - 1
     arrays = tuple(np.zeros(array.shape[1:], _NUMPY[array.dtype]) for array in places.arrays)
     for matrix, (a, b) in matrices.items():
         _write(arrays, matrix, a, b * np.float32(2.0**-b_power))
@@ -99,26 +104,34 @@ def _power(matrices: Iterable[Array]) -> int:
 
 def _with_integers(a: Array, b: Array) -> tuple[Array, Array]:
     """A with rows of integers up to 127, and B times the scales of these rows."""
-    integers, scales = _integers(a)
-    return integers, b * scales
+    scales = _scales(a)
+    return _integers(a, scales), b * scales
 
 
-def _integers(matrix: Array) -> tuple[Array, Array]:
-    """The integers of each row, and its scale."""
-    scales = np.maximum(np.abs(matrix).max(axis=1) / np.float32(_MAX_INTEGER), _MIN_SCALE)
-    return np.rint(matrix / scales[:, None]), scales
+def _scales(matrix: Array) -> Array:
+    """The scale of each row."""
+    scales: Array = np.abs(matrix).max(axis=1) / np.float32(_MAX_INTEGER)
+    return np.where(scales > 0, scales, np.float32(1))
+
+
+def _integers(matrix: Array, scales: Array) -> Array:
+    """The integers of each row by its scale."""
+    integers: Array = np.rint(matrix / scales[:, None]).clip(-_MAX_INTEGER, _MAX_INTEGER)
+    return integers
 
 
 def _write(arrays: tuple[Array, ...], matrix: AdapterMatrix, a: Array, b: Array) -> None:
     """Write the factors of a matrix; terms that the adapter does not have are zeros."""
     rank, rows = a.shape[0], b.shape[0]
     arrays[matrix.down][matrix.first_term : matrix.first_term + rank] = a
-    blocks = -(-rows // OUTPUTS_TOGETHER)
+    stored, blocks = arrays[matrix.up], -(-rows // OUTPUTS_TOGETHER)
+    together = stored.shape[2] // OUTPUTS_TOGETHER
     own = slice(matrix.first_block, matrix.first_block + blocks)
-    padded = np.zeros((blocks * OUTPUTS_TOGETHER, rank), np.float32)
-    padded[:rows] = b
-    if arrays[matrix.up].dtype == np.int8:
-        padded, scales = _integers(padded)
+    padded = np.zeros((blocks * OUTPUTS_TOGETHER, stored.shape[1] * together), np.float32)
+    padded[:rows, :rank] = b
+    if stored.dtype == np.int8:
+        scales = np.maximum(_scales(padded), _MIN_SCALE).astype(np.float16)
+        padded = _integers(padded, scales.astype(np.float32))
         arrays[matrix.up + 1][own] = scales.reshape(blocks, OUTPUTS_TOGETHER)
-    by_block = padded.reshape(blocks, OUTPUTS_TOGETHER, rank).transpose(0, 2, 1)
-    arrays[matrix.up][own, :rank] = by_block
+    by_block = padded.reshape(blocks, OUTPUTS_TOGETHER, -1, together).transpose(0, 2, 1, 3)
+    stored[own] = by_block.reshape(stored[own].shape)

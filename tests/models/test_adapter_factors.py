@@ -23,8 +23,8 @@ SMALL = dataclasses.replace(
     folders.PLACES,
     arrays=(
         AdapterArray(name="a", shape=(2, folders.RANK, folders.COLUMNS), dtype="i8"),
-        AdapterArray(name="b", shape=(2, 2, folders.RANK, 16), dtype="i8"),
-        AdapterArray(name="b_scale", shape=(2, 2, 16), dtype="f32"),
+        AdapterArray(name="b", shape=(2, 2, folders.RANK // 4, 64), dtype="i8"),
+        AdapterArray(name="b_scale", shape=(2, 2, 16), dtype="f16"),
     ),
 )
 
@@ -32,7 +32,9 @@ SMALL = dataclasses.replace(
 def product_of(factors: AdapterFactors) -> NDArray[np.float64]:
     """Scale * B A, (rows, columns), of the integers."""
     a, b, b_scale = (array.astype(np.float64) for array in factors.arrays)
-    outputs = (b * b_scale[:, None]).transpose(0, 2, 1).reshape(-1, folders.RANK)
+    blocks, fours, _ = b.shape
+    by_output = b.reshape(blocks, fours, 16, 4).transpose(0, 2, 1, 3).reshape(-1, folders.RANK)
+    outputs = by_output * b_scale.reshape(-1, 1)
     product: NDArray[np.float64] = factors.scale * outputs @ a
     return product[: folders.ROWS]
 

@@ -7,8 +7,8 @@ not changed, and of the places only those that are named are read.
 In shape comments `N` is rows, those of sequence after sequence, `S` sequences, `P` places, `R` the
 rank, `K` the width of x, `T` the ranks of all matrices that read x together, and `M` outputs.
 
-Factors are floats, or int8. The scales of A's rows are then part of B, and those of B's rows, its
-outputs, are an input.
+Factors are floats, or int8. Then the scales of A's rows are part of B, those of B's rows, its
+outputs, are an input, and products with B round the terms of a matrix to 16 bits.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.bundle import OUTPUTS_TOGETHER
+from models.bundle import OUTPUTS_TOGETHER, TERMS_TOGETHER
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.composite import Fused
-from models.dsl.fused.grouped_products import require_rows
+from models.dsl.fused.grouped_products import STEPS, require_rows, rounded
 from models.dsl.ops.record import Kernel, Sample, require
 from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from models.dsl.graph import Tensor
     from models.dsl.ops.record import Array, Attrs, Types
 
-__all__ = ["LANES", "MAX_SOURCES", "adapter_blocks", "lora_down", "lora_up"]
+__all__ = [
+    "LANES",
+    "MAX_SMALL_RANK",
+    "MAX_SOURCES",
+    "TERMS",
+    "adapter_blocks",
+    "lora_down",
+    "lora_up",
+]
 
 LANES = OUTPUTS_TOGETHER
 # Matrices whose rows follow each other in one product.
@@ -39,7 +47,9 @@ MAX_SOURCES = 4
 _FEW_ROWS = 8
 _ROWS, _MIN_WORKGROUPS = 8, 8
 # Terms that a kernel computes at a time.
-_TERMS = 4
+TERMS = TERMS_TOGETHER
+# The largest rank of factors i8.
+MAX_SMALL_RANK = 64
 
 
 def adapter_blocks(rows: int) -> int:
@@ -72,6 +82,14 @@ def _lora_down(x: Tensor, chosen: Tensor, a: Tensor) -> Tensor:
     )
 
 
+def _by_terms(factors: Tensor) -> Tensor:
+    """Factors B i8 (N, blocks, R / 4, 64) in the order of floats: (N, blocks, R, 16)."""
+    rows, blocks, fours, _ = factors.shape
+    apart = ops.reshape(factors, shape=(rows, blocks, fours, LANES, TERMS))
+    ordered = ops.transpose(apart, order=(0, 1, 2, 4, 3))
+    return ops.reshape(ordered, shape=(rows, blocks, fours * TERMS, LANES))
+
+
 def _lora_up(
     y: Tensor,
     terms: Tensor,
@@ -84,14 +102,17 @@ def _lora_up(
     first: int,
 ) -> Tensor:
     """y plus the low-rank terms of each row's place."""
-    rows, rank = y.shape[0], b.shape[2]
+    rows, rank = y.shape[0], _rank(b.type)
     factors, has_one = _chosen_factors(b, chosen, y)
-    row_scales = None if b_scale is None else _chosen_factors(b_scale, chosen, y)[0]
+    row_scales = None
+    if b_scale is not None:
+        factors, row_scales = _by_terms(factors), _chosen_factors(b_scale, chosen, y)[0]
     parts, block = [], 0
     for source, outputs in enumerate(sources, first):
         count = adapter_blocks(outputs)
+        own = f.narrow(terms, 1, source * rank, (source + 1) * rank)
         product = ops.dot_general(
-            f.narrow(terms, 1, source * rank, (source + 1) * rank),
+            own if row_scales is None else rounded(own, STEPS, group=rank),
             f.narrow(factors, 1, block, block + count),
             batch=((0,), (0,)),
             contract=((1,), (2,)),
@@ -128,29 +149,37 @@ def _down_limits(types: Types, _: Attrs) -> None:
     require(a.shape[2] == x.shape[1], "factors (P, T, K)")
 
 
+def _rank(b: TensorType) -> int:
+    """The rank of factors B."""
+    return b.shape[2] * (TERMS if b.dtype is DType.I8 else 1)
+
+
 def _up_limits(types: Types, attrs: Attrs) -> None:
     y, terms, chosen, scales, b, *b_scale = types
     _require_places(y, chosen, b, 4)
     sources, first = attrs["sources"], attrs["first"]
     require(1 <= len(sources) <= MAX_SOURCES, f"1 to {MAX_SOURCES} matrices")
     require(sum(sources) == y.shape[1] and min(sources) >= 1, "the rows of each matrix")
+    is_small = b.dtype is DType.I8
+    blocks, last = sum(map(adapter_blocks, sources)), LANES * (TERMS if is_small else 1)
     require(
-        b.shape[1:] == (sum(map(adapter_blocks, sources)), b.shape[2], LANES),
-        f"factors (P, blocks of {LANES} outputs, R, {LANES})",
+        b.shape[1:] == (blocks, b.shape[2], last),
+        f"factors (P, blocks of {LANES} outputs, R, {LANES}), or i8 (P, blocks, R / {TERMS}, "
+        f"{LANES * TERMS})",
     )
+    require(not is_small or _rank(b) <= MAX_SMALL_RANK, f"a rank of at most {MAX_SMALL_RANK}")
     require(
         terms.rank == 2
         and terms.dtype is y.dtype
         and terms.shape[0] == y.shape[0]
         and first >= 0
-        and (first + len(sources)) * b.shape[2] <= terms.shape[1],
+        and (first + len(sources)) * _rank(b) <= terms.shape[1],
         "the terms of each matrix",
     )
     require(scales == TensorType(chosen.shape, y.dtype), "scales (S,) of the dtype of y")
-    expected = TensorType((*b.shape[:2], LANES), y.dtype)
     require(
-        b_scale == [expected] * (b.dtype is DType.I8),
-        f"scales (P, blocks of {LANES} outputs, {LANES}) of factors i8, of the dtype of y",
+        b_scale == [TensorType((*b.shape[:2], LANES), DType.F16)] * is_small,
+        f"scales f16 (P, blocks of {LANES} outputs, {LANES}) of factors i8",
     )
 
 
@@ -168,8 +197,8 @@ def _down_kernel(types: Types, result: TensorType, _: Attrs) -> Kernel:
     rows, terms = result.shape
     share = _shares(rows)
     row_parts = -(-rows // share)
-    term_parts = min(-(-_MIN_WORKGROUPS // row_parts), -(-terms // _TERMS))
-    term_share = -(-terms // (term_parts * _TERMS)) * _TERMS
+    term_parts = min(-(-_MIN_WORKGROUPS // row_parts), -(-terms // TERMS))
+    term_share = -(-terms // (term_parts * TERMS)) * TERMS
     return Kernel(
         function=_function("lora_down", a),
         sizes=(share, term_share, rows // chosen.shape[0], rows, terms, x.shape[1], a.shape[0]),
@@ -189,9 +218,10 @@ def _up_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
         function=_function("lora_up", b),
         sizes=(
             share, blocks, per_sequence, rows, outputs, terms.shape[1],
-            attrs["first"] * b.shape[2], b.shape[2], b.shape[0], *sources,
+            attrs["first"] * _rank(b), _rank(b), b.shape[0], *sources,
         ),
         workgroups=row_parts * -(-b.shape[1] // blocks),
+        in_place=True,
     )  # fmt: skip
 
 
@@ -220,12 +250,18 @@ lora_down: Fused = Fused(
 lora_up: Fused = Fused(
     name="lora_up",
     doc="y (N, M) plus, times a scale, the terms (N, T) times the factors B (P, blocks of 16 "
-    "outputs, R, 16), of the place of each row's sequence; y for place 0. Factors i8 have scales "
-    "(P, blocks, 16) of their outputs.",
+    "outputs, R, 16), of the place of each row's sequence; y for place 0. Factors i8 (P, blocks, "
+    "R / 4, 64), with terms rounded to 16 bits, have scales f16 (P, blocks, 16) of their outputs.",
     reference=_lora_up,
     limits=_up_limits,
     kernel=_up_kernel,
     samples=lambda rng: [
+        Sample(
+            (normal(rng, 2, 16), normal(rng, 2, 8), _places(2, 0), normal(rng, 2),
+             _integers(rng, 2, 1, 2, LANES * TERMS),
+             normal(rng, 2, 1, LANES).astype(np.float16)),
+            {"sources": (16,), "first": 0},
+        ),
         Sample(
             (normal(rng, 1, 16), normal(rng, 1, 4), _places(1), normal(rng, 1),
              normal(rng, 1, 1, 4, LANES)),
@@ -235,11 +271,6 @@ lora_up: Fused = Fused(
             (normal(rng, 3, 31), normal(rng, 3, 9), _places(2, 0, 1), normal(rng, 3),
              normal(rng, 2, 3, 3, LANES)),
             {"sources": (21, 10), "first": 1},
-        ),
-        Sample(
-            (normal(rng, 2, 16), normal(rng, 2, 3), _places(2, 0), normal(rng, 2),
-             _integers(rng, 2, 1, 3, LANES), normal(rng, 2, 1, LANES)),
-            {"sources": (16,), "first": 0},
         ),
     ],
 )  # fmt: skip

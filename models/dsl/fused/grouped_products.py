@@ -47,13 +47,13 @@ def require_matrix(integers: tuple[TensorType, ...], scale: TensorType, quads: i
     )
 
 
-def rounded(x: Tensor, steps: int) -> Tensor:
-    """x (M, K) as the kernels read it: f32 values that a scale per 32 columns and int8 can hold.
+def rounded(x: Tensor, steps: int, *, group: int = packing.GROUP) -> Tensor:
+    """x (M, K) as the kernels read it: f32 values that a scale per `group` columns and int8 hold.
 
     A second int8 holds what the first one leaves, in `steps` of one, unless they are 1: 254 are
     sixteen bits.
     """
-    groups = ops.reshape(x, shape=(x.shape[0], x.shape[1] // packing.GROUP, packing.GROUP))
+    groups = ops.reshape(x, shape=(x.shape[0], x.shape[1] // group, group))
     largest = ops.reduce_max(ops.absolute(groups), axes=(2,))
     largest = ops.maximum(largest, ops.full_like(largest, _TINY))
     scaled = groups * f.along_axes(127.0 / largest, groups, (2,))

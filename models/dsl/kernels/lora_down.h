@@ -11,7 +11,7 @@ INLINE void multiply_terms(const float *x, int count, const Value *a, size_t col
                            float *out, size_t terms) {
     size_t whole = columns / LANES * LANES;
     const Value *from[FACTORS];
-    f32x16 sums[TOGETHER][FACTORS] = {};
+    f32x16 sums[SEQUENCE_ROWS][FACTORS] = {};
     for (size_t i = 0; i < FACTORS; i++) from[i] = a + least(i, width - 1) * columns;
     for (size_t column = 0; column < whole; column += LANES) {
         f32x16 factors[FACTORS];
@@ -61,8 +61,8 @@ int NAME(const float *x, size_t x_at, const int32_t *chosen, size_t chosen_at, c
         for (size_t term = begin; term < end; term += FACTORS) {
             const Value *some = own + term * columns;
             size_t width = least(FACTORS, end - term);
-            if (together == TOGETHER)
-                multiply_terms(from, TOGETHER, some, columns, width, to + term, terms);
+            if (together == SEQUENCE_ROWS)
+                multiply_terms(from, SEQUENCE_ROWS, some, columns, width, to + term, terms);
             else
                 multiply_terms(from, 1, some, columns, width, to + term, terms);
         }

@@ -40,16 +40,22 @@ class Executable:
         """The operation that calls it."""
         types = ", ".join(map(passed, self.inputs))
         called = f'@"{self.name}"::@"{self.name}"({", ".join(operands)})'
-        return f"flow.dispatch {called} : ({types}) -> {self.result.mlir}"
+        result = operands[0] if self.kernel.in_place else self.result.mlir
+        return f"flow.dispatch {called} : ({types}) -> {result}"
 
     def text(self) -> Iterator[str]:
         """Its lines in the module.
 
         The result is passed whole to every workgroup: each writes its own part, in place.
         """
-        reads = [_view("readonly", tensor_type) for tensor_type in self.inputs]
-        writes = _view("writeonly", self.result)
-        arguments = ", ".join(f"%a{i}: {view}" for i, view in enumerate([*reads, writes]))
+        in_place = self.kernel.in_place
+        views = [_view("readonly", tensor_type) for tensor_type in self.inputs]
+        if in_place:
+            views[0] = _view("readwrite", self.result)
+        else:
+            views.append(_view("writeonly", self.result))
+        written = 0 if in_place else len(self.inputs)
+        arguments = ", ".join(f"%a{i}: {view}" for i, view in enumerate(views))
         yield f'  flow.executable private @"{self.name}" {{'
         yield (
             f'    flow.executable.export public @"{self.name}" workgroups()'
@@ -61,16 +67,17 @@ class Executable:
         yield "    }"
         yield "    builtin.module {"
         yield f'      func.func @"{self.name}"({arguments}) {{'
-        for i, (tensor_type, view) in enumerate(zip(self.inputs, reads, strict=True)):
+        for i, (tensor_type, view) in enumerate(zip(self.inputs, views, strict=False)):
             yield (
                 f"        %x{i} = iree_tensor_ext.dispatch.tensor.load %a{i}, {_whole(tensor_type)}"
                 f" : {view} -> {passed(tensor_type)}"
             )
-        yield f"        %empty = tensor.empty() : {self.result.mlir}"
+        if not in_place:
+            yield f"        %empty = tensor.empty() : {self.result.mlir}"
         yield from self._call()
         yield (
-            f"        iree_tensor_ext.dispatch.tensor.store %y, %a{len(reads)},"
-            f" {_whole(self.result)} : {self.result.mlir} -> {writes}"
+            f"        iree_tensor_ext.dispatch.tensor.store %y, %a{written},"
+            f" {_whole(self.result)} : {self.result.mlir} -> {views[written]}"
         )
         yield from ("        return", "      }", "    }", "  }")
 
@@ -84,14 +91,16 @@ class Executable:
         scalars = [f"%scalar{i}" for i in range(len(self.kernel.scalars))]
         numbers = ", ".join([*sizes, *scalars])
         number_types = ", ".join(["index"] * len(sizes) + ["f32"] * len(scalars))
-        inputs = ", ".join(f"%x{i}" for i in range(len(self.inputs)))
-        types = ", ".join(map(passed, self.inputs))
-        strides = ", ".join(["[]"] * (len(self.inputs) + 1))
+        first = 1 if self.kernel.in_place else 0
+        inputs = ", ".join(f"%x{i}" for i in range(first, len(self.inputs)))
+        types = ", ".join(map(passed, self.inputs[first:]))
+        strides = ", ".join(["[]"] * (len(self.inputs) - first + 1))
+        out = "%x0" if self.kernel.in_place else "%empty"
         yield (
             "        %y = iree_codegen.ukernel.generic {hal.executable.objects ="
             f' [#hal.executable.object<{{path = "{self.kernel.function}.o"}}>]}}'
             f' "hearth_{self.kernel.function}" ins({inputs} : {types})'
-            f" outs(%empty : {self.result.mlir})"
+            f" outs({out} : {self.result.mlir})"
             f" ({numbers} : {number_types})"
             " fn_def_attrs {hal.import.static, llvm.bareptr = true}"
             f" strided_dims([{strides}]) -> {self.result.mlir}"

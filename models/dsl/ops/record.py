@@ -90,12 +90,14 @@ class Kernel:
     sizes       integer arguments
     workgroups  the number of calls
     scalars     f32 arguments
+    in_place    whether the result begins as the first input, which is then not an argument
     """
 
     function: str
     sizes: tuple[int, ...]
     workgroups: int
     scalars: tuple[float, ...] = ()
+    in_place: bool = False
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ INSTRUCTION_SETS = {
 _ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")
 # Kernels of integers are compiled as one file: reading the header of the intrinsics takes longer
 # than compiling one of them. These macros say which kernel a file makes of a shared body.
-_INTEGERS = re.compile(r"(linear|embedding)_(?!routed_(bf16|f32))")
+_INTEGERS = re.compile(r"(linear|embedding)_(?!routed_(bf16|f32))|lora_up_i8")
 _MACROS = ("NAME", "BITS", "HALVES", "MINIMUM", "ROUTED")
 
 
@@ -67,6 +67,8 @@ class Kernels:
         types = tuple(TensorType(x.shape, DType.of(x.dtype)) for x in inputs)
         kernel: Any = REGISTRY[name].lower(types, TensorType(result.shape, DType.F32), attrs)
         tensors: list[Any] = []
+        if kernel.in_place:
+            result[:], inputs = inputs[0], inputs[1:]
         for array in (*inputs, result):
             assert array.flags.c_contiguous
             tensors += [array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(0)]
