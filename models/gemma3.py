@@ -9,18 +9,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from models.config import ConfigError
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import (
-    FULL,
-    SLIDING,
-    DecoderConfig,
-    all_but_every_nth,
-    every_nth_layer_sees_all,
-    from_config_json,
-    from_gguf_metadata,
-    windows_by_type,
-)
+from models.decoder.decoder_config import FULL, DecoderConfig
+from models.decoder.gemma_config import config_fields, gguf_fields, local_rope_base
 from models.decoder.layers import MLP, DecoderModel, NormedAttention
 from models.decoder.rope_scaling import Rope
 from models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
@@ -117,19 +108,6 @@ class Gemma3(GemmaModel):
         super().__init__(config, blocks)
 
 
-def gemma_keys(data: ConfigJson, *, bidirectional: bool = False) -> None:
-    """Read the keys that all Gemma models have, where they say what is computed here."""
-    data.fixed(hidden_activation="gelu_pytorch_tanh", use_bidirectional_attention=bidirectional)
-    data.assume(tie_word_embeddings=True, rms_norm_eps=1e-6)
-
-
-def gguf_query_scale(fields: dict[str, Any], layers_27b: int) -> float:
-    """The factor of q k^T. GGUF files do not state it; the 27B, known by its depth, differs."""
-    is_27b = fields["layers"] == layers_27b
-    width = fields["hidden"] / fields["heads"] if is_27b else fields["head_dim"]
-    return float(width**-0.5)
-
-
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json."""
     return Config(**text_fields(data.text_section()))
@@ -137,44 +115,26 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 def text_fields(data: ConfigJson, *, bidirectional: bool = False) -> dict[str, Any]:
     """The fields of `Config`, from the configuration of a text model; raises ConfigError."""
-    gemma_keys(data, bidirectional=bidirectional)
     # The defaults of transformers' Gemma3TextConfig: files leave out what equals them.
     data.assume(vocab_size=262208, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26)
     data.assume(num_attention_heads=8, num_key_value_heads=4, head_dim=256)
     data.assume(query_pre_attn_scalar=256.0, rope_theta=1_000_000.0)
     data.assume(max_position_embeddings=131072, sliding_window=4096)
     data.fixed(attn_logit_softcapping=None, final_logit_softcapping=None)
-    fields = from_config_json(data, lambda data, *shape: data.rope(*shape, layer_type=FULL))
     period = data.size("_sliding_window_pattern", default=_PERIOD)
     period = data.size("sliding_window_pattern", default=period)
-    return fields | {
-        "windows": windows_by_type(data, all_but_every_nth(period, fields["layers"])),
-        "query_scale": data.number("query_pre_attn_scalar") ** -0.5,
-        "local_rope_base": local_rope_base(data, fields["head_dim"], fields["max_context"]),
-    }
-
-
-def local_rope_base(data: ConfigJson, width: int, max_context: int) -> float:
-    """The base of the rotary positions of layers with a window; raises ConfigError."""
-    base = data.number("rope_local_base_freq", default=10_000.0)  # the key of older files
-    if not data.has("rope_parameters"):
-        return base
-    rope = data.rope(width, max_context, layer_type=SLIDING)
-    if rope != Rope(base=rope.base):
-        raise ConfigError(f"rope_parameters: {SLIDING}: rope_type: supported is default")
-    return rope.base
+    fields = config_fields(
+        data, period, lambda data, *shape: data.rope(*shape, FULL), bidirectional=bidirectional
+    )
+    base = local_rope_base(data, fields["head_dim"], fields["max_context"])
+    return fields | {"local_rope_base": base}
 
 
 def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     """The fields of `Config`, from GGUF metadata; raises ConfigError."""
-    fields = from_gguf_metadata(data, rope_base=1_000_000.0)
-    window = data.size("attention.sliding_window")
     period = data.size("attention.sliding_window_pattern", default=_PERIOD)
-    return fields | {
-        "windows": every_nth_layer_sees_all(period, fields["layers"], window),
-        "query_scale": gguf_query_scale(fields, layers_27b=62),
-        "local_rope_base": data.number("rope.freq_base_swa", default=10_000.0),
-    }
+    fields = gguf_fields(data, period, layers_27b=62, rope_base=1_000_000.0)
+    return fields | {"local_rope_base": data.number("rope.freq_base_swa", default=10_000.0)}
 
 
 ARCHITECTURE = Architecture(

@@ -19,13 +19,14 @@ from models.decoder.decoder_config import (
     from_gguf_metadata,
     windows_by_type,
 )
+from models.decoder.gemma_config import gemma_keys, local_rope_base
 from models.decoder.layers import NormedAttention, Scale
 from models.decoder.rope_scaling import Rope
 from models.decoder.shared_cache import SharedAttention, SharedCacheConfig
 from models.dsl import functions as f
 from models.dsl import nn, ops
 from models.dsl.types import DType
-from models.gemma3 import GemmaBlock, GemmaModel, gemma_keys, local_rope_base
+from models.gemma3 import GemmaBlock, GemmaModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +51,8 @@ class Config(SharedCacheConfig):
     logit_cap        a logit l becomes cap * tanh(l / cap)
     """
 
+    by_layer = (*SharedCacheConfig.by_layer, "ffns")
+
     local_head_dim: int
     local_rope_base: float
     layer_embedding: int
@@ -58,7 +61,6 @@ class Config(SharedCacheConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.per_layer("ffns", self.ffns)
         if self.local_head_dim % 2:
             raise ConfigError(f"head_dim must be even, got {self.local_head_dim}")
 
@@ -169,11 +171,9 @@ def from_gguf(data: GgufMetadata) -> Config:
     local_head_dim = data.size("attention.key_length_swa")
     data.fixed("attention.value_length_swa", local_head_dim)
     data.fixed("rope.dimension_count_swa", local_head_dim)
-    window = data.size("attention.sliding_window")
-    slides = data.flags("attention.sliding_window_pattern")
     return Config(
         **fields,
-        windows=tuple(window if one else None for one in slides),
+        windows=data.windows_by_layer(),
         local_head_dim=local_head_dim,
         local_rope_base=data.number("rope.freq_base_swa", default=10_000.0),
         layer_embedding=data.size("embedding_length_per_layer_input"),

@@ -34,12 +34,13 @@ class Config(DecoderConfig):
     attends  whether each layer has attention
     """
 
+    by_layer = (*DecoderConfig.by_layer, "attends")
+
     taps: int
     attends: tuple[bool, ...]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.per_layer("attends", self.attends)
         if self.hidden % 2:
             raise ConfigError(f"hidden_size: expected an even number, got {self.hidden}")
 

@@ -14,8 +14,6 @@ from models.qwen2 import qwen_fields
 if TYPE_CHECKING:
     from models.decoder.config_json import ConfigJson
     from models.decoder.gguf_metadata import GgufMetadata
-    from models.decoder.layers import RopeTable
-    from models.dsl.graph import Tensor
 
 _PERIOD = 4
 
@@ -24,25 +22,13 @@ _PERIOD = 4
 class Config(DecoderConfig):
     """The shape of a model; `rotated` says for each layer whether it has rotary positions."""
 
+    by_layer = (*DecoderConfig.by_layer, "rotated")
+
     rotated: tuple[bool, ...]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.per_layer("rotated", self.rotated)
-
-
-class SmolLM3(Llama):
-    """Some layers have no rotary positions."""
-
-    config: Config
-
-    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
-        """For each layer, the rotary table of positions i32 (N,), or None for no rotation."""
-        tables = super().rope_tables(positions)
-        return [
-            table if rotated else None
-            for table, rotated in zip(tables, self.config.rotated, strict=True)
-        ]
+    def rotates(self, layer: int) -> bool:
+        """Whether a layer has rotary positions."""
+        return self.rotated[layer]
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
@@ -67,6 +53,6 @@ ARCHITECTURE = Architecture(
     model_types=("smollm3",),
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
-    model=SmolLM3,
+    model=Llama,
     tensors=TensorNames(interleaved=True),
 )

@@ -225,6 +225,7 @@ def _merges(
 
 
 _MAKE = {"llama": _sentencepiece, "gpt2": _byte_bpe}
+SUPPORTED_TYPES = tuple(_MAKE)
 
 # --- metadata
 

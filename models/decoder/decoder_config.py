@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from models.config import MAX_LAYERS, ConfigError, ModelConfig
 from models.decoder.config_json import POOLING, ConfigJson
@@ -30,7 +30,11 @@ class DecoderConfig(ModelConfig):
     mlp_bias        whether the projections of the MLP do
     windows         for each layer, the keys that a token sees, itself included; None: all of them.
                     Empty: all of them in every layer
+
+    The fields in `by_layer` have a value for each layer.
     """
+
+    by_layer: ClassVar[tuple[str, ...]] = ("windows",)
 
     rope_base: float
     rope_factor: float = 1.0
@@ -44,7 +48,12 @@ class DecoderConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.per_layer("windows", self.windows)
+        for name in self.by_layer:
+            values: tuple[Any, ...] = getattr(self, name)
+            if values and len(values) != self.layers:
+                raise ConfigError(
+                    f"{name}: got {len(values)} values, expected {self.layers}, by layer"
+                )
         if self.rope_divisors and len(self.rope_divisors) > self.head_dim // 2:
             raise ConfigError(
                 f"rope_divisors: got {len(self.rope_divisors)}, expected {self.head_dim // 2}"
@@ -55,14 +64,13 @@ class DecoderConfig(ModelConfig):
         """The shape of the layers with a window."""
         return self
 
+    def rotates(self, _: int) -> bool:
+        """Whether a layer has rotary positions."""
+        return True
+
     def layer(self, index: int) -> DecoderConfig:
         """The shape of a layer."""
         return self.local if self.windows and self.windows[index] is not None else self
-
-    def per_layer(self, name: str, values: Sequence[object]) -> None:
-        """Raise ConfigError unless there is a value for each layer, or none."""
-        if values and len(values) != self.layers:
-            raise ConfigError(f"{name}: got {len(values)} values, expected {self.layers}, by layer")
 
 
 def from_config_json(

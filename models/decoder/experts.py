@@ -7,14 +7,19 @@ token goes through.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from models.config import ConfigError
 from models.decoder.decoder_config import DecoderConfig
+from models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from models.dsl import functions as f
 from models.dsl import nn, ops
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from models.decoder.config_json import ConfigJson
+    from models.decoder.gguf_metadata import GgufMetadata
     from models.dsl.graph import Tensor
 
 
@@ -29,6 +34,8 @@ class ExpertsConfig(DecoderConfig):
     normalized        whether the factors of a token's experts are divided by their sum
     """
 
+    by_layer = (*DecoderConfig.by_layer, "routed")
+
     experts: int
     experts_per_token: int
     expert_ffn: int
@@ -37,7 +44,6 @@ class ExpertsConfig(DecoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.per_layer("routed", self.routed)
         if self.experts_per_token > self.experts:
             raise ConfigError(
                 f"experts_per_token: got {self.experts_per_token}, expected at most the "
@@ -86,3 +92,46 @@ class MixtureOfExperts(nn.Module):
         The matrix is small and stays f32: a rounding would send tokens to other experts.
         """
         return f.matmul_transposed(x, self.gate.weight, dtype=x.dtype)
+
+
+def experts_from_config_json(data: ConfigJson, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `ExpertsConfig` but `windows`, by those of `DecoderConfig`.
+
+    Raises ConfigError.
+    """
+    data.ignore("output_router_logits", "router_aux_loss_coef")
+    dense = data.counts("mlp_only_layers", default=())
+    step = data.size("decoder_sparse_step", default=1)
+    renamed = data.size("num_local_experts", default=None)  # as transformers 5 writes it
+    return {
+        **fields,
+        "experts": renamed or data.size("num_experts"),
+        "experts_per_token": data.size("num_experts_per_tok"),
+        "expert_ffn": data.size("moe_intermediate_size"),
+        "routed": tuple(i not in dense and (i + 1) % step == 0 for i in range(fields["layers"])),
+        "normalized": data.flag("norm_topk_prob", default=False),
+    }
+
+
+def experts_from_gguf(data: GgufMetadata, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The same: in llama.cpp every layer has experts, and factors are normalized."""
+    return {
+        **fields,
+        "experts": data.size("expert_count"),
+        "experts_per_token": data.size("expert_used_count"),
+        "expert_ffn": data.size("expert_feed_forward_length"),
+        "routed": (True,) * fields["layers"],
+        "normalized": True,
+    }
+
+
+_PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+# Files have a tensor for each expert in a folder, and one for all of them in GGUF.
+EXPERT_NAMES = TensorNames(
+    gguf={
+        **GGUF_NAMES,
+        "mlp.gate": "ffn_gate_inp",
+        **{f"mlp.experts.{part}": f"ffn_{name}_exps" for part, name in _PARTS.items()},
+    },
+    folder={f"mlp.experts.{part}": f"mlp.experts.*.{part}" for part in _PARTS},
+)

@@ -61,9 +61,11 @@ class GgufMetadata(TypedKeys):
             raise ConfigError(f"the file has no tensor {name}")
         return self._tensors[name][0]
 
-    def flags(self, key: str) -> list[bool]:
-        """A list of true and false."""
-        return self._list(key, bool)
+    def windows_by_layer(self) -> tuple[int | None, ...]:
+        """For each layer, the keys that a token sees, itself included; None: all of them."""
+        window = self.size("attention.sliding_window")
+        slides = self._list("attention.sliding_window_pattern", bool)
+        return tuple(window if one else None for one in slides)
 
     def by_layer(self, key: str, layers: int) -> list[int]:
         """An integer from 1 for each layer; a file may have one for all of them."""

@@ -151,8 +151,10 @@ class DecoderModel(nn.Module):
         everywhere = local = rope_table(config, positions)
         if config.local is not config:
             local = rope_table(config.local, positions)
-        windows = (self.window(layer) for layer in range(config.layers))
-        return [everywhere if window is None else local for window in windows]
+        tables = [
+            everywhere if self.window(layer) is None else local for layer in range(config.layers)
+        ]
+        return [table if config.rotates(layer) else None for layer, table in enumerate(tables)]
 
     def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> normalised hidden states (N, E)."""

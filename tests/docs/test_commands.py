@@ -13,7 +13,6 @@ import typer
 from typer.core import TyperGroup
 
 from hearth.cli import COMMANDS
-from models.catalog import ARCHITECTURES
 from tests.docs.pages import PAGES, ROOT, commands, examples
 
 SHELL = [
@@ -62,17 +61,6 @@ def test_pages_start_with_an_example() -> None:
             head, *blocks = page.read_text(encoding="utf-8").split("```")
             assert blocks, page
             assert len(head.splitlines()) < 12, f"{page.name}: the example comes late"
-
-
-def test_the_page_on_supported_models_counts_the_lines_of_their_files() -> None:
-    page = (ROOT / "docs/supported-models.md").read_text(encoding="utf-8")
-    counts = {
-        name: int(lines) for name, lines in re.findall(r"^\| `(\w+)`.*? \| (\d+) \|", page, re.M)
-    }
-    assert counts == {
-        name: len((ROOT / f"models/{name}.py").read_text(encoding="utf-8").splitlines())
-        for name in (*ARCHITECTURES, "bert", "embeddinggemma", "xlm_roberta")
-    }
 
 
 def test_readme_is_short_and_names_the_two_scripts() -> None:

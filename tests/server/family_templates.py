@@ -284,6 +284,102 @@ GLM = r"""[gMASK]<sop>
 {%- endif -%}
 """
 
+# Gemma 4: a macro that calls itself, sorted keys, strings in tokens, thinking that is cut out.
+GEMMA_4 = r"""{%- macro value_of(value) -%}
+    {%- if value is string -%}
+        {{- '<|"|>' + value + '<|"|>' -}}
+    {%- elif value is boolean -%}
+        {{- 'true' if value else 'false' -}}
+    {%- elif value is mapping -%}
+        {%- set ns = namespace(comma='') -%}
+        {{- '{' -}}
+        {%- for key, inner in value | dictsort -%}
+            {{- ns.comma }}{{ key }}:{{ value_of(inner) -}}
+            {%- set ns.comma = ',' -%}
+        {%- endfor -%}
+        {{- '}' -}}
+    {%- elif value is sequence -%}
+        [{%- for inner in value -%}
+            {{- value_of(inner) }}{{ ',' if not loop.last -}}
+        {%- endfor -%}]
+    {%- else -%}
+        {{- value -}}
+    {%- endif -%}
+{%- endmacro -%}
+{%- macro without_thinking(text) -%}
+    {%- set ns = namespace(result='') -%}
+    {%- for part in text.split('<channel|>') -%}
+        {%- set ns.result = ns.result + part.split('<|channel>')[0] -%}
+    {%- endfor -%}
+    {{- ns.result | trim -}}
+{%- endmacro -%}
+{%- set ns = namespace(answered=false) -%}
+{{ bos_token }}
+{%- set thinks = enable_thinking | default(false) -%}
+{%- if thinks or tools or messages[0]['role'] in ['system', 'developer'] -%}
+    {{- '<|turn>system\n' ~ ('<|think|>' if thinks else '') -}}
+    {%- if messages[0]['role'] in ['system', 'developer'] -%}
+        {{- messages[0]['content'] | trim -}}
+        {%- set messages = messages[1:] -%}
+    {%- endif -%}
+    {%- for tool in tools or [] -%}
+        <|tool>declaration:{{ tool['function']['name'] }}{{ value_of(tool['function']) }}<tool|>
+    {%- endfor -%}
+    {{- '<turn|>\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+    {%- set ns.answered = message['role'] == 'tool' -%}
+    {{- '<|turn>' + ('model' if message['role'] == 'assistant' else message['role']) + '\n' -}}
+    {%- for call in message['tool_calls'] or [] -%}
+        {{- '<|tool_call>call:' + call['function']['name'] -}}
+        {{- value_of(call['function']['arguments']) + '<tool_call|>' -}}
+    {%- endfor -%}
+    {{- without_thinking(message['content']) + '<turn|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '' if ns.answered else '<|turn>model\n' -}}
+    {{- '' if thinks else '<|channel>thought\n<channel|>' -}}
+{%- endif -%}
+"""
+
+# LFM2: tools as a list of JSON in the system message, which a loop builds.
+LFM2 = r"""{{- bos_token -}}
+{%- set ns = namespace(system='') -%}
+{%- if messages[0]["role"] == "system" -%}
+    {%- set ns.system = messages[0]["content"] -%}
+    {%- set messages = messages[1:] -%}
+{%- endif -%}
+{%- if tools -%}
+    {%- set ns.system = ns.system + ("\n" if ns.system else "") + "List of tools: [" -%}
+    {%- for tool in tools -%}
+        {%- if tool is not string -%}{%- set tool = tool | tojson -%}{%- endif -%}
+        {%- set ns.system = ns.system + tool + (", " if not loop.last else "") -%}
+    {%- endfor -%}
+    {%- set ns.system = ns.system + "]" -%}
+{%- endif -%}
+{%- if ns.system -%}{{- "<|im_start|>system\n" + ns.system + "<|im_end|>\n" -}}{%- endif -%}
+{%- for message in messages -%}
+    {{- "<|im_start|>" + message["role"] + "\n" -}}
+    {%- set content = message["content"] -%}
+    {%- if content is not string -%}{%- set content = content | tojson -%}{%- endif -%}
+    {%- if message["role"] == "tool" -%}
+        {%- set content = "<|tool_response_start|>" + content + "<|tool_response_end|>" -%}
+    {%- endif -%}
+    {{- content + "<|im_end|>\n" -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- "<|im_start|>assistant\n" -}}{%- endif -%}
+"""
+
+# OLMo 2: the end token between answers, the last of which has a prompt behind it.
+OLMO_2 = r"""{{ bos_token }}{% for message in messages %}
+{%- if message['role'] == 'assistant' -%}
+    {{ '<|assistant|>\n' + message['content'] + eos_token + ('' if loop.last else '\n') }}
+{%- else -%}
+    {{ '<|' + message['role'] + '|>\n' + message['content'] + '\n' }}
+{%- endif -%}
+{%- if loop.last and add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif -%}
+{%- endfor %}"""
+
 FAMILIES = {
     "gemma": templates.GEMMA,
     "function gemma": templates.FUNCTION_GEMMA,
@@ -295,4 +391,7 @@ FAMILIES = {
     "phi 4": PHI,
     "smollm 3": SMOLLM3,
     "glm": GLM,
+    "gemma 4": GEMMA_4,
+    "lfm 2": LFM2,
+    "olmo 2": OLMO_2,
 }

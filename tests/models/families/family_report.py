@@ -1,17 +1,19 @@
-"""Print the table of docs/supported-models.md: python -m tests.models.families.family_report
+"""Write the table of docs/supported-models.md: python -m tests.models.families.family_report
 
 Hearth computes in NumPy; what transformers computed is recorded in tests/golden.
 """
 
 from __future__ import annotations
 
-import sys
+import re
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from baker.tokenizer.gguf_vocabulary import SUPPORTED_TYPES
 from baker.weights.open_weights import open_weights
 from models.dsl.evaluate import evaluate
 from tests.models.families import ours
@@ -19,13 +21,92 @@ from tests.models.families.cases import CASES, TOKENS
 from tests.models.families.encoder_cases import ENCODER_CASES, LENGTH, TEXTS, recorded_encoder
 from tests.models.families.family_recording import ROWS, recorded, write_folder
 from tests.models.families.test_encoders import opened, padded
+from tests.server.template_cases import CASES as TEMPLATE_CASES
+from tests.server.written_templates import recorded as recorded_prompts
+from tests.server.written_templates import written
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MODELS = Path(__file__).parents[3] / "models"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "supported-models.md"
+TABLE = re.compile(r"\| File \| Kind \|.*?\n(?=\n)", re.S)
+MAX_LINES = {"family": 200, "variant": 60}
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of an architecture.
+
+    varies     the file whose blocks its models are built of; a family has a block or a head of its
+               own
+    templates  chat templates of its models, names of tests/server/family_templates.py
+    tokenizer  the types of vocabularies in GGUF files of its models
+    """
+
+    varies: str | None = None
+    templates: tuple[str, ...] = ()
+    tokenizer: tuple[str, ...] = ("gpt2",)
+
+    @property
+    def kind(self) -> str:
+        """`family` or `variant`."""
+        return "variant" if self.varies else "family"
+
+
+FILES = {
+    "bert": File(tokenizer=("bert",)),
+    "embeddinggemma": File(tokenizer=("llama",)),
+    "gemma2": File(varies="gemma3", templates=("gemma",), tokenizer=("llama",)),
+    "gemma3": File(templates=("gemma", "function gemma"), tokenizer=("llama",)),
+    "gemma4": File(templates=("gemma 4",), tokenizer=("gemma4",)),
+    "granite": File(templates=("granite",)),
+    "lfm2": File(templates=("lfm 2",)),
+    "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
+    "olmo2": File(templates=("olmo 2",)),
+    "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
+    "qwen2": File(varies="llama", templates=("chatml",)),
+    "qwen3": File(varies="llama", templates=("qwen 3",)),
+    "qwen3moe": File(varies="qwen3", templates=("qwen 3",)),
+    "smollm3": File(varies="llama", templates=("smollm 3",)),
+    "xlm_roberta": File(varies="bert", tokenizer=("t5",)),
+}
 # Files whose names are not those of their architectures.
-FILES = {"gemma-embedding": "embeddinggemma", "xlm-roberta": "xlm_roberta"}
+_RENAMED = {"gemma-embedding": "embeddinggemma", "xlm-roberta": "xlm_roberta"}
+
+
+def cases_of(file: str) -> list[str]:
+    """The names of a file's cases."""
+    architectures = {name: case.architecture for name, case in CASES.items()}
+    architectures |= {name: case.architecture for name, case in ENCODER_CASES.items()}
+    return [name for name, one in architectures.items() if _RENAMED.get(one, one) == file]
+
+
+def lines_of(file: str) -> int:
+    """The lines of a file."""
+    return len((ROOT / "models" / f"{file}.py").read_text(encoding="utf-8").splitlines())
+
+
+def equal_templates(file: str) -> str:
+    """Of the conversations in the templates of a file's models, how many prompts are equal."""
+    pairs = [(name, case) for name in FILES[file].templates for case in TEMPLATE_CASES]
+    equal = sum(written(name, case) == recorded_prompts()[name][case] for name, case in pairs)
+    return f"{equal} of {len(pairs)}" if pairs else "none"
+
+
+def facts(file: str) -> list[str]:
+    """The first and the last cells of a row: those that take no computation with a model."""
+    one = FILES[file]
+    with_tokenizer = set(one.tokenizer) <= set(SUPPORTED_TYPES)
+    return [
+        f"`{file}`",
+        f"variant of `{one.varies}`" if one.varies else "family",
+        str(lines_of(file)),
+        str(len(cases_of(file))),
+        equal_templates(file),
+        "yes",
+        "yes" if with_tokenizer else "without a tokenizer",
+    ]
 
 
 def difference(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
@@ -52,27 +133,33 @@ def encoder(name: str, folder: Path) -> tuple[float, str]:
     return difference(vectors, recording.vectors), "vectors"
 
 
+def row(file: str) -> list[str]:
+    """The cells of a row."""
+    results = []
+    for name in cases_of(file):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model"
+            path.mkdir()
+            results.append((decoder if name in CASES else encoder)(name, path))
+    worst = max(difference_ for difference_, _ in results)
+    tokens = ", ".join(sorted({words for _, words in results}))
+    *first, templates, from_folder, from_gguf = facts(file)
+    return [*first, f"{worst:.1e}", tokens, templates, from_folder, from_gguf]
+
+
+HEADER = [
+    "File", "Kind", "Lines", "Cases", "Largest difference", "Most likely tokens",
+    "Equal templates", "Folder", "GGUF",
+]  # fmt: skip
+
+
 def main() -> None:
-    """Print a row for each architecture."""
-    results: dict[str, list[tuple[float, str]]] = {}
-    for cases, compute in ((CASES, decoder), (ENCODER_CASES, encoder)):
-        for name, case in cases.items():
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "model"
-                path.mkdir()
-                result = compute(name, path)
-            results.setdefault(case.architecture, []).append(result)
-    table = [
-        "| Architecture | Lines of its file | Cases | Largest difference | Most likely tokens |",
-        "|---|---|---|---|---|",
-    ]
-    for architecture, pairs in sorted(results.items()):
-        file = FILES.get(architecture, architecture)
-        lines = len((MODELS / f"{file}.py").read_text(encoding="utf-8").splitlines())
-        tokens = ", ".join(sorted({words for _, words in pairs}))
-        worst = max(difference_ for difference_, _ in pairs)
-        table.append(f"| `{file}` | {lines} | {len(pairs)} | {worst:.1e} | {tokens} |")
-    sys.stdout.write("\n".join(table) + "\n")
+    """Write the table into the page."""
+    rows = [HEADER, ["---"] * len(HEADER), *map(row, FILES)]
+    table = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    page, count = TABLE.subn(table, PAGE.read_text(encoding="utf-8"))
+    assert count == 1, f"{PAGE} has {count} tables of families"
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

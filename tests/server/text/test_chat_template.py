@@ -15,7 +15,8 @@ from server.text.templates.chat_template import BadChatTemplate, ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.server import fakes, templates
 from tests.server.family_templates import FAMILIES
-from tests.server.template_cases import CASES, DATE
+from tests.server.template_cases import CASES
+from tests.server.written_templates import recorded, written
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SPECIAL = (*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL)
@@ -66,33 +67,10 @@ def test_tools_reach_the_template_unchanged() -> None:
     assert "<tools>" not in text(templates.CHATML)
 
 
-RECORDED = json.loads((GOLDEN / "chat_templates.json").read_text(encoding="utf-8"))["prompts"]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("case", CASES)
 def test_a_template_writes_what_it_does_in_transformers(family: str, case: str) -> None:
-    """Recorded by tests/golden/record_chat_templates.py."""
-    messages, options = CASES[case]
-    options = dict(options)
-    tools = options.pop("tools", None)
-    prompt = options.pop("add_generation_prompt", False)
-    continued = options.pop("continue_final_message", False)
-    expected = RECORDED[family][case]
-    chat_template = template(FAMILIES[family])
-    if expected is None:
-        with pytest.raises(InvalidRequest):
-            chat_template.prompt(messages)
-    elif continued:
-        assert chat_template.prompt(messages, variables=DATE, continue_final=True).text == expected
-    else:
-        written = chat_template.render(
-            messages,
-            tools=tools or [],
-            add_generation_prompt=prompt,
-            variables={**DATE, **options},
-        )
-        assert written == expected
+    assert written(family, case) == recorded()[family][case]
 
 
 def test_phi_4_gets_tools_in_its_system_message() -> None:

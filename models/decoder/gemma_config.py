@@ -1,0 +1,87 @@
+"""How the configurations of Gemma models are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from models.config import ConfigError
+from models.decoder.config_json import ConfigJson
+from models.decoder.decoder_config import (
+    SLIDING,
+    all_but_every_nth,
+    every_nth_layer_sees_all,
+    from_config_json,
+    from_gguf_metadata,
+    windows_by_type,
+)
+from models.decoder.rope_scaling import Rope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.typed_keys import TypedKeys
+
+
+def gemma_keys(data: ConfigJson, *, bidirectional: bool = False) -> None:
+    """Read the keys that all Gemma models have, where they say what is computed here."""
+    data.fixed(hidden_activation="gelu_pytorch_tanh", use_bidirectional_attention=bidirectional)
+    data.assume(tie_word_embeddings=True, rms_norm_eps=1e-6)
+
+
+def config_fields(
+    data: ConfigJson,
+    period: int,
+    read_rope: Callable[[ConfigJson, int, int], Rope] = ConfigJson.rope,
+    *,
+    bidirectional: bool = False,
+) -> dict[str, Any]:
+    """The fields of Gemma 2 and 3, from config.json; raises ConfigError.
+
+    period     the last one of so many layers has no window, unless the file says the layers
+    read_rope  see `from_config_json`
+    """
+    gemma_keys(data, bidirectional=bidirectional)
+    fields = from_config_json(data, read_rope)
+    return fields | {
+        "windows": windows_by_type(data, all_but_every_nth(period, fields["layers"])),
+        "query_scale": data.number("query_pre_attn_scalar") ** -0.5,
+    }
+
+
+def local_rope_base(data: ConfigJson, width: int, max_context: int) -> float:
+    """The base of the rotary positions of layers with a window; raises ConfigError."""
+    base = data.number("rope_local_base_freq", default=10_000.0)  # the key of older files
+    if not data.has("rope_parameters"):
+        return base
+    rope = data.rope(width, max_context, layer_type=SLIDING)
+    if rope != Rope(base=rope.base):
+        raise ConfigError(f"rope_parameters: {SLIDING}: rope_type: supported is default")
+    return rope.base
+
+
+def gguf_fields(
+    data: GgufMetadata, period: int, *, layers_27b: int, rope_base: float = 10_000.0
+) -> dict[str, Any]:
+    """The fields of Gemma 2 and 3, from GGUF metadata; raises ConfigError.
+
+    They do not state the scale of q k^T: that of the 27B, known by its depth, differs.
+    """
+    fields = from_gguf_metadata(data, rope_base=rope_base)
+    is_27b = fields["layers"] == layers_27b
+    width = fields["hidden"] / fields["heads"] if is_27b else fields["head_dim"]
+    window = data.size("attention.sliding_window")
+    return fields | {
+        "windows": every_nth_layer_sees_all(period, fields["layers"], window),
+        "query_scale": float(width**-0.5),
+    }
+
+
+def soft_caps(
+    data: TypedKeys, *, attention: float | None = None, logit: float | None = None
+) -> dict[str, Any]:
+    """The soft caps of scores and logits, and what missing keys mean; raises ConfigError."""
+    return {
+        "attention_cap": data.number("attn_logit_softcapping", default=attention),
+        "logit_cap": data.number("final_logit_softcapping", default=logit),
+    }
