@@ -40,7 +40,6 @@ from baker.precision.kl_from_f32 import Meter, beginnings
 from baker.reference.golden_values import STEPS, golden_values, prompt_ids
 from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
-from baker.tokenizer.unused_merges import drop_unused_merges
 from baker.weights.open_weights import PackagedWeights, open_weights
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file
@@ -339,7 +338,7 @@ def _prefix_text(path: Path | None, target: Target) -> str | None:
 
 
 def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
-    text = drop_unused_merges(tokenizer_json(inputs.source))
+    text = tokenizer_json(inputs.source)
     (inputs.workspace.folder / layout.TOKENIZER).write_text(text, encoding="utf-8")
     template = chat_template(inputs.source)
     if template is not None:

@@ -22,7 +22,7 @@ PROMPTS = (
     "def fibonacci(n):\n    if n < 2:\n        return n\n",
     "Once upon a time, in a small village by the sea, there lived an old fisherman who",
 )
-STEPS = 6
+STEPS = 4
 # Logits that are kept of each step.
 TOP_COUNT = 8
 

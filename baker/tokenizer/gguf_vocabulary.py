@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 
+from baker.tokenizer.unused_merges import used_merges
 from baker.tokenizer.word_rules import WORD_RULES
 from baker.weights.source import TokenizerError
 
@@ -176,11 +177,11 @@ def _sentencepiece(metadata: Mapping[str, object]) -> Tokenizer:
         token.replace(" ", _SPACE) if type_ == _USER_DEFINED else token
         for token, type_ in zip(stored, types, strict=True)
     ]
-    id_of = {token: i for i, token in enumerate(tokens)}
+    unknown = tokens[_id(metadata, "unknown", len(tokens))]
     tokenizer = _bpe(
-        vocab=id_of,
-        merges=_merges(tokens, types, scores, id_of),
-        unk_token=tokens[_id(metadata, "unknown", len(tokens))],
+        vocab={token: i for i, token in enumerate(tokens)},
+        merges=used_merges(merges_of(tokens, types, scores), unknown),
+        unk_token=unknown,
         fuse_unk=True,
         byte_fallback=True,
     )
@@ -197,18 +198,15 @@ def _sentencepiece(metadata: Mapping[str, object]) -> Tokenizer:
     return tokenizer
 
 
-def _merges(
-    tokens: Sequence[str],
-    types: Sequence[int],
-    scores: Sequence[float],
-    id_of: Mapping[str, int],
+def merges_of(
+    tokens: Sequence[str], types: Sequence[int], scores: Sequence[float]
 ) -> list[tuple[str, str]]:
     """Every split of a token into two tokens, in the order of application.
 
     The order is that of Hugging Face's conversion: by the highest score of the token, then the
     longest left and right part, then the smallest id of the token.
     """
-    merges = []
+    known, merges = set(tokens), []
     for token, type_, stored_score in zip(tokens, types, scores, strict=True):
         if type_ not in (_NORMAL, _USER_DEFINED):
             continue
@@ -217,7 +215,7 @@ def _merges(
         merges += [
             (-score, -cut, cut - len(token), token)
             for cut in range(1, len(token))
-            if token[:cut] in id_of and token[cut:] in id_of
+            if token[:cut] in known and token[cut:] in known
         ]
     # The sort is stable: equal keys keep the order of the vocabulary.
     merges.sort(key=operator.itemgetter(0, 1, 2))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 
 from baker.tokenizer.gguf_vocabulary import Specials, convert, gguf_specials
+from baker.tokenizer.unused_merges import drop_unused_merges
 from baker.weights.safetensors import read_json
 from baker.weights.source import TokenizerError, read_text
 from models.bundle import SpecialTokens
@@ -29,9 +30,12 @@ _TEXT_END = "<|endoftext|>"
 
 
 def tokenizer_json(source: WeightSource) -> str:
-    """The text of tokenizer.json. Raises TokenizerError or another WeightsError."""
+    """The text of tokenizer.json, without merges that can never happen.
+
+    Raises TokenizerError or another WeightsError.
+    """
     if source.folder is not None:
-        return _read_tokenizer_json(source.folder)
+        return drop_unused_merges(_read_tokenizer_json(source.folder))
     return convert(source.metadata()).to_str()
 
 

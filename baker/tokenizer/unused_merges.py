@@ -10,10 +10,10 @@ import itertools
 import json
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 Merge = tuple[str, str]
 
@@ -22,22 +22,30 @@ def drop_unused_merges(text: str) -> str:
     """The text of a tokenizer.json without the merges that can never happen."""
     whole = json.loads(text)
     model = whole["model"]
-    if model.get("type") != "BPE" or not model["merges"]:
+    options = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+    if model.get("type") != "BPE" or any(model.get(option) for option in options):
         return text
     merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model["merges"]]
-    if not _of_characters(model, merges):
+    used = used_merges(merges, model.get("unk_token"))
+    if len(used) == len(merges):
         return text
-    model["merges"] = used_merges(merges)
+    model["merges"] = used
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
 
 
-def used_merges(merges: Sequence[Merge]) -> list[Merge]:
+def used_merges(merges: Sequence[Merge], unknown: str | None) -> list[Merge]:
     """The merges that can happen, in the order of application.
 
     The parts of a token were only merged with characters inside the token, since any other merge
     gives text that is not part of it. So the merges inside a token are those of the token as a text
     of its own, in the same order, and the last merge is always the same one.
+
+    Tokens that represent a byte, or `unknown` text, cannot be split into characters: with a merge
+    of these, all are kept.
     """
+    opaque = {f"<0x{byte:02X}>" for byte in range(256)} | {unknown}
+    if any(left in opaque or right in opaque for left, right in merges):
+        return list(merges)
     rank = {merge: index for index, merge in enumerate(merges)}  # the last of equal merges counts
     splits = defaultdict(list)
     for left, right in rank:
@@ -59,15 +67,3 @@ def _last_merge(token: str, rank: Mapping[Merge, int]) -> tuple[str, ...]:
         at = ranks.index(best)  # the leftmost of equal ranks
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return tuple(parts)
-
-
-def _of_characters(model: Mapping[str, Any], merges: Iterable[Merge]) -> bool:
-    """Whether merges start with characters, join tokens unchanged, and always happen."""
-    if any(
-        model.get(option)
-        for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
-    ):
-        return False
-    # Tokens that represent a byte or unknown text cannot be split into characters.
-    opaque = {f"<0x{byte:02X}>" for byte in range(256)} | {model.get("unk_token")}
-    return not any(part in opaque for merge in merges for part in merge)

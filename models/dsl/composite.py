@@ -35,7 +35,7 @@ P = ParamSpec("P")
 _MAX_VARIABLE = 4
 # Bytes of the inputs of a block that are evaluated at a time: what is unpacked of them fits into a
 # processor's cache.
-_BLOCK_BYTES = 1 << 18
+_BLOCK_BYTES = 1 << 19
 
 
 def _no_limits(_: Types, __: Attrs) -> None:

@@ -67,9 +67,17 @@ def evaluate(
         op, attrs = node.origin.op, node.origin.attrs
         arrays = replace(node, tuple(value(source) for source in node.inputs))
         result = _checked(op.evaluate(arrays, attrs), node, f"{graph.name}: {op.name}")
-        is_view = any(np.may_share_memory(result, array) for array in arrays)
-        values[id(node)] = result if is_view else _without_subnormals(result, node.dtype)
+        values[id(node)] = (
+            _without_subnormals(result, node.dtype) if _is_computed(result, arrays) else result
+        )
     return [value(output) for output in graph.outputs]
+
+
+def _is_computed(result: Array, arrays: Sequence[Array]) -> bool:
+    """Whether a result may have subnormals: it is neither a view nor made of integers alone."""
+    if arrays and all(array.dtype.kind in "iu" for array in arrays):
+        return False
+    return not any(np.may_share_memory(result, array) for array in arrays)
 
 
 def _without_subnormals(array: Array, dtype: DType) -> Array:

@@ -67,12 +67,10 @@ def rounded(x: Tensor, steps: int, *, group: int = packing.GROUP) -> Tensor:
 def by_rows(integers: Tensor, dtype: DType) -> Tensor:
     """Stored integers (N / 16, K / 32, 8, 64) by block and row: (N / 16, 16, K)."""
     blocks, groups = integers.shape[:2]
-    quads = ops.reshape(
-        ops.convert(integers, dtype=dtype),
-        shape=(blocks, groups, packing.QUADS, packing.ROWS, packing.QUAD),
-    )
+    quads = ops.reshape(integers, shape=(blocks, groups, packing.QUADS, packing.ROWS, packing.QUAD))
     ordered = ops.transpose(quads, order=(0, 3, 1, 2, 4))
-    return ops.reshape(ordered, shape=(blocks, packing.ROWS, groups * packing.GROUP))
+    rows = ops.reshape(ordered, shape=(blocks, packing.ROWS, groups * packing.GROUP))
+    return ops.convert(rows, dtype=dtype)
 
 
 def scaled(values: Tensor, scale: Tensor, minimum: Tensor | None = None) -> Tensor:
