@@ -101,7 +101,6 @@ OTHER_TARGET = {"x86_64": "aarch64", "aarch64": "x86_64-v3"}[platform.machine()]
 # What is baked once a session, beside the quick tests: each with its options of `bake`.
 SHARED = {
     "f32": ("gemma3", "--precision", "f32", "--slots", "2"),
-    "bf16": ("gemma3", "--precision", "bf16", "--slots", "8"),
     "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8", "--prefix", str(OPENING)),
     "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
@@ -203,7 +202,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if stage == "fast" and is_quick(item.path):
             item.add_marker("quick")
         module = item.path.relative_to(item.config.rootpath)
-        together = module.parent if str(module.parent) == _KERNEL_TESTS else module
+        together = module.parent if str(module.parent) in _TOGETHER else module
         group = f"{item.name}-{stage}" if str(module) == _LONG_TESTS else f"{together}-{stage}"
         item.add_marker(pytest.mark.xdist_group(group))
     last = _STAGES[-1]
@@ -225,8 +224,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 # The stages of a session, in order.
 _STAGES = ("fast", "slow", "bundle")
-# A folder whose files share compiled kernels.
-_KERNEL_TESTS = "tests/models/kernels"
+# Folders whose files share compiled kernels, and a browser.
+_TOGETHER = ("tests/models/kernels", "tests/server/web")
 # A file whose tests take half a minute each.
 _LONG_TESTS = "tests/baker/compare/test_compare_real_model.py"
 

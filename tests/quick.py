@@ -29,6 +29,7 @@ SLOW_PATHS = (
     ROOT / "tests/baker/pipeline/test_auto_precision.py",  # computes models in NumPy
     ROOT / "tests/baker/pipeline/test_native.py",  # quantizes and computes models
     ROOT / "tests/cluster",  # starts Ray
+    ROOT / "tests/e2e",  # runs the real models
     ROOT / "tests/docs",  # imports every command
     ROOT / "tests/fuzz",
     ROOT / "tests/models/dsl/nn/test_gru.py",  # hundreds of GRUs and their gradients in NumPy
@@ -42,6 +43,7 @@ SLOW_PATHS = (
     ROOT / "tests/models/dsl/test_registry.py",  # traces every op for every document
     ROOT / "tests/server/api",  # each test starts an HTTP server
     ROOT / "tests/server/process/test_draining_server.py",  # waits for timeouts
+    ROOT / "tests/server/services/test_deployment.py",  # replaces bundles, under load
     ROOT / "tests/server/services/test_model_pool.py",  # floods models, and waits for their loads
 )
 _CONFTEST = ROOT / "tests/conftest.py"

@@ -63,11 +63,11 @@ def reload(process: subprocess.Popen[str], client: httpx.Client) -> dict[str, An
     return wait_for_reload(client, before, seconds=120)
 
 
-def test_reload_serves_bf16_after_f32_and_rejects_a_broken_bundle(
+def test_reload_serves_gemma_after_smollm2_and_rejects_a_broken_bundle(
     bundles: Bundles, tmp_path: Path
 ) -> None:
-    link = tmp_path / "current"
-    put(link, bundles["f32"])
+    link, good = tmp_path / "current", bundles["int8-g32"]
+    put(link, bundles["smollm2"])
     process = subprocess.Popen(
         [sys.executable, "-m", "hearth", "serve", str(link), "--port", "0"],
         stdout=subprocess.PIPE,
@@ -79,7 +79,7 @@ def test_reload_serves_bf16_after_f32_and_rejects_a_broken_bundle(
         address = re.search(r"http://\S+", process.stdout.readline())
         assert address
         with httpx.Client(base_url=address.group(), timeout=120) as client:
-            _swap(process, client, link, bundles["bf16"], broken(bundles["bf16"], tmp_path / "bad"))
+            _swap(process, client, link, good, broken(good, tmp_path / "bad"))
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,17 +34,9 @@ def against(recording: Recording, runtime: Runtime) -> tuple[PassageResult, ...]
     return compare(*sides, recorded_passages(recording), lambda: None).passages
 
 
-def golden(bundle: Path, *, max_prompt: int) -> tuple[PassageResult, ...]:
-    """The readings of the recorded answers to prompts of at most `max_prompt` tokens."""
-    recording = read_recording(GOLDEN)
-    cases = tuple(case for case in recording.cases if len(case.prompt_ids) <= max_prompt)
-    runtime = open_bundle(bundle, threads=None)[1]
-    return against(dataclasses.replace(recording, cases=cases), runtime)
-
-
 @pytest.mark.slow
 def test_f32_gives_every_recorded_token_and_log_probability(bundles: Mapping[str, Path]) -> None:
-    readings = golden(bundles["f32"], max_prompt=1355)
+    readings = against(read_recording(GOLDEN), open_bundle(bundles["f32"], threads=None)[1])
     assert len(readings) == 10
     for reading in readings:
         assert reading.first_difference is None, reading.passage.name
@@ -57,27 +48,18 @@ def test_f32_gives_every_recorded_token_and_log_probability(bundles: Mapping[str
 
 
 @pytest.mark.slow
-def test_bf16_is_close_and_mostly_has_the_same_top_token(bundles: Mapping[str, Path]) -> None:
-    """Up to the edge of the sliding window: the two longer prompts are read in f32."""
-    readings = golden(bundles["bf16"], max_prompt=516)
-    assert len(readings) == 8
-    assert max(summarize(reading.positions).largest_difference for reading in readings) <= 0.15
-    assert sum(reading.first_difference is None for reading in readings) >= 6
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("logits", "least", "most"), [("exact:", 0, 2e-4), ("", 2e-4, 3.5e-3)])
 def test_int8_g32_stays_within_its_kl_divergence(
     bundles: Mapping[str, Path], logits: str, least: float, most: float
 ) -> None:
     options = CompareOptions(
-        texts=(), positions=60, answers=0, tokenizer=None, top=20, threads=None
+        texts=(), positions=30, answers=0, tokenizer=None, top=20, threads=None
     )
     ours = f"{logits}{bundles['int8-g32']}"
     report = compare_sides(str(bundles["f32"]), ours, options, Silent())
     assert report.exact
     assert report.texts is not None
-    assert report.texts.positions == 118
+    assert report.texts.positions == 58
     assert least < report.texts.kl_mean < most
     assert report.texts.agreement > 0.97
     assert report.texts.perplexity_a is not None
@@ -87,7 +69,7 @@ def test_int8_g32_stays_within_its_kl_divergence(
 @pytest.mark.slow
 def test_numpy_and_the_compiled_program_agree(bundles: Mapping[str, Path]) -> None:
     options = CompareOptions(texts=(), positions=3, answers=0, tokenizer=None, top=20, threads=None)
-    bundle = str(bundles["f32"])
+    bundle = str(bundles["smollm2"])
     report = compare_sides(f"numpy:{bundle}", bundle, options, Silent())
     assert report.texts is not None
     assert report.texts.positions == report.texts.agree == 4

@@ -270,8 +270,8 @@ def test_the_demo_model_equals_the_reading_of_the_library(bundles: Bundles) -> N
     assert source.names() == tuple(tensor.name for tensor in reader.tensors)
     for tensor in reader.tensors:
         assert source.shape(tensor.name) == tuple(tensor.shape[::-1])
-        # Of the table, which is most of the file, every 41st row: some of each block.
-        rows = slice(None, None, 41 if len(tensor.data) > 100_000 else 1)
+        # Of a large tensor some rows of each part: the library is slow.
+        rows = slice(None, None, 1 + len(tensor.data) // 128)
         expected = gguf.dequantize(tensor.data[rows], tensor.tensor_type)
         assert np.array_equal(read.pop(tensor.name)[rows], expected), tensor.name
     assert not read

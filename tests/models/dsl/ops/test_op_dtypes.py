@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 NARROW = {DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 
 
+@functools.cache
 def narrowed(dtype: DType) -> dict[str, tuple[Graph, Sample]]:
     """For each op that takes or gives that dtype, a sample of it; with no other float if it can."""
     graphs = {}
