@@ -1,6 +1,7 @@
 """LoRA: frozen matrices with trained low-rank terms, added to a traced graph (Hu et al., 2021).
 
-A product x W^T becomes x W^T + (alpha / rank) (x A^T) B^T. In shape comments `R` is the rank, `K`
+A product x W^T becomes x W^T + (alpha / rank) (x A^T) B^T; for training, with dropout of this x. In
+shape comments `R` is the rank, `K`
 the width of x, and `N` the rows of W.
 """
 
@@ -13,14 +14,13 @@ from typing import TYPE_CHECKING
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, rebuilt
-from models.dsl.types import DslError, TensorType
+from models.dsl.types import DslError, DType, TensorType
 from models.dsl.value_and_grad import value_and_grad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from models.dsl.optimizers import Optimizer
-    from models.dsl.types import DType
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -32,17 +32,21 @@ class Lora:
     rank         R
     alpha        the terms are multiplied by alpha / rank
     projections  the matrices, by the last part of their modules' names
+    dropout      the share of the inputs of A that are replaced by 0
 
-    Raises DslError for a rank below 1.
+    Raises DslError for a rank below 1, and for a dropout below 0 or of 1 and more.
     """
 
     rank: int
     alpha: float
     projections: tuple[str, ...] = PROJECTIONS
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise DslError(f"rank: expected at least 1, got {self.rank}")
+        if not 0 <= self.dropout < 1:
+            raise DslError(f"dropout: expected at least 0 and below 1, got {self.dropout}")
 
     def adapter(self, module: str, weight: Tensor, dtype: DType) -> dict[str, Tensor]:
         """A (R, K) and B (N, R) of a matrix, by name."""
@@ -66,7 +70,8 @@ def adapted(
 
     Returns the graph, whose last inputs are the adapters, and the adapters by name: A (R, K) and
     B (N, R) of `a.q_proj.weight` are `a.q_proj.lora_A.weight` and `a.q_proj.lora_B.weight`, as in
-    PEFT. Raises DslError for a projection that the graph does not have.
+    PEFT. With dropout, the input before them is a seed, i32 (); each matrix drops other elements.
+    Raises DslError for a projection that the graph does not have.
     """
     dtypes = {id(_weight(node)): node.dtype for node in graph.nodes}
     pairs: dict[int, dict[str, Tensor]] = {}
@@ -80,17 +85,23 @@ def adapted(
     if missing:
         raise DslError(f"{graph.name}: no product with a matrix {', '.join(sorted(missing))}")
 
+    seed = Tensor(TensorType((), DType.I32), Input("dropout_seed"))
+    streams = {key: stream for stream, key in enumerate(pairs)}
+
     def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
         weight = _weight(node)
         if id(weight) not in pairs:
             return None
         assert weight is not None
-        x = mapped(node.inputs[0])
-        term = _low_rank(x, *pairs[id(weight)].values())
+        x = read = mapped(node.inputs[0])
+        if lora.dropout:
+            read = f.dropout(x, seed, rate=lora.dropout, stream=streams[id(weight)])
+        term = _low_rank(read, *pairs[id(weight)].values())
         return f.times_weight(x, weight) + term * (lora.alpha / lora.rank)
 
     adapters = {name: tensor for pair in pairs.values() for name, tensor in pair.items()}
-    extended = dataclasses.replace(graph, inputs=(*graph.inputs, *adapters.values()))
+    seeds = [seed] * bool(lora.dropout)
+    extended = dataclasses.replace(graph, inputs=(*graph.inputs, *seeds, *adapters.values()))
     return rebuilt(extended, replace), adapters
 
 

@@ -65,6 +65,15 @@ _Targets = Annotated[
     str,
     typer.Option(metavar="NAMES", help="Matrices that the adapter changes, separated by commas."),
 ]
+_Dropout = Annotated[
+    float,
+    typer.Option(
+        metavar="X",
+        min=0,
+        max=0.9,
+        help="Replace this fraction of each term's inputs by 0 in training, against overfitting.",
+    ),
+]
 _Epochs = Annotated[int, typer.Option(metavar="N", min=1, help="Passes over the examples.")]
 _Steps = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Steps, in place of --epochs.")
@@ -114,7 +123,9 @@ _Patience = Annotated[
 _Seed = Annotated[
     int,
     typer.Option(
-        metavar="N", min=0, help="Seed of the initial adapter and of the order of examples."
+        metavar="N",
+        min=0,
+        help="Seed of the initial adapter, the order of examples and the dropout.",
     ),
 ]
 _SaveEvery = Annotated[int, typer.Option(metavar="N", min=1, help="Steps between checkpoints.")]
@@ -147,6 +158,7 @@ def _tune(
     rank: _Rank = 8,
     alpha: _Alpha = None,
     targets: _Targets = _ALL,
+    dropout: _Dropout = 0.0,
     epochs: _Epochs = 3,
     steps: _Steps = None,
     batch: _Batch = 4,
@@ -173,6 +185,7 @@ def _tune(
     request = TuneRequest(
         model=model, data=data, out=out, weights=weights, rank=rank,
         alpha=2.0 * rank if alpha is None else alpha, targets=tuple(targets.split(",")),
+        dropout=dropout,
         epochs=epochs, steps=steps, batch=batch, accumulate=accumulate,
         learning_rate=learning_rate, warmup=warmup, decay=decay, max_norm=max_norm,
         max_length=max_length, truncate=truncate, validation=validation,

@@ -6,6 +6,7 @@ only computes the loss; and one function that updates the adapter. The model's m
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,7 @@ def traced(
     """Trace the functions of all shapes; raises DslError, as for a projection without a product."""
     model = architecture.model(config)
     parameters = model.parameters()
-    losses, adapters = [], []
+    losses, adapters, without_dropout = [], [], []
     for shape in shapes:
         graph = answer_loss_graph(
             model,
@@ -101,12 +102,17 @@ def traced(
         with_terms, terms = adapted(graph, parameters, lora)
         losses.append(with_terms)
         adapters.append(terms)
+        if validated and lora.dropout:
+            plain = dataclasses.replace(lora, dropout=0.0)
+            without_dropout.append(adapted(graph, parameters, plain)[0])
     storage = PRECISIONS[precision].storage
-    stored = optimized(losses, parameters, storage=lambda _: storage, kernels=False)
+    stored = optimized(
+        [*losses, *without_dropout], parameters, storage=lambda _: storage, kernels=False
+    )
     graphs = [update_graph(adapters[0], optimizer, _UPDATE)]
-    for shape, graph, terms in zip(shapes, stored.graphs, adapters, strict=True):
+    for shape, graph, terms in zip(shapes, stored.graphs, adapters, strict=False):
         graphs.append(sum_graph(graph, terms, f"gradient_{shape.name}"))
-        graphs += [graph] if validated else []
+    graphs += stored.graphs[-len(shapes) :] if validated else ()
     types = {name: tensor.type for name, tensor in adapters[0].items()}
     return TrainingProgram(
         program=ArraysProgram(
@@ -165,7 +171,10 @@ class Trainer:
         self._sums = self._zeros
 
     def add_gradients(self, shape: Bucket, batch: Sequence[Array]) -> float:
-        """Add the gradients of a batch to the sums of this step; returns its weighted loss."""
+        """Add the gradients of a batch to the sums of this step; returns its weighted loss.
+
+        With dropout, the last array of the batch is its seed, i32 ().
+        """
         arguments = [*self._adapters, *self._sums, *map(self._upload, batch)]
         self._sums, loss = self._call(f"gradient_{shape.name}", arguments, len(self._sums))
         return loss

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 _PRECISION = "bf16"
+# Tells the random numbers of dropout from those of other purposes.
+_DROPOUT = (1 << 31) + 1
 _WORK = "work"
 
 
@@ -66,6 +68,7 @@ class TuneRequest:
     """A run: what decides its result, and after `max_memory` what does not.
 
     weights        GGUF file or Hugging Face folder; None: those of the model's package
+    dropout        share of the inputs of A that are replaced by 0 in each batch
     steps          None: as many as `epochs` have
     warmup         steps of rising learning rate; None: a tenth of all steps
     batch          examples that are read at once
@@ -83,6 +86,7 @@ class TuneRequest:
     weights: Path | None = None
     rank: int = 8
     alpha: float = 16.0
+    dropout: float = 0.0
     targets: tuple[str, ...]
     epochs: int = 3
     steps: int | None = None
@@ -204,7 +208,9 @@ def _traced(run: _Run) -> TrainingProgram:
         decay=request.decay,
         max_norm=request.max_norm,
     )
-    lora = Lora(rank=request.rank, alpha=request.alpha, projections=request.targets)
+    lora = Lora(
+        rank=request.rank, alpha=request.alpha, projections=request.targets, dropout=request.dropout
+    )
     return traced(
         run.architecture,
         run.config,
@@ -317,8 +323,12 @@ def _trained(
 def _step(run: _Run, trainer: Trainer, step: Sequence[Batch], history: History) -> None:
     total = batches.learned_tokens(run.learned, step)
     loss = 0.0
-    for batch in step:
+    for number, batch in enumerate(step):
         arrays = batches.arrays(run.learned, batch, total=total)
+        if run.request.dropout:
+            # Of the step alone, so that a run that continues drops the same elements.
+            rng = np.random.default_rng([run.request.seed, _DROPOUT, history.step, number])
+            arrays = (*arrays, rng.integers(2**31, size=(), dtype=np.int32))
         loss += trainer.add_gradients(batch.bucket, arrays)
         history.tokens += sum(run.learned[i].length for i in batch.examples)
     trainer.update()
@@ -342,6 +352,7 @@ def _write(run: _Run, checkpoint: Checkpoint) -> None:
         rank=request.rank,
         alpha=request.alpha,
         projections=request.targets,
+        dropout=request.dropout,
         base=str(request.weights or request.model),
     )
     matrices = checkpoint.best or checkpoint.adapters

@@ -7,6 +7,7 @@ The names that a file has in its `__all__` are the names of this package.
 from models.dsl.functions.activations import *
 from models.dsl.functions.attention import *
 from models.dsl.functions.conv import *
+from models.dsl.functions.dropout import *
 from models.dsl.functions.losses import *
 from models.dsl.functions.norms import *
 from models.dsl.functions.pooling import *

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 BF16 = ml_dtypes.bfloat16
 ROOT = Path(__file__).parents[3]
 LINES = [{"prompt": f"{a}+{b}=", "completion": str(a + b)} for a in range(4) for b in range(4)]
-OPTIONS: dict[str, Any] = {"steps": 9, "save_every": 2, "validation": 0.25, "validate_every": 3}
+OPTIONS: dict[str, Any] = {
+    "steps": 9, "save_every": 2, "validation": 0.25, "validate_every": 3, "dropout": 0.05,
+}  # fmt: skip
 FILES = {CONFIG, TENSORS, CHECKPOINT, LOSS_PLOT}
 KILLED_STEP = 5
 
