@@ -2,13 +2,11 @@
 
     python -m benchmarks.serve BUNDLE --llama-cpp MODEL.gguf --llama-server PATH \\
         --json serve.json --markdown serve.md --plots docs/images
-    python -m benchmarks.serve BUNDLE --soak 30 --json soak.json
 
 Compare a bf16 bundle with a BF16 GGUF, and an int8-g32 bundle with a Q8_0 GGUF. Both servers have
 the same threads, slots, context and prompt cache, and get the same requests through the same route.
 Only one server runs at a time, and the order alternates between rounds. Without --llama-cpp, only
-Hearth is measured. --soak sends Hearth a mix of requests for some minutes and reports whether its
-memory grows. The client shares the CPU with either server. Linux only.
+Hearth is measured. The client shares the CPU with either server. Linux only.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,8 +51,6 @@ from benchmarks.serving.load_scenarios import (
 )
 from benchmarks.serving.server_commands import hearth, llama_server, version_of
 from benchmarks.serving.server_process import Running, Server, ServerFailed, resources, running
-from benchmarks.serving.soak import FIGURES as SOAK_FIGURES
-from benchmarks.serving.soak import soak
 from models.bundle import LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
@@ -134,7 +129,6 @@ def options() -> argparse.Namespace:
         "--threads", type=int, default=physical_cores(), help="threads of either server"
     )
     parser.add_argument("--seed", default="0", help="seed of the prompts")
-    parser.add_argument("--soak", type=float, metavar="MINUTES")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
     parser.add_argument("--plots", type=Path, metavar="FOLDER")
@@ -200,36 +194,11 @@ def show(arguments: argparse.Namespace, title: str, measured: dict[str, Rounds])
         speed_by(arguments.plots / "serve-clients.svg", lines, x_label="clients", what="total")
 
 
-def run_soak(arguments: argparse.Namespace) -> bool:
-    """Run the soak test, print and write the result; returns whether it passed."""
-    server = hearth(arguments.bundle, arguments.threads)
-    machine = describe_machine(arguments.threads)
-    with running(server) as process:
-        soaked = asyncio.run(soak(process, arguments.soak * 60, arguments.seed))
-    console = Console()
-    title = f"{machine}; {arguments.soak:g} minutes, {soaked.requests}"
-    print_figures(figures_table(title, SOAK_FIGURES, {server.name: [soaked.figures()]}))
-    for problem in soaked.unexpected[:5]:
-        console.print(problem, style="red", markup=False)
-    console.print("health: ok" if soaked.healthy else "health: not ok", highlight=False)
-    if arguments.json is not None:
-        write_json(
-            arguments.json,
-            machine,
-            versions=versions(),
-            commands={server.name: server.command},
-            minutes=arguments.soak,
-            figures=soaked.figures(),
-            **asdict(soaked),
-        )
-    return soaked.healthy and not soaked.unexpected
-
-
 def main() -> None:
-    """Compare or soak; exit code 1 if a request or a server failed."""
+    """Compare; exit code 1 if a request or a server failed."""
     arguments = options()
     try:
-        passed = compare(arguments) if arguments.soak is None else run_soak(arguments)
+        passed = compare(arguments)
     except ServerFailed as error:
         sys.exit(f"serve: {error}")
     sys.exit(0 if passed else 1)

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # These build from source, bring gigabytes or run on several machines: scripts/lock leaves them out.
-NOT_LOCKED = ("compare", "families", "ray", "torch")
+NOT_LOCKED = ("compare", "families", "fuzz", "ray", "torch")
 REQUIREMENTS = [
     *PROJECT["dependencies"],
     *(

@@ -1,10 +1,9 @@
-"""The client, the scenarios and the soak test, with a fake runtime behind the HTTP server."""
+"""The client and the scenarios, with a fake runtime behind the HTTP server."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -14,9 +13,8 @@ import pytest
 
 from benchmarks.serving.load_client import Answer, Prompts, RequestFailed, ask, connect
 from benchmarks.serving.load_scenarios import Requester, throughput
-from benchmarks.serving.server_process import Running, Server, ServerFailed, resources
+from benchmarks.serving.server_process import Server, ServerFailed, resources
 from benchmarks.serving.server_process import running as running_process
-from benchmarks.serving.soak import MemorySample, growth, soak
 from tests.server.fakes import fake_service, gemma_like, running
 
 if TYPE_CHECKING:
@@ -107,31 +105,6 @@ def test_failed_requests_are_counted() -> None:
     failures = asyncio.run(run())
     assert len(failures) == 6
     assert "503" in failures[0]
-
-
-def test_a_soak_test_of_a_healthy_server_passes(url: str) -> None:
-    soaked = asyncio.run(soak(Running(url=url, pid=os.getpid(), first_token=0), 1, "test"))
-    assert soaked.unexpected == ()
-    assert soaked.healthy
-    assert len(soaked.requests) > 3
-    assert soaked.figures()["resident_peak_mb"] > 10
-
-
-def test_a_soak_test_reports_a_server_that_rejects_everything(url: str) -> None:
-    soaked = asyncio.run(
-        soak(Running(url=f"{url}/nowhere", pid=os.getpid(), first_token=0), 0.2, "test")
-    )
-    assert soaked.unexpected
-    assert not soaked.healthy
-
-
-def test_growth_is_measured_in_the_second_half() -> None:
-    def sample(seconds: float, resident: float) -> MemorySample:
-        return MemorySample(seconds=seconds, resident_mb=resident, files=1, threads=1)
-
-    early = [sample(second, second * 100) for second in range(0, 1800, 5)]
-    late = [sample(second, 500 + second / 360) for second in range(1800, 3601, 5)]
-    assert growth([*early, *late]) == pytest.approx(10)
 
 
 def test_resources_include_child_processes() -> None:

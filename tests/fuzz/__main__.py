@@ -4,6 +4,7 @@
     python -m tests.fuzz --reader gguf --seed 4711 --runs 1
     python -m tests.fuzz --programs --minutes 60
     python -m tests.fuzz --models --minutes 60
+    python -m tests.fuzz --coverage http --minutes 60
 
 Each reader runs in a process of its own, which may allocate --memory MiB and take --seconds per
 file. A hang or a crash in C ends the process, prints its stack, and is a defect, too. The seed of a
@@ -13,6 +14,10 @@ With --programs, random programs of the DSL are compiled, and compared with thei
 Programs that fail are made smaller and written to --keep. With --models, random models of every
 architecture are compiled and compared with NumPy. Both write how far they came to --keep, and
 another run with the same --seed and --keep continues there.
+
+With --coverage, libFuzzer changes the files of a group of readers and keeps those that reach new
+code in --keep, where another run continues; it needs `hearth[fuzz]`. `all` is every group. The
+group `kernels` are the C kernels under ASan and UBSan, which needs clang (the variable CLANG).
 """
 
 from __future__ import annotations
@@ -33,13 +38,14 @@ from typing import TYPE_CHECKING
 
 from server.text.templates import template_budget
 from tests.fuzz.bundle_readers import BUNDLES
-from tests.fuzz.reader import Reader, attempt, read
+from tests.fuzz.reader import Reader, attempt, group_of, read
+from tests.fuzz.request_readers import REQUESTS
 from tests.fuzz.weights import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-READERS = {reader.name: reader for reader in (*WEIGHTS, *BUNDLES)}
+READERS = {reader.name: reader for reader in (*WEIGHTS, *BUNDLES, *REQUESTS)}
 # Stop a reader after this many defects: they are mostly the same one.
 _MAX_DEFECTS = 5
 
@@ -63,7 +69,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--programs", action="store_true", help="random programs, not readers")
     parser.add_argument("--models", action="store_true", help="random models, not readers")
     parser.add_argument(
-        "--keep", type=Path, default=Path("fuzz-findings"), help="for --programs and --models"
+        "--write-corpus",
+        action="store_true",
+        help="write the smallest inputs in --keep to tests/fuzz/corpus",
+    )
+    parser.add_argument("--coverage", metavar="GROUP", help="fuzz a group of readers by coverage")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        default=Path("fuzz-findings"),
+        help="folder for --programs, --models and --coverage",
     )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -80,6 +95,20 @@ def main() -> int:
         from tests.fuzz import model_runs
 
         return model_runs.run(arguments.seed, arguments.minutes, arguments.keep, _say)
+    if arguments.write_corpus:
+        from tests.fuzz import coverage_inputs
+
+        for group in coverage_inputs.groups():
+            _say(f"{group:12} {coverage_inputs.write_corpus(group, arguments.keep):4} inputs")
+        return 0
+    if arguments.coverage:
+        from tests.fuzz import coverage
+
+        known = [*dict.fromkeys(map(group_of, READERS.values())), coverage.KERNELS]
+        if arguments.coverage not in ("all", *known):
+            sys.exit(f"--coverage: got {arguments.coverage!r}, expected all, {', '.join(known)}")
+        groups = known if arguments.coverage == "all" else [arguments.coverage]
+        return coverage.run(groups, arguments.minutes, arguments.keep, _say)
     names = arguments.reader or list(READERS)
     if arguments.child:
         return _child(READERS[names[0]], arguments)

@@ -68,7 +68,7 @@ def damaged_value(value: Any, random: Random) -> Any:
     """A JSON value, some of whose parts are others, gone, or in other places."""
     damaged = copy.deepcopy(value)
     for _ in range(random.randint(1, 3)):
-        places = list(_places(damaged))
+        places = list(_places(damaged)) if isinstance(damaged, dict | list) else []
         if not places:
             return random.choice(_VALUES)
         holder, key = random.choice(places)

@@ -37,6 +37,11 @@ class Reader:
     refusals: tuple[type[Exception], ...]
 
 
+def group_of(reader: Reader) -> str:
+    """The group that a reader is fuzzed in: what its name begins with."""
+    return reader.name.partition("-")[0].partition("/")[0]
+
+
 def attempt(reader: Reader, random: Random) -> bool:
     """Let a reader read one damaged file; whether it took it. Raises what is a defect."""
     victim = random.choice(sorted(reader.damage))

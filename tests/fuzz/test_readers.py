@@ -28,6 +28,7 @@ from server.engine.prefix_store import PrefixStore
 from server.text.templates import template_budget
 from tests.fuzz.bundle_readers import BUNDLE, BUNDLES, KEY, stored_block
 from tests.fuzz.reader import Reader, attempt, read
+from tests.fuzz.request_readers import REQUESTS
 from tests.fuzz.weights import WEIGHTS
 from tests.models.bundle.example_manifests import EXAMPLE
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-READERS = {reader.name: reader for reader in (*WEIGHTS, *BUNDLES)}
+READERS = {reader.name: reader for reader in (*WEIGHTS, *BUNDLES, *REQUESTS)}
 MAX_BYTES = 64 << 20
 each_reader = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 
@@ -54,6 +55,7 @@ def test_damage_is_a_named_error_or_harmless(reader: Reader, seed: int) -> None:
         warnings.simplefilter("ignore")  # of NumPy, on NaN values
         patch.setattr(template_budget, "MAX_SECONDS", 0.02)
         patch.setattr(template_budget, "MAX_BYTES", 4 << 20)
+        read(reader, reader.files())  # what is made once does not count
         tracemalloc.start()
         try:
             attempt(reader, Random(seed))

@@ -53,7 +53,7 @@ INLINE void unpack_small(Quad quads[QUADS], Integers from, size_t group) {
     }
     // A byte of `high` has one bit of each of the eight quads, or two bits of each of four.
     int more = from.bits - 4, in_byte = more ? 8 / more : QUADS, count = QUADS / in_byte;
-    const uint8_t *high = from.high + group * sizeof(Halves) * (more ? count : 0);
+    const uint8_t *high = more ? from.high + group * sizeof(Halves) * count : 0;
     if (more) fetch_group(high, count * sizeof(Halves));
     for (int i = 0; i < QUADS && more; i++) {
         Halves plane;

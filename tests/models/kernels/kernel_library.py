@@ -39,18 +39,22 @@ _INTEGERS = re.compile(r"(linear|embedding)_(?!routed_(bf16|f32))|lora_up_i8")
 _MACROS = ("NAME", "BITS", "HALVES", "MINIMUM", "ROUTED")
 
 
-def build_library(machine: str, cpu: str, library: Path) -> None:
-    """Compile and link all kernels by the baker's flags, with nothing else."""
+def write_sources(library: Path) -> list[Path]:
+    """The sources of a library of all kernels: files of SOURCES, and a new one beside it."""
     files = sorted(SOURCES.glob("*.c"))
     integers = [file for file in files if _INTEGERS.match(file.stem)]
     undefined = "".join(f"#undef {macro}\n" for macro in _MACROS)
     together = library.with_suffix(".c")
     together.write_text("".join(f'{undefined}#include "{file}"\n' for file in integers))
-    alone = [str(file) for file in files if file not in integers]
+    return [*(file for file in files if file not in integers), together]
+
+
+def build_library(machine: str, cpu: str, library: Path) -> None:
+    """Compile and link all kernels by the baker's flags, with nothing else."""
     flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
     target = ["-target", f"{machine}-linux-gnu", f"-mcpu={cpu}"]
     command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *_ALONE]
-    subprocess.run([*command, "-o", str(library), str(together), *alone], check=True)
+    subprocess.run([*command, "-o", str(library), *map(str, write_sources(library))], check=True)
 
 
 class Kernels:
@@ -74,10 +78,14 @@ class Kernels:
             tensors += [array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(0)]
         sizes = [ctypes.c_size_t(size) for size in kernel.sizes]
         scalars = [ctypes.c_float(scalar) for scalar in kernel.scalars]
-        function = getattr(self._library, f"hearth_{kernel.function}")
+        function = self.function(kernel.function)
         for workgroup in reversed(range(kernel.workgroups)):
             assert function(*tensors, ctypes.c_size_t(workgroup), *sizes, *scalars) == 0
         return result
+
+    def function(self, name: str) -> Any:
+        """The C function of a kernel."""
+        return getattr(self._library, f"hearth_{name}")
 
 
 _number = count()

@@ -1,0 +1,138 @@
+"""Inputs of the fuzzer with coverage: which file of which reader has which bytes.
+
+libFuzzer knows only bytes: the first one says which file of a group's readers the others are. In
+this project an input is a line of tests/fuzz/corpus/GROUP.jsonl, with the names.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.fuzz.bundle_readers import BUNDLES
+from tests.fuzz.reader import Reader, group_of, read
+from tests.fuzz.request_readers import REQUESTS
+from tests.fuzz.weights import WEIGHTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CORPUS = Path(__file__).parent / "corpus"
+_MAX_BYTES = 11_000  # of a group in the project
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A file of a reader."""
+
+    reader: Reader
+    file: str
+
+    def read(self, data: bytes) -> bool:
+        """Whether the reader takes the file with these bytes. Raises what is a defect."""
+        return read(self.reader, {**self.reader.files(), self.file: data})
+
+    @property
+    def valid(self) -> bytes:
+        """The bytes of a valid file."""
+        return self.reader.files()[self.file]
+
+
+@functools.cache
+def groups() -> dict[str, list[Victim]]:
+    """The files of each group's readers."""
+    found: dict[str, list[Victim]] = {}
+    for reader in (*WEIGHTS, *BUNDLES, *REQUESTS):
+        add(reader, found)
+    return found
+
+
+def add(reader: Reader, to: dict[str, list[Victim]]) -> None:
+    """Add a reader to its group."""
+    victims = [Victim(reader, file) for file in sorted(reader.damage)]
+    to.setdefault(group_of(reader), []).extend(victims)
+
+
+def victim_of(group: str, data: bytes) -> tuple[Victim, bytes]:
+    """What an input of libFuzzer means."""
+    victims = groups()[group]
+    return victims[data[0] % len(victims) if data else 0], data[1:]
+
+
+def mutated(group: str, data: bytes, seed: int, mutate: Callable[[bytes], bytes]) -> bytes:
+    """A new input: damaged as the file's format suggests, or by libFuzzer's own `mutate`."""
+    random = Random(seed)
+    victim, content = victim_of(group, data)
+    first = data[:1] or b"\0"
+    if random.randrange(50) == 0:
+        first = bytes([random.randrange(len(groups()[group]))])
+        victim, _ = victim_of(group, first)
+        content = victim.valid
+    if random.randrange(2):
+        return first + mutate(content)
+    try:
+        return first + victim.reader.damage[victim.file](content, random)
+    except (ValueError, RecursionError):  # the content is not of the file's format
+        return first + mutate(content)
+
+
+def seeds(group: str) -> Iterator[bytes]:
+    """The inputs that a run begins with: every valid file, and the corpus of the project."""
+    for index, victim in enumerate(groups()[group]):
+        yield bytes([index]) + victim.valid
+    for victim, data in corpus(group):
+        yield bytes([groups()[group].index(victim)]) + data
+
+
+def corpus(group: str) -> list[tuple[Victim, bytes]]:
+    """The inputs of the project."""
+    path = CORPUS / f"{group}.jsonl"
+    lines = path.read_text("ascii").splitlines() if path.exists() else []
+    return [_parsed(group, json.loads(line)) for line in lines]
+
+
+def _parsed(group: str, line: dict[str, str]) -> tuple[Victim, bytes]:
+    (victim,) = (
+        victim
+        for victim in groups()[group]
+        if (victim.reader.name, victim.file) == (line["reader"], line["file"])
+    )
+    return victim, zlib.decompress(base64.b85decode(line["data"]))
+
+
+def write_corpus(group: str, keep: Path) -> int:
+    """Write the smallest inputs that libFuzzer has kept to the project; how many."""
+    known = [victim.valid for victim in groups()[group]]
+    inputs = [path.read_bytes() for path in sorted((keep / group).glob("*"))]
+    return written(group, [data for data in inputs if data[1:] not in known], _MAX_BYTES)
+
+
+def written(group: str, inputs: list[bytes], limit: int) -> int:
+    """Write the smallest inputs to the project, at most `limit` bytes of them; how many."""
+    lines: dict[str, None] = {}
+    size = 0
+    for data in sorted(inputs, key=len):
+        victim, content = victim_of(group, data)
+        text = base64.b85encode(zlib.compress(content, 9)).decode()
+        line = json.dumps({"reader": victim.reader.name, "file": victim.file, "data": text})
+        size += len(line) + 1
+        if size > limit:
+            break
+        lines[line] = None
+    if not lines:
+        return 0
+    CORPUS.mkdir(exist_ok=True)
+    (CORPUS / f"{group}.jsonl").write_text("".join(f"{line}\n" for line in lines), "ascii")
+    return len(lines)
+
+
+def name_of(data: bytes) -> str:
+    """The name of an input's file in a corpus of libFuzzer."""
+    return hashlib.sha1(data).hexdigest()

@@ -1,0 +1,85 @@
+"""One process of libFuzzer with the coverage of this project's Python: `python -m tests.fuzz`.
+
+    python -m tests.fuzz.coverage_process GROUP FOLDER SECONDS
+
+FOLDER/GROUP has the inputs, FOLDER/found what was found: each defect once, by its traceback.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import NoReturn
+
+import atheris
+
+from tests.fuzz.coverage import KERNELS
+
+with atheris.instrument_imports(include=["baker", "models", "runtime", "server"]):
+    from server.text.templates import template_budget
+    from tests.fuzz import coverage_inputs
+
+_TEMPLATE_SECONDS = 0.05  # else most of the time is waited for templates
+_INPUT_SECONDS = 120  # a machine may be stopped for a minute
+_MAX_BYTES = 1 << 16
+_MAX_MEMORY = 3072  # MiB
+
+
+def main(group: str, folder: Path, seconds: int) -> NoReturn:
+    """Fuzz a group's readers; ends the process."""
+    if group == KERNELS:
+        from tests.fuzz import kernel_sanitizers
+
+        libraries = kernel_sanitizers.build(folder / "libraries")
+        coverage_inputs.add(kernel_sanitizers.reader(libraries), coverage_inputs.groups())
+    inputs, found = folder / group, folder / "found"
+    inputs.mkdir(parents=True, exist_ok=True)
+    found.mkdir(exist_ok=True)
+    for data in coverage_inputs.seeds(group):
+        (inputs / coverage_inputs.name_of(data)).write_bytes(data)
+    logging.disable()
+    warnings.simplefilter("ignore")  # of NumPy, on NaN values
+    template_budget.MAX_SECONDS = _TEMPLATE_SECONDS
+    seen: set[str] = set()
+
+    def test(data: bytes) -> None:
+        victim, content = coverage_inputs.victim_of(group, data)
+        try:
+            victim.read(content)
+        except Exception as error:
+            place = "".join(traceback.format_tb(error.__traceback__)[-2:]) + type(error).__name__
+            name = hashlib.sha1(place.encode()).hexdigest()[:12]
+            if name not in seen:
+                seen.add(name)
+                (found / f"{group}-{name}").write_bytes(data)
+                (found / f"{group}-{name}.txt").write_text(
+                    f"{victim.reader.name} {victim.file}\n{traceback.format_exc()}"
+                )
+
+    def mutate(data: bytes, max_size: int, seed: int) -> bytes:
+        changed = coverage_inputs.mutated(
+            group, data, seed, lambda content: atheris.Mutate(content, max_size - 1)
+        )
+        return changed[:max_size]
+
+    options = {
+        "max_total_time": seconds,
+        "timeout": _INPUT_SECONDS,
+        "report_slow_units": _INPUT_SECONDS,
+        "rss_limit_mb": _MAX_MEMORY,
+        "max_len": _MAX_BYTES,
+        "artifact_prefix": f"{found / group}-",
+        "print_final_stats": 1,
+    }
+    flags = [f"-{name}={value}" for name, value in options.items()]
+    atheris.Setup([sys.argv[0], *flags, str(inputs)], test, custom_mutator=mutate)
+    atheris.Fuzz()
+    raise AssertionError("libFuzzer ends the process")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,329 @@
+"""Calls of the C kernels with shapes and values made of bytes, each within its op's limits.
+
+Every array ends where memory that may not be read begins, so a kernel that reads or writes beyond
+one ends the process. `run` also calls the kernel twice, on memory of other bytes: both results must
+have the same bits, so a result is written as a whole and depends on nothing else. And it computes
+one row alone, which must have the bits that it has beside others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import ml_dtypes
+import numpy as np
+
+from models.dsl import packing
+from models.dsl.composite import Fused
+from models.dsl.fused.adapter_products import LANES, MAX_SMALL_RANK, TERMS, adapter_blocks
+from models.dsl.fused.small_products import FORMS
+from models.dsl.ops import REGISTRY
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+_ARENA = 32 << 20  # bytes for an array
+_MARGIN = 256  # bytes before a result that must stay as they are
+
+
+class Library(Protocol):
+    """The kernels of an instruction set, as shared library."""
+
+    def function(self, name: str) -> Any:
+        """The C function of a kernel."""
+
+
+class Numbers:
+    """Numbers from bytes; the smallest ones when no byte is left."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def between(self, low: int, high: int) -> int:
+        """A number from `low` to `high`."""
+        count = max(1, (high - low).bit_length() + 7 >> 3)
+        part = self._data[self._at : self._at + count]
+        self._at += count
+        return low + int.from_bytes(part, "little") % (high - low + 1)
+
+    def one_of(self, *choices: Any) -> Any:
+        """One of the choices."""
+        return choices[self.between(0, len(choices) - 1)]
+
+
+@dataclass
+class Call:
+    """An op with its inputs; those of `rows` have the rows of the result on their first axis."""
+
+    op: str
+    inputs: list[Array]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    rows: tuple[int, ...] = ()
+
+
+class _Values:
+    """Arrays of values of all kinds, small and large ones too."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+        self._rng = np.random.default_rng(numbers.between(0, 2**16 - 1))
+
+    def floats(self, *shape: int) -> Array:
+        values = self._rng.normal(size=shape).astype(np.float32)
+        with np.errstate(over="ignore"):
+            values *= np.float32(self._numbers.one_of(1, 0, 1e-38, 1e-45, 1e30, 3e38, -1e10))
+        for _ in range(self._numbers.between(0, 3)):
+            at = self._rng.integers(values.size)
+            values.reshape(-1)[at] = self._numbers.one_of(
+                0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38, 1e-45, 127.5
+            )
+        return values
+
+    def bits(self, dtype: Any, *shape: int) -> Array:
+        """Any bits: of floats, also those that are not numbers."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if self._numbers.between(0, 7) == 0:
+            byte = self._numbers.between(0, 255)
+            values: Array = np.full(size, byte, np.uint8)
+        else:
+            values = self._rng.integers(0, 256, size, np.uint8)
+        shaped: Array = values.view(dtype).reshape(shape)
+        return shaped
+
+    def integers(self, low: int, high: int, count: int) -> Array:
+        return self._rng.integers(low, high + 1, count, dtype=np.int64).astype(np.int32)
+
+
+def _sizes(n: Numbers) -> tuple[int, int, int]:
+    """Rows, blocks of sixteen outputs, groups of 32 columns."""
+    limits = n.one_of((20, 20, 5), (50, 3, 40), (3, 3, 600))  # more groups than a panel has
+    rows, blocks, groups = (n.between(1, limit) for limit in limits)
+    return rows, blocks, groups
+
+
+def _grouped(n: Numbers, v: _Values) -> Call:
+    rows, blocks, groups = _sizes(n)
+    weight = v.bits(np.int8, blocks, groups, packing.QUADS, packing.LANES)
+    np.maximum(weight, -127, out=weight)
+    scale = v.bits(np.float16, blocks, groups, packing.ROWS)
+    x = v.floats(rows, groups * packing.GROUP)
+    if n.between(0, 1):
+        return Call("linear_grouped", [x, weight, scale], rows=(0,))
+    experts = n.one_of(*(count for count in range(1, blocks + 1) if blocks % count == 0))
+    chosen = v.integers(n.one_of(0, -2), experts, rows)
+    return Call(
+        "linear_routed_grouped", [x, chosen, weight, scale], {"experts": experts}, rows=(0, 1)
+    )
+
+
+def _halved(n: Numbers, v: _Values) -> Call:
+    rows, blocks, groups = _sizes(n)
+    shape = (blocks, groups, packing.QUADS // 2, packing.LANES)
+    upper, lower = v.bits(np.int8, *shape), v.bits(np.int8, *shape)
+    scale = v.bits(np.float16, blocks, groups, packing.ROWS)
+    x = v.floats(rows, groups * packing.GROUP)
+    kind = n.between(0, 2)
+    if kind == 0:
+        return Call("linear_upper", [x, upper, scale, v.integers(0, n.between(0, 1), rows)])
+    if kind == 1:
+        ids = v.integers(0, blocks * packing.ROWS - 1, rows)
+        return Call("embedding_halved", [ids, upper, lower, scale], rows=(0,))
+    coarse, threshold = v.floats(rows, blocks * packing.ROWS), v.floats(rows)
+    return Call("linear_refined", [x, upper, lower, scale, coarse, threshold], rows=(0, 4, 5))
+
+
+def _small(n: Numbers, v: _Values) -> Call:
+    rows, blocks, groups = _sizes(n)
+    form = n.one_of(*FORMS)
+    shapes = form.shapes(blocks * packing.ROWS, groups * packing.GROUP)
+    arrays = [
+        v.bits(np.int8 if name in ("low", "high") else np.float16, *shape)
+        for name, shape in shapes.items()
+    ]
+    attrs = {"bits": form.bits, "minimum": form.minimum}
+    kind = n.between(0, 2)
+    if kind == 0:
+        ids = v.integers(0, blocks * packing.ROWS - 1, rows)
+        return Call("embedding_small", [ids, *arrays], attrs, rows=(0,))
+    x = v.floats(rows, groups * packing.GROUP)
+    if kind == 1:
+        return Call("linear_small", [x, *arrays], attrs, rows=(0,))
+    experts = n.one_of(*(count for count in range(1, blocks + 1) if blocks % count == 0))
+    chosen = v.integers(n.one_of(0, -2), experts, rows)
+    attrs["experts"] = experts
+    return Call("linear_routed_small", [x, chosen, *arrays], attrs, rows=(0, 1))
+
+
+def _routed(n: Numbers, v: _Values) -> Call:
+    rows, outputs, columns, experts = (n.between(1, most) for most in (40, 70, 300, 6))
+    dtype = n.one_of(np.float32, ml_dtypes.bfloat16)
+    weight = v.bits(np.uint8, experts * outputs, columns * np.dtype(dtype).itemsize).view(dtype)
+    x, chosen = v.floats(rows, columns), v.integers(n.one_of(0, -(2**31)), experts, rows)
+    return Call("linear_routed", [x, chosen, weight], {"experts": experts}, rows=(0, 1))
+
+
+def _attention(n: Numbers, v: _Values) -> Call:
+    tokens, groups, shared = n.between(1, 40), n.between(1, 4), n.between(1, 9)
+    width = 64 * n.between(1, 4)
+    rows = n.between(1, 300)
+    attrs: dict[str, Any] = {"scale": n.one_of(0.1, 0.0, 1e30, -1.0)}
+    if n.between(0, 1):
+        attrs["window"] = n.between(1, rows)
+        attrs["keys"] = n.one_of(rows + tokens, 2**31 - 1)
+    else:
+        rows = max(rows, tokens)
+        attrs["keys"] = rows
+    last = attrs["keys"] - tokens
+    start = n.one_of(0, last, min(last, n.between(0, 400)))
+    dtype = n.one_of(np.float32, np.float16)
+    key, value = (
+        v.floats(rows, groups * width)
+        if dtype is np.float32
+        else v.bits(np.float16, rows, groups * width)
+        for _ in range(2)
+    )
+    query = v.floats(tokens, groups * shared, width)
+    return Call("attention_cached", [query, key, value, np.array([start], np.int32)], attrs)
+
+
+def _stream(n: Numbers, v: _Values) -> Call:
+    rows, width = n.between(1, 20), 16 * n.between(1, 80)
+    h, y = v.floats(rows, width), v.floats(rows, width)
+    attrs = {"eps": n.one_of(1e-6, 1e-3, 1.0)}
+    if n.between(0, 1):
+        return Call("add_norm", [h, y, v.floats(width)], attrs)
+    return Call("residual_norm", [h, y, v.floats(width), v.floats(width)], attrs)
+
+
+def _heads(n: Numbers, v: _Values) -> Call:
+    rows, count, width = n.between(1, 20), n.between(1, 12), 32 * n.between(1, 8)
+    start = n.between(0, count - 1)
+    attrs: dict[str, Any] = {"heads": (start, n.between(start + 1, count))}
+    x, cosine, sine = v.floats(rows, count, width), *(v.floats(rows, width // 2) for _ in "cs")
+    if n.between(0, 1):
+        return Call("rotated", [x, cosine, sine], attrs, rows=(0, 1, 2))
+    attrs["eps"] = n.one_of(1e-6, 1e-3, 1.0)
+    return Call("rotated_norm", [x, v.floats(width), cosine, sine], attrs, rows=(0, 2, 3))
+
+
+def _adapter(n: Numbers, v: _Values) -> Call:
+    sequences, each, places, rank = (n.between(1, most) for most in (12, 20, 5, 20))
+    rows = sequences * each
+    chosen = v.integers(n.one_of(0, -(2**31)), n.one_of(places, places + 2), sequences)
+    dtype = n.one_of(np.int8, np.float16, np.float32)
+    row_inputs = (0, 1) if each == 1 else ()
+    if n.between(0, 1):
+        columns, terms = n.between(1, 200), n.between(1, 70)
+        a = v.bits(dtype, places, terms, columns)
+        return Call("lora_down", [v.floats(rows, columns), chosen, a], rows=row_inputs)
+    sources = tuple(n.between(1, 60) for _ in range(n.between(1, 4)))
+    first = n.between(0, 2)
+    blocks = sum(map(adapter_blocks, sources))
+    factors = [v.bits(dtype, places, blocks, rank, LANES)]
+    if dtype is np.int8:
+        rank = TERMS * n.between(1, MAX_SMALL_RANK // TERMS)
+        small = v.bits(dtype, places, blocks, rank // TERMS, LANES * TERMS)
+        factors = [small, v.bits(np.float16, places, blocks, LANES)]
+    stride = (first + len(sources)) * rank + n.between(0, 5)
+    y, given = v.floats(rows, sum(sources)), v.floats(rows, stride)
+    inputs = [y, given, chosen, v.floats(sequences), *factors]
+    attrs: dict[str, Any] = {"sources": sources, "first": first}
+    return Call("lora_up", inputs, attrs, rows=(*row_inputs, 2, 3) if row_inputs else ())
+
+
+MAKERS = (
+    _grouped, _halved, _small, _routed, _attention, _stream, _heads, _adapter,
+)  # fmt: skip
+
+
+class _Arena:
+    """Memory that ends where a page begins that may not be read."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _ARENA + mmap.PAGESIZE)
+        self._bytes = np.frombuffer(self._memory, np.uint8)
+        end = ctypes.c_void_p(self._bytes.ctypes.data + _ARENA)
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mprotect(end, ctypes.c_size_t(mmap.PAGESIZE), 0):
+            raise OSError(ctypes.get_errno(), "mprotect")
+
+    def last(self, size: int) -> Array:
+        """The last bytes before the page."""
+        return self._bytes[_ARENA - size : _ARENA]
+
+
+_arenas: defaultdict[int, _Arena] = defaultdict(_Arena)  # by the number of the array
+
+
+def call_of(data: bytes) -> Call:
+    """The call that bytes describe."""
+    numbers = Numbers(data)
+    maker: Callable[[Numbers, _Values], Call] = numbers.one_of(*MAKERS)
+    return maker(numbers, _Values(numbers))
+
+
+def run(library: Library, data: bytes) -> None:
+    """Make the call that bytes describe; AssertionError if its result is wrong."""
+    call = call_of(data)
+    result = _compute(library, call, fill=0xAB, offset=0)
+    again = _compute(library, call, fill=0x54, offset=3)
+    assert result.tobytes() == again.tobytes(), f"{call.op}: results of one call differ"
+    if call.rows:
+        row = len(result) // 2
+        inputs = [
+            array[row : row + 1] if number in call.rows else array
+            for number, array in enumerate(call.inputs)
+        ]
+        alone = _compute(library, Call(call.op, inputs, call.attrs), fill=0xAB, offset=0)
+        numbers = ~np.isnan(result[row])
+        assert np.array_equal(numbers, ~np.isnan(alone[0])), f"{call.op}: NaN in row {row}"
+        both = (values[numbers].view(np.int32) for values in (alone[0], result[row]))
+        assert np.array_equal(*both), f"{call.op}: row {row} has other bits alone"
+
+
+def _compute(library: Library, call: Call, *, fill: int, offset: int) -> Array:
+    """The result; `fill` is what its memory holds before, `offset` the elements before arrays."""
+    types = tuple(TensorType(array.shape, DType.of(array.dtype)) for array in call.inputs)
+    op = REGISTRY[call.op]
+    assert isinstance(op, Fused)
+    op.limits(types, call.attrs)
+    result_type = op.infer(types, call.attrs)
+    kernel = op.lower(types, result_type, call.attrs)
+    arguments: list[Any] = []
+
+    def place(number: int, size: int, itemsize: int) -> Array:
+        memory = _arenas[number].last(size)
+        start = memory.ctypes.data - offset * itemsize
+        arguments.extend([ctypes.c_void_p(start), ctypes.c_size_t(offset)])
+        return memory
+
+    for number, array in enumerate(call.inputs[kernel.in_place :]):
+        memory = place(number, array.nbytes, array.itemsize)
+        memory[:] = _bytes(array)
+    out = place(len(call.inputs), 4 * result_type.size, 4)
+    around = _arenas[len(call.inputs)].last(len(out) + _MARGIN)
+    around[:] = fill
+    if kernel.in_place:
+        out[:] = _bytes(call.inputs[0])
+    sizes = [ctypes.c_size_t(size) for size in kernel.sizes]
+    scalars = [ctypes.c_float(scalar) for scalar in kernel.scalars]
+    function = library.function(kernel.function)
+    for workgroup in reversed(range(kernel.workgroups)):
+        assert function(*arguments, ctypes.c_size_t(workgroup), *sizes, *scalars) == 0
+    assert (around[:_MARGIN] == fill).all(), f"{call.op} wrote before its result"
+    return out.view(np.float32).reshape(result_type.shape).copy()
+
+
+def _bytes(array: Array) -> Array:
+    flat: Array = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return flat

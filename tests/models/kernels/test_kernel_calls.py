@@ -1,0 +1,83 @@
+"""The kernels with extreme shapes and values, and whether a kernel that is wrong would be found."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import resource
+import signal
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from models.dsl.composite import Fused
+from models.dsl.ops import REGISTRY
+from tests.fuzz.kernel_calls import MAKERS, call_of, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.models.kernels.kernel_library import Kernels
+
+
+def calls(count: int) -> list[bytes]:
+    """Some calls by each maker."""
+    makers = range(len(MAKERS))
+    return [
+        bytes([maker]) + Random(seed).randbytes(24) for maker in makers for seed in range(count)
+    ]
+
+
+def test_calls_are_made_of_every_op_with_a_kernel() -> None:
+    made = {call_of(data).op for data in calls(30)}
+    assert made == {name for name, op in REGISTRY.items() if isinstance(op, Fused)}
+
+
+def test_a_call_has_the_same_bits_on_other_memory_and_in_a_row_alone(kernels: Kernels) -> None:
+    for data in calls(3):
+        run(kernels, data)
+
+
+# --- what the calls find
+
+_RESIDUAL_NORM = bytes([5])
+
+
+class _Wrong:
+    """A kernel that writes one float at a distance from the end of its result, (2, 1, 16) f32."""
+
+    def __init__(self, distance: int) -> None:
+        self._distance = distance
+
+    def function(self, _name: str) -> Callable[..., int]:
+        def write(*arguments: Any) -> int:
+            out, offset = (argument.value for argument in arguments[8:10])
+            at = out + 4 * (offset + 32 + self._distance)
+            ctypes.c_float.from_address(at).value = 1.0
+            return 0
+
+        return write
+
+
+def test_a_result_that_is_not_written_as_a_whole_is_found() -> None:
+    assert call_of(_RESIDUAL_NORM).op == "residual_norm"
+    with pytest.raises(AssertionError, match="results of one call differ"):
+        run(_Wrong(-1), _RESIDUAL_NORM)
+
+
+def test_a_write_before_the_result_is_found() -> None:
+    with pytest.raises(AssertionError, match="wrote before its result"):
+        run(_Wrong(-33), _RESIDUAL_NORM)
+
+
+def test_a_write_beyond_the_result_ends_the_process() -> None:
+    child = os.fork()
+    if child:
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGSEGV
+        return
+    faulthandler.disable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    run(_Wrong(0), _RESIDUAL_NORM)
+    os._exit(0)
