@@ -1,19 +1,21 @@
 """Convert the vocabulary of a GGUF file to a tokenizer of the `tokenizers` library.
 
-Two types are supported, by llama.cpp's names: `llama` is SentencePiece BPE, whose merges are not in
-the file and are reconstructed here; `gpt2` is BPE over bytes, whose merges are in the file, but
-only a name of the rule that splits text into words.
+The types, by llama.cpp's names, are `llama`, SentencePiece BPE, whose merges are not in the file
+and are reconstructed here; `gpt2`, BPE over bytes, whose merges are in the file, but only a name of
+the rule that splits text into words; and for encoders `bert`, WordPiece, and `t5`, SentencePiece's
+unigrams as XLM-RoBERTa has them.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
-from tokenizers.models import BPE
+from tokenizers.models import BPE, Unigram, WordPiece
 
 from baker.tokenizer.unused_merges import used_merges
 from baker.tokenizer.word_rules import WORD_RULES
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # GGUF's token types (llama.cpp's names).
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 # SentencePiece's character for a space.
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 # Maximum characters of a token: the time to try every split is quadratic in it.
@@ -47,10 +49,13 @@ def convert(metadata: Mapping[str, object], *, whole_texts: bool = False) -> Tok
     `whole_texts` are not continued, so a token may end them.
     """
     model = _value(metadata, "model", str)
+    if whole_texts and model in _MAKE_FOR_ENCODERS:
+        return _MAKE_FOR_ENCODERS[model](metadata)
     if model not in _MAKE:
+        supported = {**_MAKE, **(_MAKE_FOR_ENCODERS if whole_texts else {})}
         raise TokenizerError(
             f"tokenizer.ggml.model {model!r} is not supported, only "
-            f"{' and '.join(map(repr, _MAKE))}; use the Hugging Face folder of the model"
+            f"{', '.join(map(repr, supported))}; use the Hugging Face folder of the model"
         )
     adds_eos = bool(metadata.get("tokenizer.ggml.add_eos_token", False))
     if adds_eos and not whole_texts:
@@ -58,20 +63,27 @@ def convert(metadata: Mapping[str, object], *, whole_texts: bool = False) -> Tok
     tokenizer = _MAKE[model](metadata)
     bos_id = gguf_specials(metadata).bos
     if bos_id is not None:
-        bos = tokenizer.id_to_token(bos_id)
+        bos = str(tokenizer.id_to_token(bos_id))
         special, end = [(bos, bos_id)], ""
         if adds_eos:
             eos_id = gguf_specials(metadata).eos[0]
-            special.append((tokenizer.id_to_token(eos_id), eos_id))
+            special.append((str(tokenizer.id_to_token(eos_id)), eos_id))
             end = f" {special[-1][0]}"
-        try:
-            tokenizer.post_processor = processors.TemplateProcessing(
-                single=f"{bos} $A{end}", pair=f"{bos} $A {bos}:1 $B:1{end}", special_tokens=special
-            )
-        # The library raises plain Exception.
-        except Exception as error:
-            raise TokenizerError(f"{bos!r:.80} cannot start a text: {error}") from error
+        _surround(tokenizer, f"{bos} $A{end}", f"{bos} $A {bos}:1 $B:1{end}", special)
     return tokenizer
+
+
+def _surround(
+    tokenizer: Tokenizer, single: str, pair: str, special: Sequence[tuple[str, int]]
+) -> None:
+    """Put special tokens around texts and pairs of texts; raises TokenizerError."""
+    try:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=single, pair=pair, special_tokens=special
+        )
+    # The library raises plain Exception.
+    except Exception as error:
+        raise TokenizerError(f"{special[0][0]!r:.80} cannot start a text: {error}") from error
 
 
 def gguf_specials(metadata: Mapping[str, object]) -> Specials:
@@ -167,11 +179,7 @@ def _bpe(**parts: Any) -> Tokenizer:
 def _sentencepiece(metadata: Mapping[str, object]) -> Tokenizer:
     """A SentencePiece BPE vocabulary as BPE with byte fallback."""
     stored, types = _vocabulary(metadata)
-    scores = _list(metadata, "scores", float)
-    if not all(map(math.isfinite, scores)):
-        raise TokenizerError("tokenizer.ggml.scores has a score that is not finite")
-    if len(scores) != len(stored):
-        raise TokenizerError(f"the vocabulary has {len(stored)} tokens but {len(scores)} scores")
+    scores = _scores(metadata, len(stored))
     # A space in a user-defined token becomes SentencePiece's character.
     tokens = [
         token.replace(" ", _SPACE) if type_ == _USER_DEFINED else token
@@ -222,8 +230,84 @@ def merges_of(
     return [(token[:-left], token[-left:]) for _, left, _, token in merges]
 
 
+# --- encoders
+
+
+def _wordpiece(metadata: Mapping[str, object]) -> Tokenizer:
+    """BERT's WordPiece: the start of a word has SentencePiece's space, what continues it has none.
+
+    Files do not say whether letters become lower-case and lose their accents: they do unless a
+    token has a capital letter; accents stay if a token has one.
+    """
+    stored, types = _vocabulary(metadata)
+    tokens = [_wordpiece_token(token, type_) for token, type_ in zip(stored, types, strict=True)]
+    words = "".join(token for token in tokens if not _in_brackets(token))
+    lowercase = words == words.lower()
+    accents = any(unicodedata.category(c) == "Mn" for c in unicodedata.normalize("NFD", words))
+    names = ("cls", "seperator", "unknown", "padding", "mask")  # GGUF spells it so
+    special = [tokens[_id(metadata, name, len(tokens))] for name in names]
+    cls, separator, unknown, *_ = special
+    id_of = {token: i for i, token in enumerate(tokens)}
+    tokenizer = Tokenizer(WordPiece(vocab=id_of, unk_token=unknown, max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=lowercase, strip_accents=lowercase and not accents
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    single, ids = f"{cls} $A {separator}", [(token, id_of[token]) for token in (cls, separator)]
+    _surround(tokenizer, single, f"{single} $B:1 {separator}:1", ids)
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    return tokenizer
+
+
+def _wordpiece_token(stored: str, type_: int) -> str:
+    if stored.startswith(_SPACE) and stored != _SPACE:
+        return stored.removeprefix(_SPACE)
+    return stored if type_ == _CONTROL or _in_brackets(stored) else f"##{stored}"
+
+
+def _in_brackets(token: str) -> bool:
+    """Whether a token is one like [CLS] or [unused1], which no text is split into."""
+    return len(token) > 2 and token.startswith("[") and token.endswith("]")
+
+
+def _unigram(metadata: Mapping[str, object]) -> Tokenizer:
+    """SentencePiece's unigrams with the words and the special tokens of XLM-RoBERTa.
+
+    Files have no <mask>, which is for training.
+    """
+    if not metadata.get("tokenizer.ggml.add_space_prefix", True):
+        raise TokenizerError("tokenizer.ggml.add_space_prefix = false is not supported")
+    tokens, types = _vocabulary(metadata)
+    scores = _scores(metadata, len(tokens))
+    # What fills up the vocabulary has a score that would change that of unknown characters.
+    used = [score for score, type_ in zip(scores, types, strict=True) if type_ != _UNUSED]
+    lowest = min(used, default=0.0)
+    pairs = [(token, max(score, lowest)) for token, score in zip(tokens, scores, strict=True)]
+    tokenizer = Tokenizer(Unigram(pairs, _id(metadata, "unknown", len(tokens)), False))
+    if "tokenizer.ggml.precompiled_charsmap" in metadata:
+        tokenizer.normalizer = _charsmap(_list(metadata, "precompiled_charsmap", int))
+    metaspace = pre_tokenizers.Metaspace(_SPACE, "always")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
+    tokenizer.decoder = decoders.Metaspace(_SPACE, "always")
+    bos, eos = (tokens[_id(metadata, name, len(tokens))] for name in ("bos", "eos"))
+    single, ids = f"{bos} $A {eos}", [(token, tokens.index(token)) for token in (bos, eos)]
+    _surround(tokenizer, single, f"{single} {eos} $B {eos}", ids)
+    tokenizer.add_tokens(_added(tokens, types))
+    return tokenizer
+
+
+def _charsmap(values: Sequence[int]) -> normalizers.Normalizer:
+    try:
+        return normalizers.Precompiled(bytes(values))
+    # The library raises plain Exception.
+    except Exception as error:
+        raise TokenizerError(f"tokenizer.ggml.precompiled_charsmap: {error}") from error
+
+
 _MAKE = {"llama": _sentencepiece, "gpt2": _byte_bpe}
-SUPPORTED_TYPES = tuple(_MAKE)
+_MAKE_FOR_ENCODERS = {"bert": _wordpiece, "t5": _unigram}
+SUPPORTED_TYPES = (*_MAKE, *_MAKE_FOR_ENCODERS)
 
 # --- metadata
 
@@ -235,6 +319,16 @@ def _id(metadata: Mapping[str, object], name: str, size: int) -> int:
             f"tokenizer.ggml.{name}_token_id is {token}, but there are {size} tokens"
         )
     return token
+
+
+def _scores(metadata: Mapping[str, object], count: int) -> list[float]:
+    """The score of each of `count` tokens."""
+    scores = _list(metadata, "scores", float)
+    if not all(map(math.isfinite, scores)):
+        raise TokenizerError("tokenizer.ggml.scores has a score that is not finite")
+    if len(scores) != count:
+        raise TokenizerError(f"the vocabulary has {count} tokens but {len(scores)} scores")
+    return scores
 
 
 def _list(metadata: Mapping[str, object], name: str, type_: type[T]) -> list[T]:
