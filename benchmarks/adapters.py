@@ -1,8 +1,10 @@
 """Decode steps with 0, 1, 2, 4 and 8 LoRA adapters in one batch: speed, and whether bits are equal.
 
     hearth bake gemma3 --adapters 8 --rank 16 --out base
-    python -m benchmarks.adapters base --llama model.gguf
+    hearth bake gemma3 --out plain
+    python -m benchmarks.adapters base --plain plain --llama model.gguf
 
+`--plain` is the same bundle without places: steps without an adapter are measured in both.
 llama.cpp is given with `--llama`, and the interpreter of another environment with `--llama-python`.
 
 The adapters are random numbers at every place: the time does not depend on the values. In each
@@ -110,6 +112,30 @@ def hearth(arguments: argparse.Namespace, runtime: IreeRuntime, tested: Cases) -
     return EngineResult("Hearth", medians, equal)
 
 
+def places_unused(
+    arguments: argparse.Namespace, runtime: IreeRuntime, plain: IreeRuntime
+) -> Iterator[str]:
+    """The rows of a table: steps without an adapter, of a bundle with places and of one without.
+
+    A step of one is between two of the other, so that load of the machine hits both.
+    """
+    yield "| Rows | Plain bundle, ms | With unused places, median of the ratios |"
+    yield "|---|---|---|"
+    for rows in (1, min(runtime.batch, plain.batch)):
+        seconds, ratios = list[float](), list[float]()
+        for position in range(WARM_STEPS + 4 * arguments.rounds):
+            times = []
+            for one in (plain, runtime, plain):
+                began = time.perf_counter()
+                decode(one, [0] * rows, position % runtime.context)
+                times.append(time.perf_counter() - began)
+            if position >= WARM_STEPS:
+                seconds.append((times[0] + times[2]) / 2)
+                ratios.append(times[1] / seconds[-1])
+        median = 1000 * statistics.median(seconds)
+        yield f"| {rows} | {median:.2f} | {statistics.median(ratios):.3f} |"
+
+
 def llama_cpp(
     arguments: argparse.Namespace, manifest: LanguageManifest, tested: Cases
 ) -> EngineResult:
@@ -170,6 +196,7 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--plain", type=Path, help="the same bundle without places")
     parser.add_argument("--llama", type=Path, help="a GGUF file of the model, for llama.cpp")
     parser.add_argument("--llama-python", default=sys.executable, help="that has llama-cpp-python")
     arguments = parser.parse_args()
@@ -180,6 +207,9 @@ def main() -> None:
     batch = min(runtime.batch, runtime.slots)
     tested = cases(batch, manifest.adapters.count)
     engines = [hearth(arguments, runtime, tested)]
+    if arguments.plain:
+        _, plain = open_bundle(arguments.plain, threads=arguments.threads)
+        sys.stdout.writelines(f"{row}\n" for row in places_unused(arguments, runtime, plain))
     if arguments.llama:
         engines.append(llama_cpp(arguments, manifest, tested))
     sys.stdout.writelines(f"{row}\n" for row in table(engines, batch))

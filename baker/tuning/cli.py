@@ -50,7 +50,8 @@ _Weights = Annotated[
     Path | None,
     typer.Option(
         metavar="PATH",
-        help="GGUF file or Hugging Face folder. Default: the weights of an installed package.",
+        help="GGUF file, Hugging Face folder, or bundle, whose weights are then dequantized. "
+        "Default: the weights of an installed package.",
     ),
 ]
 _Rank = Annotated[int, typer.Option(metavar="N", min=1, help="Rank of the adapter's matrices.")]

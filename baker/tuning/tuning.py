@@ -24,11 +24,12 @@ from baker.adapters.adapter import write_adapter
 from baker.pipeline.recipe import check_architecture, model_config, packaged_weights, recipes
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from baker.tuning import batches
+from baker.tuning.bundle_weights import BundleWeights
 from baker.tuning.checkpoint import Checkpoint, History, read_checkpoint, write_checkpoint
 from baker.tuning.examples import ExampleReader
 from baker.tuning.training_program import Trainer, compile_program, traced
 from baker.weights.open_weights import open_weights
-from models.bundle import megabytes, record_file
+from models.bundle import MANIFEST, megabytes, record_file
 from models.dsl.optimizers import Adam, WarmupCosine
 from models.lora import Lora
 from models.peft.adapter_settings import AdapterSettings
@@ -67,7 +68,7 @@ class TuneError(Exception):
 class TuneRequest:
     """A run: what decides its result, and after `max_memory` what does not.
 
-    weights        GGUF file or Hugging Face folder; None: those of the model's package
+    weights        GGUF file, Hugging Face folder or bundle; None: those of the model's package
     dropout        share of the inputs of A that are replaced by 0 in each batch
     steps          None: as many as `epochs` have
     warmup         steps of rising learning rate; None: a tenth of all steps
@@ -157,10 +158,8 @@ def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path
 
 def _prepared(request: TuneRequest) -> _Run:
     """Open the weights and read the examples."""
-    architecture = recipes()[request.model][0].architecture
-    source = open_weights(request.weights or packaged_weights(request.model))
-    check_architecture(request.model, source)
-    config = model_config(source, architecture).for_context(request.max_length)
+    source, architecture, config = _opened(request)
+    config = config.for_context(request.max_length)
     examples = _reader(request, source).read(request.data)
     order = np.random.default_rng([request.seed, 1 << 31]).permutation(len(examples)).tolist()
     held_out = round(request.validation * len(examples))
@@ -187,8 +186,27 @@ def _prepared(request: TuneRequest) -> _Run:
     )
 
 
+def _opened(request: TuneRequest) -> tuple[WeightSource, Architecture[Any], ModelConfig]:
+    architecture: Architecture[Any] = recipes()[request.model][0].architecture
+    if request.weights is not None and (request.weights / MANIFEST).is_file():
+        bundle = BundleWeights(request.weights)
+        if bundle.architecture is not architecture:
+            raise TuneError(
+                f"--weights: {request.weights} is a bundle of {bundle.architecture.name}, expected "
+                f"one of {architecture.name}"
+            )
+        return bundle, architecture, bundle.config
+    source = open_weights(request.weights or packaged_weights(request.model))
+    check_architecture(request.model, source)
+    return source, architecture, model_config(source, architecture)
+
+
 def _reader(request: TuneRequest, source: WeightSource) -> ExampleReader:
-    special = special_tokens(source)
+    special = (
+        source.manifest.special_tokens
+        if isinstance(source, BundleWeights)
+        else special_tokens(source)
+    )
     tokenizer = Tokenizer(Library.from_str(tokenizer_json(source)), bos=special.bos)
     template = chat_template(source)
     return ExampleReader(

@@ -15,12 +15,16 @@ from baker.compare.sides.prediction import FullPrediction
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.recipe import BakeRequest
 from baker.progress import TerminalProgress
+from baker.tuning import tuning
+from baker.tuning.tuning import TuneRequest
+from models.catalog import ARCHITECTURES
 from models.peft.adapter_factors import read_factors
 from models.peft.adapter_settings import BadAdapter
 from runtime.interface import prefill_all_but_last, read_prompt
 from runtime.open_bundle import open_bundle
 from tests.baker.adapters.places_case import (
     ADAPTERS,
+    CASE,
     LOGITS,
     PROMPTS,
     SCALE,
@@ -111,6 +115,28 @@ def together(runtime: IreeRuntime) -> Logits:
     return np.stack(rows, axis=1)
 
 
+def require_that_tuning_reads_the_bundle(folder: Path, precision: str) -> None:
+    """Require the examples and the weights of the GGUF file."""
+    data = folder / "data.jsonl"
+    data.write_text('{"prompt": "the t", "completion": "he the"}\n')
+    bundle, file = (
+        tuning._prepared(TuneRequest(
+            model="gemma3", data=data, out=folder / "out", weights=folder / name,
+            targets=("q_proj",),
+        ))
+        for name in (precision, "model.gguf")
+    )  # fmt: skip
+    assert bundle.learned == file.learned
+    tensors = ARCHITECTURES[CASE.architecture].tensors
+    for parameter, values in CASE.weights().items():
+        stored = tensors.find(CASE.config, parameter, (), gguf=False)
+        actual = bundle.source.read(stored.name) + np.float32(stored.offset)
+        # A table in int8 has 127 steps in the largest magnitude of 32 columns.
+        is_coarse = precision == "native" and parameter == "embed_tokens.weight"
+        tolerance = np.abs(values).max() / 254 if is_coarse else 1e-6
+        np.testing.assert_allclose(actual, values, rtol=1e-3 if is_coarse else 0, atol=tolerance)
+
+
 @pytest.mark.slow
 def test_adapters_in_one_batch_have_the_bits_that_each_has_alone(folder: Path) -> None:
     runtime = opened(folder, "native", slots=SLOTS)
@@ -144,12 +170,14 @@ def test_adapters_in_one_batch_have_the_bits_that_each_has_alone(folder: Path) -
         factors = read_factors(folder / str(place - 1), runtime.adapters)
         runtime.write_adapter(place, factors.arrays)
     assert np.array_equal(together(runtime), before)
+    require_that_tuning_reads_the_bundle(folder, "native")
 
 
 @pytest.mark.slow
 def test_an_adapter_computes_what_peft_computes(folder: Path) -> None:
     runtime = opened(folder, "f32", slots=1)
     require_the_logits_of_peft(folder, runtime, "f32")
+    require_that_tuning_reads_the_bundle(folder, "f32")
     options = SideOptions(threads=1, llama_context=0, top=1, vocabulary=None, key=None)
     factors = read_factors(folder / "0", runtime.adapters)
     runtime.set_adapter(0, 1, factors.scale)

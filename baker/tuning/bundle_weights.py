@@ -1,0 +1,131 @@
+"""The weights of a bundle, dequantized, with the names that they have in a Hugging Face folder.
+
+An adapter that is tuned on them is tuned on what the bundle computes with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from baker.reference.numpy_runtime import stored_parameters, traced
+from baker.weights.source import BLOCK_BYTES, ROW_GROUP, BadFile, WeightSource, stamp
+from models.bundle import MANIFEST, PARAMETERS, LanguageManifest, read_manifest_of
+from models.catalog import ARCHITECTURES
+from models.dsl.evaluate import evaluate
+from models.dsl.fused.grouped_products import dequantized
+from models.dsl.fused.halved_products import whole
+from models.dsl.fused.small_products import dequantized_small
+from models.dsl.storage import INT8_G32, INT8_G32_HALVES, Storage
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.config import ModelConfig
+    from models.decoder.architecture import Architecture
+    from models.dsl.graph import Tensor
+    from models.dsl.storage import Weight
+
+    Array = NDArray[Any]
+
+
+class BundleWeights(WeightSource):
+    """The weights of a bundle of a language model, which `manifest` describes.
+
+    Raises a BundleError, ConfigError, DslError or BadArchive for a bundle of another program.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.manifest = read_manifest_of(folder, LanguageManifest)
+        program = traced(self.manifest)
+        self._arrays = stored_parameters(program.parameters, folder / PARAMETERS)
+        self._stamps = {path: stamp(path) for path in self.files()}
+        self.architecture: Architecture[Any] = ARCHITECTURES[self.manifest.architecture]
+        self.config: ModelConfig = self.architecture.from_manifest(self.manifest.config)
+        tensors = self.architecture.tensors
+        self._weights: dict[str, tuple[Weight, str, float]] = {}
+        for weight in program.weights:
+            for parameter in weight.sources:
+                stored = tensors.parts(self.config, parameter, (), gguf=False)[0]
+                self._weights[stored.name] = (weight, parameter, stored.offset)
+
+    @property
+    def format(self) -> Literal["safetensors"]:
+        """That of the names."""
+        return "safetensors"
+
+    @property
+    def folder(self) -> Path:
+        """The bundle, which also has the tokenizer."""
+        return self._folder
+
+    def names(self) -> tuple[str, ...]:
+        """As WeightSource.names."""
+        return tuple(self._weights)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """As WeightSource.shape."""
+        weight, parameter, _ = self._weights[name]
+        return weight.sources[parameter]
+
+    def dtype(self, name: str) -> str:
+        """How the bundle stores a tensor."""
+        return self._weights[name][0].storage.name
+
+    def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
+        """As WeightSource.blocks."""
+        weight, parameter, offset = self._weights[name]
+        stored, rows = [self._arrays[one] for one in weight.parameters], weight.rows()[parameter]
+        if stored[0].ndim < 2:
+            yield stored[0] - np.float32(offset)
+            return
+        # Arrays of integers have sixteen rows in a block.
+        group = 1 if stored[0].ndim == 2 else ROW_GROUP
+        columns = weight.sources[parameter][-1]
+        step = max(1, BLOCK_BYTES // (4 * columns * ROW_GROUP)) * ROW_GROUP
+        for start in range(rows.start, rows.stop, step):
+            stop = min(start + step, rows.stop)
+            first, last = start // group, -(-stop // group)
+            values = _dequantized(weight.storage, [array[first:last] for array in stored])
+            yield values[start - first * group : stop - first * group] - np.float32(offset)
+
+    def files(self) -> tuple[Path, ...]:
+        """As WeightSource.files."""
+        return (self._folder / MANIFEST, self._folder / PARAMETERS)
+
+    def require_unchanged(self) -> None:
+        """As WeightSource.require_unchanged."""
+        for path, before in self._stamps.items():
+            if stamp(path) != before:
+                raise BadFile(f"{path} has changed since it was opened")
+
+    def metadata(self) -> Mapping[str, object]:
+        """The configuration in the manifest."""
+        return self.manifest.config
+
+
+def _dequantized(storage: Storage, arrays: Sequence[Array]) -> Array:
+    """The real weights f32 (N, K) of stored arrays."""
+
+    def real(*tensors: Tensor) -> tuple[Tensor]:
+        if storage.form is not None:
+            return (dequantized_small(tensors, storage.form, DType.F32),)
+        if storage is INT8_G32_HALVES:
+            upper, lower, scale = tensors
+            return (dequantized(whole(upper, lower), scale, DType.F32),)
+        weight, scale = tensors
+        return (dequantized(weight, scale, DType.F32),)
+
+    if storage.form is None and storage not in (INT8_G32, INT8_G32_HALVES):
+        return arrays[0].astype("f4")
+    types = [TensorType(array.shape, DType.of(array.dtype)) for array in arrays]
+    graph = trace("dequantized", real, {f"x{i}": one for i, one in enumerate(types)})
+    values: Array = evaluate(graph, arrays, {})[0]
+    return values

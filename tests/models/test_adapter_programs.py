@@ -1,0 +1,55 @@
+"""Programs with places for adapters: what is computed while no request has one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from models.catalog import ARCHITECTURES
+from models.dsl.mlir.stablehlo import module_text
+from models.program import ProgramOptions
+from tests.models.families.gemma3_cases import GROUPED
+
+if TYPE_CHECKING:
+    from models.program import Program
+
+
+def program(precision: str, adapters: int) -> Program:
+    options = ProgramOptions(
+        context=64, precision=precision, prefill_tokens=(16,), decode_batches=(1, 2),
+        verify_tokens=(4,), adapters=adapters, adapter_rank=6,
+    )  # fmt: skip
+    return ARCHITECTURES["gemma3"].program(GROUPED, options)
+
+
+@pytest.mark.parametrize("precision", ["f32", "int8-g32"])
+def test_entry_points_without_adapters_are_those_of_a_program_without_places(
+    precision: str,
+) -> None:
+    plain, places = program(precision, 0), program(precision, 3)
+    texts = {
+        point: module_text("module", [graph], "model")
+        for point, graph in places.entry_points
+        if not point.adapters
+    }
+    assert texts == {
+        point: module_text("module", [graph], "model") for point, graph in plain.entry_points
+    }
+    assert len(places.entry_points) == 2 * len(texts)
+
+
+@pytest.mark.parametrize(
+    ("precision", "rank", "expected", "dtype"),
+    [("int8-g32", 6, 8, "i8"), ("int8-g32", 65, 65, "f16"), ("f32", 6, 6, "f32")],
+)
+def test_small_factors_have_ranks_in_fours_up_to_64(
+    precision: str, rank: int, expected: int, dtype: str
+) -> None:
+    options = ProgramOptions(
+        context=64, precision=precision, prefill_tokens=(16,), decode_batches=(1,),
+        adapters=2, adapter_rank=rank,
+    )  # fmt: skip
+    made = ARCHITECTURES["gemma3"].program(GROUPED, options).adapters
+    assert made.rank == expected
+    assert {array.dtype for array in made.arrays} - {"f16" if dtype == "i8" else dtype} <= {dtype}
