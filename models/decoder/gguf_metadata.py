@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROPE_DIVISORS = "rope_freqs.weight"
+# Starts of keys about towers for images and sound, beside the text model.
+_TOWERS = ("audio.", "mm.", "vision.")
 
 
 class GgufMetadata(TypedKeys):
@@ -127,7 +129,8 @@ class GgufMetadata(TypedKeys):
 
     def finish(self) -> None:
         """Raise ConfigError for keys of the architecture that were not asked for."""
-        unknown = sorted(self._data.keys() - self._read)
+        unread = self._data.keys() - self._read
+        unknown = sorted(key for key in unread if not key.startswith(_TOWERS))
         if unknown:
             raise ConfigError(
                 f"{self._prefix}*: unknown key {', '.join(unknown):.200}: "

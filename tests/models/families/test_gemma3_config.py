@@ -96,6 +96,16 @@ GGUF_27B: dict[str, Any] = GGUF_270M | {
     "gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0,
 }  # fmt: skip
 
+# What files quantized with QAT have: keys of the vision tower, which is in another file.
+GGUF_4B_QAT: dict[str, Any] = GGUF_270M | {
+    "gemma3.context_length": 131072, "gemma3.embedding_length": 2560, "gemma3.block_count": 34,
+    "gemma3.feed_forward_length": 10240, "gemma3.attention.head_count": 8,
+    "gemma3.attention.sliding_window": 1024, "gemma3.attention.head_count_kv": 4,
+    "gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0,
+    "gemma3.mm.tokens_per_image": 256, "gemma3.vision.block_count": 27,
+    "gemma3.vision.attention.head_count": 16, "gemma3.vision.image_size": 896,
+}  # fmt: skip
+
 
 def from_gguf(metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> Config:
     config: Config = ARCHITECTURES["gemma3"].from_gguf(metadata, shapes, no_values)
@@ -121,7 +131,8 @@ def test_a_hugging_face_config_is_its_preset(size: str, data: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    ("size", "metadata", "rows"), [("270m", GGUF_270M, 262144), ("27b", GGUF_27B, 262208)]
+    ("size", "metadata", "rows"),
+    [("270m", GGUF_270M, 262144), ("4b", GGUF_4B_QAT, 262208), ("27b", GGUF_27B, 262208)],
 )
 def test_gguf_metadata_is_its_preset(size: str, metadata: dict[str, Any], rows: int) -> None:
     assert from_gguf(metadata, tensors(rows)) == GEMMA3[size]
@@ -219,6 +230,7 @@ def test_unknown_keys_are_refused_on_both_levels_of_a_larger_model() -> None:
     [
         ({"general.architecture": "llama"}, "expected gemma3, got 'llama'"),
         ({"gemma3.expert_count": 8}, r"gemma3.\*: unknown key expert_count"),
+        ({"gemma3.visions": 8}, r"gemma3.\*: unknown key visions"),
         ({"gemma3.attention.value_length": 128}, "value_length is 128, supported is 256"),
         ({"gemma3.rope.scaling.type": "su"}, "scaling.type: 'su' is not supported, only none, li"),
     ],
