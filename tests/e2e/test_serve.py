@@ -103,7 +103,7 @@ def test_answers_follow_a_json_schema(server: tuple[subprocess.Popen[str], httpx
         "additionalProperties": False,
     }
     prompt = "Ann is 41 years old and drinks nothing but tea. As JSON:\n"
-    for fields in ({"temperature": 0}, {"seed": 1}, {"seed": 2, "temperature": 1.5}):
+    for fields in ({"temperature": 0}, {"seed": 2, "temperature": 1.5}):
         body = {"prompt": prompt, "max_tokens": 120, "json_schema": schema, **fields}
         answer = server[1].post("/generate", json=body).json()
         assert answer["finish_reason"] == "stop"

@@ -265,8 +265,12 @@ def test_the_demo_model_equals_the_reading_of_the_library(bundles: Bundles) -> N
         for name, values in weights_in(bundles["f32"]).items()
     }
     reader = gguf.GGUFReader(source.files()[0])
-    theirs = {key: field.contents() for key, field in reader.fields.items() if "GGUF." not in key}
-    assert source.metadata() == theirs
+    fields = {key: field for key, field in reader.fields.items() if "GGUF." not in key}
+    assert source.metadata().keys() == fields.keys()
+    for key, value in source.metadata().items():
+        # Of the vocabulary, every 41st token: the library is slow.
+        some = slice(None, None, 41) if isinstance(value, list) else slice(None)
+        assert (value[some] if isinstance(value, list) else value) == fields[key].contents(some)
     assert source.names() == tuple(tensor.name for tensor in reader.tensors)
     for tensor in reader.tensors:
         assert source.shape(tensor.name) == tuple(tensor.shape[::-1])
