@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from models import (
     bert,
     embeddinggemma,
+    gemma,
     gemma2,
     gemma3,
     gemma4,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
     for family in (
+        gemma,
         gemma2,
         gemma3,
         gemma4,

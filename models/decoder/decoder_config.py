@@ -74,13 +74,17 @@ class DecoderConfig(ModelConfig):
 
 
 def from_config_json(
-    data: ConfigJson, read_rope: Callable[[ConfigJson, int, int], Rope] = ConfigJson.rope
+    data: ConfigJson,
+    read_rope: Callable[[ConfigJson, int, int], Rope] = ConfigJson.rope,
+    *,
+    activation: str = "silu",
 ) -> dict[str, Any]:
     """The fields of `DecoderConfig` but `windows`; raises ConfigError.
 
-    read_rope  (data, width, max_context) -> the rotary positions
+    read_rope   (data, width, max_context) -> the rotary positions
+    activation  the only supported one, under the key `hidden_act`
     """
-    data.fixed(hidden_act="silu", rope_interleaved=False)
+    data.fixed(hidden_act=activation, rope_interleaved=False)
     heads, hidden = data.size("num_attention_heads"), data.size("hidden_size")
     head_dim = data.size("head_dim", default=max(1, hidden // heads))
     max_context = data.size("max_position_embeddings")

@@ -60,7 +60,7 @@ class OnlyMetadata:
         ("gguf", {"general.architecture": "llama"}, RecipeError,
          "general.architecture is 'llama': bake these weights with `hearth bake llama3` or "),
         ("safetensors", {"model_type": "mamba"}, ConfigError,
-         "model_type: 'mamba' is not supported, only gemma2, gemma3, "),
+         "model_type: 'mamba' is not supported, only gemma, gemma2, "),
         ("safetensors", {}, ConfigError, "model_type: None is not supported"),
     ],
 )  # fmt: skip

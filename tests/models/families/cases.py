@@ -179,6 +179,7 @@ CASES: Mapping[str, Case] = {
             taps={"full_attn_idxs": [1], "conv_L_cache": 5, "block_auto_adjust_ff_dim": False},
         ),
         *_cases("olmo2", "Olmo2Config", olmo2={}, linear={"rope_parameters": _LINEAR}),
+        *_cases("gemma", "GemmaConfig", gemma={}, one_group={"num_key_value_heads": 1}),
         *_cases(
             "gemma2",
             "Gemma2Config",

@@ -57,6 +57,7 @@ class File:
 FILES = {
     "bert": File(tokenizer=("bert",)),
     "embeddinggemma": File(tokenizer=("llama",)),
+    "gemma": File(varies="llama", templates=("gemma",), tokenizer=("llama",)),
     "gemma2": File(varies="gemma3", templates=("gemma",), tokenizer=("llama",)),
     "gemma3": File(templates=("gemma", "function gemma"), tokenizer=("llama",)),
     "gemma4": File(templates=("gemma 4",), tokenizer=("gemma4",)),

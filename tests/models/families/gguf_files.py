@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # llama.cpp's architectures that rotate neighbours: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBOURS = ("llama", "smollm3", "granite")
 # Those of which the converter adds 1 to the weights of norms.
-_STORES_ONE_MORE = ("gemma2", "gemma3", "gemma-embedding")
+_STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 
 
 def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
