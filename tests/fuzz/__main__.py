@@ -96,10 +96,11 @@ def main() -> int:
 
         return model_runs.run(arguments.seed, arguments.minutes, arguments.keep, _say)
     if arguments.write_corpus:
-        from tests.fuzz import coverage_inputs
+        from tests.fuzz import coverage, coverage_inputs
 
         for group in coverage_inputs.groups():
             _say(f"{group:12} {coverage_inputs.write_corpus(group, arguments.keep):4} inputs")
+        _say(f"{coverage.KERNELS:12} {coverage_inputs.write_calls(arguments.keep):4} inputs")
         return 0
     if arguments.coverage:
         from tests.fuzz import coverage

@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.fuzz.bundle_readers import BUNDLES
+from tests.fuzz.coverage import KERNELS
 from tests.fuzz.reader import Reader, group_of, read
 from tests.fuzz.request_readers import REQUESTS
 from tests.fuzz.weights import WEIGHTS
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 CORPUS = Path(__file__).parent / "corpus"
-_MAX_BYTES = 11_000  # of a group in the project
+_MAX_BYTES = 6_000  # of a group in the project
+_MAX_CALLS = 120  # of kernels
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,19 @@ def write_corpus(group: str, keep: Path) -> int:
     known = [victim.valid for victim in groups()[group]]
     inputs = [path.read_bytes() for path in sorted((keep / group).glob("*"))]
     return written(group, [data for data in inputs if data[1:] not in known], _MAX_BYTES)
+
+
+def write_calls(keep: Path) -> int:
+    """Write the smallest calls of kernels that libFuzzer has kept to the project; how many."""
+    calls = sorted((path.read_bytes()[1:] for path in (keep / KERNELS).glob("*")), key=len)
+    lines = [f"{call.hex()}\n" for call in calls[:_MAX_CALLS]]
+    kept_calls().write_text("".join(lines), "ascii")
+    return len(lines)
+
+
+def kept_calls() -> Path:
+    """The file of calls of kernels, one a line."""
+    return CORPUS / "kernels.txt"
 
 
 def written(group: str, inputs: list[bytes], limit: int) -> int:

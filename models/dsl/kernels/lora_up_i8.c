@@ -37,8 +37,11 @@ INLINE void quantize_terms(Terms *to, const float *from, size_t rank) {
         store_bytes(to->q[1] + i, second);
         sums[0] += first, sums[1] += second;
     }
-    for (int part = 0; part < PARTS; part++)
-        to->start[part] = (int32_t)sum(sums[part]) * -DOT_OFFSET;
+    for (int part = 0; part < PARTS; part++) {
+        float total = sum(sums[part]);
+        if (total != total) total = 0;  // NaN has no integer
+        to->start[part] = (int32_t)total * -DOT_OFFSET;
+    }
 }
 
 // Adds to sixteen outputs, of which `width` exist, of `count` rows: scale * (terms times b), where

@@ -7,17 +7,23 @@ import faulthandler
 import os
 import resource
 import signal
+import subprocess
+import sys
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from baker.compiler.kernel_objects import PACKAGE
 from models.dsl.composite import Fused
 from models.dsl.ops import REGISTRY
+from tests.fuzz.coverage_inputs import kept_calls
 from tests.fuzz.kernel_calls import MAKERS, call_of, run
+from tests.models.kernels.kernel_library import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.models.kernels.kernel_library import Kernels
 
@@ -38,6 +44,11 @@ def test_calls_are_made_of_every_op_with_a_kernel() -> None:
 def test_a_call_has_the_same_bits_on_other_memory_and_in_a_row_alone(kernels: Kernels) -> None:
     for data in calls(3):
         run(kernels, data)
+
+
+def test_calls_of_the_corpus_have_the_same_bits(kernels: Kernels) -> None:
+    for line in kept_calls().read_text("ascii").splitlines():
+        run(kernels, bytes.fromhex(line))
 
 
 # --- what the calls find
@@ -81,3 +92,34 @@ def test_a_write_beyond_the_result_ends_the_process() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     run(_Wrong(0), _RESIDUAL_NORM)
     os._exit(0)
+
+
+# --- what the calls have found, under UBSan of the baker's clang
+
+_NAN_TERMS = """
+#include <stddef.h>
+#include <stdint.h>
+int hearth_lora_up_i8(const float *, size_t, const int32_t *, size_t, const float *, size_t,
+                      const int8_t *, size_t, const _Float16 *, size_t, float *, size_t, size_t,
+                      size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t,
+                      size_t, size_t, size_t, size_t);
+int main(void) {
+    static float terms[4], out[16], scale = 1;
+    static int8_t b[64];
+    static _Float16 b_scale[16];
+    int32_t chosen = 1;
+    terms[2] = __builtin_nanf("");
+    return hearth_lora_up_i8(terms, 0, &chosen, 0, &scale, 0, b, 0, b_scale, 0, out, 0, 0, 1, 1, 1,
+                             1, 16, 4, 0, 4, 1, 16, 0, 0, 0);
+}
+"""
+
+
+def test_terms_that_are_not_numbers_are_not_converted_to_integers(tmp_path: Path) -> None:
+    program, main = tmp_path / "program", tmp_path / "main.c"
+    main.write_text(_NAN_TERMS)
+    sanitize = ("-fsanitize=float-cast-overflow", "-fsanitize-trap=float-cast-overflow")
+    command = [sys.executable, "-m", PACKAGE, "cc", "-O1", "-Wno-psabi", *sanitize]
+    files = [str(main), str(SOURCES / "lora_up_i8.c")]
+    subprocess.run([*command, "-o", str(program), *files], check=True)
+    assert subprocess.run([program], check=False).returncode == 0
