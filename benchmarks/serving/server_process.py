@@ -10,14 +10,14 @@ import socket
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _LOAD_TIMEOUT = 300  # seconds
 _INTERVAL = 0.02  # seconds between requests to a server that does not answer yet
@@ -25,10 +25,15 @@ _INTERVAL = 0.02  # seconds between requests to a server that does not answer ye
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """The name for the table, and the command without `--port N`."""
+    """The name for the table, and the command without `--port N`.
+
+    It is ready when it answers the `body` at the `route`, by default a prompt.
+    """
 
     name: str
     command: tuple[str, ...]
+    route: str = "/v1/completions"
+    body: Mapping[str, object] = field(default_factory=lambda: {"prompt": "Hello", "max_tokens": 1})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,7 @@ def running(server: Server) -> Iterator[Running]:
         )
         try:
             url = f"http://127.0.0.1:{port}"
-            if not _answers(url, process):
+            if not _answers(server, url, process):
                 log.seek(0)
                 output = log.read().decode(errors="replace").strip()[-1000:]
                 raise ServerFailed(f"{server.name} does not answer: {output or 'no output'}")
@@ -111,14 +116,13 @@ def _free_port() -> int:
     return port
 
 
-def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
-    """Whether the server completes a prompt before it ends or the timeout expires."""
+def _answers(server: Server, url: str, process: subprocess.Popen[bytes]) -> bool:
+    """Whether the server answers before it ends or the timeout expires."""
     deadline = time.monotonic() + _LOAD_TIMEOUT
-    body = {"prompt": "Hello", "max_tokens": 1}
     with httpx.Client(timeout=60) as client:
         while process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
-                if client.post(f"{url}/v1/completions", json=body).status_code == 200:
+                if client.post(url + server.route, json=server.body).status_code == 200:
                     return True
             time.sleep(_INTERVAL)
     return False

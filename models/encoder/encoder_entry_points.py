@@ -46,7 +46,7 @@ class EncoderOptions(StorageOptions):
     """
 
     lengths: tuple[int, ...]
-    rows: int = 64
+    rows: int = 128
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:

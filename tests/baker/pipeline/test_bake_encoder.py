@@ -52,7 +52,11 @@ def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
     bundle = bake_encoder(request(write_model(tmp_path / "m"), tmp_path / "b"), PROGRESS)
     manifest = read_manifest(bundle)
     assert isinstance(manifest, EncoderManifest)
-    assert [function.name for function in manifest.by_length] == ["encode_4x16", "encode_1x64"]
+    assert [function.name for function in manifest.by_length] == [
+        "encode_8x16",
+        "encode_4x32",
+        "encode_2x64",
+    ]
     assert (manifest.context, manifest.width, manifest.scores) == (64, 48, False)
     assert verify(bundle, open_console())
     kept = json.loads((bundle / "tokenizer.json").read_text(encoding="utf-8"))
