@@ -49,7 +49,8 @@ async def _crowded(client: httpx.Client, process: int, idle: int, slow: int, req
             await asyncio.wait_for(reader.read(), 120)
         print(f"the silent are closed after {time.monotonic() - began:.1f} s")  # noqa: T201
         seconds = sorted(await asyncio.wait_for(asyncio.gather(*dawdlers), 120))
-        print(f"the slow are closed after {seconds[0]:.1f} to {seconds[-1]:.1f} s")  # noqa: T201
+        if seconds:
+            print(f"the slow are closed after {seconds[0]:.1f} to {seconds[-1]:.1f} s")  # noqa: T201
     await asyncio.to_thread(_time, "alone again", client, requests)
     print(f"memory {_megabytes(process)} MB")  # noqa: T201
 
