@@ -10,7 +10,7 @@ from benchmarks.layer_kl import Layers
 from models.catalog import ARCHITECTURES
 from models.dsl.storage import STORAGES
 from tests.baker.pipeline.test_auto_precision import RandomWeights, log_probabilities
-from tests.models.families.gemma3_cases import GROUPED, TOKENS
+from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
 from tests.models.unpacked import small_weights
 
 STORAGE = STORAGES["int4-g32"]

@@ -1,6 +1,6 @@
 """A plugin of pytest: tests that start a fake server get a cluster in the place of one process.
 
-python -m pytest -p tests.cluster.on_cluster tests/server/api/test_openai_chat.py
+python -m pytest -p tests.cluster.on_cluster tests/server/api/openai/test_openai_chat.py
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 from tests.fuzz.reader import Reader, in_json, written
 from tests.models.families.family_recording import recorded
-from tests.models.families.test_gemma3_config import HF_1B_NEW, HF_4B, HF_270M
-from tests.models.families.test_llama_config import HF_SMOLLM2
+from tests.models.families.gemma3.test_gemma3_config import HF_1B_NEW, HF_4B, HF_270M
+from tests.models.families.llama.test_llama_config import HF_SMOLLM2
 from tests.server import fakes, templates
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from models.catalog import ARCHITECTURES
 from models.dsl.mlir.stablehlo import module_text
 from models.program import ProgramOptions
-from tests.models.families.gemma3_cases import GROUPED
+from tests.models.families.gemma3.gemma3_cases import GROUPED
 
 if TYPE_CHECKING:
     from models.program import Program

@@ -22,7 +22,7 @@ from models.dsl.storage import INT8_G32_HALVES, STORAGES
 from tests.baker.pipeline.test_auto_precision import RandomWeights, log_probabilities
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request, few_entry_points
-from tests.models.families.gemma3_cases import GROUPED, TOKENS
+from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
 from tests.models.unpacked import small_weights
 
 if TYPE_CHECKING:

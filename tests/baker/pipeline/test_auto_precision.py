@@ -17,8 +17,8 @@ from models import gemma3
 from models.catalog import ARCHITECTURES
 from models.gemma3 import Gemma3
 from models.precision import PRECISIONS
-from tests.models.families.gemma3_cases import GROUPED, TOKENS
-from tests.models.families.gemma3_reference import forward
+from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
+from tests.models.families.gemma3.gemma3_reference import forward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

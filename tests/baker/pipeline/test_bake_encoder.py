@@ -19,7 +19,7 @@ from baker.progress import TerminalProgress
 from models.bundle import EncoderManifest, read_manifest
 from models.config import ConfigError
 from server.services.encoder_service import open_encoder_service
-from tests.models.families.encoder_cases import TEXTS, recorded_encoder
+from tests.models.families.encoders.encoder_cases import TEXTS, recorded_encoder
 from tests.server.encoders import word_tokenizer
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from examples.train_tiny_gemma import tokenizer
 from models.decoder import entry_points
 from models.gemma3 import Gemma3
 from models.program import model_weights
-from tests.models.families.gemma3_cases import OPTIONS, TINY
-from tests.models.families.gemma3_reference import forward
+from tests.models.families.gemma3.gemma3_cases import OPTIONS, TINY
+from tests.models.families.gemma3.gemma3_reference import forward
 from tests.models.numpy_device import random_weights
 
 CONFIG = replace(TINY, vocab_size=tokenizer().get_vocab_size())

@@ -21,7 +21,7 @@ from models.gemma3 import Config, Gemma3
 from models.program import ProgramOptions
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request
-from tests.models.families.gemma3_cases import TINY
+from tests.models.families.gemma3.gemma3_cases import TINY
 from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from models.dsl.storage import F32, STORAGES, Weight
 from models.dsl.types import DType, TensorType
 from models.program import ProgramOptions, StoredTensor
 from tests.baker.pipeline.test_auto_precision import RandomWeights
-from tests.models.families.gemma3_cases import GROUPED, TOKENS
+from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
 from tests.models.unpacked import small_weights
 
 if TYPE_CHECKING:

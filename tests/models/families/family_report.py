@@ -18,12 +18,17 @@ from baker.weights.open_weights import open_weights
 from models.dsl.evaluate import evaluate
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS
-from tests.models.families.encoder_cases import ENCODER_CASES, LENGTH, TEXTS, recorded_encoder
+from tests.models.families.encoders.encoder_cases import (
+    ENCODER_CASES,
+    LENGTH,
+    TEXTS,
+    recorded_encoder,
+)
+from tests.models.families.encoders.test_encoders import opened, padded
 from tests.models.families.family_recording import ROWS, recorded, write_folder
-from tests.models.families.test_encoders import opened, padded
-from tests.server.template_cases import CASES as TEMPLATE_CASES
-from tests.server.written_templates import recorded as recorded_prompts
-from tests.server.written_templates import written
+from tests.server.text.template_cases import CASES as TEMPLATE_CASES
+from tests.server.text.written_templates import recorded as recorded_prompts
+from tests.server.text.written_templates import written
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +45,7 @@ class File:
 
     varies     the file whose blocks its models are built of; a family has a block or a head of its
                own
-    templates  chat templates of its models, names of tests/server/family_templates.py
+    templates  chat templates of its models, names of tests/server/text/family_templates.py
     tokenizer  the types of vocabularies in GGUF files of its models
     """
 

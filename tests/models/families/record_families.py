@@ -7,9 +7,10 @@ import tempfile
 from pathlib import Path
 
 from baker.weights.safetensors import SafetensorsSource
-from tests.models.families import encoder_oracle, oracle
+from tests.models.families import oracle
 from tests.models.families.cases import CASES, TOKENS, Case
-from tests.models.families.encoder_cases import ENCODER_CASES, write_recordings
+from tests.models.families.encoders import encoder_oracle
+from tests.models.families.encoders.encoder_cases import ENCODER_CASES, write_recordings
 from tests.models.families.family_recording import ROWS, Recording, write
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.server import fakes
-from tests.server.api.test_operator_routes import figure, figures
+from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.generate_client import LIBRARY
 
 DAY = 86400

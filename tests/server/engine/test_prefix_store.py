@@ -218,7 +218,7 @@ def test_a_process_killed_while_it_writes_leaves_only_whole_files(
 ) -> None:
     for _ in range(3):
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.server.store_writer", str(tmp_path)],
+            [sys.executable, "-m", "tests.server.engine.store_writer", str(tmp_path)],
             stdout=subprocess.PIPE,
         )
         assert process.stdout is not None

@@ -17,8 +17,8 @@ import pytest
 
 from server.process import client_timeouts
 from tests.server import fakes
-from tests.server.api.test_abuse import connect, request
-from tests.server.api.test_operator_routes import wait_until_free
+from tests.server.api.middleware.test_abuse import connect, request
+from tests.server.api.operator.test_operator_routes import wait_until_free
 from tests.server.generate_client import LIBRARY, answer
 
 if TYPE_CHECKING:

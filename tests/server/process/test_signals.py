@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.server.api.test_operator_routes import figure, figures
+from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.generate_client import answer, stream
 
 if TYPE_CHECKING:

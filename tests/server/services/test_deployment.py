@@ -15,7 +15,7 @@ from server.app import Guards
 from server.errors import NotReloaded
 from server.services.file_watch import FileWatch
 from tests.server import fakes, functions
-from tests.server.api.test_operator_routes import figure, figures
+from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.generate_client import LIBRARY
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from server.errors import InvalidRequest
 from server.text.templates.chat_template import BadChatTemplate, ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.server import fakes, templates
-from tests.server.family_templates import FAMILIES
-from tests.server.template_cases import CASES
-from tests.server.written_templates import recorded, written
+from tests.server.text.family_templates import FAMILIES
+from tests.server.text.template_cases import CASES
+from tests.server.text.written_templates import recorded, written
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SPECIAL = (*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL)

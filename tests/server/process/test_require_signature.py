@@ -26,8 +26,8 @@ from runtime.device import CannotLoad
 from tests.models.bundle.signed_folders import SigningKey
 from tests.server import adapter_folders, fakes
 from tests.server.generate_client import LIBRARY, wait_until
-from tests.server.test_cli import bundle, failure
-from tests.server.test_cli_models import BODY, ask, served
+from tests.server.process.test_cli import bundle, failure
+from tests.server.process.test_cli_models import BODY, ask, served
 
 if TYPE_CHECKING:
     from pathlib import Path

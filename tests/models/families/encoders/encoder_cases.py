@@ -142,7 +142,7 @@ def write_folder(
         save_file(parts, folder / module / "model.safetensors", metadata={"format": "pt"})
 
 
-FILE = Path(__file__).parents[2] / "golden" / "encoders.npz"
+FILE = Path(__file__).parents[3] / "golden" / "encoders.npz"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from baker.weights.safetensors import SafetensorsSource
-from tests.models.families.encoder_cases import (
+from tests.models.families.encoders.encoder_cases import (
     TEXTS,
     EncoderRecording,
     token_types,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tests.models.families.encoder_cases import EncoderCase
+    from tests.models.families.encoders.encoder_cases import EncoderCase
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()

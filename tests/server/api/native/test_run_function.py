@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as arrays
 from server.api.native.array_bodies import FUNCTION, INPUTS, OUTPUTS, RAW
 from server.app import Guards, create_app
 from tests.server import fakes, functions
+from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.api.test_openapi import CHECKS
-from tests.server.api.test_operator_routes import figure, figures
 from tests.server.functions import POISON, FakeFunctions
 
 if TYPE_CHECKING:

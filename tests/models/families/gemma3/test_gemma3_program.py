@@ -13,7 +13,7 @@ from models import gemma3
 from models.decoder import entry_points
 from models.dsl.types import DType
 from models.gemma3 import Gemma3
-from tests.models.families.gemma3_cases import (
+from tests.models.families.gemma3.gemma3_cases import (
     OPTIONS,
     TINY,
 )

@@ -22,7 +22,7 @@ from models.config import ConfigError
 from models.dsl.evaluate import evaluate
 from models.encoder.encoder_entry_points import EncoderOptions
 from tests.models.compiled import Compiled
-from tests.models.families.encoder_cases import (
+from tests.models.families.encoders.encoder_cases import (
     COUNTS,
     ENCODER_CASES,
     LENGTH,
@@ -93,7 +93,7 @@ def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     if HAS_TRANSFORMERS:
-        from tests.models.families import encoder_oracle
+        from tests.models.families.encoders import encoder_oracle
 
         close(recording.vectors, encoder_oracle.record(case, folder).vectors, 1e-5)
     else:

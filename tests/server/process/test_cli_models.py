@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from models.bundle import PARAMETERS, VMFB, LanguageManifest, read_manifest_of, write_manifest
-from tests.server.test_cli import address_in, bundle, failure, serve
+from tests.server.process.test_cli import address_in, bundle, failure, serve
 
 if TYPE_CHECKING:
     import subprocess

@@ -16,7 +16,7 @@ import pytest
 
 from models.bundle import FunctionSpec, InputSpec, OutputSpec
 from tests.server import fakes, functions
-from tests.server.api.test_operator_routes import figure, figures
+from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.functions import FakeFunctions
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.server import fakes
-from tests.server.api.test_operator_routes import figure, figures, wait_until_free
+from tests.server.api.operator.test_operator_routes import figure, figures, wait_until_free
 from tests.server.generate_client import LIBRARY, answer
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from models.dsl.functions import DECODE_ROWS
 from models.dsl.types import DslError
-from tests.models.families.gemma3_cases import (
+from tests.models.families.gemma3.gemma3_cases import (
     CONTEXT,
     GROUPED,
     OPTIONS,
@@ -24,7 +24,7 @@ from tests.models.families.gemma3_cases import (
     WINDOW,
     make_device,
 )
-from tests.models.families.gemma3_reference import RIGHT, Mistakes, forward, hidden
+from tests.models.families.gemma3.gemma3_reference import RIGHT, Mistakes, forward, hidden
 from tests.models.unpacked import real_weights, whole
 
 if TYPE_CHECKING:

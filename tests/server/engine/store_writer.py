@@ -1,6 +1,7 @@
 """A process that writes blocks to a prefix store until it is killed.
 
-Run as `python -m tests.server.store_writer FOLDER`; prints a line when the first one is written.
+Run as `python -m tests.server.engine.store_writer FOLDER`; prints a line when the first one is
+written.
 """
 
 from __future__ import annotations

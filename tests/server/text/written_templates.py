@@ -14,10 +14,10 @@ from server.errors import InvalidRequest
 from server.text.templates.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.server import fakes
-from tests.server.family_templates import FAMILIES
-from tests.server.template_cases import CASES, DATE
+from tests.server.text.family_templates import FAMILIES
+from tests.server.text.template_cases import CASES, DATE
 
-_FILE = Path(__file__).parents[1] / "golden" / "chat_templates.json"
+_FILE = Path(__file__).parents[2] / "golden" / "chat_templates.json"
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from models.decoder.decoder_config import DecoderConfig as Config
 from models.dsl.types import DType
 from models.llama import Llama
 from models.program import ProgramOptions, StoredTensor
-from tests.models.families.llama_reference import RIGHT, Mistakes, file_order, forward, hidden
+from tests.models.families.llama.llama_reference import RIGHT, Mistakes, file_order, forward, hidden
 from tests.models.numpy_device import Device
 from tests.models.presets import SMOLLM2
 
