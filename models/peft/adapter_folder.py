@@ -74,6 +74,12 @@ def read_peft_adapter(folder: Path, shapes: Mapping[str, tuple[int, int]]) -> Pe
     config, tensors = adapter_files(folder)
     text = _read(config, _MAX_CONFIG)
     settings = parse_settings(text, config)
+    largest = max(map(max, shapes.values()), default=0)
+    if settings.rank > largest:
+        raise BadAdapter(
+            f"{config}: r: got {settings.rank}, expected at most {largest}, the largest size "
+            "of a matrix of this model"
+        )
     floats = settings.rank * sum(rows + columns for rows, columns in shapes.values())
     data = _read(tensors, 4 * floats + _HEADER_BYTES * (2 * len(shapes) + 64))
     file = _Tensors(data, tensors)
@@ -189,6 +195,6 @@ def _read(path: Path, limit: int) -> bytes:
                 raise BadAdapter(
                     f"{path} has {status.st_size} bytes, expected at most {limit} for this model"
                 )
-            return file.read(limit)
+            return file.read(status.st_size)
     except OSError as error:
         raise BadAdapter(f"cannot read {path}: {error.strerror}") from error

@@ -24,6 +24,7 @@ from baker.weights.source import BadFile
 from models.bundle import Corrupt, FileRecord, NotABundle, read_manifest, verify_files
 from models.config import ConfigError
 from models.dsl.types import DType, TensorType
+from models.peft.adapter_settings import CONFIG
 from server.engine.prefix_store import PrefixStore
 from server.text.templates import template_budget
 from tests.fuzz.bundle_readers import BUNDLE, BUNDLES, KEY, stored_block
@@ -107,8 +108,15 @@ def template(source: str) -> dict[str, bytes]:
     return {"chat_template.jinja": source.encode()}
 
 
+def with_adapter(**changes: Any) -> dict[str, bytes]:
+    config = json.loads(READERS["adapter"].files()[CONFIG])
+    return {CONFIG: json.dumps(config | changes).encode()}
+
+
 DEEP = b"[" * 50_000 + b"]" * 50_000
 KNOWN_DAMAGE = {
+    "a rank beyond all memory": ("adapter", with_adapter(r=10**12)),
+    "a rank beyond an index": ("adapter", with_adapter(r=2**62)),
     "deep JSON": ("config-gemma3", {"config.json": DEEP}),
     "a key twice": (
         "config-llama",

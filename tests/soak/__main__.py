@@ -42,6 +42,7 @@ _ADAPTERS = ("a", "b", "c", "d")
 _KEY = "the-key-of-a-soak"
 _DISK_MB, _CACHE_MB = 192, 144
 _INTERVAL = 5  # seconds between two samples
+_MIN_SAMPLES = 8  # so that each quarter has some
 _TIMEOUT = 3600  # seconds for a response, also on a machine with little time for this
 
 
@@ -272,7 +273,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--log", type=Path, metavar="FILE", help="keep the server's log")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("soak: ended by SIGTERM"))
+    # The end by SIGTERM is reported as that by Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     places = read_manifest_of(arguments.base, LanguageManifest).adapters
     with tempfile.TemporaryDirectory(prefix="hearth-soak-") as name:
         folder = Path(name)
@@ -284,8 +286,8 @@ def main() -> int:
             soak = Soak(arguments, folder, server)
             try:
                 asyncio.run(soak.run())
-            except (httpx.HTTPError, Rejected, TimeoutError) as error:
-                soak.record.violation(f"{type(error).__name__}: {error}")
+            except (httpx.HTTPError, Rejected, TimeoutError, KeyboardInterrupt) as error:
+                soak.record.violation(f"ended early: {type(error).__name__}: {error}")
             finally:
                 server.terminate()
                 code = server.wait(_TIMEOUT)
@@ -293,8 +295,8 @@ def main() -> int:
                     shutil.copy(log, arguments.log)
             if code:
                 soak.record.violation(f"the server ended with {code}")
-            if not soak.samples:
-                say(f"the load did not begin: {soak.record.violations}; {log.read_text()[-2000:]}")
+            if len(soak.samples) < _MIN_SAMPLES:
+                say(f"the load was too short: {soak.record.violations}; {log.read_text()[-2000:]}")
                 return 1
             return 0 if report(arguments, soak, log) else 1
 
