@@ -17,7 +17,7 @@ TESTS = ROOT / "tests"
 @pytest.mark.parametrize(
     ("module", "reached"),
     [
-        ("server/test_cli.py", "subprocess"),
+        ("server/process/test_cli.py", "subprocess"),
         ("baker/gru/test_bake_gru.py", "iree.compiler"),
         ("server/web/test_chat.py", "selenium"),
     ],

@@ -88,22 +88,22 @@ def main() -> int:
     """Run the readers one after the other; the exit code."""
     arguments = _arguments()
     if arguments.programs:
-        from tests.fuzz import program_runs  # the readers need no compiler
+        from tests.fuzz.compiled import program_runs  # the readers need no compiler
 
         return program_runs.run(arguments.seed, arguments.minutes, arguments.keep, _say)
     if arguments.models:
-        from tests.fuzz import model_runs
+        from tests.fuzz.compiled import model_runs
 
         return model_runs.run(arguments.seed, arguments.minutes, arguments.keep, _say)
     if arguments.write_corpus:
-        from tests.fuzz import coverage, coverage_inputs
+        from tests.fuzz.guided import coverage, coverage_inputs
 
         for group in coverage_inputs.groups():
             _say(f"{group:12} {coverage_inputs.write_corpus(group, arguments.keep):4} inputs")
         _say(f"{coverage.KERNELS:12} {coverage_inputs.write_calls(arguments.keep):4} inputs")
         return 0
     if arguments.coverage:
-        from tests.fuzz import coverage
+        from tests.fuzz.guided import coverage
 
         known = [*dict.fromkeys(map(group_of, READERS.values())), coverage.KERNELS]
         if arguments.coverage not in ("all", *known):

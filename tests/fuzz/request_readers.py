@@ -17,7 +17,7 @@ from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
 from server.text.grammars.grammar import Grammar, Grammars, GrammarType
 from server.text.tokenizer import Tokenizer
-from tests.fuzz.asgi_client import Request, answer
+from tests.fuzz.guided.asgi_client import Request, answer
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 from tests.fuzz.reader import Reader, in_json
 from tests.server import adapter_folders, fakes

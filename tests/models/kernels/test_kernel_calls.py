@@ -17,8 +17,8 @@ import pytest
 from baker.compiler.kernel_objects import PACKAGE
 from models.dsl.composite import Fused
 from models.dsl.ops import REGISTRY
-from tests.fuzz.coverage_inputs import kept_calls
-from tests.fuzz.kernel_calls import MAKERS, call_of, run
+from tests.fuzz.guided.coverage_inputs import kept_calls
+from tests.fuzz.guided.kernel_calls import MAKERS, call_of, run
 from tests.models.kernels.kernel_library import SOURCES
 
 if TYPE_CHECKING:

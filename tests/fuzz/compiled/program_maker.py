@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.dsl.graph import Input, Tensor
 from models.dsl.types import DslError, DType, TensorType
-from tests.fuzz.programs import Step, apply, attribute_value
+from tests.fuzz.compiled.programs import Step, apply, attribute_value
 
 if TYPE_CHECKING:
     from random import Random

@@ -1,6 +1,6 @@
 """One process of libFuzzer with the coverage of this project's Python: `python -m tests.fuzz`.
 
-    python -m tests.fuzz.coverage_process GROUP FOLDER SECONDS
+    python -m tests.fuzz.guided.coverage_process GROUP FOLDER SECONDS
 
 FOLDER/GROUP has the inputs, FOLDER/found what was found: each defect once, by its traceback.
 """
@@ -17,11 +17,11 @@ from typing import NoReturn
 
 import atheris
 
-from tests.fuzz.coverage import KERNELS
+from tests.fuzz.guided.coverage import KERNELS
 
 with atheris.instrument_imports(include=["baker", "models", "runtime", "server"]):
     from server.text.templates import template_budget
-    from tests.fuzz import coverage_inputs
+    from tests.fuzz.guided import coverage_inputs
 
 _TEMPLATE_SECONDS = 0.05  # else most of the time is waited for templates
 _INPUT_SECONDS = 120  # a machine may be stopped for a minute
@@ -32,7 +32,7 @@ _MAX_MEMORY = 3072  # MiB
 def main(group: str, folder: Path, seconds: int) -> NoReturn:
     """Fuzz a group's readers; ends the process."""
     if group == KERNELS:
-        from tests.fuzz import kernel_sanitizers
+        from tests.fuzz.guided import kernel_sanitizers
 
         libraries = kernel_sanitizers.build(folder / "libraries")
         coverage_inputs.add(kernel_sanitizers.reader(libraries), coverage_inputs.groups())

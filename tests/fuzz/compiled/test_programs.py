@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from models.dsl.evaluate import evaluate
-from tests.fuzz import program_runs
-from tests.fuzz.program_bounds import exact
-from tests.fuzz.program_compiler import CHECKED, FASTER, compile_all
-from tests.fuzz.program_rules import make
-from tests.fuzz.program_runs import Finding, cases_of, check, shrink
-from tests.fuzz.programs import Program, value_case
+from tests.fuzz.compiled import program_runs
+from tests.fuzz.compiled.program_bounds import exact
+from tests.fuzz.compiled.program_compiler import CHECKED, FASTER, compile_all
+from tests.fuzz.compiled.program_rules import make
+from tests.fuzz.compiled.program_runs import Finding, cases_of, check, shrink
+from tests.fuzz.compiled.programs import Program, value_case
 from tests.models.compiled import Loaded
 
 CORPUS: dict[str, Any] = json.loads(

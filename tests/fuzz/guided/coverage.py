@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 KERNELS = "kernels"
 # The runtime of ASan, with libFuzzer, which Atheris brings for libraries in C.
 _RUNTIME = "asan_with_fuzzer.so"
@@ -27,8 +27,9 @@ def run(groups: Sequence[str], minutes: float, keep: Path, say: Callable[[str], 
         before = _cpu_seconds()
         seconds = max(1, round(60 * minutes / len(groups)))
         command = [
-            sys.executable, "-m", "tests.fuzz.coverage_process", group, str(keep), str(seconds),
-        ]  # fmt: skip
+            *(sys.executable, "-m", "tests.fuzz.guided.coverage_process"),
+            *(group, str(keep), str(seconds)),
+        ]
         with tempfile.TemporaryDirectory(prefix="hearth-fuzz-") as temporary:
             log = keep / f"{group}.log"
             with log.open("ab") as file:

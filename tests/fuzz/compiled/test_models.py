@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from models.dsl.evaluate import evaluate
-from tests.fuzz import model_runs
-from tests.fuzz.model_maker import KINDS, make_model
-from tests.fuzz.model_runs import check_model
+from tests.fuzz.compiled import model_runs
+from tests.fuzz.compiled.model_maker import KINDS, make_model
+from tests.fuzz.compiled.model_runs import check_model
 
 
 # An architecture with windows, one with fused projections, and the GRU; the fuzzer takes all.

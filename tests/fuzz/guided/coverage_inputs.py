@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.fuzz.bundle_readers import BUNDLES
-from tests.fuzz.coverage import KERNELS
+from tests.fuzz.guided.coverage import KERNELS
 from tests.fuzz.reader import Reader, group_of, read
 from tests.fuzz.request_readers import REQUESTS
 from tests.fuzz.weights import WEIGHTS
@@ -25,7 +25,7 @@ from tests.fuzz.weights import WEIGHTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[1] / "corpus"
 _MAX_BYTES = 6_000  # of a group in the project
 _MAX_CALLS = 120  # of kernels
 

@@ -23,7 +23,7 @@ from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
 from models.precision import PRECISIONS
 from models.program import ProgramOptions
-from tests.fuzz.model_maker import KINDS, make_config, make_model
+from tests.fuzz.compiled.model_maker import KINDS, make_config, make_model
 from tests.models.presets import GEMMA3, SMOLLM2
 
 if TYPE_CHECKING:
