@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from models.config import ConfigError, ModelConfig
-from models.decoder.config_json import POOLING
+from models.decoder.config.config_json import POOLING
 from models.decoder.tensor_names import TensorNames
 from models.dsl import nn, ops
 from models.encoder.encoder_architecture import EncoderArchitecture
 from models.encoder.encoder_layers import EncoderBlock, ScoreHead
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
-    from models.decoder.gguf_metadata import GgufMetadata
-    from models.decoder.typed_keys import TypedKeys
+    from models.decoder.config.config_json import ConfigJson
+    from models.decoder.config.gguf_metadata import GgufMetadata
+    from models.decoder.config.typed_keys import TypedKeys
     from models.dsl.graph import Tensor
     from models.encoder.texts import Texts
 

@@ -16,8 +16,8 @@ from models.gemma3 import GEMMA_NAMES, Gemma3, fields_from_gguf, text_fields
 from models.gemma3 import Config as Gemma3Config
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
-    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.config.config_json import ConfigJson
+    from models.decoder.config.gguf_metadata import GgufMetadata
     from models.dsl.graph import Tensor
     from models.encoder.texts import Texts
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
-from models.decoder.gemma_config import gemma_keys
+from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.config.gemma_config import gemma_keys
 from models.decoder.layers import MLP, Attention, Block
 from models.decoder.tensor_names import TensorNames
 from models.dsl import functions as f
 from models.gemma3 import GemmaModel
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
+    from models.decoder.config.config_json import ConfigJson
 
 
 class Gemma(GemmaModel):

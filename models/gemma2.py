@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import DecoderConfig
-from models.decoder.gemma_config import config_fields, gguf_fields, soft_caps
+from models.decoder.config.decoder_config import DecoderConfig
+from models.decoder.config.gemma_config import config_fields, gguf_fields, soft_caps
 from models.decoder.layers import Attention
 from models.gemma3 import GEMMA_NAMES, GemmaBlock, GemmaModel
 

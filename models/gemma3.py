@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import FULL, DecoderConfig
-from models.decoder.gemma_config import config_fields, gguf_fields, local_rope_base
+from models.decoder.config.decoder_config import FULL, DecoderConfig
+from models.decoder.config.gemma_config import config_fields, gguf_fields, local_rope_base
+from models.decoder.config.rope_scaling import Rope
 from models.decoder.layers import MLP, DecoderModel, NormedAttention
-from models.decoder.rope_scaling import Rope
 from models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
 from models.dsl import functions as f
 from models.dsl import nn
@@ -21,8 +21,8 @@ from models.dsl import nn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from models.decoder.config_json import ConfigJson
-    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.config.config_json import ConfigJson
+    from models.decoder.config.gguf_metadata import GgufMetadata
     from models.decoder.kv_cache import LayerCache
     from models.decoder.layers import Layer, RopeTable
     from models.dsl.graph import Tensor

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from models import gemma3
 from models.config import ConfigError
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import (
+from models.decoder.config.decoder_config import (
     FULL,
-    all_but_every_nth,
     from_config_json,
     from_gguf_metadata,
+    not_every_nth,
     windows_by_type,
 )
-from models.decoder.gemma_config import gemma_keys, local_rope_base
+from models.decoder.config.gemma_config import gemma_keys, local_rope_base
+from models.decoder.config.rope_scaling import Rope
 from models.decoder.layers import NormedAttention, Scale
-from models.decoder.rope_scaling import Rope
 from models.decoder.shared_cache import SharedAttention, SharedCacheConfig
 from models.dsl import functions as f
 from models.dsl import nn, ops
@@ -31,9 +31,9 @@ from models.gemma3 import GemmaBlock, GemmaModel
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from models.decoder.config_json import ConfigJson
-    from models.decoder.decoder_config import DecoderConfig
-    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.config.config_json import ConfigJson
+    from models.decoder.config.decoder_config import DecoderConfig
+    from models.decoder.config.gguf_metadata import GgufMetadata
     from models.decoder.kv_cache import LayerCache
     from models.dsl.graph import Tensor
 
@@ -153,7 +153,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
     shared_ffn = ffn * 2 if data.flag("use_double_wide_mlp", default=False) else ffn
     return Config(
         **fields | {"head_dim": head_dim},
-        windows=windows_by_type(data, all_but_every_nth(_PERIOD, layers)),
+        windows=windows_by_type(data, not_every_nth(_PERIOD, layers)),
         local_head_dim=local_head_dim,
         local_rope_base=local_rope_base(data, local_head_dim, fields["max_context"]),
         layer_embedding=data.size("hidden_size_per_layer_input", default=256),

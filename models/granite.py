@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import MLP, Attention, Block, DecoderModel
-from models.decoder.tensor_names import TensorNames
+from models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
-    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.config.config_json import ConfigJson
+    from models.decoder.config.gguf_metadata import GgufMetadata
     from models.decoder.kv_cache import LayerCache
     from models.decoder.layers import RopeTable
     from models.dsl.graph import Tensor
@@ -95,5 +95,5 @@ ARCHITECTURE = Architecture(
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
     model=Granite,
-    tensors=TensorNames(interleaved=True),
+    tensors=TensorNames(interleaved=QUERIES_AND_KEYS),
 )

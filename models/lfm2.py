@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.config import ConfigError
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
 from models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from models.dsl import functions as f
@@ -19,8 +19,8 @@ from models.dsl import nn
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
-    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.config.config_json import ConfigJson
+    from models.decoder.config.gguf_metadata import GgufMetadata
     from models.decoder.kv_cache import LayerCache
     from models.decoder.layers import Layer, RopeTable
     from models.dsl.graph import Tensor

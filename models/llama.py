@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import MLP, Attention, Block, DecoderModel
-from models.decoder.tensor_names import TensorNames
+from models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
+    from models.decoder.config.config_json import ConfigJson
 
 
 class Llama(DecoderModel):
@@ -39,5 +39,5 @@ ARCHITECTURE = Architecture(
     read_config_json=from_hugging_face,
     read_gguf=lambda data: DecoderConfig(**from_gguf_metadata(data)),
     model=Llama,
-    tensors=TensorNames(interleaved=True),
+    tensors=TensorNames(interleaved=QUERIES_AND_KEYS),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import MLP, Attention, DecoderModel
 from models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
 from models.dsl import functions as f

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from models.config import ConfigError
-from models.decoder import rope_scaling
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.config import rope_scaling
+from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
 from models.decoder.layers import Attention, Block, DecoderModel, HeadLinear, rope_table
 from models.decoder.tensor_names import TensorNames
 from models.dsl import functions as f
 from models.dsl import nn
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
-    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.config.config_json import ConfigJson
+    from models.decoder.config.gguf_metadata import GgufMetadata
+    from models.decoder.config.rope_scaling import Rope
     from models.decoder.layers import RopeTable
-    from models.decoder.rope_scaling import Rope
     from models.dsl.graph import Tensor
 
 _LONG_KINDS = ("longrope", "su", "yarn")  # the older names mean the same in this architecture

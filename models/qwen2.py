@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import (
+from models.decoder.config.decoder_config import (
     DecoderConfig,
     from_config_json,
     from_gguf_metadata,
@@ -15,7 +15,7 @@ from models.decoder.tensor_names import TensorNames
 from models.llama import Llama
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
+    from models.decoder.config.config_json import ConfigJson
 
 
 def qwen_fields(data: ConfigJson) -> dict[str, Any]:

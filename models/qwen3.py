@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import DecoderConfig, from_gguf_metadata
+from models.decoder.config.decoder_config import DecoderConfig, from_gguf_metadata
 from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
 from models.decoder.tensor_names import TensorNames
 from models.qwen2 import qwen_fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import from_config_json, from_gguf_metadata
+from models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
 from models.decoder.experts import (
     EXPERT_NAMES,
     ExpertsConfig,
@@ -16,7 +16,7 @@ from models.decoder.experts import (
 from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
+    from models.decoder.config.config_json import ConfigJson
 
 
 class Qwen3Moe(DecoderModel):

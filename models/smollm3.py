@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.decoder.architecture import Architecture
-from models.decoder.decoder_config import DecoderConfig, all_but_every_nth, from_gguf_metadata
-from models.decoder.tensor_names import TensorNames
+from models.decoder.config.decoder_config import DecoderConfig, from_gguf_metadata, not_every_nth
+from models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
 from models.llama import Llama
 from models.qwen2 import qwen_fields
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
-    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.config.config_json import ConfigJson
+    from models.decoder.config.gguf_metadata import GgufMetadata
 
 _PERIOD = 4
 
@@ -36,7 +36,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
     data.assume(rope_theta=2_000_000.0, tie_word_embeddings=True)
     period = data.size("no_rope_layer_interval", default=_PERIOD)
     fields = qwen_fields(data)
-    usual = all_but_every_nth(period, fields["layers"])
+    usual = not_every_nth(period, fields["layers"])
     rotated = data.counts("no_rope_layers", default=[int(rotated) for rotated in usual])
     return Config(**fields, rotated=tuple(map(bool, rotated)))
 
@@ -44,7 +44,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata, which do not say the layers."""
     fields = from_gguf_metadata(data)
-    return Config(**fields, rotated=tuple(all_but_every_nth(_PERIOD, fields["layers"])))
+    return Config(**fields, rotated=tuple(not_every_nth(_PERIOD, fields["layers"])))
 
 
 ARCHITECTURE = Architecture(
@@ -54,5 +54,5 @@ ARCHITECTURE = Architecture(
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
     model=Llama,
-    tensors=TensorNames(interleaved=True),
+    tensors=TensorNames(interleaved=QUERIES_AND_KEYS),
 )

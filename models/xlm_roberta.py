@@ -13,7 +13,7 @@ from models.bert import NAMES, Bert, Config, config_fields
 from models.encoder.encoder_architecture import EncoderArchitecture
 
 if TYPE_CHECKING:
-    from models.decoder.config_json import ConfigJson
+    from models.decoder.config.config_json import ConfigJson
 
 _PADDING = 1
 

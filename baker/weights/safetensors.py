@@ -33,7 +33,7 @@ from baker.weights.source import (
     stamp,
 )
 from models import strict_json
-from models.decoder.config_json import POOLING
+from models.decoder.config.config_json import POOLING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from models.config import ConfigError, ModelConfig
-from models.decoder.config_json import ConfigJson
+from models.decoder.config.config_json import ConfigJson
+from models.decoder.config.gguf_metadata import GgufMetadata
 from models.decoder.entry_points import program
-from models.decoder.gguf_metadata import GgufMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.config import ConfigError
-from models.decoder.decoder_config import DecoderConfig
+from models.decoder.config.decoder_config import DecoderConfig
 from models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from models.dsl import functions as f
 from models.dsl import nn, ops
@@ -18,8 +18,8 @@ from models.dsl import nn, ops
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.decoder.config_json import ConfigJson
-    from models.decoder.gguf_metadata import GgufMetadata
+    from models.decoder.config.config_json import ConfigJson
+    from models.decoder.config.gguf_metadata import GgufMetadata
     from models.dsl.graph import Tensor
 
 

@@ -15,7 +15,7 @@ from models.dsl.types import DType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from models.decoder.decoder_config import DecoderConfig
+    from models.decoder.config.decoder_config import DecoderConfig
     from models.decoder.kv_cache import LayerCache
     from models.dsl.graph import Tensor
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.config import ConfigError
-from models.decoder.decoder_config import DecoderConfig
+from models.decoder.config.decoder_config import DecoderConfig
 from models.decoder.layers import HeadLinear, rotated
 from models.dsl import nn
 

@@ -45,6 +45,7 @@ GGUF_NAMES_WITH_NORMS_AFTER: Mapping[str, str] = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+QUERIES_AND_KEYS = ("self_attn.q_proj", "self_attn.k_proj")
 # Not weights: tables of rotary frequencies. A head beside a tied table is a copy of it.
 _NOT_WEIGHTS = (
     "rotary_emb.inv_freq",
@@ -61,9 +62,9 @@ class TensorNames:
     """The names of an architecture's tensors.
 
     gguf         GGUF's names for the parts of a layer, and for what is beside the layers
-    interleaved  whether GGUF files have the rows of queries and keys in llama.cpp's order: it
-                 rotates the pairs (2i, 2i + 1), and its converter puts them side by side. Here, as
-                 in Hugging Face's files, a pair is (i, i + D / 2)
+    interleaved  the parts of a layer whose rows GGUF files have in llama.cpp's order: it rotates
+                 the pairs (2i, 2i + 1), and its converter puts them side by side. Here, as in
+                 Hugging Face's files, a pair is (i, i + D / 2)
     folder       names in Hugging Face folders of the parts of a layer, and of what is beside the
                  layers, where they differ from the model's own; or of one tensor. `*` stands for 0,
                  1, ...: the rows of the tensors that are numbered so follow each other
@@ -77,7 +78,7 @@ class TensorNames:
     """
 
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
-    interleaved: bool = False
+    interleaved: tuple[str, ...] = ()
     folder: Mapping[str, str] = field(default_factory=dict)
     layers: str = "layers"
     prefixes: tuple[str, ...] = ("model.", "")
@@ -91,8 +92,7 @@ class TensorNames:
         """Where a parameter is in a file with these tensor names."""
         if gguf:
             path = parameter.rpartition(".")[0]
-            rotated = self.interleaved and path.endswith(("q_proj", "k_proj"))
-            width = config.head_dim if rotated else 0
+            width = config.head_dim if path.endswith(self.interleaved) else 0
             return StoredTensor(gguf_name(parameter, self.gguf), interleaved=width)
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
         if parameter.startswith(_HEAD):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from models.catalog import ARCHITECTURES
-from models.decoder.decoder_config import DecoderConfig
+from models.decoder.config.decoder_config import DecoderConfig
 from models.decoder.next_token_loss import loss_graph
 from models.dsl.optimizers import Adam, WarmupCosine
 from models.gemma3 import Config as Gemma3Config

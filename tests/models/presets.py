@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.decoder.decoder_config import DecoderConfig, every_nth_layer_sees_all
+from models.decoder.config.decoder_config import DecoderConfig, every_nth_layer_sees_all
 from models.gemma3 import Config as Gemma3Config
 
 if TYPE_CHECKING:

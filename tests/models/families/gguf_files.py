@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.decoder.decoder_config import DecoderConfig
+    from models.decoder.config.decoder_config import DecoderConfig
 
     Array = NDArray[Any]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.decoder.decoder_config import DecoderConfig as Config
+    from models.decoder.config.decoder_config import DecoderConfig as Config
 
     Array = NDArray[Any]
 

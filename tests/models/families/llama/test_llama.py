@@ -11,7 +11,7 @@ import pytest
 from baker.parameters.parameter_writer import half_after_half
 from models import llama
 from models.decoder import entry_points
-from models.decoder.decoder_config import DecoderConfig as Config
+from models.decoder.config.decoder_config import DecoderConfig as Config
 from models.dsl.types import DType
 from models.llama import Llama
 from models.program import ProgramOptions, StoredTensor

@@ -10,7 +10,7 @@ import pytest
 
 from models.catalog import ARCHITECTURES
 from models.config import ConfigError
-from models.decoder.decoder_config import DecoderConfig
+from models.decoder.config.decoder_config import DecoderConfig
 from tests.models.presets import SMOLLM2
 
 SMOLLM2 = SMOLLM2

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from models.config import ConfigError
-from models.decoder.config_json import ConfigJson
-from models.decoder.decoder_config import (
+from models.decoder.config.config_json import ConfigJson
+from models.decoder.config.decoder_config import (
     SLIDING,
-    all_but_every_nth,
     every_nth_layer_sees_all,
     from_config_json,
     from_gguf_metadata,
+    not_every_nth,
     windows_by_type,
 )
-from models.decoder.rope_scaling import Rope
+from models.decoder.config.rope_scaling import Rope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.decoder.gguf_metadata import GgufMetadata
-    from models.decoder.typed_keys import TypedKeys
+    from models.decoder.config.gguf_metadata import GgufMetadata
+    from models.decoder.config.typed_keys import TypedKeys
 
 
 def gemma_keys(data: ConfigJson, *, bidirectional: bool = False) -> None:
@@ -44,7 +44,7 @@ def config_fields(
     gemma_keys(data, bidirectional=bidirectional)
     fields = from_config_json(data, read_rope)
     return fields | {
-        "windows": windows_by_type(data, all_but_every_nth(period, fields["layers"])),
+        "windows": windows_by_type(data, not_every_nth(period, fields["layers"])),
         "query_scale": data.number("query_pre_attn_scalar") ** -0.5,
     }
 

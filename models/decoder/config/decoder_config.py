@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from models.config import MAX_LAYERS, ConfigError, ModelConfig
-from models.decoder.config_json import POOLING, ConfigJson
+from models.decoder.config.config_json import POOLING, ConfigJson
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from models.decoder.gguf_metadata import GgufMetadata
-    from models.decoder.rope_scaling import Rope
+    from models.decoder.config.gguf_metadata import GgufMetadata
+    from models.decoder.config.rope_scaling import Rope
 
 SLIDING, FULL = "sliding_attention", "full_attention"  # values in `layer_types`
 
@@ -146,14 +146,14 @@ def from_gguf_metadata(
     }
 
 
-def all_but_every_nth(period: int, layers: int) -> list[bool]:
+def not_every_nth(period: int, layers: int) -> list[bool]:
     """For each layer, whether it is another than the last one of each `period`."""
     return [(layer + 1) % period != 0 for layer in range(layers)]
 
 
 def every_nth_layer_sees_all(period: int, layers: int, window: int) -> tuple[int | None, ...]:
     """`windows` of layers of which the last one of each `period` has none."""
-    return tuple(window if slides else None for slides in all_but_every_nth(period, layers))
+    return tuple(window if slides else None for slides in not_every_nth(period, layers))
 
 
 def windows_by_type(data: ConfigJson, usual: Sequence[bool]) -> tuple[int | None, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.decoder.config_json import ConfigJson
+    from models.decoder.config.config_json import ConfigJson
 
 
 _STILL = 1e30  # divides the frequency of columns that do not turn

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from models.config import ConfigError, require
-from models.decoder.rope_scaling import Rope, yarn_divisors, yarn_magnitude
-from models.decoder.typed_keys import TypedKeys
+from models.decoder.config.rope_scaling import Rope, yarn_divisors, yarn_magnitude
+from models.decoder.config.typed_keys import TypedKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
