@@ -72,7 +72,7 @@ def packaged(model: str) -> WeightSource:
 
 
 @contextmanager
-def few_entry_points() -> Iterator[None]:
+def few_entry_points(context: int = 128) -> Iterator[None]:
     """Have bakes in this process compile one prefill in place of three, to save time.
 
     For tests of what a bake does with its program. The shared bundles have all entry points.
@@ -80,7 +80,7 @@ def few_entry_points() -> Iterator[None]:
     defaults_for = recipe.defaults_for
 
     def one_chunk(request: BakeRequest, config: ModelConfig) -> recipe.Defaults:
-        return replace(defaults_for(request, config), context=128, prefill_tokens=(128,))
+        return replace(defaults_for(request, config), context=context, prefill_tokens=(128,))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe, "defaults_for", one_chunk)

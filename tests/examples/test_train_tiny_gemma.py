@@ -56,7 +56,7 @@ def test_tokens_are_bytes(text: str) -> None:
 def test_a_trained_gemma_is_baked_and_continues_the_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "COMPARED", 8)
+    monkeypatch.setattr(training, "COMPARED", 4)
     folder = tmp_path / "tiny"
     main(steps=80, out=folder, seed=0)
     said = capsys.readouterr().out

@@ -27,8 +27,16 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parents[2] / "golden" / "gemma3_270m_llamacpp_f32.json"
 
 
+TOKENS = 32  # of each recorded answer, to save time
+
+
 def against(recording: Recording, runtime: Runtime) -> tuple[PassageResult, ...]:
-    """A runtime reading a recording's answers."""
+    """A runtime reading the first TOKENS of a recording's answers."""
+    cases = tuple(
+        dataclasses.replace(case, greedy_ids=case.greedy_ids[:TOKENS], best=case.best[:TOKENS])
+        for case in recording.cases
+    )
+    recording = dataclasses.replace(recording, cases=cases)
     recorded = SideDescription(side_type="recording", name="golden", gives="the best", details={})
     about = SideDescription(side_type="bundle", name="bundle", gives=ALL, details={})
     sides = RecordedSide(recording, recorded), BundleSide(runtime, about, None)
@@ -46,7 +54,7 @@ def test_f32_gives_the_recorded_tokens_and_log_probabilities(bundles: Mapping[st
     for reading in readings:
         assert reading.first_difference is None, reading.passage.name
         summary = summarize(reading.positions)
-        assert summary.positions == 64
+        assert summary.positions == TOKENS
         assert summary.largest_difference <= 0.02, reading.passage.name
         assert summary.mean_difference < 0.002, reading.passage.name
         assert summary.kl_max < 1e-3
