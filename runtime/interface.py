@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from models.bundle import AdapterPlaces
 
-# The KV rows that one `prefill` of a whole chunk wrote, u8 (n,). Only runtimes of the same bundle
+# The KV rows that one `prefill` wrote, u8 (n,). Only runtimes of the same bundle
 # know the format.
 Rows: TypeAlias = NDArray[np.uint8]
 
@@ -90,7 +90,7 @@ class Runtime(Reader, Protocol):
         """A copy of the rows of the latest prefill of a slot, at positions start to stop - 1."""
 
     def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
-        """Write consecutive blocks of `chunk` positions each, the first of them at `start`.
+        """Write consecutive blocks, the first of them at `start`. Only the last may be a short one.
 
         Afterwards the slot has the same bits as if it had read the tokens of the blocks.
         """

@@ -1,6 +1,7 @@
 """Blocks of KV rows: their keys, and the file of blocks in a bundle.
 
-A *block* has the rows that reading one whole chunk of a prompt writes into the caches of a slot.
+A *block* has the rows that reading one chunk of a prompt writes into the caches of a slot. Only the
+rest of a prompt, after its whole chunks, is a shorter block.
 Its key is a digest of the block's tokens and the previous block's key, so it identifies all tokens
 from position 0 to the block's end, and the adapter: in one bundle, equal keys mean equal rows.
 
@@ -30,13 +31,16 @@ _HEADER = struct.Struct("<8sQ")
 _KEY_BYTES = hashlib.sha256().digest_size
 
 
-def block_keys(tokens: Sequence[int], chunk: int, adapter: bytes = b"") -> tuple[bytes, ...]:
+def block_keys(
+    tokens: Sequence[int], chunk: int, adapter: bytes = b"", *, rest: bool = False
+) -> tuple[bytes, ...]:
     """The keys of the whole chunks of `chunk` tokens in `tokens`, in order.
 
-    `adapter` is the key of the LoRA adapter that reads the tokens.
+    `adapter` is the key of the LoRA adapter that reads the tokens. With `rest`, the tokens after
+    the last whole chunk have a key, too.
     """
     keys: list[bytes] = []
-    for start in range(0, len(tokens) - chunk + 1, chunk):
+    for start in range(0, len(tokens) if rest else len(tokens) - chunk + 1, chunk):
         before = keys[-1] if keys else adapter
         chunk_bytes = array("q", tokens[start : start + chunk]).tobytes()
         keys.append(hashlib.sha256(before + chunk_bytes).digest())

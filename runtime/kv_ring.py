@@ -32,27 +32,30 @@ def save_rows(caches: Sequence[NDArray[Any]], start: int, stop: int) -> Rows:
     return block
 
 
-def restore_rows(
-    caches: Sequence[NDArray[Any]], start: int, blocks: Sequence[Rows], chunk: int
-) -> None:
-    """Write consecutive blocks of `chunk` positions each into caches (R, width).
+def restore_rows(caches: Sequence[NDArray[Any]], start: int, blocks: Sequence[Rows]) -> int:
+    """Write consecutive blocks into caches (R, width); returns the position after the last one.
 
     Rows that later ones would overwrite are skipped.
     """
-    stop = start + len(blocks) * chunk
-    for first, block in zip(range(start, stop, chunk), blocks, strict=True):
-        for cache, rows in _parts(caches, block, chunk):
+    position_bytes = sum(_row_bytes(cache) for cache in caches)
+    counts = [block.nbytes // position_bytes for block in blocks]
+    first, stop = start, start + sum(counts)
+    for block, count in zip(blocks, counts, strict=True):
+        for cache, rows in _parts(caches, block, count):
             oldest = max(first, stop - len(cache))
-            for where, piece in _pieces(oldest, first + chunk, len(cache)):
+            for where, piece in _pieces(oldest, first + count, len(cache)):
                 cache[where] = rows[oldest - first :][piece]
+        first += count
+    return stop
 
 
 def _parts(
     caches: Sequence[NDArray[Any]], block: Rows, positions: int
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Pairs of a cache and its rows in the block, a view (positions, width)."""
-    size = sum(positions * _row_bytes(cache) for cache in caches)
-    assert block.nbytes == size, f"a block of {block.nbytes} bytes, expected {size}"
+    size = sum(_row_bytes(cache) for cache in caches)
+    message = f"a block of {block.nbytes} bytes, expected a multiple of {size}"
+    assert block.nbytes == positions * size, message
     at = 0
     for cache in caches:
         end = at + positions * _row_bytes(cache)

@@ -179,8 +179,7 @@ class IreeRuntime:
 
     def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
         """As Runtime.restore."""
-        restore_rows(self._mapped(slot), start, blocks, self.chunk)
-        self._ends[slot] = start + len(blocks) * self.chunk
+        self._ends[slot] = restore_rows(self._mapped(slot), start, blocks)
 
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         """As Runtime.embed."""

@@ -146,7 +146,7 @@ class Engine:
             return ()
         # The last token of a prompt is never read in a chunk.
         adapter = b"" if request.adapter is None else request.adapter.key
-        return block_keys(request.prompt[:-1], self._runtime.chunk, adapter)
+        return block_keys(request.prompt[:-1], self._runtime.chunk, adapter, rest=True)
 
     def _leave(self, id_: int) -> None:
         self._open.discard(id_)

@@ -67,12 +67,15 @@ class PrefixCache:
             self._touch(keys[: start + len(blocks)])
         return blocks
 
-    def add(self, keys: Sequence[bytes], rows: Rows) -> None:
-        """Add the missing block of the last of `keys`; the other keys are those before it."""
+    def add(self, keys: Sequence[bytes], rows: Rows, *, is_whole: bool = True) -> None:
+        """Add the missing block of the last of `keys`; the other keys are those before it.
+
+        Only whole blocks outlive the process: others serve nothing but the same prompt again.
+        """
         self._misses += 1
         self._put(keys[-1], rows)
         self._touch(keys)
-        if self._store is not None:
+        if self._store is not None and is_whole:
             self._store.save(keys[-1], rows)
 
     def keys(self) -> tuple[bytes, ...]:

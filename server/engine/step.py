@@ -94,21 +94,23 @@ class StepRunner:
         blocks = self._cache.find(sequence.block_keys, sequence.position // self._runtime.chunk)
         if blocks:
             self._runtime.restore(sequence.slot, sequence.position, blocks)
-            tokens = len(blocks) * self._runtime.chunk
+            unread = sequence.prefill_tokens - sequence.position
+            tokens = min(len(blocks) * self._runtime.chunk, unread)
             self._scheduler.advance(sequence, tokens)
             sequence.cached_tokens += tokens
 
     def _prefill(self, sequence: Sequence) -> None:
-        """Read a chunk of a prompt, and add it to the prefix cache if it is a whole one."""
+        """Read a chunk of a prompt, and add it to the prefix cache."""
         start, tokens = sequence.position, sequence.next_chunk(self._runtime.chunk)
         if start == sequence.cached_tokens:
             sequence.report()  # nothing has been read yet
         self._runtime.prefill(sequence.slot, tokens, start)
         self._scheduler.advance(sequence, len(tokens))
         sequence.report()
-        keys = sequence.block_keys[: sequence.position // self._runtime.chunk]
-        if self._cache is not None and keys and len(tokens) == self._runtime.chunk:
-            self._cache.add(keys, self._runtime.save(sequence.slot, start, sequence.position))
+        keys = sequence.block_keys[: start // self._runtime.chunk + 1]
+        if self._cache is not None and keys:
+            rows = self._runtime.save(sequence.slot, start, sequence.position)
+            self._cache.add(keys, rows, is_whole=len(tokens) == self._runtime.chunk)
 
     def _embed(self, sequence: Sequence) -> None:
         """Read a chunk of a text; after the last chunk, deliver its embedding."""

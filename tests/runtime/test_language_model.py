@@ -224,6 +224,17 @@ def test_restored_rows_have_the_bits_of_read_tokens(runtime: IreeRuntime) -> Non
     close(read_prompt(runtime, [5, 3], slot=2, start=4), [1, 2, 3, 4, 5, 3])
 
 
+def test_a_restored_rest_of_a_prompt_has_the_bits_of_read_tokens(runtime: IreeRuntime) -> None:
+    runtime.prefill(0, [1, 2, 3, 4], 0)
+    blocks = [runtime.save(0, 0, 4)]
+    runtime.prefill(0, [5, 6], 4)
+    blocks.append(runtime.save(0, 4, 6))
+    read = runtime.decode([0], [3], [6])[0]
+    runtime.prefill(3, [5, 5, 5, 5], 0)  # a slot that was in use
+    runtime.restore(3, 0, blocks)
+    np.testing.assert_array_equal(runtime.decode([3], [3], [6])[0], read)
+
+
 @pytest.mark.parametrize(
     ("slot", "tokens", "start"),
     [

@@ -113,6 +113,16 @@ def test_blocks_from_the_store_are_not_saved_again() -> None:
     add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
 
 
+def test_the_rest_of_a_prompt_is_not_stored() -> None:
+    store = MemoryStore()
+    keys = block_keys([1, 2, 3], 2, rest=True)
+    cache = PrefixCache(limit_bytes=9 * SIZE, store=store)
+    cache.add(keys[:1], rows_of(keys[0]))
+    cache.add(keys, rows_of(keys[1]), is_whole=False)
+    assert count_found(cache, keys) == 2
+    assert count_found(PrefixCache(limit_bytes=9 * SIZE, store=store), keys) == 1
+
+
 def test_pinned_blocks_are_never_evicted() -> None:
     keys = block_keys([1, 2, 3], 1)
     cache = PrefixCache(limit_bytes=SIZE, pinned={key: rows_of(key) for key in keys[:2]})
