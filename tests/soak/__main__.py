@@ -83,7 +83,8 @@ class Soak:
     async def run(self) -> None:
         """Record the answers, send the load, and ask a part of it again."""
         await self._ready()
-        await self.operator.load_all()
+        for model in self._manifests:
+            await self.operator.fill_slots(model)
         recorded = {question: await ask(self._client, question) for question in self._questions()}
         say(f"{len(recorded)} answers recorded")
         seed, began = self._arguments.seed, time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
 import json
 import os
 import random
@@ -18,8 +19,10 @@ import httpx
 import numpy as np
 from safetensors.numpy import save_file
 
+from benchmarks.serving.load_client import Prompts
 from models.peft.adapter_folder import PREFIX, TENSORS
 from models.peft.adapter_settings import CONFIG
+from tests.soak.questions import COMPLETIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 _FULL = 15  # seconds for which the disk is full
 _INTERVAL = (3, 25)  # seconds between two operations
 _PATIENCE = 600  # seconds for a reload
+_LONGEST = 660  # words of a prompt: more than a client sends
+_ANSWERS = 8  # at least as many as a model has slots
 
 
 class Operator:
@@ -58,9 +63,14 @@ class Operator:
         self._loaded = loaded
         self._record = record
         self._random = random.Random(seed)
+        self._reloaded = itertools.cycle((base, other))
+        self._unloaded = itertools.cycle((base, other))
 
     async def run(self, ends: float) -> None:
-        """Do one thing after the other until the time `ends` of time.monotonic."""
+        """Do one thing after the other until the time `ends` of time.monotonic.
+
+        Each round does everything in another order, so that the quarters of a run are alike.
+        """
         actions: dict[Callable[[], Awaitable[None]], int] = {
             self._change_an_adapter: 8,
             self._reload_by_route: 1,
@@ -68,8 +78,12 @@ class Operator:
             self._unload_a_model: 1,
             self._fill_the_disk: 2,
         }
+        waiting: list[Callable[[], Awaitable[None]]] = []
         while time.monotonic() < ends:
-            action = self._random.choices(list(actions), list(actions.values()))[0]
+            if not waiting:
+                waiting = list(Counter(actions).elements())
+                self._random.shuffle(waiting)
+            action = waiting.pop()
             name = action.__name__.strip("_").replace("_", " ")
             try:
                 await action()
@@ -86,6 +100,23 @@ class Operator:
             if name not in self._loaded.names:
                 await self._load(name)
 
+    async def fill_slots(self, model: str) -> None:
+        """Let a model take at once the memory that it would take after many requests.
+
+        It reads a long prompt in every slot and compiles a grammar; `base` has all adapters.
+        """
+        if model == self._base:
+            await self.load_all()
+        body = {
+            "model": model,
+            "prompt": Prompts("all slots").text(_LONGEST),
+            "n": _ANSWERS,
+            "max_tokens": 2,
+            "temperature": 0,
+            "grammar": 'root ::= "yes" | "no"',
+        }
+        await self._post(COMPLETIONS, body)
+
     async def _load(self, name: str) -> None:
         await self._post("/lora-adapters/load", {"path": name}, model=self._base)
         self._loaded.names.add(name)
@@ -101,13 +132,13 @@ class Operator:
         await self._post("/lora-adapters/unload", {"id": ids[name]}, model=self._base)
 
     async def _reload_by_route(self) -> None:
-        model = self._random.choice((self._base, self._other))
+        model = next(self._reloaded)
         if model == self._base:
             self._loaded.drop(*self._adapters)
         result = await self._post("/v1/bundle/reload", {}, model=model)
         if not result["succeeded"]:
             self._record.violation(f"reload of {model}: {result['message']}")
-        await self.load_all()
+        await self.fill_slots(model)
 
     async def _reload_by_signal(self) -> None:
         await self.load_all()
@@ -118,15 +149,15 @@ class Operator:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no reload within {_PATIENCE} seconds of SIGHUP")
             await asyncio.sleep(0.5)
-        await self.load_all()
+        for model in (self._base, self._other):
+            await self.fill_slots(model)
 
     async def _unload_a_model(self) -> None:
-        model = self._random.choice((self._base, self._other))
+        model = next(self._unloaded)
         if model == self._base:
             self._loaded.drop(*self._adapters)
         await self._post("/models/unload", {"model": model})
-        if model == self._base:
-            await self.load_all()
+        await self.fill_slots(model)
 
     async def _fill_the_disk(self) -> None:
         filler = self._disk / "filler"
