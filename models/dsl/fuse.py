@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from models.bundle import NO_PLACES, AdapterPlaces
 from models.dsl import functions as f
 from models.dsl import fused, ops
+from models.dsl.adapter_fusion import with_adapted_products
 from models.dsl.adapter_rewrite import PlaceRewriter, Places
 from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Graph, Parameter, Tensor, deduplicated, rebuilt
@@ -137,8 +138,9 @@ def optimized(
     for graph, count in stacked:
         graph, read = stored_graph(graph, weights)
         graph, fused_ = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
+        graph, adapted = with_adapted_products(graph, weights.parameters())
         done.append(deduplicated(inlined(graph)))
-        counts.append(count + read + fused_)
+        counts.append(count + read + fused_ + adapted)
     return Optimized(
         graphs=tuple(done),
         weights=weights.read_by(done),

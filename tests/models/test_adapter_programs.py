@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from models.catalog import ARCHITECTURES
+from models.dsl.graph import Apply
 from models.dsl.mlir.stablehlo import module_text
 from models.program import ProgramOptions
 from tests.models.families.gemma3.gemma3_cases import GROUPED
@@ -53,3 +54,33 @@ def test_small_factors_have_ranks_in_fours_up_to_64(
     made = ARCHITECTURES["gemma3"].program(GROUPED, options).adapters
     assert made.rank == expected
     assert {array.dtype for array in made.arrays} - {"f16" if dtype == "i8" else dtype} <= {dtype}
+
+
+def test_products_of_few_rows_add_the_terms_and_fetch_the_next_factors() -> None:
+    for point, graph in program("int8-g32", 3).entry_points:
+        nodes = [
+            (node.origin.op.name, node.inputs)
+            for node in graph.nodes
+            if isinstance(node.origin, Apply)
+        ]
+        downs = [inputs for name, inputs in nodes if name == "lora_down"]
+        ups = [inputs for name, inputs in nodes if name == "linear_adapted"]
+        if point.adapters and point.batch * point.tokens <= 8:
+            assert "lora_up" not in dict(nodes)
+            # Queries, keys and values; what attention gives; gate and up; down.
+            order = [name for name, _ in nodes if name in ("lora_down", "linear_adapted")]
+            layer = ["lora_down", "linear_adapted"] * 2
+            layer += [
+                "lora_down",
+                "linear_adapted",
+                "linear_adapted",
+                "lora_down",
+                "linear_adapted",
+            ]
+            assert order == layer * GROUPED.layers
+            factors = [inputs[2] for inputs in downs[1:]] + [downs[0][2]]
+            fetched = [inputs[6] for inputs in ups]
+            del fetched[2::5]  # gate fetches a part of what up fetches
+            assert all(one is other for one, other in zip(fetched, factors, strict=True))
+        else:
+            assert not ups

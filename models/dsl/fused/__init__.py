@@ -5,6 +5,7 @@ workers wait for each other, which takes longer than the arithmetic of a token. 
 these ops: rules put them into a traced graph (models/dsl/fuse.py).
 """
 
+from models.dsl.fused.adapted_products import *
 from models.dsl.fused.adapter_products import *
 from models.dsl.fused.cache_attention import *
 from models.dsl.fused.grouped_products import *

@@ -36,8 +36,10 @@ __all__ = [
     "MAX_SOURCES",
     "TERMS",
     "adapter_blocks",
+    "adapter_sizes",
     "lora_down",
     "lora_up",
+    "rank_of",
 ]
 
 LANES = OUTPUTS_TOGETHER
@@ -102,7 +104,7 @@ def _lora_up(
     first: int,
 ) -> Tensor:
     """y plus the low-rank terms of each row's place."""
-    rows, rank = y.shape[0], _rank(b.type)
+    rows, rank = y.shape[0], rank_of(b.type)
     factors, has_one = _chosen_factors(b, chosen, y)
     row_scales = None
     if b_scale is not None:
@@ -149,7 +151,7 @@ def _down_limits(types: Types, _: Attrs) -> None:
     require(a.shape[2] == x.shape[1], "factors (P, T, K)")
 
 
-def _rank(b: TensorType) -> int:
+def rank_of(b: TensorType) -> int:
     """The rank of factors B."""
     return b.shape[2] * (TERMS if b.dtype is DType.I8 else 1)
 
@@ -167,13 +169,13 @@ def _up_limits(types: Types, attrs: Attrs) -> None:
         f"factors (P, blocks of {LANES} outputs, R, {LANES}), or i8 (P, blocks, R / {TERMS}, "
         f"{LANES * TERMS})",
     )
-    require(not is_small or _rank(b) <= MAX_SMALL_RANK, f"a rank of at most {MAX_SMALL_RANK}")
+    require(not is_small or rank_of(b) <= MAX_SMALL_RANK, f"a rank of at most {MAX_SMALL_RANK}")
     require(
         terms.rank == 2
         and terms.dtype is y.dtype
         and terms.shape[0] == y.shape[0]
         and first >= 0
-        and (first + len(sources)) * _rank(b) <= terms.shape[1],
+        and (first + len(sources)) * rank_of(b) <= terms.shape[1],
         "the terms of each matrix",
     )
     require(scales == TensorType(chosen.shape, y.dtype), "scales (S,) of the dtype of y")
@@ -206,23 +208,29 @@ def _down_kernel(types: Types, result: TensorType, _: Attrs) -> Kernel:
     )
 
 
+def adapter_sizes(types: Types, attrs: Attrs) -> tuple[int, ...]:
+    """The arguments of a kernel that say how the inputs of `lora_up` are stored."""
+    y, terms, chosen, _, b, *_ = types
+    rank = rank_of(b)
+    sources = (*attrs["sources"], *[0] * MAX_SOURCES)[:MAX_SOURCES]
+    return (
+        y.shape[0] // chosen.shape[0],
+        terms.shape[1], attrs["first"] * rank, rank, b.shape[0], *sources,
+    )  # fmt: skip
+
+
 def _up_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
-    _, terms, chosen, _, b, *_ = types
+    b = types[4]
     rows, outputs = result.shape
     share = _shares(rows)
     row_parts = -(-rows // share)
     blocks = -(-b.shape[1] // -(-_MIN_WORKGROUPS // row_parts))
-    sources = (*attrs["sources"], *[0] * MAX_SOURCES)[:MAX_SOURCES]
-    per_sequence = rows // chosen.shape[0]
     return Kernel(
         function=_function("lora_up", b),
-        sizes=(
-            share, blocks, per_sequence, rows, outputs, terms.shape[1],
-            attrs["first"] * _rank(b), _rank(b), b.shape[0], *sources,
-        ),
+        sizes=(share, blocks, rows, outputs, *adapter_sizes(types, attrs)),
         workgroups=row_parts * -(-b.shape[1] // blocks),
         in_place=True,
-    )  # fmt: skip
+    )
 
 
 def _places(*places: int) -> Array:

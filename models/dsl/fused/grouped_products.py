@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["linear_grouped"]
 
 # Blocks of sixteen outputs and rows that one workgroup computes, and workgroups of a product.
-_MAX_BLOCKS, _MAX_ROWS, _MIN_WORKGROUPS = 64, 32, 8
+_MAX_BLOCKS, _MAX_ROWS, MIN_WORKGROUPS = 64, 32, 8
 # The steps of a second int8 that are one of the first: both have sixteen bits.
 STEPS = 254
 # The smallest largest magnitude of a group of activations: 127 divided by it is finite.
@@ -105,15 +105,18 @@ def grouped_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
     return times_transposed(x, dequantized(weight, scale, x.dtype))
 
 
-def product_kernel(function: str, x: TensorType, outputs: int) -> Kernel:
+def product_kernel(
+    function: str, x: TensorType, outputs: int, workgroups: int = MIN_WORKGROUPS
+) -> Kernel:
     """A kernel whose workgroups share the rows and the blocks of sixteen outputs.
 
-    Each workgroup rounds its rows, so many rows are shared before blocks are.
+    Each workgroup rounds its rows, so many rows are shared before blocks are. There are at least
+    `workgroups`, if there are so many blocks.
     """
     rows, columns = x.shape
     blocks = outputs // packing.ROWS
     parts = -(-rows // _MAX_ROWS)
-    share = min(_MAX_BLOCKS, -(-blocks // -(-_MIN_WORKGROUPS // parts)))
+    share = min(_MAX_BLOCKS, -(-blocks // -(-workgroups // parts)))
     return Kernel(
         function=function,
         sizes=(share, min(rows, _MAX_ROWS), rows, outputs, columns),

@@ -3,4 +3,5 @@
 #define HALVES 0
 #define MINIMUM 0
 #define ROUTED 0
+#define ADAPTED 0
 #include "linear_small.h"

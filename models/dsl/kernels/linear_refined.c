@@ -16,7 +16,7 @@ INLINE void refine(const float *x, const Matrix *matrix, const float *coarse, fl
         quantize_panel(&panel, 1, 0, first, last, x, matrix, 1);
         for (size_t block = begin; block < end; block++)
             if (largest(load(coarse + block * ROWS)) >= threshold)
-                multiply(&panel, 1, 2, matrix, block, first, last, out + block * ROWS, 0);
+                multiply(&panel, 1, 2, matrix, block, first, last, 0, out + block * ROWS, 0);
     }
 }
 

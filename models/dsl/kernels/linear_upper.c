@@ -15,7 +15,7 @@ int hearth_linear_upper(const float *x, size_t x_at, const uint8_t *upper, size_
     out += out_at;
     for (size_t row = 0; row < rows; row++) needed += !skipped[skipped_at + row];
     if (needed) {
-        multiply_all(x + x_at, share, 1, &matrix, out, outputs);
+        multiply_all(x + x_at, share, 1, &matrix, 0, out, outputs);
         return 0;
     }
     for (size_t row = share.row; row < share.row + share.rows; row++)

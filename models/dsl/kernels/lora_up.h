@@ -26,9 +26,9 @@ INLINE void add_terms(const float *terms, size_t stride, int count, const Value 
 // workgroup computes `blocks_each` blocks of `rows_each` rows.
 int NAME(const float *terms, size_t terms_at, const int32_t *chosen, size_t chosen_at,
          const float *scales, size_t scales_at, const Value *b, size_t b_at, float *out,
-         size_t out_at, size_t workgroup, size_t rows_each, size_t blocks_each,
-         size_t rows_per_sequence, size_t rows, size_t outputs, size_t stride, size_t first,
-         size_t rank, size_t count, size_t rows0, size_t rows1, size_t rows2, size_t rows3) {
+         size_t out_at, size_t workgroup, size_t rows_each, size_t blocks_each, size_t rows,
+         size_t outputs, size_t rows_per_sequence, size_t stride, size_t first, size_t rank,
+         size_t count, size_t rows0, size_t rows1, size_t rows2, size_t rows3) {
     const size_t sources[SOURCES] = {rows0, rows1, rows2, rows3};
     size_t blocks = count_blocks(sources), parts = (blocks + blocks_each - 1) / blocks_each;
     size_t begin = workgroup % parts * blocks_each, end = least(begin + blocks_each, blocks);

@@ -6,6 +6,7 @@
 #define HEARTH_PRODUCT_H
 
 #include "activations.h"
+#include "fetches.h"
 #if TILES
 #include "tiles.h"
 #endif
@@ -20,16 +21,20 @@ INLINE i32x16 dot(const Quad *quads, int count, const int8_t *x, int32_t start, 
 }
 
 // Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
-// to `end`; they are added to unless `begin` is 0.
+// to `end`; they are added to unless `begin` is 0. Meanwhile bytes are fetched, if `fetches` is not
+// 0.
 INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *matrix, size_t block,
-                     size_t begin, size_t end, float *out, size_t stride) {
+                     size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
     int scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
     int is_small = matrix->integers.bits < 8;
     f32x16 sums[8];
+    Cursor cursor = {0};
+    if (fetches) cursor = *fetches;
     for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
     for (size_t group = begin; group < end; group++) {
         size_t at = block * matrix->groups + group, first_cell = (group - begin) * rows;
         f32x16 scale[2], minimum = {};
+        if (fetches) cursor = fetch_some(cursor);
         for (int i = 0; i < scales; i++) scale[i] = widen(matrix->scale + (at * scales + i) * ROWS);
         if (matrix->minimum) minimum = widen(matrix->minimum + at * ROWS);
         if (is_small) fetch_group(matrix->scale + at * scales * ROWS, scales * ROWS * 2);
@@ -52,6 +57,7 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
         }
     }
     for (int row = 0; row < rows; row++) store(out + row * stride, sums[row]);
+    if (fetches) *fetches = cursor;
 }
 
 // The rows of x and the blocks of a matrix that a workgroup multiplies.
@@ -69,12 +75,13 @@ INLINE Share share_of(size_t workgroup, size_t blocks, size_t rows_each, size_t 
 }
 
 // A share of all rows of x, f32 (rows, columns), times a matrix: out has `stride` floats a row.
-INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *matrix, float *out,
-                         size_t stride) {
+// Meanwhile bytes are fetched, if `fetches` is not 0; there are few rows then.
+INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *matrix,
+                         Cursor *fetches, float *out, size_t stride) {
     Activations panel;
     size_t all = matrix->groups;
     x += share.row * all * GROUP, out += share.row * stride;
-    int tiles = TILES && parts == PARTS && share.rows >= TILE_ROWS;
+    int tiles = TILES && !fetches && parts == PARTS && share.rows >= TILE_ROWS;
 #if TILES
     if (tiles) shape_tiles(matrix);
 #endif
@@ -92,10 +99,14 @@ INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *m
                 if (count == TILE_ROWS)
                     multiply_tiles(&panel, matrix, block, first, last, to, stride);
 #endif
-                if (count == 8) multiply(&panel, 8, parts, matrix, block, first, last, to, stride);
-                if (count == 4) multiply(&panel, 4, parts, matrix, block, first, last, to, stride);
-                if (count == 2) multiply(&panel, 2, parts, matrix, block, first, last, to, stride);
-                if (count == 1) multiply(&panel, 1, parts, matrix, block, first, last, to, stride);
+                if (count == 8)
+                    multiply(&panel, 8, parts, matrix, block, first, last, fetches, to, stride);
+                if (count == 4)
+                    multiply(&panel, 4, parts, matrix, block, first, last, fetches, to, stride);
+                if (count == 2)
+                    multiply(&panel, 2, parts, matrix, block, first, last, fetches, to, stride);
+                if (count == 1)
+                    multiply(&panel, 1, parts, matrix, block, first, last, fetches, to, stride);
             }
         }
     }

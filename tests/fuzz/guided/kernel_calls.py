@@ -222,7 +222,10 @@ def _adapter(n: Numbers, v: _Values) -> Call:
     chosen = v.integers(n.one_of(0, -(2**31)), n.one_of(places, places + 2), sequences)
     dtype = n.one_of(np.int8, np.float16, np.float32)
     row_inputs = (0, 1) if each == 1 else ()
-    if n.between(0, 1):
+    kind = n.between(0, 2)
+    if kind == 2:
+        return _adapted(n, v, n.between(1, 8), places)
+    if kind == 1:
         columns, terms = n.between(1, 200), n.between(1, 70)
         a = v.bits(dtype, places, terms, columns)
         return Call("lora_down", [v.floats(rows, columns), chosen, a], rows=row_inputs)
@@ -239,6 +242,34 @@ def _adapter(n: Numbers, v: _Values) -> Call:
     inputs = [y, given, chosen, v.floats(sequences), *factors]
     attrs: dict[str, Any] = {"sources": sources, "first": first}
     return Call("lora_up", inputs, attrs, rows=(*row_inputs, 2, 3) if row_inputs else ())
+
+
+def _adapted(n: Numbers, v: _Values, rows: int, places: int) -> Call:
+    """A product of rows with a place each."""
+    sources = tuple(16 * n.between(1, 9) for _ in range(n.between(1, 4)))
+    blocks, columns = sum(sources) // LANES, packing.GROUP * n.one_of(1, 3, 70)
+    attrs: dict[str, Any] = {"bits": 8, "minimum": False, "sources": sources, "first": 1}
+    if n.between(0, 2):
+        form = n.one_of(*FORMS)
+        attrs |= {"bits": form.bits, "minimum": form.minimum}
+        matrix = [
+            v.bits(np.int8 if name in ("low", "high") else np.float16, *shape)
+            for name, shape in form.shapes(sum(sources), columns).items()
+        ]
+    else:
+        groups = columns // packing.GROUP
+        weight = v.bits(np.int8, blocks, groups, packing.QUADS, packing.LANES)
+        matrix = [np.maximum(weight, -127), v.bits(np.float16, blocks, groups, packing.ROWS)]
+    rank = TERMS * n.between(1, MAX_SMALL_RANK // TERMS)
+    terms = v.floats(rows, (1 + len(sources)) * rank)
+    chosen = v.integers(n.one_of(0, -(2**31)), n.one_of(places, places + 2), rows)
+    factors = [
+        v.bits(np.int8, places, blocks, rank // TERMS, LANES * TERMS),
+        v.bits(np.float16, places, blocks, LANES),
+    ]
+    soon = v.bits(np.int8, places, n.between(1, 70), n.between(1, 200))
+    inputs = [v.floats(rows, columns), terms, chosen, v.floats(rows), *factors, soon, *matrix]
+    return Call("linear_adapted", inputs, attrs, rows=(0, 1, 2, 3))
 
 
 MAKERS = (

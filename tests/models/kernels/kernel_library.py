@@ -36,7 +36,7 @@ _ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")
 # Kernels of integers are compiled as one file: reading the header of the intrinsics takes longer
 # than compiling one of them. These macros say which kernel a file makes of a shared body.
 _INTEGERS = re.compile(r"(linear|embedding)_(?!routed_(bf16|f32))|lora_up_i8")
-_MACROS = ("NAME", "BITS", "HALVES", "MINIMUM", "ROUTED")
+_MACROS = ("NAME", "BITS", "HALVES", "MINIMUM", "ROUTED", "ADAPTED")
 
 
 def write_sources(library: Path) -> list[Path]:

@@ -1,0 +1,78 @@
+"""The rule that products of few rows add the terms of adapters at once: see `linear_adapted`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from models.dsl import ops
+from models.dsl.fused.adapted_products import linear_adapted
+from models.dsl.fused.adapter_products import lora_down, lora_up
+from models.dsl.fused.grouped_products import linear_grouped
+from models.dsl.fused.small_products import linear_small
+from models.dsl.graph import Apply, Graph, Tensor, rebuilt
+from models.dsl.types import DType, TypeRuleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from models.dsl.ops.record import Attrs, Op
+
+__all__ = ["with_adapted_products"]
+
+# The attributes of a product with a matrix in groups of int8.
+_GROUPED: Attrs = {"bits": 8, "minimum": False}
+
+
+def with_adapted_products(
+    graph: Graph, parameters: Mapping[str, Tensor]
+) -> tuple[Graph, Counter[str]]:
+    """The graph after the rule, and how often it was applied. Other shapes stay as they are."""
+    soon = _next_factors(graph)
+    readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
+    counts: Counter[str] = Counter()
+
+    def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
+        if id(node) not in soon:
+            return None
+        product, *adapters = node.inputs
+        is_shared = readers[id(product)] > 1
+        if _op(product) is ops.reshape and product.shape == product.inputs[0].shape:
+            (product,) = product.inputs
+            is_shared |= readers[id(product)] > 1
+        is_small = adapters[3].dtype is DType.I8
+        if is_shared or not is_small or _op(product) not in (linear_grouped, linear_small):
+            return None
+        x, *arrays = product.inputs
+        inputs = (x, *adapters, soon[id(node)], *arrays)
+        attrs = {**_GROUPED, **_attrs(product), **_attrs(node)}
+        try:
+            made = linear_adapted(*map(mapped, inputs), **attrs)
+        except TypeRuleError:
+            return None
+        counts["adapted"] += 1
+        return made
+
+    return rebuilt(graph, replace, parameters), counts
+
+
+def _next_factors(graph: Graph) -> dict[int, Tensor]:
+    """By the id of a `lora_up`, the factors of the next `lora_down`; at the end, of the first."""
+    downs = [node for node in graph.nodes if _op(node) is lora_down]
+    found: dict[int, Tensor] = {}
+    down = downs[0] if downs else None
+    for node in reversed(graph.nodes):
+        if _op(node) is lora_down:
+            down = node
+        elif _op(node) is lora_up and down is not None:
+            found[id(node)] = down.inputs[2]
+    return found
+
+
+def _attrs(node: Tensor) -> Attrs:
+    assert isinstance(node.origin, Apply)
+    return node.origin.attrs
+
+
+def _op(node: Tensor) -> Op | None:
+    return node.origin.op if isinstance(node.origin, Apply) else None
