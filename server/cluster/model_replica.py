@@ -12,7 +12,6 @@ from server import logs
 from server.cluster.cached_blocks import BundleStats
 from server.cluster.work import shortened, with_age
 from server.errors import QueueFull, Unavailable
-from server.process.free_memory import share_free_memory
 from server.text.grammars.answer_constraint import Constraints
 
 if TYPE_CHECKING:
@@ -70,7 +69,6 @@ class ModelReplica:
     def __init__(
         self, opener: Bundles, settings: Settings, bundles: Sequence[Bundle], *, max_bundles: int
     ) -> None:
-        share_free_memory()
         logs.configure(settings.log_level, settings.log_format)
         self._opener = opener
         self._known = {bundle.id: bundle for bundle in bundles}
