@@ -218,7 +218,7 @@ class ArraysMetrics(Metrics):
     def detach(self) -> None:
         """See Metrics.detach."""
         super().detach()
-        self._state = lambda: CallsState(busy=False, queued=0, queue_limit=0)
+        self._state = lambda: CallsState(slots=1, busy=0, queued=0, queue_limit=0)
 
     def ended(self, function: str, outcome: str) -> None:
         """Count an accepted call that ended: done, failed or cancelled."""
@@ -316,7 +316,7 @@ class _Calls:
     def collect(self) -> Iterator[Metric]:
         """Called by the registry."""
         state = self._state()
-        yield from _load(1, int(state.busy), state.queued, state.queue_limit)
+        yield from _load(state.slots, state.busy, state.queued, state.queue_limit)
 
 
 def _load(slots: int, busy: int, queued: int, queue_limit: int) -> Iterator[Metric]:

@@ -109,11 +109,16 @@ def open_service(loaded: LoadedSettings, bundle: Path, name: str, reserved: int 
     `name` is the model's name. Other models of this process take `reserved` bytes. Raises
     BundleError, CannotStore or BadSettings.
     """
-    settings = loaded.settings
+    if isinstance(read_manifest(bundle), ArraysManifest):
+        reject_language_only(loaded, bundle)
+    return open_any(loaded.settings, bundle, name, reserved)
+
+
+def open_any(settings: Settings, bundle: Path, name: str, reserved: int = 0) -> Service:
+    """As open_service; settings that only language models have are ignored for other bundles."""
     manifest = read_manifest(bundle)
     if not isinstance(manifest, ArraysManifest):
         return open_model(settings, bundle, name, reserved)
-    reject_language_only(loaded, bundle)
     is_encoder = isinstance(manifest, EncoderManifest)
     opened = open_encoder_service if is_encoder else open_array_service
     return opened(

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 from fastapi import Depends, Query, Request
 
 from server.api.disconnect import unless_disconnected, whole_body
-from server.errors import InvalidRequest, NotSupported
+from server.errors import InvalidRequest
+from server.services.adapters import require_one
 from server.services.array_service import ArrayService
 from server.services.deployment import Deployment
 from server.services.encoder_service import EncoderService
 from server.services.language_service import LanguageService
-from server.services.loaded_adapters import require_one
 from server.services.model_pool import ModelPool
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from server.services.loaded_adapters import Adapter, LoadedAdapters
+    from server.services.adapters import Adapter, Adapters
     from server.services.model_kind import Kind
     from server.services.service import Service
 
@@ -110,10 +110,6 @@ def _adapted(
 ) -> LanguageService:
     """The service with the adapter that a request chooses, which stays loaded for it."""
     adapters = service.adapters
-    if adapters is None:
-        if name or scales:
-            raise NotSupported("the model has no adapters: it runs in other processes")
-        return service
     if name and scales:
         raise InvalidRequest(
             field="lora", got=f"{len(scales)} adapters", expected="none: the model names one"
@@ -127,7 +123,7 @@ def _adapted(
 
 
 def _chosen(
-    adapters: LoadedAdapters, name: str, scales: dict[int, float] | None
+    adapters: Adapters, name: str, scales: dict[int, float] | None
 ) -> tuple[Adapter, float] | None:
     if name:
         return adapters.named(name), 1.0

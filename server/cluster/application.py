@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from ray import serve
 from ray.serve.config import AutoscalingConfig, BackpressureConfig, RequestRouterConfig
 
+from models.bundle import ArraysManifest, read_manifest
 from server.cluster.bundles import BundleFolders
 from server.cluster.front import FRONT
 from server.cluster.model_replica import ModelReplica
 from server.cluster.router import REPORT_SECONDS, CachedBlocksRouter
 from server.open_service import bundle_folders
-from server.settings import BadSettings, Settings, load
+from server.setting_files import adapter_folders
+from server.settings import BadSettings, Settings, load, reject_language_only
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
 # What Ray does in the place of `hearth serve`; the Serve config has options for these.
 _RAYS_SETTINGS = ("host", "port", "tls_cert", "tls_key", "client_timeout")
-_ADAPTER_SETTINGS = ("lora", "lora_dir")
 # Streams that one front holds at a time; Ray's default is 5.
 _MAX_STREAMS = 4096
 
@@ -67,14 +68,20 @@ def hearth_app(args: Mapping[str, Any]) -> Application:
     for name in _RAYS_SETTINGS:
         if name in loaded.origins:
             raise BadSettings(f"{name}: not valid with Ray; set it in the Serve config")
-    for name in _ADAPTER_SETTINGS:
-        if name in loaded.origins:
-            raise BadSettings(f"{name}: not valid with Ray; adapters are served on one machine")
+    if "lora_dir" in loaded.origins:
+        raise BadSettings("lora_dir: not valid with Ray; name the adapters in lora")
     settings = loaded.settings
     if settings.threads is None:
         raise BadSettings("threads: missing; give the CPU threads of one replica")
-    opener = BundleFolders(settings)
-    bundles = [opener.describe(folder) for folder in bundle_folders(settings)]
+    lora = tuple(f"{folder.resolve()}={name}" for name, folder in adapter_folders(settings).items())
+    opener = BundleFolders(settings.model_copy(update={"lora": lora}))
+    folders = list(bundle_folders(settings))
+    for folder in folders:
+        if isinstance(read_manifest(folder), ArraysManifest):
+            reject_language_only(loaded, folder)
+    if settings.lora and len(folders) > 1:
+        raise BadSettings("lora: only valid with one bundle")
+    bundles = [opener.describe(folder) for folder in folders]
     if len({bundle.name for bundle in bundles}) < len(bundles):
         raise BadSettings("bundle: several bundles need folders with different names, and no alias")
     return application(opener, settings, bundles, scale)

@@ -1,41 +1,58 @@
 """The bundles of a cluster: their ids, and how fronts and model replicas open them.
 
-The id of a bundle is its fingerprint and its folder, so two versions of a bundle have two ids.
-Every node must have the folder at the same path.
+The id of a bundle has its fingerprint, a digest of its adapters and its folder, so two versions of
+a bundle have two ids. Every node must have the folders of bundle and adapters at the same paths.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from models.bundle import BundleError, LanguageManifest, read_manifest_of, require_signed_files
-from server.open_service import open_model
-from server.services.language_service import open_template, open_tokenizer
+from models.bundle import (
+    SHARED_MEMORY,
+    BundleError,
+    EncoderManifest,
+    LanguageManifest,
+    read_manifest,
+    require_signed_files,
+)
+from server.open_service import open_any
+from server.services.encoder_service import open_encoder_tokenizer
+from server.services.language_service import LanguageService, open_template, open_tokenizer
+from server.services.loaded_adapters import read_adapters
 from server.services.service import fingerprint
-from server.setting_files import read_signing_keys, read_template
+from server.setting_files import adapter_folders, read_signing_keys, read_template
 
 if TYPE_CHECKING:
-    from server.services.language_service import LocalLanguageService
+    from models.bundle import Manifest
+    from server.services.adapters import Adapter
+    from server.services.service import Service
     from server.settings import Settings
     from server.text.templates.chat_template import ChatTemplate
     from server.text.tokenizer import Tokenizer
 
+# Array functions run one at a time. Ray sends a replica one call more, which then waits for no
+# message.
+_CALLS = 2
+
 
 class Replaced(BundleError):
-    """The folder holds another bundle than it did when the application was deployed."""
+    """A folder holds another bundle or adapter than it did when the application was deployed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
     """A bundle, as the application was deployed with it.
 
-    id      the fingerprint and the folder; Ray's id of a multiplexed model
-    name    the name of the model in the API
-    slots   requests that one replica runs at a time
-    chunk   tokens of a block of the prefix cache
-    memory  the memory that serving takes, in bytes
+    id        identifies what is served; Ray's id of a multiplexed model
+    name      the name of the model in the API
+    slots     requests that a replica accepts at a time
+    chunk     tokens of a block of the prefix cache; 0 without one
+    memory    the memory that serving takes, in bytes
+    adapters  the LoRA adapters that each replica loads with it
     """
 
     id: str
@@ -43,21 +60,25 @@ class Bundle:
     slots: int
     chunk: int
     memory: int
+    adapters: tuple[Adapter, ...] = ()
 
 
 @dataclass(frozen=True)
 class TextParts:
-    """The parts of a bundle that a front opens: all but the program and the weights."""
+    """The parts of a bundle that a front opens: all but the program and the weights.
 
-    manifest: LanguageManifest
-    tokenizer: Tokenizer
-    template: ChatTemplate | None
+    Array functions have no tokenizer.
+    """
+
+    manifest: Manifest
+    tokenizer: Tokenizer | None = None
+    template: ChatTemplate | None = None
 
 
 class Bundles(Protocol):
     """How to open bundles. Pickled, and sent to every front and replica."""
 
-    def open_model(self, bundle: Bundle) -> LocalLanguageService:
+    def open_model(self, bundle: Bundle) -> Service:
         """Open a bundle in a model replica; raises BundleError."""
 
     def open_text(self, bundle: Bundle) -> TextParts:
@@ -71,46 +92,87 @@ class BundleFolders:
     settings: Settings
 
     def describe(self, folder: Path) -> Bundle:
-        """The bundle in a folder; raises BundleError, also if it exceeds the memory limit."""
-        settings = self.settings
-        manifest = read_manifest_of(folder, LanguageManifest)
-        slots, cache = manifest.slots, int(settings.cache_ram)
-        limit = settings.max_memory or manifest.max_memory
-        if limit is not None:
-            admitted = manifest.memory.admit(limit, slots=slots, prefix_cache=cache)
-            slots, cache = admitted.slots, admitted.prefix_cache
+        """The bundle in a folder.
+
+        Raises BundleError, also if it exceeds the memory limit, or BadSettings.
+        """
+        manifest = read_manifest(folder)
+        adapters = self._adapters(manifest)
+        identity = (fingerprint(manifest), _digest(adapters), str(folder.resolve()))
+        name = next(iter(self.settings.names), folder.resolve().name)
+        if isinstance(manifest, LanguageManifest):
+            slots, memory = self._size(manifest)
+            prefills = (entry for entry in manifest.entry_points if entry.kind == "prefill")
+            chunk = max(entry.tokens for entry in prefills)
+        else:
+            slots, memory, chunk = _CALLS, SHARED_MEMORY + manifest.own_memory, 0
         return Bundle(
-            id=f"{fingerprint(manifest)}:{folder.resolve()}",
-            name=next(iter(settings.names), folder.resolve().name),
+            id=":".join(identity),
+            name=name,
             slots=slots,
-            chunk=max(entry.tokens for entry in manifest.entry_points if entry.kind == "prefill"),
-            memory=manifest.memory.needed(slots, cache),
+            chunk=chunk,
+            memory=memory,
+            adapters=adapters,
         )
 
-    def open_model(self, bundle: Bundle) -> LocalLanguageService:
+    def open_model(self, bundle: Bundle) -> Service:
         """As Bundles.open_model."""
-        folder = self._folder(bundle)
+        folder = _folder(bundle)
         settings = self.settings.model_copy(update={"max_memory": bundle.memory})
-        return open_model(settings, folder, bundle.name)
+        service = open_any(settings, folder, bundle.name)
+        loaded = tuple(service.adapters) if isinstance(service, LanguageService) else ()
+        if _digest(loaded) != _digest(bundle.adapters):
+            raise Replaced(
+                "lora: the folders hold other adapters than they did when the application was "
+                "deployed; put new versions into folders of their own"
+            )
+        return service
 
     def open_text(self, bundle: Bundle) -> TextParts:
         """As Bundles.open_text."""
-        folder = self._folder(bundle)
+        folder = _folder(bundle)
         if keys := read_signing_keys(self.settings):
             require_signed_files(folder, keys)
-        manifest = read_manifest_of(folder, LanguageManifest)
+        manifest = read_manifest(folder)
+        if isinstance(manifest, EncoderManifest):
+            return TextParts(manifest, open_encoder_tokenizer(folder, manifest))
+        if not isinstance(manifest, LanguageManifest):
+            return TextParts(manifest)
         tokenizer = open_tokenizer(folder, manifest)
         template = read_template(self.settings)
         return TextParts(
             manifest, tokenizer, open_template(folder, manifest, tokenizer, instead=template)
         )
 
-    def _folder(self, bundle: Bundle) -> Path:
-        deployed, _, folder = bundle.id.partition(":")
-        current = fingerprint(read_manifest_of(Path(folder), LanguageManifest))
-        if current != deployed:
-            raise Replaced(
-                f"{folder}: holds another bundle than it did when the application was deployed: "
-                f"got {current}, expected {deployed}; bake a new version into a folder of its own"
-            )
-        return Path(folder)
+    def _size(self, manifest: LanguageManifest) -> tuple[int, int]:
+        """The slots and the memory of a language model; raises NotEnoughMemory."""
+        slots, cache = manifest.slots, int(self.settings.cache_ram)
+        limit = self.settings.max_memory or manifest.max_memory
+        if limit is not None:
+            admitted = manifest.memory.admit(limit, slots=slots, prefix_cache=cache)
+            slots, cache = admitted.slots, admitted.prefix_cache
+        return slots, manifest.memory.needed(slots, cache)
+
+    def _adapters(self, manifest: Manifest) -> tuple[Adapter, ...]:
+        """The adapters of the settings at the places that every replica gives them."""
+        if not isinstance(manifest, LanguageManifest):
+            return ()
+        folders, keys = adapter_folders(self.settings), read_signing_keys(self.settings)
+        return tuple(adapter for adapter, _ in read_adapters(folders, manifest.adapters, keys))
+
+
+def _digest(adapters: tuple[Adapter, ...]) -> str:
+    """A digest of the files and names of adapters; empty without any."""
+    parts = b"".join(one.digest + one.name.encode() + b"\0" for one in adapters)
+    return hashlib.sha256(parts).hexdigest()[:16] if parts else ""
+
+
+def _folder(bundle: Bundle) -> Path:
+    deployed, _, folder = bundle.id.split(":", 2)
+    current = fingerprint(read_manifest(Path(folder)))
+    if current != deployed:
+        raise Replaced(
+            f"{folder}: holds another bundle than it did when the application was deployed: "
+            f"got {current}, expected {deployed}; bake a new version into a folder of its own"
+        )
+    return Path(folder)

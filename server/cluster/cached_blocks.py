@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from server.engine.state import EngineState
+    from server.engine.state import CallsState, EngineState
 
 # A block that was sent counts as cached for this long without being reported: the prompt waits for
 # its slot and is read, and then a report is due.
@@ -20,11 +20,11 @@ class BundleStats:
     """A replica's report of a bundle that it has loaded.
 
     blocks  the shortened keys of the blocks in its prefix cache
-    engine  the state of its engine
+    state   of its engine, or of its calls of array functions
     """
 
     blocks: frozenset[bytes]
-    engine: EngineState
+    state: EngineState | CallsState
 
 
 @dataclass

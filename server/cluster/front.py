@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 from ray import serve
 
+from models.bundle import ArraysManifest, EncoderManifest, LanguageManifest
 from server import logs
+from server.cluster.fixed_adapters import FixedAdapters
+from server.cluster.remote_calls import RemoteCalls
 from server.cluster.remote_engine import RemoteEngine
-from server.cluster.routers import router_of
 from server.errors import NotReloaded
 from server.process.lazy_imports import build_models_lazily
+from server.services.array_service import ArrayService
 from server.services.deployment import Deployment
+from server.services.encoder_service import EncoderService
 from server.services.language_service import LanguageService
 from server.services.model_pool import ModelPool
 from server.setting_files import read_keys
+from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,64 +28,11 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
     from starlette.types import ASGIApp
 
-    from runtime.self_test import Verdict
     from server.cluster.bundles import Bundle, Bundles, TextParts
+    from server.services.service import Service
     from server.settings import Settings
 
-log = logging.getLogger(__name__)
-
-_ASK_AGAIN_SECONDS = 1.0
 _VERDICT_INTERVAL = 0.05  # seconds between checks whether the self-test is known
-
-
-class ClusterService(LanguageService):
-    """A language model whose engines run in model replicas. Its self-test is that of a replica."""
-
-    def __init__(
-        self,
-        handle: DeploymentHandle[Any],
-        bundle: Bundle,
-        parts: TextParts,
-        settings: Settings,
-        engine: RemoteEngine,
-    ) -> None:
-        self._verdict_of = handle.options(multiplexed_model_id=bundle.id).verdict
-        self._bundle = bundle
-        self._stopping = False
-        super().__init__(
-            engine,
-            parts.tokenizer,
-            parts.manifest,
-            name=bundle.name,
-            template=parts.template,
-            level=settings.self_test,
-        )
-
-    async def start(self) -> Verdict:
-        """See Service.start."""
-        self._loop = asyncio.get_running_loop()
-        return await super().start()
-
-    async def stop(self) -> None:
-        """See Service.stop."""
-        self._stopping = True
-        await super().stop()
-
-    def _self_test(self) -> Verdict:
-        return asyncio.run_coroutine_threadsafe(self._first_verdict(), self._loop).result()
-
-    async def _first_verdict(self) -> Verdict:
-        """The verdict of the first replica that has one; waits as long as there is none."""
-        while True:
-            try:
-                verdict: Verdict = await self._verdict_of.remote(self._bundle)
-            except Exception as error:
-                log.warning("no replica has passed the self-test yet: %s", error)
-                if self._stopping:
-                    raise
-                await asyncio.sleep(_ASK_AGAIN_SECONDS)
-            else:
-                return verdict
 
 
 class Front:
@@ -96,18 +47,10 @@ class Front:
     ) -> None:
         """Open the text layers of the bundles; raises BundleError or BadSettings."""
         logs.configure(settings.log_level, settings.log_format)
-        names = handle.deployment_name, handle.app_name
         self._settings = settings
-        self._services = []
-        for bundle in bundles:
-            engine = RemoteEngine(
-                handle,
-                bundle,
-                queue_limit=settings.queue_limit,
-                router=lambda: router_of(*names),
-            )
-            parts = opener.open_text(bundle)
-            self._services.append(ClusterService(handle, bundle, parts, settings, engine))
+        self._services = [
+            _service(handle, bundle, opener.open_text(bundle), settings) for bundle in bundles
+        ]
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray."""
@@ -134,11 +77,39 @@ class Front:
 FRONT = serve.ingress()(Front)
 
 
-def _deployed(service: ClusterService) -> Deployment:
+def _service(
+    handle: DeploymentHandle[Any], bundle: Bundle, parts: TextParts, settings: Settings
+) -> Service:
+    """The service of a bundle that model replicas compute. Its self-test is that of a replica."""
+    limit, name, level = settings.queue_limit, bundle.name, settings.self_test
+    match parts.manifest, parts.tokenizer:
+        case LanguageManifest() as manifest, Tokenizer() as tokenizer:
+            engine = RemoteEngine(handle, bundle, queue_limit=limit)
+            return LanguageService(
+                engine,
+                engine.self_test,
+                tokenizer,
+                manifest,
+                FixedAdapters(bundle.adapters),
+                name=name,
+                template=parts.template,
+                level=level,
+            )
+        case EncoderManifest() as manifest, Tokenizer() as tokenizer:
+            calls = RemoteCalls(handle, bundle, queue_limit=limit)
+            test = calls.self_test
+            return EncoderService(calls, test, manifest, tokenizer, name=name, level=level)
+        case ArraysManifest() as manifest, None:
+            calls = RemoteCalls(handle, bundle, queue_limit=limit)
+            return ArrayService(calls, calls.self_test, manifest, name=name, level=level)
+    raise AssertionError("a bundle has one of these kinds")
+
+
+def _deployed(service: Service) -> Deployment:
     deployment = Deployment(service.name, _refuse_reload)
     deployment.serve(service)
     return deployment
 
 
-def _refuse_reload(_reserved: int) -> LanguageService:
+def _refuse_reload(_reserved: int) -> Service:
     raise NotReloaded("bundle: change it in the Serve config and run `serve deploy`")

@@ -11,7 +11,10 @@ from ray import serve
 from server import logs
 from server.cluster.cached_blocks import BundleStats
 from server.cluster.work import shortened, with_age
-from server.errors import QueueFull, Unavailable
+from server.engine.generation import Failed
+from server.errors import GenerationFailed, QueueFull, Unavailable
+from server.services.array_service import ArrayService
+from server.services.language_service import LocalLanguageService
 from server.text.grammars.answer_constraint import Constraints
 
 if TYPE_CHECKING:
@@ -19,9 +22,10 @@ if TYPE_CHECKING:
 
     from runtime.self_test import Verdict
     from server.cluster.bundles import Bundle, Bundles
-    from server.cluster.work import Work
+    from server.cluster.work import FunctionCall, Work
+    from server.engine.array_calls import Called
     from server.engine.generation import Event
-    from server.services.language_service import LocalLanguageService
+    from server.services.service import Service
     from server.settings import Settings
 
 _UNLOAD_INTERVAL = 0.05  # seconds between checks whether a bundle still has requests
@@ -41,12 +45,9 @@ class LoadedBundle:
     `on_unload` is called once, in any thread, before the engine ends.
     """
 
-    def __init__(self, service: LocalLanguageService, on_unload: Callable[[], object]) -> None:
-        manifest = service.manifest
+    def __init__(self, service: Service, on_unload: Callable[[], object]) -> None:
         self.service = service
-        self.constraints = Constraints(
-            service.tokenizer, vocab_size=manifest.vocab_size, ends=manifest.special_tokens.eos
-        )
+        self.constraints = _constraints(service)
         self._on_unload: Callable[[], object] | None = on_unload
 
     def __del__(self) -> None:
@@ -72,7 +73,7 @@ class ModelReplica:
         logs.configure(settings.log_level, settings.log_format)
         self._opener = opener
         self._known = {bundle.id: bundle for bundle in bundles}
-        self._services: dict[str, LocalLanguageService] = {}  # those that are loaded
+        self._services: dict[str, Service] = {}  # those that are loaded
 
         async def load(bundle_id: str) -> LoadedBundle:
             return await self._open(bundle_id)
@@ -83,17 +84,31 @@ class ModelReplica:
     async def generate(self, work: Work, bundle: Bundle) -> AsyncIterator[list[Event]]:
         """The events of a request, with ages; raises TryAgain. Cancelled when the client leaves."""
         loaded = await self._get(bundle)
+        service = loaded.service
+        assert isinstance(service, LocalLanguageService), "other bundles get calls"
         # A thread of its own takes time; only rules can take longer.
         request = work.request
         if work.rules is not None:
+            assert loaded.constraints is not None, "a language model has them"
             request = await asyncio.to_thread(work.engine_request, loaded.constraints)
         try:
-            generation = loaded.service.engine.submit(request)
+            generation = service.engine.submit(request)
         except (QueueFull, Unavailable) as error:
             raise TryAgain(str(error)) from None
         with generation:
             async for events in generation.batches():
                 yield [with_age(event) for event in events]
+
+    async def call(self, call: FunctionCall, bundle: Bundle) -> Called | Failed:
+        """Run an array function; raises TryAgain. Cancelled when the client leaves."""
+        service = (await self._get(bundle)).service
+        assert isinstance(service, ArrayService), "a language model gets work"
+        try:
+            return await service.calls.submit(call.function, call.inputs)
+        except (QueueFull, Unavailable) as error:
+            raise TryAgain(str(error)) from None
+        except GenerationFailed as error:
+            return Failed(str(error))
 
     async def verdict(self, bundle: Bundle) -> Verdict:
         """The result of the bundle's self-test on this machine, which has passed."""
@@ -115,13 +130,7 @@ class ModelReplica:
 
     def record_routing_stats(self) -> Mapping[str, BundleStats]:
         """Called by Ray: what the routers of the fronts know about this replica, by bundle."""
-        return {
-            bundle_id: BundleStats(
-                blocks=frozenset(shortened(service.engine.cached_blocks())),
-                engine=service.state(),
-            )
-            for bundle_id, service in self._services.items()
-        }
+        return {bundle_id: _stats(service) for bundle_id, service in self._services.items()}
 
     async def __del__(self) -> None:
         """Called by Ray after the last request, or when the time for it is over."""
@@ -143,3 +152,20 @@ class ModelReplica:
         loaded = LoadedBundle(service, lambda: self._services.pop(bundle_id, None))
         self._services[bundle_id] = service
         return loaded
+
+
+def _constraints(service: Service) -> Constraints | None:
+    """What makes constraints of the rules of requests; None without a language model."""
+    if not isinstance(service, LocalLanguageService):
+        return None
+    manifest = service.manifest
+    ends = manifest.special_tokens.eos
+    return Constraints(service.tokenizer, vocab_size=manifest.vocab_size, ends=ends)
+
+
+def _stats(service: Service) -> BundleStats:
+    if isinstance(service, LocalLanguageService):
+        blocks = frozenset(shortened(service.engine.cached_blocks()))
+        return BundleStats(blocks=blocks, state=service.state())
+    assert isinstance(service, ArrayService), "there are no other services"
+    return BundleStats(blocks=frozenset(), state=service.calls.state())

@@ -15,6 +15,7 @@ from server.engine.generation import EmbedRequest, Prefilled, Request, Started, 
 from server.text.grammars.answer_constraint import AnswerConstraint
 
 if TYPE_CHECKING:
+    from runtime.array_bytes import Arrays
     from server.engine.generation import Event
     from server.text.grammars.answer_constraint import AnswerRules, Constraints
 
@@ -42,12 +43,23 @@ class Work:
         return dataclasses.replace(self.request, constraint=constraints.constraint(self.rules))
 
 
+@dataclass(frozen=True, kw_only=True)
+class FunctionCall:
+    """A call of an array function, with its inputs by name."""
+
+    function: str
+    inputs: Arrays
+
+
 def work_of(request: Request | EmbedRequest, *, chunk: int) -> Work:
     """The work for a request; `chunk` is the number of tokens of a block."""
     if isinstance(request, EmbedRequest):
         return Work(request=dataclasses.replace(request, deadline=None), rules=None, blocks=())
     # The last token of a prompt is never read in a chunk.
-    keys = block_keys(request.prompt[:-1], chunk) if request.cache_prompt else ()
+    adapter = b"" if request.adapter is None else request.adapter.key
+    keys: tuple[bytes, ...] = ()
+    if request.cache_prompt:
+        keys = block_keys(request.prompt[:-1], chunk, adapter, rest=True)
     constraint = request.constraint
     assert constraint is None or isinstance(constraint, AnswerConstraint), (
         "no other constraint is made"

@@ -76,7 +76,8 @@ class Calls:
     def state(self) -> CallsState:
         """The running and waiting calls; for any thread."""
         return CallsState(
-            busy=self._admission.accepted > 0,
+            slots=1,
+            busy=min(1, self._admission.accepted),
             queued=self._admission.queued,
             queue_limit=self._admission.queue_limit,
         )

@@ -78,9 +78,10 @@ class EngineState:
 
 @dataclass(frozen=True, kw_only=True)
 class CallsState:
-    """Calls of array functions: whether one runs, and how many wait, at most `queue_limit`."""
+    """Calls of array functions: `slots` can run at a time, and at most `queue_limit` can wait."""
 
-    busy: bool
+    slots: int
+    busy: int
     queued: int
     queue_limit: int
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Protocol
 
 from runtime.golden_arrays import read_examples
 from runtime.open_bundle import open_arrays
@@ -10,10 +11,11 @@ from runtime.self_test import self_test_arrays
 from server.engine.array_calls import Calls
 from server.errors import ServerError
 from server.metrics import ArraysMetrics
-from server.services.service import Service
+from server.services.service import Service, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import asyncio
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from models.bundle import ArraysManifest, PublicKey
@@ -21,33 +23,42 @@ if TYPE_CHECKING:
     from runtime.array_functions import Functions
     from runtime.golden_arrays import GoldenExample
     from runtime.self_test import Level, Verdict
+    from server.engine.array_calls import Called
+    from server.engine.state import CallsState
 
 QUEUE_LIMIT = 64
 
 
+class CallsBackend(Worker, Protocol):
+    """Runs array functions: in this process, or in other processes."""
+
+    def submit(self, function: str, inputs: Arrays) -> asyncio.Future[Called]:
+        """As Calls.submit."""
+
+    def state(self) -> CallsState:
+        """The running and waiting calls."""
+
+
 class ArrayService(Service):
-    """The array functions of one bundle, and the thread that runs them."""
+    """The array functions of one bundle, and the backend that runs them."""
 
     manifest: ArraysManifest
     metrics: ArraysMetrics
 
     def __init__(
         self,
-        runtime: Functions,
+        calls: CallsBackend,
+        self_test: Callable[[], Verdict],
         manifest: ArraysManifest,
-        examples: Sequence[GoldenExample],
         *,
-        queue_limit: int = QUEUE_LIMIT,
         name: str | None = None,
         level: Level = "quick",
     ) -> None:
-        self._runtime = runtime
-        self._examples = examples
-        self._calls = Calls(runtime, queue_limit=queue_limit)
-        super().__init__(manifest, self._calls, name, level)
+        super().__init__(manifest, calls, self_test, name=name, level=level)
+        self.calls = calls
         self.functions = {function.name: function for function in manifest.functions}
         self.metrics = ArraysMetrics(
-            state=self._calls.state, verdict=lambda: self.verdict, info=self.facts
+            state=calls.state, verdict=lambda: self.verdict, info=self.facts
         )
 
     async def run(self, function: str, inputs: Arrays) -> Arrays:
@@ -58,7 +69,7 @@ class ArrayService(Service):
         """
         if problem := self.unavailable():
             raise problem
-        answer = self._calls.submit(function, inputs)
+        answer = self.calls.submit(function, inputs)
         outcome = "cancelled"
         try:
             called = await answer
@@ -71,9 +82,18 @@ class ArrayService(Service):
         self.metrics.ran(function, queued=called.queued, seconds=called.seconds)
         return called.outputs
 
-    def _self_test(self) -> Verdict:
-        tolerance = self.manifest.tolerance
-        return self_test_arrays(self._runtime, self._examples, tolerance, level=self.level)
+
+def local_calls(
+    runtime: Functions,
+    manifest: ArraysManifest,
+    examples: Sequence[GoldenExample],
+    *,
+    queue_limit: int = QUEUE_LIMIT,
+    level: Level = "quick",
+) -> tuple[Calls, Callable[[], Verdict]]:
+    """The calls of a runtime in this process, and its self-test."""
+    test = functools.partial(self_test_arrays, runtime, examples, manifest.tolerance, level=level)
+    return Calls(runtime, queue_limit=queue_limit), test
 
 
 def open_array_service(
@@ -91,11 +111,10 @@ def open_array_service(
     are `keys`, one of them must have signed the bundle.
     """
     manifest, runtime = open_arrays(bundle, threads=threads, level=level, keys=keys)
+    examples = read_examples(bundle, manifest)
     service = ArrayService(
-        runtime,
+        *local_calls(runtime, manifest, examples, queue_limit=queue_limit, level=level),
         manifest,
-        read_examples(bundle, manifest),
-        queue_limit=queue_limit,
         name=name or bundle.resolve().name,
         level=level,
     )

@@ -12,21 +12,20 @@ from models.bundle import ENCODER_INPUTS, ENCODER_OUTPUT, TOKENIZER, EncoderMani
 from runtime.golden_arrays import read_examples
 from runtime.open_bundle import open_encoder
 from server.errors import InvalidRequest
-from server.services.array_service import ArrayService
+from server.services.array_service import ArrayService, local_calls
 from server.text.answer import EmbeddedText
 from server.text.completer import unit
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from models.bundle import FunctionSpec, PublicKey
-    from runtime.array_functions import Functions
-    from runtime.golden_arrays import GoldenExample
-    from runtime.self_test import Level
+    from runtime.self_test import Level, Verdict
+    from server.services.array_service import CallsBackend
 
     # The field of a request, and the text or the token ids that it has.
     NamedText: TypeAlias = tuple[str, str | tuple[int, ...]]
@@ -60,18 +59,15 @@ class EncoderService(ArrayService):
 
     def __init__(
         self,
-        runtime: Functions,
+        calls: CallsBackend,
+        self_test: Callable[[], Verdict],
         manifest: EncoderManifest,
-        examples: Sequence[GoldenExample],
         tokenizer: Tokenizer,
         *,
-        queue_limit: int,
         name: str | None = None,
         level: Level = "quick",
     ) -> None:
-        super().__init__(
-            runtime, manifest, examples, queue_limit=queue_limit, name=name, level=level
-        )
+        super().__init__(calls, self_test, manifest, name=name, level=level)
         self.tokenizer = tokenizer
 
     @property
@@ -178,15 +174,19 @@ def open_encoder_service(
 ) -> EncoderService:
     """Open a bundle with an encoder; arguments and errors as those of open_array_service."""
     manifest, runtime = open_encoder(bundle, threads=threads, level=level, keys=keys)
+    examples = read_examples(bundle, manifest)
     service = EncoderService(
-        runtime,
+        *local_calls(runtime, manifest, examples, queue_limit=queue_limit, level=level),
         manifest,
-        read_examples(bundle, manifest),
-        Tokenizer.from_file(bundle / TOKENIZER, bos=None, context=manifest.context),
-        queue_limit=queue_limit,
+        open_encoder_tokenizer(bundle, manifest),
         name=name or bundle.resolve().name,
         level=level,
     )
     service.memory = manifest.own_memory
     service.signed = bool(keys)
     return service
+
+
+def open_encoder_tokenizer(bundle: Path, manifest: EncoderManifest) -> Tokenizer:
+    """The tokenizer of an encoder's bundle; raises BundleError."""
+    return Tokenizer.from_file(bundle / TOKENIZER, bos=None, context=manifest.context)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import copy
 import dataclasses
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -22,8 +23,7 @@ from models.bundle import (
     digest,
     read_manifest_of,
 )
-from models.peft.adapter_settings import BadAdapter
-from runtime.device import CannotLoad, start_threads
+from runtime.device import start_threads
 from runtime.kv_blocks import read_blocks
 from runtime.language_model import IreeRuntime
 from runtime.open_bundle import check_and_load
@@ -45,7 +45,7 @@ from server.text.completer import Completer
 from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from models.bundle import PublicKey
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from runtime.self_test import Level, Verdict
     from server.engine.generation import AdapterUse
     from server.engine.state import EngineState
-    from server.services.loaded_adapters import Adapter
+    from server.services.adapters import Adapter, Adapters
     from server.text.answer import EmbeddedText, Ended
     from server.text.completion import Completion
     from server.text.templates.chat_template import ChatTemplate
@@ -100,19 +100,21 @@ class LanguageService(Service):
 
     manifest: LanguageManifest
     metrics: LanguageMetrics
-    adapters: LoadedAdapters | None = None  # None where other processes compute
     _adapter: AdapterUse | None = None
 
     def __init__(
         self,
         backend: LanguageBackend,
+        self_test: Callable[[], Verdict],
         tokenizer: Tokenizer,
         manifest: LanguageManifest,
+        adapters: Adapters,
         *,
         name: str | None,
         template: ChatTemplate | None,
         level: Level,
     ) -> None:
+        self.adapters = adapters
         self.tokenizer = tokenizer
         self._template = template
         self._backend = backend
@@ -124,7 +126,7 @@ class LanguageService(Service):
             eos=manifest.special_tokens.eos,
             pooling=manifest.pooling,
         )
-        super().__init__(manifest, backend, name, level)
+        super().__init__(manifest, backend, self_test, name=name, level=level)
         self.metrics = LanguageMetrics(
             state=self.state, verdict=lambda: self.verdict, info=self.facts
         )
@@ -251,31 +253,30 @@ class LocalLanguageService(LanguageService):
             if runtime.verify_tokens and options.speculation == "lookup"
             else None,
         )
-        super().__init__(
-            self.engine, tokenizer, manifest, name=name, template=template, level=level
-        )
-        self.signed = bool(options.keys)
-        self.adapters = LoadedAdapters(
+        self._loaded = LoadedAdapters(
             manifest.adapters, self.engine, allowed=options.lora_dir, keys=options.keys
         )
+        super().__init__(
+            self.engine,
+            functools.partial(self_test, runtime, manifest.golden, manifest.tolerance, level=level),
+            tokenizer,
+            manifest,
+            self._loaded,
+            name=name,
+            template=template,
+            level=level,
+        )
+        self.signed = bool(options.keys)
 
     def open_adapters(self, folders: Mapping[str, Path]) -> None:
         """Load adapters by name, before the service is started; raises CannotLoad."""
-        assert self.adapters is not None
-        try:
-            self.adapters.open(folders, self._runtime)
-        except BadAdapter as error:
-            raise CannotLoad(f"lora: {error}") from error
+        self._loaded.open(folders, self._runtime)
 
     async def stop(self) -> None:
         """See Service.stop. Also finish writing the prefix cache to disk."""
         await super().stop()
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
-
-    def _self_test(self) -> Verdict:
-        manifest = self.manifest
-        return self_test(self._runtime, manifest.golden, manifest.tolerance, level=self.level)
 
 
 def open_language_service(

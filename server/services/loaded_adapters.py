@@ -1,4 +1,4 @@
-"""The LoRA adapters of a served model: their places, names and the requests that use them.
+"""The LoRA adapters that an engine of this process has loaded, and how to load and unload them.
 
 Everything must be called from one event loop, except `open`, before there is one.
 """
@@ -6,16 +6,13 @@ Everything must be called from one event loop, except `open`, before there is on
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hashlib
-import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.peft.adapter_factors import read_factors
 from models.peft.adapter_settings import BadAdapter
-from server.engine.generation import AdapterUse
+from runtime.device import CannotLoad
 from server.errors import InvalidRequest
+from server.services.adapters import Adapter, Adapters, require_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,41 +26,7 @@ if TYPE_CHECKING:
 _IDLE_INTERVAL = 0.05  # seconds between checks whether an adapter still has requests
 
 
-@dataclass(eq=False, kw_only=True)
-class Adapter:
-    """An adapter at a place.
-
-    place          from 1 on
-    name           in requests
-    folder         that it was read from
-    factor         of its terms, when a request uses it with scale 1
-    digest         sha256 of its files
-    default_scale  for requests that choose no adapter; 0: they do not use it
-    users          requests that use it
-    leaving        it is about to be unloaded: new requests are rejected
-    """
-
-    place: int
-    name: str
-    folder: Path
-    factor: float = 0.0
-    digest: bytes = b""
-    default_scale: float = 0.0
-    users: int = 0
-    leaving: bool = False
-
-    @property
-    def id(self) -> int:
-        """The number of the adapter in requests, from 0 on."""
-        return self.place - 1
-
-    def use(self, scale: float) -> AdapterUse:
-        """The fields of a request that uses the adapter with a scale."""
-        key = hashlib.sha256(self.digest + struct.pack("<d", scale)).digest()
-        return AdapterUse(place=self.place, scale=self.factor * scale, key=key)
-
-
-class LoadedAdapters:
+class LoadedAdapters(Adapters):
     """The adapters of one loaded model; requests may load those in the folder `allowed`.
 
     If there are `keys`, one of them must have signed every adapter.
@@ -77,29 +40,21 @@ class LoadedAdapters:
         allowed: Path | None = None,
         keys: Sequence[PublicKey] = (),
     ) -> None:
+        super().__init__()
         self._allowed = allowed
         self._keys = keys
         self._places = places
         self._engine = engine
-        self._by_place: dict[int, Adapter] = {}
         self._loading: dict[int, str] = {}  # names by place
 
-    def __iter__(self) -> Iterator[Adapter]:
-        return iter([self._by_place[place] for place in sorted(self._by_place)])
-
     def open(self, folders: Mapping[str, Path], runtime: Runtime) -> None:
-        """Load adapters by name, before the engine is started; raises BadAdapter."""
-        for name, folder in folders.items():
-            try:
-                adapter = self._reserve(name, folder)
-            except InvalidRequest as error:
-                raise BadAdapter(str(error)) from error
-            factors = read_factors(folder, self._places, self._keys)
+        """Load adapters by name, before the engine is started; raises CannotLoad."""
+        for adapter, factors in read_adapters(folders, self._places, self._keys):
             runtime.write_adapter(adapter.place, factors.arrays)
-            self._add(adapter, factors)
+            self._by_place[adapter.place] = adapter
 
     async def load(self, path: str, name: str | None) -> Adapter:
-        """Load an adapter of the allowed folder while requests run; raises InvalidRequest."""
+        """As Adapters.load, from the allowed folder."""
         folder = self._folder(path)
         adapter = self._reserve(name or folder.name, folder)
         self._loading[adapter.place] = adapter.name
@@ -113,11 +68,12 @@ class LoadedAdapters:
             ) from error
         finally:
             del self._loading[adapter.place]
-        self._add(adapter, factors)
+        adapter.describe(factors)
+        self._by_place[adapter.place] = adapter
         return adapter
 
     async def unload(self, adapter: Adapter) -> None:
-        """Reject new requests for an adapter, wait for those that use it, and free its place."""
+        """As Adapters.unload. Its place is free then."""
         adapter.leaving = True
         try:
             while adapter.users:
@@ -126,39 +82,12 @@ class LoadedAdapters:
         finally:
             adapter.leaving = False
 
-    def named(self, name: str, field: str = "model") -> Adapter:
-        """The adapter of a name; raises InvalidRequest."""
-        adapter = next((one for one in self if one.name == name and not one.leaving), None)
-        return adapter or self._missing(field, name)
-
-    def numbered(self, id_: int, field: str) -> Adapter:
-        """The adapter of a number; raises InvalidRequest."""
-        adapter = self._by_place.get(id_ + 1)
-        return self._missing(field, id_) if adapter is None or adapter.leaving else adapter
-
-    def default(self) -> tuple[Adapter, float] | None:
-        """The adapter of requests that choose none, with its scale."""
-        usual = (one for one in self if one.default_scale and not one.leaving)
-        return next(((one, one.default_scale) for one in usual), None)
-
     def set_defaults(self, scales: Mapping[int, float]) -> None:
-        """Set the scales of requests that choose none, by number; raises InvalidRequest.
-
-        Adapters that are not among them get 0.
-        """
+        """As Adapters.set_defaults."""
         chosen = {self.numbered(id_, "id"): scale for id_, scale in scales.items()}
         require_one(list(chosen.values()), "scale")
         for adapter in self:
             adapter.default_scale = chosen.get(adapter, 0.0)
-
-    @contextlib.contextmanager
-    def using(self, adapter: Adapter) -> Iterator[None]:
-        """Keep an adapter loaded in the block."""
-        adapter.users += 1
-        try:
-            yield
-        finally:
-            adapter.users -= 1
 
     def _folder(self, path: str) -> Path:
         if self._allowed is None:
@@ -176,40 +105,44 @@ class LoadedAdapters:
 
     def _reserve(self, name: str, folder: Path) -> Adapter:
         """An adapter with a free place."""
-        if not self._places.count:
-            raise InvalidRequest(
-                field="path",
-                got=folder.name,
-                expected="a bundle with places for adapters; bake it again with --adapters",
-            )
-        if name in self._loading.values() or any(one.name == name for one in self):
-            raise InvalidRequest(field="name", got=name, expected="a name that is not in use")
-        taken = self._by_place.keys() | self._loading
-        free = [place for place in range(1, self._places.count + 1) if place not in taken]
-        if not free:
-            raise InvalidRequest(
-                field="path",
-                got=folder.name,
-                expected=f"at most {self._places.count} adapters, the places of the bundle; unload "
-                "one first",
-            )
-        return Adapter(place=free[0], name=name, folder=folder)
-
-    def _add(self, adapter: Adapter, factors: AdapterFactors) -> None:
-        adapter.factor, adapter.digest = factors.scale, factors.digest
-        self._by_place[adapter.place] = adapter
-
-    def _missing(self, field: str, got: str | int) -> Adapter:
-        loaded = ", ".join(f"{one.name} (id {one.id})" for one in self) or "none is loaded"
-        raise InvalidRequest(field=field, got=got, expected=f"a loaded adapter: {loaded}")
+        taken = {one.place: one.name for one in self} | self._loading
+        return _reserve(self._places, name, folder, taken)
 
 
-def require_one(scales: list[float], field: str) -> None:
-    """Raise InvalidRequest if more than one adapter has a scale other than 0."""
-    used = [scale for scale in scales if scale]
-    if len(used) > 1:
+def read_adapters(
+    folders: Mapping[str, Path], places: AdapterPlaces, keys: Sequence[PublicKey] = ()
+) -> Iterator[tuple[Adapter, AdapterFactors]]:
+    """Read adapters by name for the first places of a model, in order; raises CannotLoad."""
+    taken: dict[int, str] = {}
+    for name, folder in folders.items():
+        try:
+            adapter = _reserve(places, name, folder, taken)
+            factors = read_factors(folder, places, keys)
+        except (InvalidRequest, BadAdapter) as error:
+            raise CannotLoad(f"lora: {error}") from error
+        taken[adapter.place] = name
+        adapter.describe(factors)
+        yield adapter, factors
+
+
+def _reserve(places: AdapterPlaces, name: str, folder: Path, taken: Mapping[int, str]) -> Adapter:
+    """An adapter with a place that is not `taken`, which has names by place.
+
+    Raises InvalidRequest.
+    """
+    if not places.count:
         raise InvalidRequest(
-            field=field,
-            got=f"{len(used)} adapters",
-            expected="at most one adapter with a scale other than 0",
+            field="path",
+            got=folder.name,
+            expected="a bundle with places for adapters; bake it again with --adapters",
         )
+    if name in taken.values():
+        raise InvalidRequest(field="name", got=name, expected="a name that is not in use")
+    free = [place for place in range(1, places.count + 1) if place not in taken]
+    if not free:
+        raise InvalidRequest(
+            field="path",
+            got=folder.name,
+            expected=f"at most {places.count} adapters, the places of the bundle; unload one first",
+        )
+    return Adapter(place=free[0], name=name, folder=folder)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +24,7 @@ from server.errors import SelfTestFailed, Starting
 from server.version import version
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from models.bundle import Manifest
@@ -83,11 +83,12 @@ class Worker(Protocol):
         """Cancel, and wait until the thread has ended."""
 
 
-class Service(ABC):
+class Service:
     """One bundle, from its self-test to its last answer.
 
     `name` is the model's name in the API; None for its architecture. `memory` is what the bundle
     takes besides SHARED_MEMORY, in bytes. `signed` says whether its signature was checked.
+    `self_test` compares computed values with the bundle's golden values, in a thread of its own.
     """
 
     manifest: Manifest
@@ -95,7 +96,15 @@ class Service(ABC):
     memory: int = 0
     signed: bool = False
 
-    def __init__(self, manifest: Manifest, worker: Worker, name: str | None, level: Level) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        worker: Worker,
+        self_test: Callable[[], Verdict],
+        *,
+        name: str | None,
+        level: Level,
+    ) -> None:
         self.manifest = manifest
         self.level = level
         self.name = name or manifest.architecture
@@ -103,6 +112,7 @@ class Service(ABC):
         self.fingerprint = fingerprint(manifest)
         self.verdict: Verdict | None = None
         self._worker = worker
+        self._self_test = self_test
         self._tested: Future[Verdict] | None = None
 
     @property
@@ -165,7 +175,3 @@ class Service(ABC):
     async def stop(self) -> None:
         """Cancel the accepted requests and end the worker."""
         await asyncio.to_thread(self._worker.close)
-
-    @abstractmethod
-    def _self_test(self) -> Verdict:
-        """Compare computed values with the bundle's golden values, at the level of the settings."""

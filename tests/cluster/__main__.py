@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.report.machine import describe_machine
 from tests.cluster import scenarios
+from tests.cluster.empty_application import serve_empty
 from tests.cluster.local_cluster import local_cluster
 from tests.cluster.one_process import serve
 
@@ -67,17 +68,18 @@ def _run(name: str, cluster: LocalCluster) -> Figures:
     if name != "first_token":
         measure: Callable[[LocalCluster], Figures] = getattr(scenarios, name)
         return measure(cluster)
-    with _one_process() as url:
-        return scenarios.first_token(cluster, url)
+    with (
+        _process(serve, scenarios.STEADY) as one_process,
+        _process(serve_empty, scenarios.STEADY.fields["delay"]) as empty,
+    ):
+        return scenarios.first_token(cluster, one_process, empty)
 
 
 @contextlib.contextmanager
-def _one_process() -> Iterator[str]:
-    """The address of a server in one process, with the same runtime, as long as the block."""
+def _process(target: Callable[..., None], argument: object) -> Iterator[str]:
+    """The address that `target` serves in a process of its own, as long as the block."""
     here, there = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=serve, args=(scenarios.STEADY, there)
-    )
+    process = multiprocessing.get_context("spawn").Process(target=target, args=(argument, there))
     process.start()
     try:
         yield here.recv()

@@ -1,21 +1,26 @@
-"""An application of Ray Serve that does nothing: the least that a cluster can add to a request.
+"""An application that does nothing, on Ray Serve and in one process.
 
-Its route /generate answers as a server with a fixed step time does. The front gets each event from
-a replica, as a front of Hearth does, but reads no request and computes nothing.
+Its route /generate answers as a server with a fixed step time does. On Ray, the front gets each
+event from a replica, as a front of Hearth does, but reads no request and computes nothing. The
+difference between both is the least that Ray adds to the first token.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import uvicorn
 from ray import serve
 from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
+from server.process.listening import bind, url
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from multiprocessing.connection import Connection
 
     from ray.serve import Application
     from ray.serve.handle import DeploymentHandle
@@ -27,6 +32,7 @@ _EVENTS = (
     b'data: {"finish_reason": "length", "seed": 0}\n\n',
 )
 _MAX_STREAMS = 100
+Events: TypeAlias = Callable[[bytes], AsyncIterator[bytes]]
 
 
 class EmptyReplica:
@@ -50,12 +56,25 @@ class EmptyFront:
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray."""
-        return Starlette(routes=[Route("/generate", self._generate, methods=["POST"])])
+        return _asgi_app(self._handle.generate.remote)
 
-    async def _generate(self, request: Request) -> StreamingResponse:
-        work = await request.body()
-        events = self._handle.generate.remote(work)
-        return StreamingResponse(events, media_type="text/event-stream")
+
+def _asgi_app(events: Events) -> ASGIApp:
+    """Answers POST /generate with the events for its body."""
+
+    async def generate(request: Request) -> StreamingResponse:
+        return StreamingResponse(events(await request.body()), media_type="text/event-stream")
+
+    return Starlette(routes=[Route("/generate", generate, methods=["POST"])])
+
+
+def serve_empty(step_seconds: float, ready: Connection) -> None:
+    """Serve the application in one process, without Ray; send the address through `ready`."""
+    bound = bind("127.0.0.1", 0)
+    ready.send(url(bound))
+    app = _asgi_app(EmptyReplica(step_seconds).generate)
+    config = uvicorn.Config(app, log_level="warning")
+    uvicorn.Server(config).run(sockets=[bound])
 
 
 def empty_application(step_seconds: float) -> Application:

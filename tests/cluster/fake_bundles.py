@@ -48,26 +48,29 @@ class FakeBundles:
 
     def open_model(self, bundle: Bundle) -> LocalLanguageService:
         """As Bundles.open_model."""
-        parts = self.open_text(bundle)
+        runtime = _runtime_of(bundle)
+        tokenizer, template = self._text(runtime)
         return LocalLanguageService(
-            _runtime_of(bundle),
-            parts.tokenizer,
-            parts.manifest,
+            runtime,
+            tokenizer,
+            fakes.manifest_of(runtime),
             EngineOptions(cache_ram=self.cache_ram, speculation="off"),
             name=bundle.name,
-            template=parts.template,
+            template=template,
         )
 
     def open_text(self, bundle: Bundle) -> TextParts:
         """As Bundles.open_text."""
         runtime = _runtime_of(bundle)
-        tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=runtime.context)
-        template = ChatTemplate(self.template, tokenizer, eos=fakes.EOS)
-        return TextParts(fakes.manifest_of(runtime), tokenizer, template)
+        return TextParts(fakes.manifest_of(runtime), *self._text(runtime))
 
     def with_fields(self, **fields: Any) -> FakeBundles:
         """The bundles of a runtime with these other fields."""
         return dataclasses.replace(self, fields={**self.fields, **fields})
+
+    def _text(self, runtime: FakeRuntime) -> tuple[Tokenizer, ChatTemplate]:
+        tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=runtime.context)
+        return tokenizer, ChatTemplate(self.template, tokenizer, eos=fakes.EOS)
 
     def request(self, body: Mapping[str, Any], seed: int) -> Request:
         """The engine's request for the body of a request to /generate, with this seed."""

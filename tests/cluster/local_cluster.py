@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import random
 import signal
 import socket
 import time
@@ -38,6 +39,8 @@ _ENVIRONMENT = {
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+# Of HAProxy, which does not start if one of them is in use.
+_PORTS = ("RAY_SERVE_HAPROXY_METRICS_PORT", "RAY_SERVE_HAPROXY_STATS_PORT")
 _REPLICA_TITLE = f"ray::ServeReplica:{APP}:Model"
 
 
@@ -117,6 +120,7 @@ class LocalCluster:
 def local_cluster() -> Iterator[LocalCluster]:
     """A cluster as long as the block."""
     os.environ.update(_ENVIRONMENT)
+    os.environ.update((name, str(_free_port())) for name in _PORTS)
     port = _free_port()
     cluster = Cluster()
     try:
@@ -164,6 +168,8 @@ def kill_replica(process: int) -> None:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+    """A port below those that connections get: it stays free until a server takes it."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

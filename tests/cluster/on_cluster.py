@@ -70,26 +70,29 @@ class PickledBundle:
             memory=0,
         )
 
-    def open_model(self, bundle: Bundle) -> LocalLanguageService:
+    def open_model(self, bundle: Bundle) -> LocalLanguageService:  # noqa: ARG002
         """As Bundles.open_model."""
-        parts = self.open_text(bundle)
+        tokenizer, template = self._text()
         return LocalLanguageService(
             self.runtime,
-            parts.tokenizer,
-            parts.manifest,
+            tokenizer,
+            self.manifest,
             EngineOptions(speculation="off"),
             name=self.name,
-            template=parts.template,
+            template=template,
         )
 
     def open_text(self, bundle: Bundle) -> TextParts:  # noqa: ARG002
         """As Bundles.open_text."""
+        return TextParts(self.manifest, *self._text())
+
+    def _text(self) -> tuple[Tokenizer, ChatTemplate | None]:
         bos = self.manifest.special_tokens.bos
         tokenizer = Tokenizer(self.library, bos=bos, context=self.manifest.context)
         template = None
         if self.template:
             template = ChatTemplate(self.template, tokenizer, eos=fakes.EOS)
-        return TextParts(self.manifest, tokenizer, template)
+        return tokenizer, template
 
 
 class PrefixedFront(Front):

@@ -35,7 +35,7 @@ _STREAM_TOKENS = 60
 _HIT_SECONDS = 3.0  # after which a replica is killed
 _BLOCK = 128
 _CONVERSATIONS, _TURNS, _TALKING = 200, 6, 8  # _TALKING at a time
-_FIRST_TOKENS = 100
+_FIRST_TOKENS = 200
 _BATCH = 10_000
 _LOOK_SECONDS = 0.2
 _REPORTED_SECONDS = 2.5  # after which a router knows what a replica has loaded
@@ -112,23 +112,26 @@ async def _talk(url: str) -> float:
     return cached_tokens / prompt_tokens
 
 
-def first_token(cluster: LocalCluster, one_process: str) -> Figures:
+def first_token(cluster: LocalCluster, one_process: str, empty: str) -> Figures:
     """Milliseconds to the first token that the cluster adds to those of a server in one process.
 
-    Both have the same fixed step time, and get requests one after the other, in turn. So does an
-    application of Ray that computes nothing: the first token of Hearth cannot take less than its.
+    Both have the same fixed step time, and get requests one after the other, in turn. So do an
+    application that computes nothing on Ray, and the same one in a process: `empty`. What Ray adds
+    to that one is the least that a request through Ray can take.
     """
     cluster.deploy(STEADY, Scale(min_replicas=2, max_replicas=2))
-    urls = [one_process, cluster.url, cluster.deploy_empty(_STEADY_SECONDS)]
-    p50s, p95s = zip(*map(_percentiles, asyncio.run(_first_tokens(urls))), strict=True)
+    urls = [one_process, cluster.url, empty, cluster.deploy_empty(_STEADY_SECONDS)]
+    names = ("one process", "cluster", "empty process", "empty on Ray")
+    percentiles = [_percentiles(times) for times in asyncio.run(_first_tokens(urls))]
+    (p50, p95), (cluster_p50, cluster_p95), (empty_p50, empty_p95), (ray_p50, ray_p95) = percentiles
     return {
-        "p50 ms": round(p50s[1] - p50s[0], 1),
-        "p95 ms": round(p95s[1] - p95s[0], 1),
+        "p50 ms": round(cluster_p50 - p50, 1),
+        "p95 ms": round(cluster_p95 - p95, 1),
+        "p50 of Ray alone": round(ray_p50 - empty_p50, 1),
+        "p95 of Ray alone": round(ray_p95 - empty_p95, 1),
         **{
-            f"{name} beyond the step, p50, p95 ms": f"{p50:.1f}, {p95:.1f}"
-            for name, p50, p95 in zip(
-                ("one process", "cluster", "empty application"), p50s, p95s, strict=True
-            )
+            f"{name} beyond the step, p50, p95 ms": f"{half:.1f}, {most:.1f}"
+            for name, (half, most) in zip(names, percentiles, strict=True)
         },
     }
 

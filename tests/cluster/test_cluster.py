@@ -66,8 +66,7 @@ def test_the_openai_client_gets_the_same_answer_with_and_without_a_stream(
 @pytest.mark.parametrize(
     ("setting", "value", "reason"),
     [
-        ("lora", ["orders"], "adapters are served on one machine"),
-        ("lora_dir", "adapters", "adapters are served on one machine"),
+        ("lora_dir", "adapters", "name the adapters in lora"),
         ("port", 80, "set it in the Serve config"),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 
 from models.bundle import FORMAT, ArraysManifest, FunctionSpec, InputSpec, OutputSpec, Target
 from runtime.golden_arrays import GoldenExample
-from server.services.array_service import ArrayService
+from server.services.array_service import ArrayService, local_calls
 from tests.docs.pages import ROOT, Example, examples
 from tests.server import fakes, templates
 from tests.server.fake_models import FakeModel, pool
@@ -78,7 +78,7 @@ def gru_service() -> ArrayService:
     )
     x = {"x": np.zeros((1, 2), np.float32)}
     golden = GoldenExample(function="step", inputs=x, outputs=ZeroGru().run("step", x))
-    return ArrayService(ZeroGru(), manifest, [golden], queue_limit=8)
+    return ArrayService(*local_calls(ZeroGru(), manifest, [golden]), manifest)
 
 
 def two_models() -> ModelPool:

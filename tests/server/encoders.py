@@ -23,6 +23,7 @@ from models.bundle import (
     Target,
 )
 from runtime.golden_arrays import GoldenExample
+from server.services.array_service import local_calls
 from server.services.encoder_service import EncoderService
 from server.text.tokenizer import Tokenizer
 from tests.server.fakes import NOWHERE
@@ -112,11 +113,10 @@ def service(*, scores: bool, runtime: FakeEncoder | None = None) -> EncoderServi
         vocab_size=len(WORDS),
         footprint=Footprint(laid_out=0, read=0, looked_up=0, calls={"encode_3x4": 0}),
     )
+    examples = [GoldenExample(function="encode_3x4", inputs=inputs, outputs=outputs)]
     return EncoderService(
-        runtime or FakeEncoder(scores=scores),
+        *local_calls(runtime or FakeEncoder(scores=scores), manifest, examples, queue_limit=8),
         manifest,
-        [GoldenExample(function="encode_3x4", inputs=inputs, outputs=outputs)],
         Tokenizer(word_tokenizer(), bos=None, context=16),
-        queue_limit=8,
         name="reranker" if scores else "embedder",
     )

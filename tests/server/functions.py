@@ -17,7 +17,7 @@ from models.bundle import (
     Target,
 )
 from runtime.golden_arrays import GoldenExample
-from server.services.array_service import ArrayService
+from server.services.array_service import ArrayService, local_calls
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:
@@ -103,4 +103,7 @@ def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> Ar
         files=(),
         functions=(STEP, ROOT),
     )
-    return ArrayService(runtime or FakeFunctions(), manifest, examples, queue_limit=queue_limit)
+    runtime = runtime or FakeFunctions()
+    return ArrayService(
+        *local_calls(runtime, manifest, examples, queue_limit=queue_limit), manifest
+    )

@@ -12,9 +12,9 @@ from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.llama_server.loading import Done
 from server.errors import InvalidRequest
+from server.services.adapters import Adapter, Adapters, require_one
 from server.services.deployment import Deployment
 from server.services.language_service import LanguageService
-from server.services.loaded_adapters import Adapter, LoadedAdapters, require_one
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
 
@@ -88,12 +88,11 @@ async def unload_adapter(body: UnloadRequest, deployment: NamedModel, request: R
     return Done(success=True)
 
 
-async def _adapters(request: Request, deployment: Deployment) -> LoadedAdapters:
+async def _adapters(request: Request, deployment: Deployment) -> Adapters:
     service = await lease(request, deployment)
-    adapters = service.adapters if isinstance(service, LanguageService) else None
-    if adapters is None:
+    if not isinstance(service, LanguageService):
         raise InvalidRequest(field="model", got=deployment.name, expected="a model with adapters")
-    return adapters
+    return service.adapters
 
 
 def _listed(adapter: Adapter) -> ListedAdapter:

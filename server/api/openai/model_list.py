@@ -96,8 +96,8 @@ async def model(name: str, pool: Pool) -> ListedModel:
 def _with_adapters(pool: ModelPool, deployment: Deployment) -> list[ListedModel]:
     """A model, and with each of its adapters."""
     listed, service = _listed(pool, deployment), deployment.current
-    adapters = service.adapters if isinstance(service, LanguageService) else None
-    names = (f"{deployment.name}:{adapter.name}" for adapter in adapters or ())
+    adapters = service.adapters if isinstance(service, LanguageService) else ()
+    names = (f"{deployment.name}:{adapter.name}" for adapter in adapters)
     return [listed, *(listed.model_copy(update={"id": name}) for name in names)]
 
 

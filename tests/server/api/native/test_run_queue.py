@@ -62,7 +62,7 @@ class Gated:
         raise AssertionError("the condition did not become true")
 
     def queued(self) -> int:
-        return self.service._calls.state().queued
+        return self.service.calls.state().queued
 
 
 @pytest.fixture
