@@ -12,7 +12,15 @@ import pytest
 from server.cluster.cached_blocks import SentBlocks, matching_blocks
 from server.cluster.delivery import Delivery
 from server.cluster.work import work_of
-from server.engine.generation import EmbedRequest, Failed, Finished, Request, Started, Token
+from server.engine.generation import (
+    AdapterUse,
+    EmbedRequest,
+    Failed,
+    Finished,
+    Request,
+    Started,
+    Token,
+)
 from server.sampling.options import SamplingOptions
 from server.text.grammars.answer_constraint import AnswerRules, Constraints
 from server.text.grammars.grammar import Grammar
@@ -79,15 +87,18 @@ def test_work_is_the_same_request_in_another_process() -> None:
     assert arrived.deadline is None  # clocks differ: the front keeps it
 
 
-def test_the_blocks_of_work_are_chained_digests_of_whole_chunks() -> None:
-    def digest(before: bytes, ids: range) -> bytes:
-        return hashlib.sha256(before + array("q", ids).tobytes()).digest()
+def test_the_blocks_of_work_are_chained_digests_that_begin_with_the_adapter() -> None:
+    def digests(start: bytes, *chunks: range) -> tuple[bytes, ...]:
+        keys = [start]
+        for ids in chunks:
+            keys.append(hashlib.sha256(keys[-1] + array("q", ids).tobytes()).digest())
+        return tuple(key[:8] for key in keys[1:])
 
-    first = digest(b"", range(8))
-    second = digest(first, range(8, 16))
-    assert work_of(request(), chunk=8).blocks == (first[:8], second[:8])
-    # The last token of a prompt is read by a decode, so its chunk is never cached.
-    assert work_of(request(prompt=tuple(range(16))), chunk=8).blocks == (first[:8],)
+    # The last token of a prompt is read by a decode, so it is in no block.
+    chunks = (range(8), range(8, 16), range(16, 19))
+    assert work_of(request(), chunk=8).blocks == digests(b"", *chunks)
+    use = AdapterUse(place=1, scale=0.5, key=b"an adapter")
+    assert work_of(request(adapter=use), chunk=8).blocks == digests(b"an adapter", *chunks)
     assert work_of(request(cache_prompt=False), chunk=8).blocks == ()
     assert work_of(EmbedRequest(prompt=(1, 2)), chunk=8).blocks == ()
 
