@@ -105,9 +105,16 @@ def adapted(
     return rebuilt(extended, replace), adapters
 
 
-def gradient_graph(graph: Graph, adapters: Mapping[str, Tensor], name: str) -> Graph:
-    """The graph of a loss and of its gradients by the adapters, in their order."""
-    loss, gradients = value_and_grad(lambda: graph.outputs[0], by=tuple(adapters.values()))
+def gradient_graph(
+    graph: Graph, adapters: Mapping[str, Tensor], name: str, *, recompute: bool = False
+) -> Graph:
+    """The graph of a loss and of its gradients by the adapters, in their order.
+
+    `recompute` is that of `value_and_grad`.
+    """
+    loss, gradients = value_and_grad(
+        lambda: graph.outputs[0], by=tuple(adapters.values()), recompute=recompute
+    )
     return make_graph(name, graph.inputs, (loss, *gradients), graph.parameters, {})
 
 
@@ -131,13 +138,16 @@ def train_step(graph: Graph, adapters: Mapping[str, Tensor], optimizer: Optimize
     return make_graph(step.name, inputs, outputs, step.parameters, {})
 
 
-def sum_graph(graph: Graph, adapters: Mapping[str, Tensor], name: str) -> Graph:
+def sum_graph(
+    graph: Graph, adapters: Mapping[str, Tensor], name: str, *, recompute: bool = False
+) -> Graph:
     """The graph (adapters, sums, batch) -> (sums + gradients, loss), to add up several batches.
 
-    graph  as in `train_step`
+    graph      as in `train_step`
+    recompute  as in `value_and_grad`
     """
     sums = {key: Tensor(tensor.type, Input(f"{key}.sum")) for key, tensor in adapters.items()}
-    loss, *gradients = gradient_graph(graph, adapters, name).outputs
+    loss, *gradients = gradient_graph(graph, adapters, name, recompute=recompute).outputs
     new = [total + g for total, g in zip(sums.values(), gradients, strict=True)]
     batch = tuple(tensor for tensor in graph.inputs if tensor not in adapters.values())
     inputs = (*adapters.values(), *sums.values(), *batch)

@@ -86,19 +86,20 @@ def traced(
     *,
     precision: str,
     validated: bool,
+    recompute: bool = False,
 ) -> TrainingProgram:
-    """Trace the functions of all shapes; raises DslError, as for a projection without a product."""
+    """Trace the functions of all shapes; raises DslError, as for a projection without a product.
+
+    With `recompute`, they take less memory and more time: see `value_and_grad`.
+    """
     model = architecture.model(config)
     parameters = model.parameters()
     losses, adapters, without_dropout = [], [], []
     for shape in shapes:
         graph = answer_loss_graph(
-            model,
-            name=f"loss_{shape.name}",
-            sequences=shape.sequences,
-            length=shape.length,
-            rows=shape.rows,
-        )
+            model, name=f"loss_{shape.name}",
+            sequences=shape.sequences, length=shape.length, rows=shape.rows,
+        )  # fmt: skip
         with_terms, terms = adapted(graph, parameters, lora)
         losses.append(with_terms)
         adapters.append(terms)
@@ -111,7 +112,8 @@ def traced(
     )
     graphs = [update_graph(adapters[0], optimizer, _UPDATE)]
     for shape, graph, terms in zip(shapes, stored.graphs, adapters, strict=False):
-        graphs.append(sum_graph(graph, terms, f"gradient_{shape.name}"))
+        name = f"gradient_{shape.name}"
+        graphs.append(sum_graph(graph, terms, name, recompute=recompute))
     graphs += stored.graphs[-len(shapes) :] if validated else ()
     types = {name: tensor.type for name, tensor in adapters[0].items()}
     return TrainingProgram(

@@ -78,7 +78,7 @@ class TuneRequest:
     patience       validations without a lower loss that end the run; None: no early stop
     validate_every steps between validations; None: an epoch
     save_every     steps between checkpoints
-    max_memory     bytes; None: no limit
+    max_memory     bytes; None: no limit. Gradients compute values again if they need more otherwise
     """
 
     model: str
@@ -135,8 +135,14 @@ def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path
     with progress.stage("read the examples"):
         run = _prepared(request)
         program = _traced(run)
+        recompute = request.max_memory is not None and program.memory > request.max_memory
+        if recompute:
+            program = _traced(run, recompute=True)
     free_memory()
-    report.begin(run.steps, len(run.learned), len(run.held_out), run.shapes, program.memory)
+    report.begin(
+        run.steps, len(run.learned), len(run.held_out), run.shapes, program.memory,
+        recompute=recompute,
+    )  # fmt: skip
     if request.max_memory is not None and program.memory > request.max_memory:
         raise TuneError(
             f"--max-memory: tuning needs about {megabytes(program.memory)} MB, and "
@@ -145,7 +151,7 @@ def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path
         )
     with _locked(request.out) as folder:
         with progress.stage("compute the digests of the weights"):
-            options = _recorded(run)
+            options = {**_recorded(run), "recompute": recompute}
         checkpoint = read_checkpoint(request.out, options)
         compile_program(program, run.source, run.architecture, run.config, folder, progress)
         run.source.require_unchanged()
@@ -218,7 +224,7 @@ def _reader(request: TuneRequest, source: WeightSource) -> ExampleReader:
     )
 
 
-def _traced(run: _Run) -> TrainingProgram:
+def _traced(run: _Run, *, recompute: bool = False) -> TrainingProgram:
     request, steps = run.request, run.steps
     warmup = steps // 10 if request.warmup is None else request.warmup
     optimizer = Adam(
@@ -237,6 +243,7 @@ def _traced(run: _Run) -> TrainingProgram:
         run.shapes,
         precision=_PRECISION,
         validated=bool(run.held_out),
+        recompute=recompute,
     )
 
 

@@ -46,14 +46,23 @@ class TuningReport:
         self._task = self._bar.add_task("tune", total=None)
 
     def begin(
-        self, steps: int, learned: int, held_out: int, shapes: Sequence[Bucket], memory: int
+        self,
+        steps: int,
+        learned: int,
+        held_out: int,
+        shapes: Sequence[Bucket],
+        memory: int,
+        *,
+        recompute: bool,
     ) -> None:
         """Print what will be done and the memory that it takes."""
         self._steps = steps
+        again = ", with values that gradients compute again" if recompute else ""
         lengths = ", ".join(str(shape.length) for shape in shapes)
         self._print(
             f"{learned} examples to learn, {held_out} held out; {steps} steps; batches of "
             f"{shapes[0].sequences} x {lengths} tokens; about {megabytes(memory)} MB of memory"
+            f"{again}"
         )
 
     def resumed(self, history: History) -> None:

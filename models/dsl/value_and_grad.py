@@ -9,6 +9,7 @@ from models.dsl.composite import body_of
 from models.dsl.gradient import vector_jacobian_product
 from models.dsl.graph import Apply, Tensor, in_order, reapplied
 from models.dsl.ops.record import Reads
+from models.dsl.recomputation import with_recomputation
 from models.dsl.types import DslError
 
 if TYPE_CHECKING:
@@ -16,13 +17,17 @@ if TYPE_CHECKING:
 
 
 def value_and_grad(
-    function: Callable[..., Tensor], *arguments: Tensor, by: Sequence[Tensor] | None = None
+    function: Callable[..., Tensor],
+    *arguments: Tensor,
+    by: Sequence[Tensor] | None = None,
+    recompute: bool = False,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """function(*arguments), a float scalar, and its gradients: one for each tensor of `by`.
 
     `by` are any tensors of the trace that the function reads, such as a module's parameters; if it
-    is not given, they are the arguments. Raises DslError unless the value is a float scalar, and
-    NoGradientError as `gradients` does.
+    is not given, they are the arguments. With `recompute`, the gradients compute most values of the
+    function again, which takes less memory (models/dsl/recomputation.py). Raises DslError unless
+    the value is a float scalar, and NoGradientError as `gradients` does.
 
     Value and gradients are computed with a barrier behind each product, before those of the
     gradients, and before sums over leading axes. Without, IREE 3.13.0 fuses the ops that read a
@@ -36,6 +41,8 @@ def value_and_grad(
     (value,) = _separated((value,), with_respect_to)
     upstream = (ops.full_like(value, 1.0),)
     gradients = vector_jacobian_product(_applied((value,)), (value,), upstream, with_respect_to)
+    if recompute:
+        gradients = with_recomputation(value, gradients)
     return value, _separated(gradients, (value, *with_respect_to))
 
 

@@ -210,6 +210,25 @@ def test_a_checkpoint_of_other_options_is_not_continued(
         run(one)
 
 
+def test_values_are_computed_again_where_they_need_too_much_memory(
+    folder: Path, run: Callable[[TuneRequest], str]
+) -> None:
+    one = request(folder, "again", **OPTIONS)
+    kept, again = (
+        tuning._traced(tuning._prepared(one), recompute=recompute).memory
+        for recompute in (False, True)
+    )
+    assert again < kept
+    text = "with values that gradients compute again"
+    assert text not in run(replace(one, max_memory=kept))
+    with pytest.raises(CheckpointError, match="another recompute: got True, expected False"):
+        run(replace(one, max_memory=kept - 1))
+    shutil.rmtree(one.out)
+    assert text in run(replace(one, max_memory=kept - 1))
+    with pytest.raises(TuneError, match="--max-memory: tuning needs about"):
+        run(replace(one, out=folder / "more", max_memory=again - 1))
+
+
 def test_a_run_that_cannot_start_says_why(folder: Path, run: Callable[[TuneRequest], str]) -> None:
     for options, message in (
         ({"max_memory": 100_000_000}, r"--max-memory: tuning needs about 2\d\d.* MB, and 100.0 MB"),
