@@ -7,7 +7,8 @@ what crosses is kept. The gradients of a part read a copy of it, which is comput
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import functools
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -77,7 +78,7 @@ class _Copies:
     _copied: set[int] = field(default_factory=set)
     _copies: dict[int, Tensor] = field(default_factory=dict)
     _starts: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-    _late: dict[int, Tensor] = field(default_factory=dict)  # by part
+    _late: dict[int, list[Tensor]] = field(default_factory=dict)  # by part
     _new: dict[int, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -106,24 +107,34 @@ class _Copies:
             for node in in_order(tuple(self.gradients))
             if isinstance(node.origin, Apply) and id(node) not in self._parts
         ]
-        self._find_late(after)
-        for node in after:
+        firsts = self._find_late(after)
+        # A node reads those with the same first part or a later one.
+        for node in sorted(after, key=lambda node: -firsts[id(node)]):
             self._new[id(node)] = reapplied(node, self._read)
         return tuple(map(self._read, self.gradients))
 
-    def _find_late(self, after: Sequence[Tensor]) -> None:
-        """For each part, a tensor of the gradients that is computed before they read it."""
-        reads: dict[int, frozenset[int]] = {}
+    def _find_late(self, after: Sequence[Tensor]) -> dict[int, int]:
+        """For each part, what is computed before its copy: the results of the part behind it.
+
+        If that has none, it is a tensor of the gradients between both. Returns the first part that
+        each node of the gradients depends on, by the node's id.
+        """
+        firsts: dict[int, int] = {}
+        between: dict[int, Tensor] = {}
         for node in after:
-            own = {self._parts[id(x)] for x in node.inputs if id(x) in self._copied}
-            reads[id(node)] = frozenset(own).union(*(reads.get(id(x), ()) for x in node.inputs))
+            own = [self._parts[id(x)] for x in node.inputs if id(x) in self._copied]
+            before = [firsts[id(x)] for x in node.inputs if id(x) in firsts]
+            firsts[id(node)] = min([*own, *before], default=self._last)
             for source in node.inputs:
-                before = reads.get(id(source))
-                if before is None or not source.dtype.is_float:
-                    continue
-                for part in own:
-                    if part < min(before, default=self._last):
-                        self._late.setdefault(part, source)
+                if source.dtype.is_float and own and firsts.get(id(source), 0) > min(own):
+                    between.setdefault(min(own), source)
+        copied, results = sorted(between), defaultdict[int, list[Tensor]](list)
+        for gradient in self.gradients:
+            below = bisect_left(copied, firsts.get(id(gradient), 0))
+            if below:
+                results[copied[below - 1]].append(gradient)
+        self._late = {part: results.get(part, [one]) for part, one in between.items()}
+        return firsts
 
     def _read(self, tensor: Tensor) -> Tensor:
         """What the gradients read in the place of a tensor."""
@@ -160,10 +171,16 @@ class _Copies:
         return self._starts[part, id(tensor)]
 
     def _start(self, tensor: Tensor, part: int) -> Tensor:
-        """A tensor plus 0 times one of the gradients: computed after it, and not the same value."""
-        late = self._late.get(part)
-        if late is None:
+        """A tensor plus 0 times what comes before: computed after it, and not the same value."""
+        if part not in self._late:
             return ops.barrier(tensor)
-        first = ops.slice_(self._read(late), bounds=tuple((0, 1, 1) for _ in late.shape))
-        zero = ops.convert(ops.reshape(first, shape=()), dtype=tensor.dtype) * 0.0
+        zeros = [
+            ops.convert(self._first(one), dtype=tensor.dtype) * 0.0 for one in self._late[part]
+        ]
+        zero = functools.reduce(ops.add, zeros)
         return tensor + ops.broadcast(zero, shape=tensor.shape, axes=())
+
+    def _first(self, late: Tensor) -> Tensor:
+        """The first element of one of the gradients."""
+        first = ops.slice_(self._read(late), bounds=tuple((0, 1, 1) for _ in late.shape))
+        return ops.reshape(first, shape=())
