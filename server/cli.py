@@ -13,7 +13,7 @@ from server import flags, logs
 from server.engine.prefix_store import CannotStore
 from server.open_service import open_pool
 from server.process.draining_server import DrainingServer
-from server.process.free_memory import share_free_memory
+from server.process.free_memory import bound_free_memory
 from server.process.lazy_imports import build_models_lazily
 from server.process.listening import CannotListen, Tls, bind_all, url
 from server.services.model_pool import ModelPool
@@ -102,7 +102,7 @@ def _serve(
 def run(loaded: LoadedSettings, api_keys: tuple[str, ...]) -> None:
     """Open the bundles and serve them; raises the exceptions in ERRORS."""
     settings = loaded.settings
-    share_free_memory()
+    bound_free_memory()
     logs.configure(settings.log_level, settings.log_format)
     start = time.perf_counter()
     # A port in use must be reported before the bundle is loaded, which takes longer.

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ctypes
 
-_M_ARENA_MAX = -8  # of malloc.h
+# Parameters of mallopt, in malloc.h, and their values.
+_HEAPS = (-8, 1)
+_OWN_PAGES = (-3, 1 << 21)  # bytes from which a block is not in the heap
+_FREE_END = (-1, 1 << 24)  # free bytes at the end of the heap that are kept for reuse
 
 
-def share_free_memory() -> None:
-    """Let all threads allocate from one heap. Call this before other threads start.
+def bound_free_memory() -> None:
+    """Let malloc keep little of what is freed. Call this before other threads start.
 
     Otherwise glibc makes up to eight heaps per core, and each keeps for reuse what its threads
-    freed: a server of two small models grew for hours. Without glibc this does nothing.
+    freed; and blocks of up to 32 MiB leave holes in a heap: a server of two small models grew for
+    hours. Without glibc this does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_M_ARENA_MAX, 1)
+        for parameter, value in (_HEAPS, _OWN_PAGES, _FREE_END):
+            mallopt(parameter, value)
 
 
 def free_memory() -> None:
