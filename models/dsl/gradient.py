@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from models.dsl.graph import Apply, Graph, Tensor, in_order
-from models.dsl.ops import add, full_like
+from models.dsl.ops import add, convert, full_like
+from models.dsl.ops.elementwise import unrounded
 from models.dsl.ops.record import NoGradient
 from models.dsl.types import DslError, NoGradientError
 
@@ -82,7 +83,15 @@ def _arrive(arrived: dict[int, Tensor], at: Tensor, gradient: Tensor) -> None:
     if gradient.type != at.type:
         raise DslError(f"a vjp gave {gradient.type} for an input of type {at.type}")
     before = arrived.get(id(at))
-    arrived[id(at)] = gradient if before is None else add(before, gradient)
+    arrived[id(at)] = gradient if before is None else _sum(before, gradient)
+
+
+def _sum(x: Tensor, y: Tensor) -> Tensor:
+    """x + y, rounded once where both are rounded from one wider dtype."""
+    pair = unrounded(x), unrounded(y)
+    if x in pair or y in pair or pair[0].dtype is not pair[1].dtype:
+        return add(x, y)
+    return convert(add(*pair), dtype=x.dtype)
 
 
 def _depends_on(nodes: Sequence[Tensor], with_respect_to: Sequence[Tensor]) -> set[int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor
 from models.dsl.ops.creation import full
-from models.dsl.ops.elementwise import barrier, convert
+from models.dsl.ops.elementwise import barrier, convert, multiply
 from models.dsl.ops.indexing import gather, scatter
 from models.dsl.ops.matmul import vector_sides
 from models.dsl.ops.record import Reads
@@ -29,14 +29,34 @@ class Barriers:
     """The operands of a graph's nodes that are read behind barriers."""
 
     def __init__(self, graph: Graph) -> None:
-        self._unpacked = _repeated(graph) | _summed(graph)
+        self._constant = _repeated(graph)
+        self._unpacked = self._constant | _summed(graph)
         self._shared = _shared(graph)
 
     def before(self, node: Tensor) -> tuple[int, ...]:
         """The operands of a node, by their index, that the compiler must not fuse with it."""
         if isinstance(node.origin, Apply) and node.origin.op.reads is Reads.LAID_OUT:
             return self._before_product(node)
-        return (0,) if op_of(node) is reverse and _takes_every_other(node.inputs[0]) else ()
+        picks = op_of(node) in (reverse, gather)
+        return (0,) if picks and self._takes_every_other(node.inputs[0]) else ()
+
+    def _takes_every_other(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a view of a slice with a stride, perhaps times a constant.
+
+        IREE 3.13.0 fails to translate the reverse of one whose stride is that of the last axis, and
+        a gather from it. It leaves out a factor of one.
+        """
+        while isinstance(tensor.origin, Apply):
+            if any(stride != 1 for *_, stride in tensor.origin.attrs.get("bounds", ())):
+                return True
+            varying = [source for source in tensor.inputs if id(source) not in self._constant]
+            if op_of(tensor) in _VIEWS:
+                tensor = tensor.inputs[0]
+            elif op_of(tensor) is multiply and len(varying) == 1:
+                (tensor,) = varying
+            else:
+                return False
+        return False
 
     def _before_product(self, product: Tensor) -> tuple[int, ...]:
         vectors = vector_sides(product)
@@ -69,18 +89,6 @@ def may_be_overwritten(output: Tensor, graph: Graph) -> bool:
             return False
         output = output.inputs[0] if op_of(output) in _MOVES else varying[0]
     return isinstance(output.origin, Input | Parameter)
-
-
-def _takes_every_other(tensor: Tensor) -> bool:
-    """Whether a tensor is a view of a slice with a stride.
-
-    IREE 3.13.0 fails to translate the reverse of one whose stride is that of the last axis.
-    """
-    while isinstance(tensor.origin, Apply) and op_of(tensor) in _VIEWS:
-        if any(stride != 1 for *_, stride in tensor.origin.attrs.get("bounds", ())):
-            return True
-        tensor = tensor.inputs[0]
-    return False
 
 
 def _repeated(graph: Graph) -> set[int]:

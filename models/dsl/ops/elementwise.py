@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.dsl.graph import OPERATORS
+from models.dsl.graph import OPERATORS, Apply
 from models.dsl.ops.creation import full_like
 from models.dsl.ops.power import lower_power
 from models.dsl.ops.record import (
@@ -365,11 +365,20 @@ select: Op = Op(
 def _convert_gradient(
     upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, _: Attrs
 ) -> tuple[Tensor | None, ...]:
-    """The upstream in the input's dtype."""
+    """The upstream in the input's dtype: not rounded, where it was rounded from that dtype."""
     if not output.dtype.is_float:
         raise NoGradientError("convert has no gradient: its result is an integer")
-    (x,) = inputs
-    return (convert(upstream, dtype=x.dtype) if x.dtype.is_float else None,)
+    dtype, wide = inputs[0].dtype, unrounded(upstream)
+    if wide.dtype is dtype:
+        return (wide,)
+    return (convert(upstream, dtype=dtype) if dtype.is_float else None,)
+
+
+def unrounded(x: Tensor) -> Tensor:
+    """The wider float that x was rounded from by `convert`; x itself if it was not."""
+    source = x.inputs[0] if isinstance(x.origin, Apply) and x.origin.op is convert else x
+    is_wider = source.dtype.is_float and source.dtype.numpy.itemsize > x.dtype.numpy.itemsize
+    return source if is_wider else x
 
 
 convert: Op = Op(

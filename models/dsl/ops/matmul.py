@@ -136,6 +136,10 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
     IREE 3.13.0 computes and packs an operand in one dispatch, and moves the packing in front of a
     reshape of (batch * rows, K) to (batch, rows, K): it puts the rows of the next matrix where the
     padding of one belongs.
+
+    So are narrow operands of a product that adds up a single term, which the compiler replaces by a
+    multiplication of converted operands. It gives a conversion that others read the operand's shape
+    before a reshape (docs/iree-reports/converted_reshape.mlir).
     """
     (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
     matrices = math.prod(types[0].shape[axis] for axis in left_batch)
@@ -144,7 +148,13 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
         math.prod(side.shape[axis] for axis in _free(side.rank, batch, summed))
         for side, batch, summed in sides
     )
-    padded = (i for i, extent in enumerate(extents) if matrices > 1 and not _fills_tiles(extent))
+    terms = math.prod(types[0].shape[axis] for axis in left_sum)
+    is_converted = terms == 1 and types[0].dtype is not attrs["dtype"]
+    barriers = (
+        i
+        for i, extent in enumerate(extents)
+        if is_converted or (matrices > 1 and not _fills_tiles(extent))
+    )
     return Lowering(
         "stablehlo.dot_general",
         "dot_dimension_numbers = #stablehlo.dot<"
@@ -152,7 +162,7 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
         f"rhs_batching_dimensions = {list(right_batch)}, "
         f"lhs_contracting_dimensions = {list(left_sum)}, "
         f"rhs_contracting_dimensions = {list(right_sum)}>",
-        barriers=tuple(padded),
+        barriers=tuple(barriers),
     )
 
 

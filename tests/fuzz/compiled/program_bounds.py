@@ -276,6 +276,7 @@ def _sum(node: Tensor, values: Any, errors: Any, attrs: Any) -> Bounded:
     count = x.size // max(1, value.size)
     size = np.sum(np.abs(np.where(np.isfinite(x), x, 0.0)), axis=axes)
     error = np.sum(e, axis=axes) + count * _F32 * size + unit(node.dtype) * _size(value)
+    error = error + _flushed_parts(size, count)
     return _sum_in_range(value, np.asarray(error), size, node)
 
 
@@ -284,6 +285,14 @@ def _max(_: Tensor, values: Any, errors: Any, attrs: Any) -> Bounded:
     axes = attrs["axes"]
     error = np.max(errors[0], axis=axes, initial=0.0)
     return Bounded(np.asarray(np.max(values[0], axis=axes)), np.asarray(error))
+
+
+def _flushed_parts(size: Array, count: int) -> Array:
+    """What sums in f32 lose where each of `count` terms and partial sums may count as zero.
+
+    size  the sum of the terms' magnitudes
+    """
+    return np.where(size > 0, np.minimum(size, count * tiny(DType.F32)), 0.0)
 
 
 def _sum_in_range(value: Array, error: Array, size: Array, node: Tensor) -> Bounded:
@@ -308,7 +317,9 @@ def _product(node: Tensor, values: Any, errors: Any, attrs: Any) -> Bounded:
     moved = op.evaluate((finite[0] + doubt[0], doubt[1]), wide_attrs)
     moved = moved + op.evaluate((doubt[0], finite[1]), wide_attrs)
     terms = max(one.size for one in values)
-    error = moved + (min(terms, _terms(node)) + 4) * _F32 * size + unit(node.dtype) * _size(value)
+    count = min(terms, _terms(node))
+    error = moved + (count + 4) * _F32 * size + unit(node.dtype) * _size(value)
+    error = error + _flushed_parts(size, 2 * count)
     error = np.where(moved > 1e200, np.inf, error)
     # What is unknown may be infinite, and then counts beside a zero as well.
     unknown = [np.isinf(one).astype(np.float64) for one in errors]

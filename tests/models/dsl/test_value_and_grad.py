@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -116,6 +117,36 @@ def test_bf16_weights_have_bf16_gradients(tmp_path_factory: pytest.TempPathFacto
     for actual in (gradient, compiled):
         assert actual.dtype == ml_dtypes.bfloat16
         np.testing.assert_allclose(actual.astype(np.float64), exact, rtol=2**-8, atol=1e-5)
+
+
+def test_gradients_of_rounded_activations_are_not_rounded(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Of x by sum(u * (x V^T + x W^T)): u (V + W), also where both products read one rounded x."""
+    rng = np.random.default_rng(2)
+    x, u = normal(rng, 16, 48), normal(rng, 16, 32)
+    v, w = (normal(rng, 32, 48).astype(ml_dtypes.bfloat16) for _ in range(2))
+
+    def function(x: Tensor, v: Tensor, w: Tensor, u: Tensor) -> tuple[Tensor, ...]:
+        def loss() -> Tensor:
+            rounded = ops.convert(x, dtype=DType.BF16)
+            sides = ((), ()), ((1,), (1,))
+            products = [f.linear(x, v), f.linear(x, w)]
+            products += [
+                ops.dot_general(rounded, y, batch=sides[0], contract=sides[1], dtype=DType.F32)
+                for y in (v, w)
+            ]
+            return ops.reduce_sum(u * functools.reduce(ops.add, products), axes=(0, 1))
+
+        return value_and_grad(loss, by=[x])[1]
+
+    arrays = {"x": x, "v": v, "w": w, "u": u}
+    graph = trace("rounded", function, {key: type_of(array) for key, array in arrays.items()})
+    exact = 2 * u.astype(np.float64) @ (v.astype(np.float64) + w.astype(np.float64))
+    (gradient,) = evaluate(graph, list(arrays.values()), {})
+    (compiled,) = Compiled([graph], tmp_path_factory.mktemp("rounded"))("rounded", *arrays.values())
+    for actual in (gradient, compiled):
+        np.testing.assert_allclose(actual, exact, rtol=0, atol=2e-6 * abs(exact).max())
 
 
 def op_of(tensor: Tensor) -> ops.Op | None:
