@@ -6,6 +6,7 @@ Each answer is compared with that of the same services in one process.
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -147,6 +148,27 @@ def test_a_prompt_goes_to_the_replica_that_read_it_with_its_adapter(client: http
         assert cached(client, model, prompt) == 0
     for model in ("language:sql", "language:json", "language") * 3:
         assert cached(client, model, prompt) == 3 * CHUNK
+
+
+def test_calls_of_a_killed_replica_are_repeated(client: httpx.Client) -> None:
+    from tests.cluster.local_cluster import kill_replica, replica_processes
+
+    expected = client.post("/v1/embeddings", json=EMBEDDED).json()["data"]
+    ends = time.monotonic() + 3
+
+    def ask(_number: int) -> list[httpx.Response]:
+        answers = []
+        while time.monotonic() < ends:
+            answers.append(client.post("/v1/embeddings", json=EMBEDDED))
+        return answers
+
+    with ThreadPoolExecutor(4) as pool:
+        asking = pool.map(ask, range(4))
+        time.sleep(1)
+        kill_replica(replica_processes()[-1])
+        answers = [answer for answers in asking for answer in answers]
+    assert {answer.status_code for answer in answers} == {200}
+    assert all(answer.json()["data"] == expected for answer in answers)
 
 
 def cached(client: httpx.Client, model: str, prompt: list[int]) -> int:
