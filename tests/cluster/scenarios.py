@@ -117,22 +117,22 @@ def first_token(cluster: LocalCluster, one_process: str, empty: str) -> Figures:
 
     Both have the same fixed step time, and get requests one after the other, in turn. So do an
     application that computes nothing on Ray, and the same one in a process: `empty`. What Ray adds
-    to that one is the least that a request through Ray can take.
+    to that one is the least that a request through Ray can take. The last server is that
+    application with a connection in the place of Ray's handle.
     """
     cluster.deploy(STEADY, Scale(min_replicas=2, max_replicas=2))
-    urls = [one_process, cluster.url, empty, cluster.deploy_empty(_STEADY_SECONDS)]
-    names = ("one process", "cluster", "empty process", "empty on Ray")
-    percentiles = [_percentiles(times) for times in asyncio.run(_first_tokens(urls))]
-    (p50, p95), (cluster_p50, cluster_p95), (empty_p50, empty_p95), (ray_p50, ray_p95) = percentiles
+    on_ray = cluster.deploy_empty(_STEADY_SECONDS)
+    urls = [one_process, cluster.url, empty, on_ray, f"{on_ray}/direct"]
+    names = ("one process", "cluster", "empty process", "empty on Ray", "empty without handle")
+    times = [_percentiles(seconds) for seconds in asyncio.run(_first_tokens(urls))]
+    added = {"": (1, 0), " of Ray alone": (3, 2), " without its handle": (4, 2)}
     return {
-        "p50 ms": round(cluster_p50 - p50, 1),
-        "p95 ms": round(cluster_p95 - p95, 1),
-        "p50 of Ray alone": round(ray_p50 - empty_p50, 1),
-        "p95 of Ray alone": round(ray_p95 - empty_p95, 1),
-        **{
-            f"{name} beyond the step, p50, p95 ms": f"{half:.1f}, {most:.1f}"
-            for name, (half, most) in zip(names, percentiles, strict=True)
-        },
+        f"{percentile}{label}, ms": round(times[there][at] - times[here][at], 1)
+        for label, (there, here) in added.items()
+        for at, percentile in enumerate(("p50", "p95"))
+    } | {
+        f"{name} beyond the step, p50, p95 ms": f"{half:.1f}, {most:.1f}"
+        for name, (half, most) in zip(names, times, strict=True)
     }
 
 
