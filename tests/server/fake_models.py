@@ -57,13 +57,12 @@ class FakeModel:
 
     def _service(self) -> LocalLanguageService:
         fields = {"slots": 4, "batch": 4, "spread": self.spread, **self.fields}
+        if self.golden_spread is not None:
+            size = self.tokenizer.get_vocab_size()
+            twin = FakeRuntime(vocab_size=size, context=64, spread=self.golden_spread)
+            fields["golden"] = fakes.golden_of(twin)
         service = fakes.fake_service(self.tokenizer, name=self.name, **fields)
         manifest = service.manifest
-        if self.golden_spread is not None:
-            twin = FakeRuntime(
-                vocab_size=manifest.vocab_size, context=64, spread=self.golden_spread
-            )
-            manifest = replace(manifest, golden=fakes.golden_of(twin))
         footprint = replace(manifest.footprint, read=OWN - manifest.own_memory)
         service.manifest = replace(manifest, footprint=footprint)
         service.fingerprint = fingerprint(service.manifest)

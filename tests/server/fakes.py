@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -262,16 +262,21 @@ def fake_service(
     pooling: str = "mean",
     lora_dir: Path | None = None,
     keys: tuple[PublicKey, ...] = (),
+    golden: tuple[Golden, ...] | None = None,
     **runtime: Any,
 ) -> LocalLanguageService:
-    """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields."""
+    """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields.
+
+    Its bundle has the runtime's own golden values, or `golden`.
+    """
     fields = {"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime}
     fake = ScriptedRuntime(script=script, **fields) if script else FakeRuntime(**fields)
     wrapped = Tokenizer(tokenizer, bos=BOS, context=fake.context)
+    manifest = manifest_of(fake, eos=(script.end,) if script else (), pooling=pooling)
     return LocalLanguageService(
         fake,
         wrapped,
-        manifest_of(fake, eos=(script.end,) if script else (), pooling=pooling),
+        manifest if golden is None else replace(manifest, golden=golden),
         EngineOptions(speculation=speculation, lora_dir=lora_dir, keys=keys),
         name=name,
         template=ChatTemplate(template, wrapped, eos=EOS) if template else None,
