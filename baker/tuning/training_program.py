@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from baker.weights.source import WeightSource
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
+    from models.decoder.entry_points import Decoder
     from models.dsl.graph import Graph
     from models.dsl.optimizers import Optimizer
     from models.dsl.types import TensorType
@@ -48,33 +49,38 @@ if TYPE_CHECKING:
 _UPDATE = "update"
 # Python with its packages, the traced graphs, and IREE.
 _PROCESS_BYTES = 250 << 20
-# A call holds up to twice what a call of serving holds: more of its ops run beside each other.
-_CALL_FACTOR = 2
+# Products and their gradients read a weight in one layout each.
+_LAYOUTS = 2
+# A call holds more than a call of serving: more of its ops run beside each other.
+_CALL_FACTOR = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingProgram:
     """The traced functions, and the types of what they hand from step to step, by name.
 
-    adapters  A and B of each matrix
-    state     of the optimiser
+    adapters    A and B of each matrix
+    state       of the optimiser
+    recomputes  whether gradients compute values again instead of keeping them
     """
 
     program: ArraysProgram
     adapters: Mapping[str, TensorType]
     state: Mapping[str, TensorType]
+    recomputes: bool
 
     @property
     def memory(self) -> int:
         """An estimate of the memory that running it takes, in bytes.
 
         Kernels read copies of the weights; those that are mapped are in memory until the first
-        call ends.
+        call ends, which holds less than later ones.
         """
         size = footprint(self.program.graphs, self.program.parameters)
         adapters = sum(one.nbytes for one in (*self.adapters.values(), *self.state.values()))
-        mapped, calls = size.laid_out + size.read, _CALL_FACTOR * max(size.calls.values())
-        return _PROCESS_BYTES + size.laid_out + max(mapped, calls) + 3 * adapters
+        call = max(size.calls.values())
+        calls = max(size.laid_out + size.read + call, round(_CALL_FACTOR * call))
+        return _PROCESS_BYTES + _LAYOUTS * size.laid_out + calls + 3 * adapters
 
 
 def traced(
@@ -96,10 +102,7 @@ def traced(
     parameters = model.parameters()
     losses, adapters, without_dropout = [], [], []
     for shape in shapes:
-        graph = answer_loss_graph(
-            model, name=f"loss_{shape.name}",
-            sequences=shape.sequences, length=shape.length, rows=shape.rows,
-        )  # fmt: skip
+        graph = _loss(model, shape)
         with_terms, terms = adapted(graph, parameters, lora)
         losses.append(with_terms)
         adapters.append(terms)
@@ -124,6 +127,17 @@ def traced(
         ),
         adapters=types,
         state=optimizer.state(types),
+        recomputes=recompute,
+    )
+
+
+def _loss(model: Decoder, shape: Bucket) -> Graph:
+    return answer_loss_graph(
+        model,
+        name=f"loss_{shape.name}",
+        sequences=shape.sequences,
+        length=shape.length,
+        rows=shape.rows,
     )
 
 

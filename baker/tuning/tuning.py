@@ -135,14 +135,10 @@ def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path
     with progress.stage("read the examples"):
         run = _prepared(request)
         program = _traced(run)
-        recompute = request.max_memory is not None and program.memory > request.max_memory
-        if recompute:
+        if request.max_memory is not None and program.memory > request.max_memory:
             program = _traced(run, recompute=True)
     free_memory()
-    report.begin(
-        run.steps, len(run.learned), len(run.held_out), run.shapes, program.memory,
-        recompute=recompute,
-    )  # fmt: skip
+    report.begin(run.steps, len(run.learned), len(run.held_out), run.shapes, program)
     if request.max_memory is not None and program.memory > request.max_memory:
         raise TuneError(
             f"--max-memory: tuning needs about {megabytes(program.memory)} MB, and "
@@ -151,7 +147,7 @@ def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path
         )
     with _locked(request.out) as folder:
         with progress.stage("compute the digests of the weights"):
-            options = {**_recorded(run), "recompute": recompute}
+            options = {**_recorded(run), "recompute": program.recomputes}
         checkpoint = read_checkpoint(request.out, options)
         compile_program(program, run.source, run.architecture, run.config, folder, progress)
         run.source.require_unchanged()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from baker.tuning.batches import Bucket
     from baker.tuning.checkpoint import History
+    from baker.tuning.training_program import TrainingProgram
 
 LOSS_PLOT = "loss.svg"
 # Without a terminal, a line is printed at most this often, in seconds.
@@ -51,18 +52,16 @@ class TuningReport:
         learned: int,
         held_out: int,
         shapes: Sequence[Bucket],
-        memory: int,
-        *,
-        recompute: bool,
+        program: TrainingProgram,
     ) -> None:
         """Print what will be done and the memory that it takes."""
         self._steps = steps
-        again = ", with values that gradients compute again" if recompute else ""
+        again = ", with values that gradients compute again" if program.recomputes else ""
         lengths = ", ".join(str(shape.length) for shape in shapes)
         self._print(
             f"{learned} examples to learn, {held_out} held out; {steps} steps; batches of "
-            f"{shapes[0].sequences} x {lengths} tokens; about {megabytes(memory)} MB of memory"
-            f"{again}"
+            f"{shapes[0].sequences} x {lengths} tokens; about {megabytes(program.memory)} MB of "
+            f"memory{again}"
         )
 
     def resumed(self, history: History) -> None:
