@@ -10,13 +10,13 @@ from models.dsl.fused.adapted_products import linear_adapted
 from models.dsl.fused.adapter_products import lora_down, lora_up
 from models.dsl.fused.grouped_products import linear_grouped
 from models.dsl.fused.small_products import linear_small
-from models.dsl.graph import Apply, Graph, Tensor, rebuilt
+from models.dsl.graph import Apply, Graph, Tensor, op_of, rebuilt
 from models.dsl.types import DType, TypeRuleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from models.dsl.ops.record import Attrs, Op
+    from models.dsl.ops.record import Attrs
 
 __all__ = ["with_adapted_products"]
 
@@ -37,11 +37,11 @@ def with_adapted_products(
             return None
         product, *adapters = node.inputs
         is_shared = readers[id(product)] > 1
-        if _op(product) is ops.reshape and product.shape == product.inputs[0].shape:
+        if op_of(product) is ops.reshape and product.shape == product.inputs[0].shape:
             (product,) = product.inputs
             is_shared |= readers[id(product)] > 1
         is_small = adapters[3].dtype is DType.I8
-        if is_shared or not is_small or _op(product) not in (linear_grouped, linear_small):
+        if is_shared or not is_small or op_of(product) not in (linear_grouped, linear_small):
             return None
         x, *arrays = product.inputs
         inputs = (x, *adapters, soon[id(node)], *arrays)
@@ -58,21 +58,17 @@ def with_adapted_products(
 
 def _next_factors(graph: Graph) -> dict[int, Tensor]:
     """By the id of a `lora_up`, the factors of the next `lora_down`; at the end, of the first."""
-    downs = [node for node in graph.nodes if _op(node) is lora_down]
-    found: dict[int, Tensor] = {}
+    downs = [node for node in graph.nodes if op_of(node) is lora_down]
+    factors: dict[int, Tensor] = {}
     down = downs[0] if downs else None
     for node in reversed(graph.nodes):
-        if _op(node) is lora_down:
+        if op_of(node) is lora_down:
             down = node
-        elif _op(node) is lora_up and down is not None:
-            found[id(node)] = down.inputs[2]
-    return found
+        elif op_of(node) is lora_up and down is not None:
+            factors[id(node)] = down.inputs[2]
+    return factors
 
 
 def _attrs(node: Tensor) -> Attrs:
     assert isinstance(node.origin, Apply)
     return node.origin.attrs
-
-
-def _op(node: Tensor) -> Op | None:
-    return node.origin.op if isinstance(node.origin, Apply) else None

@@ -215,6 +215,11 @@ def in_order(roots: tuple[Tensor, ...], leaves: tuple[Tensor, ...] = ()) -> Iter
             stack.extend((source, False) for source in reversed(tensor.inputs))
 
 
+def op_of(tensor: Tensor) -> Op | None:
+    """The op that computes a tensor; None for an input and a parameter."""
+    return tensor.origin.op if isinstance(tensor.origin, Apply) else None
+
+
 def rebuilt(
     graph: Graph,
     replace: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor | None],

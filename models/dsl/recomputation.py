@@ -27,7 +27,8 @@ _TOLERANCE = 1.25
 def with_recomputation(value: Tensor, gradients: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The gradients of a value, which read copies of the tensors that the value is computed from.
 
-    Values and gradients stay the same. The first part and the last one are not computed again.
+    Values stay the same, and so do gradients, as long as all are finite: see `_start`. The first
+    part and the last one are not computed again.
     """
     nodes = [node for node in in_order((value,)) if isinstance(node.origin, Apply)]
     return _Copies(nodes, gradients).of_gradients()
@@ -122,12 +123,12 @@ class _Copies:
         firsts: dict[int, int] = {}
         between: dict[int, Tensor] = {}
         for node in after:
-            own = [self._parts[id(x)] for x in node.inputs if id(x) in self._copied]
+            inside = [self._parts[id(x)] for x in node.inputs if id(x) in self._copied]
             before = [firsts[id(x)] for x in node.inputs if id(x) in firsts]
-            firsts[id(node)] = min([*own, *before], default=self._last)
+            firsts[id(node)] = min([*inside, *before], default=self._last)
             for source in node.inputs:
-                if source.dtype.is_float and own and firsts.get(id(source), 0) > min(own):
-                    between.setdefault(min(own), source)
+                if source.dtype.is_float and inside and firsts.get(id(source), 0) > min(inside):
+                    between.setdefault(min(inside), source)
         copied, results = sorted(between), defaultdict[int, list[Tensor]](list)
         for gradient in self.gradients:
             below = bisect_left(copied, firsts.get(id(gradient), 0))
@@ -171,7 +172,10 @@ class _Copies:
         return self._starts[part, id(tensor)]
 
     def _start(self, tensor: Tensor, part: int) -> Tensor:
-        """A tensor plus 0 times what comes before: computed after it, and not the same value."""
+        """A tensor plus 0 times what must be computed before it; NaN if that is not finite.
+
+        The compiler takes this for another value, so that it computes the part again.
+        """
         if part not in self._late:
             return ops.barrier(tensor)
         zeros = [

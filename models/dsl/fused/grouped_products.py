@@ -110,8 +110,8 @@ def product_kernel(
 ) -> Kernel:
     """A kernel whose workgroups share the rows and the blocks of sixteen outputs.
 
-    Each workgroup rounds its rows, so many rows are shared before blocks are. There are at least
-    `workgroups`, if there are so many blocks.
+    Each workgroup rounds its rows, so rows are divided first, and then blocks, until there are
+    `workgroups` of them or one for each block.
     """
     rows, columns = x.shape
     blocks = outputs // packing.ROWS

@@ -6,9 +6,8 @@ docs/iree-reports.md has a program for each.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor
+from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, op_of
 from models.dsl.ops.creation import full
 from models.dsl.ops.elementwise import barrier, convert, multiply
 from models.dsl.ops.indexing import gather, scatter
@@ -16,9 +15,6 @@ from models.dsl.ops.matmul import vector_sides
 from models.dsl.ops.record import Reads
 from models.dsl.ops.reduction import reduce_max, reduce_sum
 from models.dsl.ops.shape import broadcast, concatenate, pad, reshape, reverse, slice_, transpose
-
-if TYPE_CHECKING:
-    from models.dsl.ops.record import Op
 
 # Ops that the compiler may leave out where extents are 1.
 _MOVES = (reshape, transpose, slice_, reverse, broadcast, concatenate, pad, gather, barrier)
@@ -66,11 +62,6 @@ class Barriers:
             if id(source) in self._unpacked
             or (id(source) in self._shared and vectors[1 - i] and not vectors[i])
         )
-
-
-def op_of(tensor: Tensor) -> Op | None:
-    """The op that computes a tensor; None for an input and a parameter."""
-    return tensor.origin.op if isinstance(tensor.origin, Apply) else None
 
 
 def may_be_overwritten(output: Tensor, graph: Graph) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from models.dsl.composite import inlined
-from models.dsl.graph import Apply, Graph, Tensor
-from models.dsl.mlir.barriers import Barriers, may_be_overwritten, op_of
+from models.dsl.graph import Apply, Graph, Tensor, op_of
+from models.dsl.mlir.barriers import Barriers, may_be_overwritten
 from models.dsl.mlir.executables import Executable, flat, passed
 from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal

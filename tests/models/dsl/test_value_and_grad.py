@@ -13,7 +13,7 @@ from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.composite import inlined
 from models.dsl.evaluate import evaluate
-from models.dsl.graph import Apply, Tensor
+from models.dsl.graph import Tensor, op_of
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
 from models.dsl.value_and_grad import value_and_grad
@@ -147,10 +147,6 @@ def test_gradients_of_rounded_activations_are_not_rounded(
     (compiled,) = Compiled([graph], tmp_path_factory.mktemp("rounded"))("rounded", *arrays.values())
     for actual in (gradient, compiled):
         np.testing.assert_allclose(actual, exact, rtol=0, atol=2e-6 * abs(exact).max())
-
-
-def op_of(tensor: Tensor) -> ops.Op | None:
-    return tensor.origin.op if isinstance(tensor.origin, Apply) else None
 
 
 def products(graph: Graph) -> list[Tensor]:
