@@ -10,7 +10,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runtime.kv_blocks import block_keys
 from server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
 from server.text.grammars.answer_constraint import AnswerConstraint
 
@@ -55,11 +54,6 @@ def work_of(request: Request | EmbedRequest, *, chunk: int) -> Work:
     """The work for a request; `chunk` is the number of tokens of a block."""
     if isinstance(request, EmbedRequest):
         return Work(request=dataclasses.replace(request, deadline=None), rules=None, blocks=())
-    # The last token of a prompt is never read in a chunk.
-    adapter = b"" if request.adapter is None else request.adapter.key
-    keys: tuple[bytes, ...] = ()
-    if request.cache_prompt:
-        keys = block_keys(request.prompt[:-1], chunk, adapter, rest=True)
     constraint = request.constraint
     assert constraint is None or isinstance(constraint, AnswerConstraint), (
         "no other constraint is made"
@@ -67,7 +61,7 @@ def work_of(request: Request | EmbedRequest, *, chunk: int) -> Work:
     return Work(
         request=dataclasses.replace(request, deadline=None, constraint=None),
         rules=None if constraint is None else constraint.rules,
-        blocks=shortened(keys),
+        blocks=shortened(request.block_keys(chunk)),
     )
 
 

@@ -15,7 +15,6 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from runtime.kv_blocks import block_keys
 from server.engine.admission import Admission
 from server.engine.generation import EmbedRequest, Failed, Finished, Generation, Request
 from server.engine.inbox import Cancel, Inbox, Message, Stop, Submit, WriteAdapter
@@ -142,11 +141,9 @@ class Engine:
             self._thread.join()
 
     def _block_keys(self, request: Request | EmbedRequest) -> tuple[bytes, ...]:
-        if self._cache is None or isinstance(request, EmbedRequest) or not request.cache_prompt:
+        if self._cache is None or isinstance(request, EmbedRequest):
             return ()
-        # The last token of a prompt is never read in a chunk.
-        adapter = b"" if request.adapter is None else request.adapter.key
-        return block_keys(request.prompt[:-1], self._runtime.chunk, adapter, rest=True)
+        return request.block_keys(self._runtime.chunk)
 
     def _leave(self, id_: int) -> None:
         self._open.discard(id_)

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from runtime.kv_blocks import block_keys
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import TracebackType
@@ -61,6 +63,16 @@ class Request:
     constraint: Constraint | None = None
     progress: bool = False
     adapter: AdapterUse | None = None
+
+    def block_keys(self, chunk: int) -> tuple[bytes, ...]:
+        """The keys of the prompt's blocks of `chunk` tokens; empty if they are not cached.
+
+        The last token is in no block: it is never read in a chunk.
+        """
+        if not self.cache_prompt:
+            return ()
+        adapter = self.adapter.key if self.adapter else b""
+        return block_keys(self.prompt[:-1], chunk, adapter, rest=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,11 +64,8 @@ def sample(pid: int, seconds: float) -> Sample:
 
 def growths(samples: Sequence[Sample]) -> list[Growth]:
     """What each measure has grown by."""
-    end = samples[-1].seconds
-    quarters = [
-        [one for one in samples if end * quarter / 4 <= one.seconds <= end * (quarter + 1) / 4]
-        for quarter in (1, 3)
-    ]
+    count = len(samples)
+    quarters = [samples[count * quarter // 4 : count * (quarter + 1) // 4] for quarter in (1, 3)]
     result = []
     for field in fields(Sample)[1:]:
         second, last = (

@@ -12,8 +12,6 @@ from tests.server import fakes, templates
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty, client_of, scripted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 TALK: list[Any] = [
@@ -24,12 +22,6 @@ TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
 ]
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[openai.OpenAI]:
-    with client_of(chatty()) as client:
-        yield client
 
 
 def ask(client: openai.OpenAI, **fields: Any) -> ChatCompletion:

@@ -16,15 +16,9 @@ from tests.server.generate_client import wait_until
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty, client_of, scripted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from openai.types import Completion
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[openai.OpenAI]:
-    with client_of(chatty()) as client:
-        yield client
 
 
 def ask(client: openai.OpenAI, **fields: Any) -> Completion:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 import openai
 import pytest
 
-from tests.server.openai_servers import chatty, client_of, scripted
+from tests.server.openai_servers import client_of, scripted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from openai.types.responses import Response, ResponseStreamEvent
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
@@ -21,12 +19,6 @@ TALK: list[Any] = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": [{"type": "input_text", "text": "the dog"}]},
 ]
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[openai.OpenAI]:
-    with client_of(chatty()) as client:
-        yield client
 
 
 def ask(client: openai.OpenAI, **fields: Any) -> Response:
