@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING
 
 from models.dsl import ops
 from models.dsl.composite import body_of
 from models.dsl.gradient import vector_jacobian_product
-from models.dsl.graph import Apply, Tensor, in_order, reapplied
+from models.dsl.graph import Apply, Tensor, in_order, op_of, reapplied
 from models.dsl.ops.record import Reads
 from models.dsl.recomputation import with_recomputation
 from models.dsl.types import DslError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence, Set
+
+# IREE computes them in kernels of their own, besides products.
+_NOT_FUSED = (ops.convolution, ops.gather, ops.scatter)
 
 
 def value_and_grad(
@@ -32,7 +37,8 @@ def value_and_grad(
     Value and gradients are computed with a barrier behind each product, before those of the
     gradients, and before sums over leading axes. Without, IREE 3.13.0 fuses the ops that read a
     large product into one kernel, and then refuses its size; and it refuses to write what such a
-    sum reads from the kernel of the sum, which runs in one workgroup.
+    sum reads from the kernel of the sum, which runs in one workgroup. Gradients of functions that
+    are linear in some tensors have more barriers.
     """
     value = function(*arguments)
     if value.shape or not value.dtype.is_float:
@@ -43,20 +49,82 @@ def value_and_grad(
     gradients = vector_jacobian_product(_applied((value,)), (value,), upstream, with_respect_to)
     if recompute:
         gradients = with_recomputation(value, gradients)
-    return value, _separated(gradients, (value, *with_respect_to))
+    apart = _independent_values(gradients, value, upstream[0])
+    return value, _separated(gradients, (value, *with_respect_to), apart)
 
 
-def _separated(tensors: tuple[Tensor, ...], kept: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _separated(
+    tensors: tuple[Tensor, ...],
+    kept: tuple[Tensor, ...],
+    apart: Set[tuple[int, int]] = frozenset(),
+) -> tuple[Tensor, ...]:
     """The same values in ops that are lowered, with barriers around products and some sums.
 
-    The tensors `kept`, and those that they are computed from, stay as they are.
+    The tensors `kept`, and those that they are computed from, stay as they are. The nodes of the
+    pairs `apart` read the other tensor of the pair behind a barrier.
     """
     new = {id(tensor): tensor for tensor in in_order(kept)}
-    _separate(_applied(tensors), new)
+    _separate(_applied(tensors), new, apart)
     return tuple(new.get(id(tensor), tensor) for tensor in tensors)
 
 
-def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor]) -> None:
+def _independent_values(
+    gradients: tuple[Tensor, ...], value: Tensor, upstream: Tensor
+) -> set[tuple[int, int]]:
+    """Where a gradient meets a value of the function that it does not depend on.
+
+    Pairs of identities: of the node that reads both, and of the value, which is read on the way to
+    a product, too. IREE 3.13.0 computes such values and what their gradients multiply in one
+    kernel. Two of these can each wait for the other (docs/iree-reports/waiting_kernels.mlir).
+    """
+    function = _applied((value,))
+    read_by_products = _sources_of_products(function)
+    # Sets of the function's nodes, as bits: those that a tensor depends on, and the last of those
+    # that are read by products.
+    needed, last = dict[int, int](), dict[int, int]()
+    for i, node in enumerate(function):
+        needed[id(node)] = _union(needed, node.inputs) | 1 << i
+        last[id(node)] = 1 << i if id(node) in read_by_products else 0
+    constant, arrived = {id(upstream)}, {id(upstream)}
+    pairs = set[tuple[int, int]]()
+    for node in _applied(gradients):
+        if id(node) in needed:
+            continue
+        needed[id(node)] = _union(needed, node.inputs)
+        if all(id(source) in constant for source in node.inputs):
+            constant.add(id(node))
+        parts = [source for source in node.inputs if id(source) in arrived]
+        if not parts:
+            last[id(node)] = _union(last, node.inputs)
+            continue
+        arrived.add(id(node))
+        if all(id(source) in constant for source in parts):
+            continue
+        known = _union(needed, parts)
+        pairs.update(
+            (id(node), id(source)) for source in node.inputs if last.get(id(source), 0) & ~known
+        )
+    return pairs
+
+
+def _sources_of_products(nodes: Sequence[Tensor]) -> set[int]:
+    """The nodes that lead to a product or to another op that is not fused, by their identities."""
+    sources = set[int]()
+    for node in reversed(nodes):
+        if id(node) in sources or _is_product(node) or op_of(node) in _NOT_FUSED:
+            sources.update(id(source) for source in node.inputs)
+    return sources
+
+
+def _is_product(node: Tensor) -> bool:
+    return isinstance(node.origin, Apply) and node.origin.op.reads is Reads.LAID_OUT
+
+
+def _union(bits: dict[int, int], tensors: Iterable[Tensor]) -> int:
+    return functools.reduce(operator.or_, (bits.get(id(tensor), 0) for tensor in tensors), 0)
+
+
+def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor], apart: Set[tuple[int, int]]) -> None:
     """Add the nodes' new forms to `new`, by the identities of the old ones."""
 
     def mapped(tensor: Tensor) -> Tensor:
@@ -66,22 +134,24 @@ def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor]) -> None:
         source = mapped(tensor)
         return ops.barrier(source) if isinstance(source.origin, Apply) else source
 
+    def read(node: Tensor, tensor: Tensor) -> Tensor:
+        is_apart = (id(node), id(tensor)) in apart or _reduces_rows(node)
+        return behind_barrier(tensor) if is_apart else mapped(tensor)
+
     for node in nodes:
         if id(node) in new:
             continue
         body = body_of(node)
         if body is not None:
             inside = {
-                id(old): mapped(argument)
+                id(old): read(node, argument)
                 for old, argument in zip(body.inputs, node.inputs, strict=True)
             }
-            _separate(body.nodes, inside)
+            _separate(body.nodes, inside, frozenset())
             new[id(node)] = inside[id(body.outputs[0])]
             continue
-        made = reapplied(node, behind_barrier if _reduces_rows(node) else mapped)
-        assert isinstance(made.origin, Apply)
-        is_product = made.origin.op.reads is Reads.LAID_OUT
-        new[id(node)] = ops.barrier(made) if is_product else made
+        made = reapplied(node, functools.partial(read, node))
+        new[id(node)] = ops.barrier(made) if _is_product(node) else made
 
 
 def _reduces_rows(node: Tensor) -> bool:

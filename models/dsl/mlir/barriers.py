@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, op_of
+from models.dsl.ops.convolution import convolution
 from models.dsl.ops.creation import full
 from models.dsl.ops.elementwise import barrier, convert, multiply
 from models.dsl.ops.indexing import gather, scatter
@@ -33,17 +34,21 @@ class Barriers:
         """The operands of a node, by their index, that the compiler must not fuse with it."""
         if isinstance(node.origin, Apply) and node.origin.op.reads is Reads.LAID_OUT:
             return self._before_product(node)
+        if op_of(node) is convolution:
+            # Of single elements, it is a product.
+            return tuple(i for i in (0, 1) if id(node.inputs[i]) in self._constant)
         picks = op_of(node) in (reverse, gather)
-        return (0,) if picks and self._takes_every_other(node.inputs[0]) else ()
+        return (0,) if picks and self._is_strided(node.inputs[0]) else ()
 
-    def _takes_every_other(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a view of a slice with a stride, perhaps times a constant.
+    def _is_strided(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a view of a slice with a stride or of one column.
 
-        IREE 3.13.0 fails to translate the reverse of one whose stride is that of the last axis, and
-        a gather from it. It leaves out a factor of one.
+        It may be multiplied by a constant: the compiler leaves out a factor of one. IREE 3.13.0
+        fails to translate the reverse of a slice that has a stride along its last axis, and a
+        gather from it.
         """
         while isinstance(tensor.origin, Apply):
-            if any(stride != 1 for *_, stride in tensor.origin.attrs.get("bounds", ())):
+            if op_of(tensor) is slice_ and _skips_elements(tensor):
                 return True
             varying = [source for source in tensor.inputs if id(source) not in self._constant]
             if op_of(tensor) in _VIEWS:
@@ -62,6 +67,14 @@ class Barriers:
             if id(source) in self._unpacked
             or (id(source) in self._shared and vectors[1 - i] and not vectors[i])
         )
+
+
+def _skips_elements(part: Tensor) -> bool:
+    """Whether a slice has a stride, or keeps one element of the last axis that has several."""
+    assert isinstance(part.origin, Apply)
+    extents = zip(part.inputs[0].shape, part.shape, strict=True)
+    last = next((after for before, after in reversed(list(extents)) if before > 1), 0)
+    return last == 1 or any(stride != 1 for *_, stride in part.origin.attrs["bounds"])
 
 
 def may_be_overwritten(output: Tensor, graph: Graph) -> bool:

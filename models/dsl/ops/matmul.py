@@ -137,9 +137,10 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
     reshape of (batch * rows, K) to (batch, rows, K): it puts the rows of the next matrix where the
     padding of one belongs.
 
-    So are narrow operands of a product that adds up a single term, which the compiler replaces by a
-    multiplication of converted operands. It gives a conversion that others read the operand's shape
-    before a reshape (docs/iree-reports/converted_reshape.mlir).
+    So are the operands of a product that adds up a single term, which the compiler replaces by a
+    multiplication. It fuses that with products of vectors that it cannot write so, and it gives a
+    conversion that others read the operand's shape before a reshape (docs/iree-reports.md:
+    product_of_one_term.mlir, converted_reshape.mlir).
     """
     (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
     matrices = math.prod(types[0].shape[axis] for axis in left_batch)
@@ -149,11 +150,10 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
         for side, batch, summed in sides
     )
     terms = math.prod(types[0].shape[axis] for axis in left_sum)
-    is_converted = terms == 1 and types[0].dtype is not attrs["dtype"]
     barriers = (
         i
         for i, extent in enumerate(extents)
-        if is_converted or (matrices > 1 and not _fills_tiles(extent))
+        if terms == 1 or (matrices > 1 and not _fills_tiles(extent))
     )
     return Lowering(
         "stablehlo.dot_general",

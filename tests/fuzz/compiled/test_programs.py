@@ -26,7 +26,10 @@ SEEDS = (0, 1, 2, 3, 4, 6)
 
 
 def test_what_was_found_once_is_right_and_random_programs_are() -> None:
-    programs = [Program.from_json(steps) for steps in CORPUS.values()]
+    programs = [
+        Program(Program.from_json(steps).steps, form="gradient" if "gradient alone" in name else "")
+        for name, steps in CORPUS.items()
+    ]
     compared, findings = check([*programs, *map(make, SEEDS)])
     assert findings == []
     assert compared > len(programs) + len(SEEDS)  # with gradients
