@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from baker.checks import inspection
-from baker.compiler.targets import TARGET_NAMES
+from baker.compiler.targets import TARGET_GROUPS, TARGET_NAMES
 from baker.pipeline.bake_encoder import (
     ENCODER_PRECISIONS,
     EncoderBakeRequest,
@@ -45,7 +45,12 @@ MAX_RANK = 256
 _DECODE = "decode_1"
 
 _Target = Annotated[
-    str, typer.Option(help=f"Machine to compile for: {', '.join(TARGET_NAMES)}.", metavar="TARGET")
+    str,
+    typer.Option(
+        help=f"Machine to compile for: {', '.join(TARGET_NAMES)}. {' or '.join(TARGET_GROUPS)}: "
+        "a program for each of these machines, beside one copy of the weights.",
+        metavar="TARGET",
+    ),
 ]
 
 
@@ -235,6 +240,8 @@ def _run(work: Callable[[Progress], Path]) -> None:
     for tried in provenance.tried:
         print(tried.text)  # noqa: T201
     print(f"kernels: {provenance.kernels.text}")  # noqa: T201
+    if manifest.other_programs:
+        print(f"programs: {', '.join(one.text for one in manifest.programs)}")  # noqa: T201
     if isinstance(manifest, LanguageManifest):
         print(f"fused: {inspection.fusions_text(manifest, _DECODE)}")  # noqa: T201
     size = sum(file.stat().st_size for file in path.iterdir())

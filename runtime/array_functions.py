@@ -14,7 +14,7 @@ from runtime.device import Device, result
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from models.bundle import ArraysManifest
+    from models.bundle import ArraysManifest, ProgramFile
     from runtime.array_bytes import Arrays
 
 
@@ -31,9 +31,20 @@ class Functions(Protocol):
 class ArraysRuntime:
     """A bundle of array functions, loaded on this machine's CPU."""
 
-    def __init__(self, bundle: Path, manifest: ArraysManifest, *, threads: int | None) -> None:
-        """Load a bundle; `threads` as in start_threads. Raises CannotLoad."""
-        self._device = Device(bundle, threads=threads)
+    def __init__(
+        self,
+        bundle: Path,
+        manifest: ArraysManifest,
+        *,
+        threads: int | None,
+        program: ProgramFile | None = None,
+    ) -> None:
+        """Load a program of a bundle, None for model.vmfb. Raises CannotLoad.
+
+        `threads` as in start_threads.
+        """
+        self.program = program or manifest.programs[0]
+        self._device = Device(bundle, threads=threads, program=self.program.file)
         self._specs = {spec.name: spec for spec in manifest.functions}
         self._compiled = {name: self._device.function(name) for name in self._specs}
 

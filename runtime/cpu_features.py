@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from models.bundle import BundleError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from models.bundle import Target
+    from models.bundle import Manifest, ProgramFile, Target
 
 CPUINFO = Path("/proc/cpuinfo")
 # The keys of the two words, from Linux' include/uapi/linux/auxvec.h.
@@ -127,9 +127,22 @@ def this_machine() -> str:
     return _MACHINES.get(name, name)
 
 
-def check_target(target: Target) -> None:
-    """Raise UnsupportedCpu unless this machine can run code for the target."""
-    check_features(target, this_machine(), cpu_features())
+def best_program(manifest: Manifest) -> ProgramFile:
+    """The fastest program of a bundle that this machine can run; raises UnsupportedCpu for none."""
+    return fastest(manifest.programs, this_machine(), cpu_features())
+
+
+def fastest(programs: Sequence[ProgramFile], machine: str, features: frozenset[str]) -> ProgramFile:
+    """The last of the programs that a machine with these features can run.
+
+    Raises UnsupportedCpu if it can run none.
+    """
+    for program in reversed(programs):
+        if not _refusal(program.target, machine, features):
+            return program
+    for_machine = (one for one in programs if _machine(one.target) == machine)
+    nearest = next(for_machine, programs[0])
+    raise UnsupportedCpu(_refusal(nearest.target, machine, features))
 
 
 def cpuinfo_flags(cpuinfo: str) -> frozenset[str]:
@@ -158,20 +171,30 @@ def llvm_names(flags: Iterable[str], machine: str) -> frozenset[str]:
 
 def check_features(target: Target, machine: str, features: frozenset[str]) -> None:
     """Raise UnsupportedCpu unless a machine with these features can run code for the target."""
-    baked_for = target.triple.partition("-")[0]
+    if refusal := _refusal(target, machine, features):
+        raise UnsupportedCpu(refusal)
+
+
+def _refusal(target: Target, machine: str, features: frozenset[str]) -> str:
+    """Why a machine with these features cannot run code for the target; empty if it can."""
     baseline = _BASELINE_TARGETS.get(machine, "host")
-    if baked_for != machine:
-        raise UnsupportedCpu(
-            f"the bundle was baked for {baked_for} (target {target.name}) and this machine is "
-            f"{machine}; bake it with `--target {baseline}`"
+    if _machine(target) != machine:
+        return (
+            f"the bundle was baked for {_machine(target)} (target {target.name}) and this machine "
+            f"is {machine}; bake it with `--target {baseline}`"
         )
     missing = [name for name in target.features if name not in features]
     if missing:
-        raise UnsupportedCpu(
+        return (
             f"the bundle was baked for target {target.name} and this {machine} CPU lacks "
             f"{', '.join(missing)}; bake it with `--target {baseline}`, or on this machine "
             "with `--target host`"
         )
+    return ""
+
+
+def _machine(target: Target) -> str:
+    return target.triple.partition("-")[0]
 
 
 def _getauxval(key: int) -> int:

@@ -1,6 +1,6 @@
 """A compiled program and its weights, loaded on this machine's CPU.
 
-It knows model.vmfb, params.irpa, device buffers and how a function is called. The runtimes know the
+It knows programs, params.irpa, device buffers and how a function is called. The runtimes know the
 arguments and results. It does not import the compiler.
 
 Weights are memory-mapped. A program that rearranges some of them reads those until its first call
@@ -63,12 +63,16 @@ def start_threads(threads: int | None) -> rt.HalDevice:
 class Device:
     """The program of a bundle, loaded."""
 
-    def __init__(self, bundle: Path, *, threads: int | None, lays_out: bool = True) -> None:
-        """Load model.vmfb and params.irpa; `threads` as in start_threads. Raises CannotLoad.
+    def __init__(
+        self, bundle: Path, *, threads: int | None, program: str = VMFB, lays_out: bool = True
+    ) -> None:
+        """Load a program and params.irpa; `threads` as in start_threads. Raises CannotLoad.
 
-        `lays_out` says whether the program rearranges weights when it is loaded.
+        `program` is the name of its file. `lays_out` says whether it rearranges weights when it is
+        loaded.
         """
         self._device = start_threads(threads)
+        self._program = program
         self._settled = not lays_out
         self._reserved: list[mmap.mmap] = []  # IREE's buffers do not hold references to them
         try:
@@ -81,7 +85,9 @@ class Device:
         """The function of this name; raises CannotLoad."""
         function = self._module.lookup_function(name)
         if function is None:
-            raise CannotLoad(f"{VMFB}: missing entry point {name!r}; bake the bundle again")
+            raise CannotLoad(
+                f"{self._program}: missing entry point {name!r}; bake the bundle again"
+            )
         return function
 
     def call(
@@ -168,7 +174,7 @@ class Device:
         )
         provider = parameters.create_provider(scope=PARAMETER_SCOPE)
         # VmModule.mmap opens the file for writing, and a bundle may be on a read-only disk.
-        self._module = rt.VmModule.copy_buffer(instance, (bundle / VMFB).read_bytes())
+        self._module = rt.VmModule.copy_buffer(instance, (bundle / self._program).read_bytes())
         modules = [
             rt.create_hal_module(instance, self._device),
             rt.create_io_parameters_module(instance, provider),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import iree.runtime as rt
     from numpy.typing import NDArray
 
-    from models.bundle import AdapterPlaces, EntryPoint, LanguageManifest
+    from models.bundle import AdapterPlaces, EntryPoint, LanguageManifest, ProgramFile
     from runtime.interface import Rows
 
 
@@ -40,9 +40,25 @@ class _Call:
 class IreeRuntime:
     """A bundle loaded on this machine's CPU. See runtime/interface.py for the contract."""
 
-    def __init__(self, bundle: Path, manifest: LanguageManifest, *, threads: int | None) -> None:
-        """Load a bundle; `threads` as in start_threads. Raises CannotLoad."""
-        self._device = Device(bundle, threads=threads, lays_out=manifest.footprint.laid_out > 0)
+    def __init__(
+        self,
+        bundle: Path,
+        manifest: LanguageManifest,
+        *,
+        threads: int | None,
+        program: ProgramFile | None = None,
+    ) -> None:
+        """Load a program of a bundle, None for model.vmfb. Raises CannotLoad.
+
+        `threads` as in start_threads.
+        """
+        self.program = program or manifest.programs[0]
+        self._device = Device(
+            bundle,
+            threads=threads,
+            program=self.program.file,
+            lays_out=manifest.footprint.laid_out > 0,
+        )
         self._manifest = manifest
         self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}
         # By slot, the position after the latest one; rows from there on are never read.

@@ -17,14 +17,14 @@ from models.bundle import (
     verify_file,
 )
 from runtime.array_functions import ArraysRuntime
-from runtime.cpu_features import check_target
+from runtime.cpu_features import best_program
 from runtime.language_model import IreeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from models.bundle import FileRecord, Manifest, PublicKey
+    from models.bundle import FileRecord, Manifest, ProgramFile, PublicKey
     from runtime.self_test import Level
 
 # Large files: a quick self-test checks only their size.
@@ -41,7 +41,9 @@ def open_bundle(bundle: Path, *, threads: int | None) -> tuple[LanguageManifest,
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
     return manifest, check_and_load(
-        bundle, manifest, lambda: IreeRuntime(bundle, manifest, threads=threads)
+        bundle,
+        manifest,
+        lambda program: IreeRuntime(bundle, manifest, threads=threads, program=program),
     )
 
 
@@ -57,7 +59,7 @@ def open_arrays(
     return manifest, check_and_load(
         bundle,
         manifest,
-        lambda: ArraysRuntime(bundle, manifest, threads=threads),
+        lambda program: ArraysRuntime(bundle, manifest, threads=threads, program=program),
         level=level,
         keys=keys,
     )
@@ -75,7 +77,7 @@ def open_encoder(
     return manifest, check_and_load(
         bundle,
         manifest,
-        lambda: ArraysRuntime(bundle, manifest, threads=threads),
+        lambda program: ArraysRuntime(bundle, manifest, threads=threads, program=program),
         level=level,
         keys=keys,
     )
@@ -93,20 +95,21 @@ def hashed_files(manifest: Manifest, level: Level, *, signed: bool) -> tuple[Fil
 def check_and_load(
     bundle: Path,
     manifest: Manifest,
-    load: Callable[[], R],
+    load: Callable[[ProgramFile], R],
     *,
     level: Level = "full",
     keys: Sequence[PublicKey] = (),
 ) -> R:
     """Check CPU and files against the manifest, and return what `load` returns.
 
+    `load` gets the fastest program that this machine can run.
     The level of the self-test chooses the files whose sha256 is checked; sizes are always checked.
     If there are `keys`, one of them must have signed the bundle, and every sha256 is checked.
     Raises BadSignature, UnsupportedCpu, Corrupt, or the errors of `load`.
     """
     if keys:
         require_signed_manifest(bundle, manifest, keys)
-    check_target(manifest.target)
+    program = best_program(manifest)
     for record in manifest.files:
         verify_file(bundle, record, contents=False)
     records = hashed_files(manifest, level, signed=bool(keys))
@@ -118,7 +121,7 @@ def check_and_load(
             _verify, bundle, [record for record in records if record.name in _LARGE_FILES]
         )
         try:
-            runtime = load()
+            runtime = load(program)
         except BundleError:
             digest.result()  # a corrupt file explains more than IREE's message
             raise

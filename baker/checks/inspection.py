@@ -43,18 +43,19 @@ def show(bundle: Path, console: Console) -> None:
     """Print the manifest as tables; reads no other file of the bundle. Raises BundleError."""
     manifest = read_manifest(bundle)
     if isinstance(manifest, ArraysManifest):
-        program = ("functions", list(_function_rows(manifest)))
+        functions = ("functions", list(_function_rows(manifest)))
         facts, memory = _arrays_rows(manifest), list[_Rows]()
     else:
-        program = ("entry points", _entry_point_rows(manifest))
+        functions = ("entry points", _entry_point_rows(manifest))
         facts = _language_rows(manifest)
         memory = [list(_memory_rows(manifest))]
     origin = manifest.provenance
     tables: tuple[tuple[str, _Rows], ...] = (
         ("model", [*_model_rows(manifest), *facts]),
+        ("programs", list(_program_rows(manifest))),
         *(("memory", rows) for rows in memory),
         ("files", _file_rows(manifest.files)),
-        program,
+        functions,
         ("made by", list(_maker_rows(origin))),
         ("made from", [*_source_rows(origin.sources), ("graph", "", origin.graph[:16])]),
         ("compiler's flags", [(flag,) for flag in origin.compiler.flags]),
@@ -100,8 +101,6 @@ def _model_rows(manifest: Manifest) -> list[tuple[str, ...]]:
         ("architecture", manifest.architecture),
         *((f"  {key}", str(value)) for key, value in manifest.config.items()),
         ("precision", manifest.precision),
-        ("target", f"{manifest.target.name} ({manifest.target.triple}, {manifest.target.cpu})"),
-        ("needs", " ".join(manifest.target.features)),
         ("kernels", manifest.provenance.kernels.text),
         (
             "weights",
@@ -109,6 +108,15 @@ def _model_rows(manifest: Manifest) -> list[tuple[str, ...]]:
             f"{_statistic(manifest, 'parameters')} parameters",
         ),
     ]
+
+
+def _program_rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
+    sizes = {file.name: file.bytes for file in manifest.files}
+    for program in manifest.programs:
+        target, size = program.target, sizes.get(program.file, 0)
+        yield program.file, _bytes(size), program.text
+        yield "  for", target.triple, target.cpu
+        yield "  needs", " ".join(target.features), ""
 
 
 def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:

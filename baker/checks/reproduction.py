@@ -110,7 +110,7 @@ def changes(manifest: Manifest) -> Iterator[str]:
         then_value, now_value = then.get(name, "absent"), now.get(name, "absent")
         if then_value != now_value:
             yield f"{name}: {then_value} then, {now_value} now"
-    if target != manifest.target:
+    if any(find_target(one.target.name) != one.target for one in manifest.programs):
         yield "target: `host` was another CPU; the same program cannot be compiled here"
     if origin.hearth.modified:
         yield "hearth: the checkout was modified; the revision does not identify it"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from baker.atomic_folder import BakeError
 from baker.checks.reproduction import changes, check_sources
-from baker.compiler.targets import check_program, runs_here
+from baker.compiler.targets import check_program, runnable
 from baker.pipeline.bake_encoder import traced_encoder
 from baker.pipeline.recipe import recipes
 from baker.pipeline.shared_stages import program_text
@@ -20,7 +20,6 @@ from baker.weights.source import WeightsError
 from models.bundle import (
     MANIFEST,
     SIGNATURE,
-    VMFB,
     ArraysManifest,
     EncoderManifest,
     read_manifest,
@@ -28,8 +27,9 @@ from models.bundle import (
 )
 from models.gru import GruConfig, program
 from models.peft.adapter_settings import CONFIG
+from runtime.array_functions import ArraysRuntime
 from runtime.golden_arrays import read_examples
-from runtime.open_bundle import open_arrays, open_bundle
+from runtime.language_model import IreeRuntime
 from runtime.self_test import self_test, self_test_arrays
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from baker.signing.checks import ExpectedSigner
-    from models.bundle import AnyManifest, Provenance
+    from models.bundle import AnyManifest, ProgramFile, Provenance
     from runtime.self_test import Verdict
 
 
@@ -56,18 +56,20 @@ def verify(bundle: Path, console: Console, signer: ExpectedSigner | None = None)
     console.print(f"signature: {_signature(bundle, manifest, signer)}", markup=False)
     verify_files(bundle, manifest)
     console.print(f"digests: {1 + len(manifest.files)} files are intact")
-    check_program((bundle / VMFB).read_bytes(), manifest.target)
-    console.print(f"program: for {manifest.target.triple}")
+    for program_file in manifest.programs:
+        check_program((bundle / program_file.file).read_bytes(), program_file.target)
+        console.print(f"program: {program_file.file}, for {program_file.target.name}")
     console.print(f"graph: {_graph(manifest)}")
     console.print(f"sources: {_sources(manifest.provenance)}", markup=False)
     for change in changes(manifest):
         console.print(f"changed: {change}", markup=False)
-    if not runs_here(manifest.target):
+    programs = runnable(manifest)
+    if not programs:
         console.print("golden values: not checked, since this machine cannot run the program")
-        return True
-    verdict = _self_test(bundle, manifest)
-    console.print(f"golden values: {verdict.message}")
-    return verdict.passed
+    verdicts = [_self_test(bundle, manifest, program_file) for program_file in programs]
+    for program_file, verdict in zip(programs, verdicts, strict=True):
+        console.print(f"golden values of {program_file.file}: {verdict.message}")
+    return all(verdict.passed for verdict in verdicts)
 
 
 def _signature(bundle: Path, manifest: AnyManifest, signer: ExpectedSigner | None) -> str:
@@ -103,10 +105,10 @@ def _sources(origin: Provenance) -> str:
     return f"{len(origin.sources)} files of {origin.sources[0].package} are those of the bundle"
 
 
-def _self_test(bundle: Path, manifest: AnyManifest) -> Verdict:
+def _self_test(bundle: Path, manifest: AnyManifest, program_file: ProgramFile) -> Verdict:
     if isinstance(manifest, ArraysManifest):
-        _, functions = open_arrays(bundle, threads=None)
+        functions = ArraysRuntime(bundle, manifest, threads=None, program=program_file)
         examples = read_examples(bundle, manifest)
         return self_test_arrays(functions, examples, manifest.tolerance)
-    _, runtime = open_bundle(bundle, threads=None)
+    runtime = IreeRuntime(bundle, manifest, threads=None, program=program_file)
     return self_test(runtime, manifest.golden, manifest.tolerance)

@@ -53,10 +53,14 @@ class CompileError(Exception):
 
 def compiler_for(target: Target) -> Compiler:
     """The compiler and its flags for a target."""
-    target_flags = (
+    cpu, *added = target.cpu.split("+")
+    target_flags = [
         f"--iree-llvmcpu-target-triple={target.triple}",
-        f"--iree-llvmcpu-target-cpu={target.cpu}",
-    )
+        f"--iree-llvmcpu-target-cpu={cpu}",
+    ]
+    if added:
+        features = ",".join(f"+{name}" for name in added)
+        target_flags.append(f"--iree-llvmcpu-target-cpu-features={features}")
     return Compiler(name=_PACKAGE, version=version(_PACKAGE), flags=(*_FLAGS, *target_flags))
 
 

@@ -13,6 +13,8 @@ from runtime.cpu_features import cpu_features
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from models.bundle import Manifest, ProgramFile
+
 _X86_V3 = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _X86_V4 = (*_X86_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
@@ -21,6 +23,27 @@ _CROSS_TARGETS: Mapping[str, Target] = {
     for target in (
         Target(name="x86_64-v3", triple="x86_64-linux-gnu", cpu="x86-64-v3", features=_X86_V3),
         Target(name="x86_64-v4", triple="x86_64-linux-gnu", cpu="x86-64-v4", features=_X86_V4),
+        # N100, Core Ultra and other CPUs with integer dot products but no AVX-512.
+        Target(
+            name="x86_64-avxvnni",
+            triple="x86_64-linux-gnu",
+            cpu="x86-64-v3+avxvnni",
+            features=(*_X86_V3, "avxvnni"),
+        ),
+        # Cascade Lake, Ice Lake, Zen 4 and newer.
+        Target(
+            name="x86_64-avx512vnni",
+            triple="x86_64-linux-gnu",
+            cpu="x86-64-v4+avx512vnni",
+            features=(*_X86_V4, "avx512vnni"),
+        ),
+        # Sapphire Rapids and newer.
+        Target(
+            name="x86_64-amx",
+            triple="x86_64-linux-gnu",
+            cpu="x86-64-v4+avx512vnni+amx-tile+amx-int8",
+            features=(*_X86_V4, "avx512vnni", "amx-tile", "amx-int8"),
+        ),
         # Raspberry Pi 5, and other cores with the dot products of ARMv8.2.
         Target(
             name="aarch64",
@@ -38,6 +61,12 @@ _CROSS_TARGETS: Mapping[str, Target] = {
     )
 }
 TARGET_NAMES = ("host", *_CROSS_TARGETS)
+_X86_64 = ("x86_64-v3", "x86_64-avxvnni", "x86_64-avx512vnni", "x86_64-amx")
+# Targets of several programs in one bundle. Of those that a machine can run, the last is fastest.
+TARGET_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "x86_64": _X86_64,
+    "all": (*_X86_64, "aarch64-v8", "aarch64"),
+}
 
 _ELF_MAGIC = b"\x7fELF"
 # e_machine of the ELF header (System V ABI).
@@ -55,6 +84,11 @@ class Elf:
     machine: int
 
 
+def find_targets(name: str) -> tuple[Target, ...]:
+    """The targets of a group, or the one with this name; raises TargetError."""
+    return tuple(find_target(one) for one in TARGET_GROUPS.get(name, (name,)))
+
+
 def find_target(name: str) -> Target:
     """The target with this name; `host` is this machine with all its features."""
     if name == "host":
@@ -66,13 +100,19 @@ def find_target(name: str) -> Target:
         features = tuple(sorted(cpu_features()))
         return Target(name="host", triple=f"{machine}-linux-gnu", cpu="host", features=features)
     if name not in _CROSS_TARGETS:
-        raise TargetError(f"unknown target {name!r}, expected one of {', '.join(TARGET_NAMES)}")
+        known = ", ".join((*TARGET_NAMES, *TARGET_GROUPS))
+        raise TargetError(f"unknown target {name!r}, expected one of {known}")
     return _CROSS_TARGETS[name]
 
 
 def runs_here(target: Target) -> bool:
     """Whether this machine can run a program for the target."""
     return target.triple.startswith(platform.machine()) and cpu_features() >= set(target.features)
+
+
+def runnable(manifest: Manifest) -> tuple[ProgramFile, ...]:
+    """The programs of a bundle that this machine can run."""
+    return tuple(program for program in manifest.programs if runs_here(program.target))
 
 
 def check_program(vmfb: bytes, target: Target) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from baker.atomic_folder import BakeError, folder_beside
-from baker.compiler.targets import runs_here
+from baker.compiler.targets import runnable
 from baker.parameters.parameter_writer import Located
 from baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
 from baker.pipeline.shared_stages import (
@@ -99,8 +99,10 @@ class ArraysToBake:
         return ArraysManifest(**fields, precision="f32", tolerance=TOLERANCE)
 
 
-def bake_arrays(model: ArraysToBake, target: Target, out: Path, progress: Progress) -> None:
-    """Bake a bundle into `out`.
+def bake_arrays(
+    model: ArraysToBake, targets: tuple[Target, ...], out: Path, progress: Progress
+) -> None:
+    """Bake a bundle into `out`, with a program for each target.
 
     Raises WeightsError, TargetError, CompileError, BakeError or OSError. After an error or
     KeyboardInterrupt, no bundle and no file is left behind.
@@ -109,7 +111,7 @@ def bake_arrays(model: ArraysToBake, target: Target, out: Path, progress: Progre
     functions = function_specs(program)
     size = weights_bytes(program.weights) + _OTHER_FILES
     with folder_beside(out, size=size) as folder:
-        workspace = Workspace(folder=folder, target=target, progress=progress)
+        workspace = Workspace(folder=folder, targets=targets, progress=progress)
         with compile_in_background(workspace, program.graphs) as compiled:
             for name, text in model.texts.items():
                 (folder / name).write_text(text, encoding="utf-8")
@@ -122,12 +124,12 @@ def bake_arrays(model: ArraysToBake, target: Target, out: Path, progress: Progre
             _manifest(model, workspace, functions, compiled),
             licence_of(model.source),
         )
-        if runs_here(target):
-            with progress.stage("compare with golden values"):
-                runtime = ArraysRuntime(folder, manifest, threads=None)
+        for program_file in runnable(manifest):
+            with progress.stage(f"compare {program_file.file} with golden values"):
+                runtime = ArraysRuntime(folder, manifest, threads=None, program=program_file)
                 verdict = self_test_arrays(runtime, examples, manifest.tolerance)
             if not verdict.passed:
-                raise BakeError(f"the compiled program failed the self-test: {verdict.message}")
+                raise BakeError(f"{program_file.file} failed the self-test: {verdict.message}")
 
 
 def function_specs(program: ArraysProgram) -> tuple[FunctionSpec, ...]:
@@ -199,7 +201,8 @@ def _manifest(
             "format": FORMAT,
             "architecture": model.architecture,
             "config": dict(model.config),
-            "target": workspace.target,
+            "target": workspace.targets[0],
+            "other_programs": tuple(compiled.others),
             "statistics": statistics(program.graphs, program.weights),
             "provenance": provenance(model.recorded, model.source, compiled),
             "files": records(sorted(workspace.folder.iterdir())),

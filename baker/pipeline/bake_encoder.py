@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.compiler.targets import find_target
+from baker.compiler.targets import find_targets
 from baker.parameters.parameter_writer import locate
 from baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from baker.pipeline.memory_plan import footprint
@@ -126,14 +126,18 @@ def bake_encoder(request: EncoderBakeRequest, progress: Progress) -> Path:
         architecture = ENCODERS[defaults.architecture]
         config = _config(source, architecture)
         lengths = _lengths(defaults, request.context, config.max_context)
-        target = find_target(request.target)
+        targets = find_targets(request.target)
         tokenizer = text_tokenizer_json(source)
     with progress.stage("trace the model"):
         program = architecture.program(config, EncoderOptions(precision=precision, lengths=lengths))
         model = EncoderModel(
             recorded=RecordedRequest(
                 model=request.model,
-                options={"precision": precision, "context": lengths[-1], "target": target.name},
+                options={
+                    "precision": precision,
+                    "context": lengths[-1],
+                    "target": request.target,
+                },
                 package=None,
             ),
             architecture=architecture.name,
@@ -146,7 +150,7 @@ def bake_encoder(request: EncoderBakeRequest, progress: Progress) -> Path:
             precision=precision,
         )
     out = request.out or Path(f"{request.model}-{precision}")
-    bake_arrays(model, target, out, progress)
+    bake_arrays(model, targets, out, progress)
     return out
 
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.compiler.targets import find_target
+from baker.compiler.targets import find_targets
 from baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from baker.pipeline.shared_stages import RecordedRequest
 from baker.weights.safetensors import SafetensorsFile
@@ -17,7 +17,6 @@ from models.gru import config_from_shapes, program
 
 if TYPE_CHECKING:
     from baker.progress import Progress
-    from models.bundle import Target
     from models.gru import GruConfig
 
 
@@ -59,20 +58,20 @@ def bake_gru(request: GruBakeRequest, progress: Progress) -> Path:
             form=values.form,
             batch_first=request.batch_first,
         )
-        target = find_target(request.target)
+        targets = find_targets(request.target)
     with progress.stage(f"trace the model, {_form(config)}"):
         options = {**dataclasses.asdict(values), "batch_first": request.batch_first}
         model = ArraysToBake(
             recorded=RecordedRequest(
-                model="gru", options={**options, "target": target.name}, package=None
+                model="gru", options={**options, "target": request.target}, package=None
             ),
             architecture="gru",
             config=dataclasses.asdict(config),
             program=program(config),
             source=source,
         )
-    out = request.out or Path(_name(config, target))
-    bake_arrays(model, target, out, progress)
+    out = request.out or Path(_name(config, request.target))
+    bake_arrays(model, targets, out, progress)
     return out
 
 
@@ -92,7 +91,7 @@ def _form(config: GruConfig) -> str:
     return config.form if config.fallback is None else f"{config.form} ({config.fallback})"
 
 
-def _name(config: GruConfig, target: Target) -> str:
+def _name(config: GruConfig, target: str) -> str:
     """The name of a bundle whose request names no folder."""
     name = f"gru-{config.inputs}-{config.hidden}"
-    return name if target.name == "host" else f"{name}-{target.name}"
+    return name if target == "host" else f"{name}-{target}"

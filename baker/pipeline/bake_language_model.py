@@ -107,11 +107,11 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         source = _merged(request, source, architecture, config)
         defaults = _defaults(request, source, architecture, config)
         config = config.for_context(defaults.context)
-        target = targets.find_target(request.target)
-        texts = _texts(request, target)
+        chosen = targets.find_targets(request.target)
+        texts = _texts(request, chosen)
     recorded = RecordedRequest(
         model=request.model,
-        options=_options(request, defaults, target),
+        options=_options(request, defaults),
         tried=_tried(request, source, config, defaults, progress),
         package=weights.package if isinstance(weights, PackagedWeights) else None,
         adapter=() if request.adapter is None else adapter_files(request.adapter),
@@ -131,10 +131,10 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     if request.max_memory is not None:
         with progress.stage("check the memory limit"):
             check_fits(program, defaults, request.max_memory, trace)
-    out = request.out or Path(recipe.bundle_name(request, config, defaults, target))
+    out = request.out or Path(recipe.bundle_name(request, config, defaults))
     size = weights_bytes(program.weights) + _OTHER_FILES
     with folder_beside(out, size=size) as folder:
-        workspace = Workspace(folder=folder, target=target, progress=progress)
+        workspace = Workspace(folder=folder, targets=chosen, progress=progress)
         _make(
             _BakeInputs(recorded, source, architecture, config, defaults, program, texts, workspace)
         )
@@ -175,7 +175,7 @@ def _tried(
             raise RecipeError(f"--max-kl needs --precision {AUTO}")
         return ()
 
-    architecture, target = recipe.architecture_of(request), targets.find_target(request.target)
+    architecture, target = recipe.architecture_of(request), targets.find_targets(request.target)[0]
 
     @cache
     def meter() -> Meter:  # lazy: computing F32's predictions takes long
@@ -234,12 +234,12 @@ def _make(inputs: _BakeInputs) -> None:
     golden = _golden(inputs, tokenizer)
     with workspace.progress.stage("write the manifest"):
         manifest = _write_manifest(inputs, _manifest(inputs, compiled, golden))
-    if targets.runs_here(workspace.target):
-        with workspace.progress.stage("compare with golden values"):
-            runtime = IreeRuntime(workspace.folder, manifest, threads=None)
+    for program_file in targets.runnable(manifest):
+        with workspace.progress.stage(f"compare {program_file.file} with golden values"):
+            runtime = IreeRuntime(workspace.folder, manifest, threads=None, program=program_file)
             verdict = self_test(runtime, manifest.golden, manifest.tolerance)
         if not verdict.passed:
-            raise BakeError(f"the compiled program failed the self-test: {verdict.message}")
+            raise BakeError(f"{program_file.file} failed the self-test: {verdict.message}")
         _write_prefix(inputs, tokenizer, runtime, manifest)
 
 
@@ -289,15 +289,13 @@ def _write_manifest(inputs: _BakeInputs, manifest: LanguageManifest) -> Language
     return write_manifest_and_bill(inputs.workspace.folder, manifest, licence_of(inputs.source))
 
 
-def _options(
-    request: BakeRequest, defaults: Defaults, target: Target
-) -> dict[str, str | int | float]:
+def _options(request: BakeRequest, defaults: Defaults) -> dict[str, str | int | float]:
     """The options of a bake by the names of their flags; the prefix is a file of the bundle."""
     options: dict[str, str | int | float] = {
         "precision": defaults.precision,
         "context": defaults.context,
         "slots": defaults.slots,
-        "target": target.name,
+        "target": request.target,
     }
     if request.kv_cache is not None:
         options["kv_cache"] = request.kv_cache
@@ -316,16 +314,22 @@ def _options(
     return options
 
 
-def _texts(request: BakeRequest, target: Target) -> _Texts:
+def _texts(request: BakeRequest, chosen: Sequence[Target]) -> _Texts:
     return _Texts(
-        prefix=_prefix_text(request.prefix, target),
+        prefix=_prefix_text(request.prefix, chosen),
         calibration=calibration_text(request.calibration),
     )
 
 
-def _prefix_text(path: Path | None, target: Target) -> str | None:
+def _prefix_text(path: Path | None, chosen: Sequence[Target]) -> str | None:
     if path is None:
         return None
+    target, *others = chosen
+    if others:
+        raise BakeError(
+            "--prefix: KV rows are valid for one program, and --target names several; bake for one "
+            "target, or omit --prefix"
+        )
     if not targets.runs_here(target):
         raise BakeError(
             f"--prefix: this machine cannot run a program for {target.name} to prefill the prefix; "
@@ -389,7 +393,8 @@ def _manifest(
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
         adapters=program.adapters,
-        target=inputs.workspace.target,
+        target=inputs.workspace.targets[0],
+        other_programs=tuple(compiled.others),
         statistics=statistics(program.graphs, program.weights, program.fusions)
         | {"cache_bytes_per_slot": cache_bytes},
         golden=golden,

@@ -103,7 +103,10 @@ def _bill(manifest: Manifest, licence: str | None) -> dict[str, Any]:
         },
         "properties": [
             {"name": "hearth:precision", "value": manifest.precision},
-            {"name": "hearth:target", "value": manifest.target.triple},
+            *(
+                {"name": "hearth:target", "value": triple}
+                for triple in dict.fromkeys(one.target.triple for one in manifest.programs)
+            ),
         ],
     }
     hearth = {"type": "application", "name": "hearth", "version": origin.hearth.version}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from baker.weights.source import WeightSource
-    from models.bundle import CacheDType, Target
+    from models.bundle import CacheDType
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
 
@@ -189,13 +189,11 @@ def size_of(model: str, config: ModelConfig) -> str | None:
     return next((recipe.size for recipe in recipes()[model] if recipe.shape == shape), None)
 
 
-def bundle_name(
-    request: BakeRequest, config: ModelConfig, defaults: Defaults, target: Target
-) -> str:
+def bundle_name(request: BakeRequest, config: ModelConfig, defaults: Defaults) -> str:
     """The name of a bundle whose request names no folder."""
     size = size_of(request.model, config) or "custom"
     parts = [request.model, size, defaults.precision]
-    return "-".join(parts if target.name == "host" else [*parts, target.name])
+    return "-".join(parts if request.target == "host" else [*parts, request.target])
 
 
 def defaults_for(request: BakeRequest, config: ModelConfig) -> Defaults:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from models.bundle import (
     PARAMETER_SCOPE,
     PARAMETERS,
     VMFB,
+    ProgramFile,
     Provenance,
     record_file,
 )
@@ -37,10 +38,13 @@ _MODULE = "hearth"
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
-    """The folder that a bundle is made in, its target, and where progress is reported."""
+    """The folder that a bundle is made in, its targets, and where progress is reported.
+
+    There is a program for each target: that of the first one is model.vmfb.
+    """
 
     folder: Path
-    target: Target
+    targets: tuple[Target, ...]
     progress: Progress
 
 
@@ -61,35 +65,56 @@ class RecordedRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledProgram:
-    """The compiler and the kernels of a program, and the sha256 of its StableHLO text."""
+    """The compiler and the kernels of a program, and the sha256 of its StableHLO text.
+
+    `others` are the programs for other targets, once they are compiled.
+    """
 
     compiler: Compiler
     kernels: KernelBuild
     graph: str
+    others: list[ProgramFile] = field(default_factory=list)
 
 
 @contextmanager
 def compile_in_background(
     workspace: Workspace, graphs: Sequence[Graph]
 ) -> Iterator[CompiledProgram]:
-    """Compile graphs while the block runs; model.vmfb is complete when it ends.
+    """Compile graphs while the block runs; all programs are complete when it ends.
 
-    Raises CompileError or TargetError.
+    The programs for other targets than the first are compiled at the end of the block. Raises
+    CompileError or TargetError.
     """
     vmfb, text = workspace.folder / VMFB, workspace.folder / "model.mlir"
     with workspace.progress.stage("lower to StableHLO"):
         program = program_text(graphs)
         text.write_bytes(program)
-    with Compilation(text, vmfb, workspace.target, kernels=kernels(graphs)) as compilation:
-        yield CompiledProgram(
+    target, *others = workspace.targets
+    with Compilation(text, vmfb, target, kernels=kernels(graphs)) as compilation:
+        compiled = CompiledProgram(
             compiler=compilation.compiler,
             kernels=compilation.kernels,
             graph=hashlib.sha256(program).hexdigest(),
         )
+        yield compiled
         with workspace.progress.stage("wait for the compiler"):
             compilation.wait()
+    check_program(vmfb.read_bytes(), target)
+    for other in others:
+        with workspace.progress.stage(f"compile for {other.name}"):
+            compiled.others.append(_compile_other(workspace.folder, text, graphs, other))
     text.unlink()
-    check_program(vmfb.read_bytes(), workspace.target)
+
+
+def _compile_other(
+    folder: Path, text: Path, graphs: Sequence[Graph], target: Target
+) -> ProgramFile:
+    vmfb = folder / f"model.{target.name}.vmfb"
+    with Compilation(text, vmfb, target, kernels=kernels(graphs)) as compilation:
+        compilation.wait()
+    check_program(vmfb.read_bytes(), target)
+    instructions = compilation.kernels.instructions
+    return ProgramFile(file=vmfb.name, target=target, instructions=instructions)
 
 
 def program_text(graphs: Sequence[Graph]) -> bytes:

@@ -6,8 +6,9 @@ A bundle is a directory::
     model.vmfb       the compiled program
     params.irpa      the weights
 
-and the files that only a language model or only array functions need: language_manifest.py and
-array_manifest.py describe them. manifest.py has the fields that both share, read_manifest.py reads
+perhaps model.TARGET.vmfb, the program compiled for other machines, and the files that only a
+language model or only array functions need: language_manifest.py and array_manifest.py describe
+them. manifest.py has the fields that both share, read_manifest.py reads
 either, file_records.py has digests, provenance.py the origin of a bundle, and signature.py checks
 who signed it.
 

@@ -162,7 +162,8 @@ class LanguageManifest(Manifest):
     golden: tuple[Golden, ...]
 
     def __post_init__(self) -> None:
-        """Raises NotABundle for a size out of range."""
+        """Raises NotABundle for a size out of range, and as Manifest does."""
+        super().__post_init__()
         sizes = {
             "vocab_size": self.vocab_size,
             "context": self.context,

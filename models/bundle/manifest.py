@@ -12,11 +12,11 @@ import json
 import os
 import types
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from models.bundle.bundle_errors import NotABundle
-from models.bundle.file_records import MANIFEST, FileRecord, verify_file
+from models.bundle.file_records import MANIFEST, VMFB, FileRecord, verify_file
 from models.bundle.provenance import Provenance  # noqa: TC001  the manifest's types are read
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ __all__ = [
     "PARAMETER_SCOPE",
     "SEAL",
     "Manifest",
+    "ProgramFile",
     "Target",
     "digest",
     "verify_files",
@@ -42,13 +43,17 @@ SEAL = "sha256"
 T = TypeVar("T")
 
 _END = "\n}"
+# Marks a field that manifest.json lacks if it is empty.
+_OMITTED = {"omitted if empty": True}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """The machine that the program was compiled for.
 
-    `features` are the CPU features that it needs, with LLVM's names (avx2, avx512vnni, i8mm).
+    `cpu` is LLVM's name of it, with features that are added to those of the CPU, such as
+    x86-64-v3+avxvnni. `features` are the CPU features that the program needs, with LLVM's names
+    (avx2, avx512vnni, i8mm).
     """
 
     name: str
@@ -58,12 +63,31 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProgramFile:
+    """A compiled program of a bundle.
+
+    `instructions` are those of its kernels, as in KernelBuild.
+    """
+
+    file: str
+    target: Target
+    instructions: str | None
+
+    @property
+    def text(self) -> str:
+        """The target and the instructions as text."""
+        return f"{self.target.name} ({self.instructions or 'no kernels'})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """The fields of every bundle.
 
-    config      depends on the architecture
-    tolerance   largest difference from the golden values that the self-test accepts
-    statistics  counts of the traced graph, for people
+    config          depends on the architecture
+    tolerance       largest difference from the golden values that the self-test accepts
+    target          the machine that model.vmfb was compiled for
+    other_programs  the same program, compiled for other machines; all read the same params.irpa
+    statistics      counts of the traced graph, for people
     """
 
     format: int
@@ -73,14 +97,36 @@ class Manifest:
     precision: str
     tolerance: float
     target: Target
+    other_programs: tuple[ProgramFile, ...] = field(default=(), metadata=_OMITTED)
     statistics: dict[str, int]
     provenance: Provenance
     files: tuple[FileRecord, ...]
 
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a program that is not a file of the bundle."""
+        names = {file.name for file in self.files}
+        for program in self.other_programs:
+            if program.file not in names:
+                raise NotABundle(
+                    f"{MANIFEST}.other_programs: got {program.file!r:.80}, expected one of `files`"
+                )
+
+    @property
+    def programs(self) -> tuple[ProgramFile, ...]:
+        """All programs. Of those that a machine can run, the last one is the fastest."""
+        instructions = self.provenance.kernels.instructions
+        first = ProgramFile(file=VMFB, target=self.target, instructions=instructions)
+        return (first, *self.other_programs)
+
     @property
     def own_memory(self) -> int:
-        """Bytes that the bundle takes besides SHARED_MEMORY: about the size of its files."""
-        return sum(file.bytes for file in self.files)
+        """Bytes that the bundle takes besides SHARED_MEMORY: about the size of its files.
+
+        One of its programs is loaded.
+        """
+        sizes = {file.name: file.bytes for file in self.files}
+        programs = [sizes.pop(program.file, 0) for program in self.programs]
+        return sum(sizes.values()) + max(programs)
 
     def to_json(self) -> str:
         """The text of manifest.json: the fields, then their sha256."""
@@ -109,7 +155,16 @@ def write_manifest(bundle: Path, manifest: Manifest) -> None:
 
 
 def _fields(manifest: Manifest) -> str:
-    return json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False)
+    values = dataclasses.asdict(manifest)
+    for name in _omitted(type(manifest)):
+        if not values[name]:
+            del values[name]
+    return json.dumps(values, indent=1, ensure_ascii=False)
+
+
+def _omitted(type_: Any) -> set[str]:
+    """The fields that JSON lacks if they are empty."""
+    return {one.name for one in dataclasses.fields(type_) if one.metadata == _OMITTED}
 
 
 def typed(type_: type[T], value: Any, where: str) -> T:
@@ -142,9 +197,14 @@ def _convert_record(type_: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise NotABundle(f"{where}: got {value!r:.80}, expected an object")
     hints = typing.get_type_hints(type_)
-    for name in hints.keys() ^ value.keys():
+    absent = _omitted(type_) - value.keys()
+    for name in (hints.keys() ^ value.keys()) - absent:
         problem = "missing" if name in hints else "unknown"
         raise NotABundle(f"{where}.{name}: {problem} field")
     return type_(
-        **{name: _convert(hint, value[name], f"{where}.{name}") for name, hint in hints.items()}
+        **{
+            name: _convert(hint, value[name], f"{where}.{name}")
+            for name, hint in hints.items()
+            if name not in absent
+        }
     )

@@ -120,4 +120,5 @@ def open_array_service(
     )
     service.memory = manifest.own_memory
     service.signed = bool(keys)
+    service.runs(runtime.program)
     return service

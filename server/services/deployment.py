@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from models.bundle import Manifest
+    from models.bundle import Manifest, ProgramFile
     from runtime.self_test import Verdict
     from server.metrics import Metrics
     from server.services.service import Description, Service
@@ -134,6 +134,13 @@ class Deployment:
     def verdict(self) -> Verdict | None:
         """The result of the loaded bundle's self-test, once there is one."""
         return self.current.verdict if self.current else None
+
+    @property
+    def program(self) -> ProgramFile | None:
+        """The program that computes the answers; the bundle's first one if none is loaded here."""
+        if self.current is not None and self.current.program is not None:
+            return self.current.program
+        return self.manifest.programs[0] if self.manifest else None
 
     @property
     def memory(self) -> int:

@@ -184,6 +184,7 @@ def open_encoder_service(
     )
     service.memory = manifest.own_memory
     service.signed = bool(keys)
+    service.runs(runtime.program)
     return service
 
 

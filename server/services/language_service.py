@@ -10,6 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from models.bundle import PublicKey
+    from models.bundle import ProgramFile, PublicKey
     from runtime.interface import Rows, Runtime
     from runtime.self_test import Level, Verdict
     from server.engine.generation import AdapterUse
@@ -238,9 +239,10 @@ class LocalLanguageService(LanguageService):
         template: ChatTemplate | None = None,
         prefix: Mapping[bytes, Rows] | None = None,
         level: Level = "quick",
+        program: ProgramFile | None = None,
     ) -> None:
         self._runtime = runtime
-        self._store = _prefix_store(manifest, options)
+        self._store = _prefix_store(manifest, options, program)
         self.engine = Engine(
             runtime,
             eos=manifest.special_tokens.eos,
@@ -267,6 +269,8 @@ class LocalLanguageService(LanguageService):
             level=level,
         )
         self.signed = bool(options.keys)
+        if program is not None:
+            self.runs(program)
 
     def open_adapters(self, folders: Mapping[str, Path]) -> None:
         """Load adapters by name, before the service is started; raises CannotLoad."""
@@ -297,7 +301,7 @@ def open_language_service(
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
 
-    def load() -> tuple[Admitted, Tokenizer, IreeRuntime]:
+    def load(program: ProgramFile) -> tuple[Admitted, Tokenizer, IreeRuntime]:
         admitted = admit(
             manifest,
             max_memory=options.max_memory,
@@ -309,7 +313,8 @@ def open_language_service(
         tokenizer = open_tokenizer(bundle, manifest)
         free_memory()
         opened = manifest.with_slots(admitted.slots)
-        return admitted, tokenizer, IreeRuntime(bundle, opened, threads=threads)
+        runtime = IreeRuntime(bundle, opened, threads=threads, program=program)
+        return admitted, tokenizer, runtime
 
     admitted, tokenizer, runtime = check_and_load(
         bundle, manifest, load, level=level, keys=options.keys
@@ -325,6 +330,7 @@ def open_language_service(
         template=open_template(bundle, manifest, tokenizer, instead=chat_template),
         prefix=read_blocks(bundle / PREFIX, manifest.block_bytes) if PREFIX in files else None,
         level=level,
+        program=runtime.program,
     )
     service.memory = manifest.memory.unshared(admitted.slots, admitted.prefix_cache)
     service.open_adapters(options.lora)
@@ -352,11 +358,13 @@ def open_template(
     return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens, instead=instead)
 
 
-def _prefix_store(manifest: LanguageManifest, options: EngineOptions) -> PrefixStore | None:
+def _prefix_store(
+    manifest: LanguageManifest, options: EngineOptions, program: ProgramFile | None
+) -> PrefixStore | None:
     if options.cache_dir is None or not options.cache_ram or not options.cache_disk:
         return None
-    return PrefixStore(
-        options.cache_dir,
-        bundle=bytes.fromhex(digest(manifest)),
-        limit_bytes=options.cache_disk,
-    )
+    identity = bytes.fromhex(digest(manifest))
+    if program is not None and program in manifest.other_programs:
+        # Programs for different machines may round differently.
+        identity = hashlib.sha256(identity + program.file.encode()).digest()
+    return PrefixStore(options.cache_dir, bundle=identity, limit_bytes=options.cache_disk)

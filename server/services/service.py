@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from models.bundle import Manifest
+    from models.bundle import Manifest, ProgramFile
     from runtime.self_test import Verdict
     from server.errors import Unavailable
     from server.metrics import Metrics
 
 # Level is exported for the API layer, which does not import the runtime.
 __all__ = ["Description", "Level", "Service", "Worker", "fingerprint"]
+
+log = logging.getLogger(__name__)
 
 
 def fingerprint(manifest: Manifest, adapter: bytes = b"") -> str:
@@ -89,12 +92,14 @@ class Service:
     `name` is the model's name in the API; None for its architecture. `memory` is what the bundle
     takes besides SHARED_MEMORY, in bytes. `signed` says whether its signature was checked.
     `self_test` compares computed values with the bundle's golden values, in a thread of its own.
+    `program` computes the answers; None if another process does.
     """
 
     manifest: Manifest
     metrics: Metrics
     memory: int = 0
     signed: bool = False
+    program: ProgramFile | None = None
 
     def __init__(
         self,
@@ -114,6 +119,11 @@ class Service:
         self._worker = worker
         self._self_test = self_test
         self._tested: Future[Verdict] | None = None
+
+    def runs(self, program: ProgramFile) -> None:
+        """Report the program that computes the answers, here and in the log."""
+        self.program = program
+        log.info("%s: runs the program for %s", self.name, program.text)
 
     @property
     def facts(self) -> dict[str, str]:

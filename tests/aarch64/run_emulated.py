@@ -56,7 +56,7 @@ as the sources stay the same; what is finished leaves only its downloads (250 MB
 # `hearth serve` without its check of the CPU.
 _UNCHECKED = """\
 import runtime.open_bundle
-runtime.open_bundle.check_target = lambda target: None
+runtime.open_bundle.best_program = lambda manifest: manifest.programs[0]
 from hearth.cli import main
 main()
 """

@@ -24,6 +24,9 @@ DOT = "linear_grouped"
 INSTRUCTIONS = {
     "x86_64-v3": "avx2",
     "x86_64-v4": "avx2",
+    "x86_64-avxvnni": "avxvnni",
+    "x86_64-avx512vnni": "avx512vnni",
+    "x86_64-amx": "amx",
     "aarch64": "dotprod",
     "aarch64-v8": "portable",
 }

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.compiler.targets import find_target
-from models.bundle import Target
+from baker.compiler.targets import find_target, find_targets
+from models.bundle import ProgramFile, Target
 from runtime.cpu_features import (
     UnsupportedCpu,
     check_features,
     cpu_features,
     cpuinfo_flags,
+    fastest,
     hwcap_flags,
     llvm_names,
 )
@@ -102,6 +103,51 @@ def test_an_x86_cpu_with_avx512_lacks_amx() -> None:
     check_features(target("x86_64-linux-gnu", f"{V4} avx512vnni avx512bf16"), "x86_64", features)
     with pytest.raises(UnsupportedCpu, match="lacks amx-int8"):
         check_features(target("x86_64-linux-gnu", "amx-int8"), "x86_64", features)
+
+
+def programs(group: str) -> tuple[ProgramFile, ...]:
+    """The programs of a bundle that was baked for a group of targets."""
+    return tuple(
+        ProgramFile(file=f"model.{one.name}.vmfb", target=one, instructions=None)
+        for one in find_targets(group)
+    )
+
+
+N100 = "avx avx2 bmi1 bmi2 f16c fma abm movbe avx_vnni"
+CASCADE_LAKE = (
+    "avx avx2 bmi1 bmi2 f16c fma abm movbe avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni"
+)
+SAPPHIRE_RAPIDS = f"{CASCADE_LAKE} avx_vnni amx_tile amx_int8"
+
+
+@pytest.mark.parametrize(
+    ("flags", "target"),
+    [
+        (cpuinfo_flags(HASWELL), "x86_64-v3"),
+        (N100.split(), "x86_64-avxvnni"),
+        (CASCADE_LAKE.split(), "x86_64-avx512vnni"),
+        (cpuinfo_flags(ZEN_4), "x86_64-avx512vnni"),
+        (f"{CASCADE_LAKE} avx_vnni".split(), "x86_64-avx512vnni"),
+        (SAPPHIRE_RAPIDS.split(), "x86_64-amx"),
+    ],
+)
+@pytest.mark.parametrize("group", ["x86_64", "all"])
+def test_a_cpu_gets_the_fastest_program(group: str, flags: frozenset[str], target: str) -> None:
+    features = llvm_names(flags, "x86_64")
+    assert fastest(programs(group), "x86_64", features).target.name == target
+
+
+@pytest.mark.parametrize(("words", "target"), [(PI_4_WORDS, "aarch64-v8"), (PI_5_WORDS, "aarch64")])
+def test_a_board_gets_the_fastest_program(words: tuple[int, int], target: str) -> None:
+    features = llvm_names(hwcap_flags(*words), "aarch64")
+    assert fastest(programs("all"), "aarch64", features).target.name == target
+    with pytest.raises(UnsupportedCpu, match=r"baked for x86_64 .* and this machine is aarch64"):
+        fastest(programs("x86_64"), "aarch64", features)
+
+
+def test_a_cpu_that_runs_no_program_lacks_what_the_least_needs() -> None:
+    with pytest.raises(UnsupportedCpu, match=r"target x86_64-v3 and this x86_64 CPU lacks avx2;"):
+        fastest(programs("all"), "x86_64", llvm_names(cpuinfo_flags(HASWELL), "x86_64") - {"avx2"})
 
 
 def test_another_machine_is_rejected() -> None:

@@ -42,6 +42,7 @@ class Props(BaseModel):
     model_alias: str = Field(description="Name of the model.")
     model_path: str = Field(description="Name of the folder of the bundle.")
     model_ftype: str = Field(description="Precision of the weights.")
+    target: str = Field(description="Name of the target of the program that runs on this CPU.")
     kernels: Kernels
     modalities: dict[str, bool] = Field(description="Inputs besides text: none.")
     chat_template: str = Field(description="Source of the chat template; empty if there is none.")
@@ -89,7 +90,8 @@ async def props(deployment: NamedModel, request: Request) -> Props:
     manifest, model = deployment.manifest, deployment.description
     if model is None or not isinstance(manifest, LanguageManifest):
         raise NotSupported("props: array functions have none; see /v1/bundle")
-    kernels = manifest.provenance.kernels
+    program = deployment.program
+    assert program is not None, "there is a manifest"
     return Props(
         default_generation_settings=GenerationSettings(
             params=SamplingFields.model_validate({}).model_dump(mode="json"), n_ctx=manifest.context
@@ -99,7 +101,10 @@ async def props(deployment: NamedModel, request: Request) -> Props:
         model_alias=deployment.name,
         model_path=deployment.folder.resolve().name if deployment.folder else "",
         model_ftype=manifest.precision,
-        kernels=Kernels(names=[*kernels.names], instructions=kernels.instructions),
+        target=program.target.name,
+        kernels=Kernels(
+            names=[*manifest.provenance.kernels.names], instructions=program.instructions
+        ),
         modalities={"vision": False, "audio": False},
         chat_template=model.chat_template,
         bos_token=model.bos,

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from models.bundle import ArraysManifest, LanguageManifest, Manifest
+from models.bundle import ArraysManifest, LanguageManifest, Manifest, ProgramFile
 from server.api.current_service import NamedModel, Pool
 from server.api.http_errors import ERRORS
 from server.api.operator.reload import Reloaded, shown
@@ -31,7 +31,7 @@ class ServedModel(BaseModel):
 
     architecture: str = Field(description="Name of the architecture, such as gemma3.")
     precision: str = Field(description="Precision of the weights, such as int8-g32.")
-    target: str = Field(description="Name of the machine type that the bundle was baked for.")
+    target: str = Field(description="Name of the target of the program that runs on this CPU.")
 
 
 class LanguageModel(ServedModel):
@@ -137,18 +137,18 @@ def _health(deployment: Deployment, pool: ModelPool) -> Health:
         status=problem.status if problem else "ok",
         message=str(problem or deployment.damage or "requests are accepted"),
         version=version(),
-        model=None if manifest is None else _model(manifest),
+        model=None if manifest is None else _model(manifest, deployment.program),
         self_test=_self_test(deployment),
         bundle=deployment.fingerprint,
         last_reload=shown(latest) if (latest := deployment.last_reload) else None,
     )
 
 
-def _model(manifest: Manifest) -> LanguageModel | ArraysModel:
+def _model(manifest: Manifest, program: ProgramFile | None) -> LanguageModel | ArraysModel:
     shared = {
         "architecture": manifest.architecture,
         "precision": manifest.precision,
-        "target": manifest.target.name,
+        "target": (program or manifest).target.name,
     }
     if isinstance(manifest, ArraysManifest):
         return ArraysModel(**shared, functions=[function.name for function in manifest.functions])

@@ -101,6 +101,7 @@ def values_of(type_: Any) -> st.SearchStrategy[Any]:
             # A subclass may have another kind.
             defaults = {field.name: field.default for field in dataclasses.fields(type_)}
             fields |= {"format": st.just(FORMAT), "kind": st.just(defaults["kind"])}
+            fields["other_programs"] = st.just(())  # which must be files: see test_programs.py
         return st.builds(type_, **fields)
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=2).map(tuple)
@@ -191,7 +192,7 @@ def test_the_examples_have_every_field() -> None:
         Provenance, SourceRecord, Hearth, KernelBuild, TriedPrecision, AdapterPlaces, AdapterArray,
         AdapterMatrix,
     )  # fmt: skip
-    names = {name for _, _, name in FIELDS} | {"format"}
+    names = {name for _, _, name in FIELDS} | {"format", "other_programs"}
     assert names == {field.name for record in records for field in dataclasses.fields(record)}
 
 

@@ -62,7 +62,7 @@ def flipped(path: Path, bit: int) -> Iterator[None]:
 
 
 def loads(bundle: Path, level: Level) -> bool:
-    return check_and_load(bundle, read_manifest(bundle), lambda: True, level=level)
+    return check_and_load(bundle, read_manifest(bundle), lambda _: True, level=level)
 
 
 @settings(max_examples=60)
