@@ -114,8 +114,9 @@ def _program_rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
     sizes = {file.name: file.bytes for file in manifest.files}
     for program in manifest.programs:
         target, size = program.target, sizes.get(program.file, 0)
-        yield program.file, _bytes(size), program.text
-        yield "  for", target.triple, target.cpu
+        yield target.name, _bytes(size), program.instructions or "no kernels"
+        yield "  file", program.file, ""
+        yield "  for", f"{target.triple} {target.cpu}", ""
         yield "  needs", " ".join(target.features), ""
 
 

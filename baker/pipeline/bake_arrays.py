@@ -129,7 +129,7 @@ def bake_arrays(
                 runtime = ArraysRuntime(folder, manifest, threads=None, program=program_file)
                 verdict = self_test_arrays(runtime, examples, manifest.tolerance)
             if not verdict.passed:
-                raise BakeError(f"{program_file.file} failed the self-test: {verdict.message}")
+                raise BakeError(f"{program_file.file}: {verdict.message}")
 
 
 def function_specs(program: ArraysProgram) -> tuple[FunctionSpec, ...]:

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 _OTHER_FILES = 24 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Texts:
     """The start of prompts, if any, and the text that layers are rounded for."""
 
@@ -108,7 +108,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         defaults = _defaults(request, source, architecture, config)
         config = config.for_context(defaults.context)
         chosen = targets.find_targets(request.target)
-        texts = _texts(request, chosen)
+        texts = _Texts(_prefix_text(request.prefix, chosen), calibration_text(request.calibration))
     recorded = RecordedRequest(
         model=request.model,
         options=_options(request, defaults),
@@ -239,7 +239,7 @@ def _make(inputs: _BakeInputs) -> None:
             runtime = IreeRuntime(workspace.folder, manifest, threads=None, program=program_file)
             verdict = self_test(runtime, manifest.golden, manifest.tolerance)
         if not verdict.passed:
-            raise BakeError(f"{program_file.file} failed the self-test: {verdict.message}")
+            raise BakeError(f"{program_file.file}: {verdict.message}")
         _write_prefix(inputs, tokenizer, runtime, manifest)
 
 
@@ -312,13 +312,6 @@ def _options(request: BakeRequest, defaults: Defaults) -> dict[str, str | int | 
     if defaults.adapters:
         options |= {"adapters": defaults.adapters, "rank": defaults.rank}
     return options
-
-
-def _texts(request: BakeRequest, chosen: Sequence[Target]) -> _Texts:
-    return _Texts(
-        prefix=_prefix_text(request.prefix, chosen),
-        calibration=calibration_text(request.calibration),
-    )
 
 
 def _prefix_text(path: Path | None, chosen: Sequence[Target]) -> str | None:

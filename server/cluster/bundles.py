@@ -2,6 +2,7 @@
 
 The id of a bundle has its fingerprint, a digest of its adapters and its folder, so two versions of
 a bundle have two ids. Every node must have the folders of bundle and adapters at the same paths.
+All replicas run one of its programs: that of the node where the application is deployed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from models.bundle import (
     read_manifest,
     require_signed_files,
 )
+from runtime.cpu_features import best_program
 from server.open_service import open_any
 from server.services.encoder_service import open_encoder_tokenizer
 from server.services.language_service import LanguageService, open_template, open_tokenizer
@@ -27,7 +29,7 @@ from server.services.service import fingerprint
 from server.setting_files import adapter_folders, read_signing_keys, read_template
 
 if TYPE_CHECKING:
-    from models.bundle import Manifest
+    from models.bundle import Manifest, ProgramFile
     from server.services.adapters import Adapter
     from server.services.service import Service
     from server.settings import Settings
@@ -43,6 +45,10 @@ class Replaced(BundleError):
     """A folder holds another bundle or adapter than it did when the application was deployed."""
 
 
+class OtherProgram(BundleError):
+    """This node runs another program of a bundle than the node where it was deployed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
     """A bundle, as the application was deployed with it.
@@ -53,6 +59,7 @@ class Bundle:
     chunk     tokens of a block of the prefix cache; 0 without one
     memory    the memory that serving takes, in bytes
     adapters  the LoRA adapters that each replica loads with it
+    program   the program that each replica runs; None if it is not known, as in a test
     """
 
     id: str
@@ -61,6 +68,7 @@ class Bundle:
     chunk: int
     memory: int
     adapters: tuple[Adapter, ...] = ()
+    program: ProgramFile | None = None
 
 
 @dataclass(frozen=True)
@@ -94,11 +102,13 @@ class BundleFolders:
     def describe(self, folder: Path) -> Bundle:
         """The bundle in a folder.
 
-        Raises BundleError, also if it exceeds the memory limit, or BadSettings.
+        Raises BundleError, also if it exceeds the memory limit or this node can run none of several
+        programs, or BadSettings.
         """
         manifest = read_manifest(folder)
+        program = best_program(manifest) if manifest.other_programs else manifest.programs[0]
         adapters = self._adapters(manifest)
-        identity = (fingerprint(manifest), _digest(adapters), str(folder.resolve()))
+        identity = (fingerprint(manifest, program), _digest(adapters), str(folder.resolve()))
         name = next(iter(self.settings.names), folder.resolve().name)
         if isinstance(manifest, LanguageManifest):
             slots, memory = self._size(manifest)
@@ -113,6 +123,7 @@ class BundleFolders:
             chunk=chunk,
             memory=memory,
             adapters=adapters,
+            program=program,
         )
 
     def open_model(self, bundle: Bundle) -> Service:
@@ -120,6 +131,8 @@ class BundleFolders:
         folder = _folder(bundle)
         settings = self.settings.model_copy(update={"max_memory": bundle.memory})
         service = open_any(settings, folder, bundle.name)
+        if service.program != bundle.program:
+            raise OtherProgram(_other_program(service, bundle))
         loaded = tuple(service.adapters) if isinstance(service, LanguageService) else ()
         if _digest(loaded) != _digest(bundle.adapters):
             raise Replaced(
@@ -169,10 +182,21 @@ def _digest(adapters: tuple[Adapter, ...]) -> str:
 
 def _folder(bundle: Bundle) -> Path:
     deployed, _, folder = bundle.id.split(":", 2)
-    current = fingerprint(read_manifest(Path(folder)))
+    current = fingerprint(read_manifest(Path(folder)), bundle.program)
     if current != deployed:
         raise Replaced(
             f"{folder}: holds another bundle than it did when the application was deployed: "
             f"got {current}, expected {deployed}; bake a new version into a folder of its own"
         )
     return Path(folder)
+
+
+def _other_program(service: Service, bundle: Bundle) -> str:
+    got, expected = (
+        "none" if one is None else one.target.name for one in (service.program, bundle.program)
+    )
+    return (
+        f"{bundle.name}: the logits of two programs may differ, and this node runs another program "
+        f"than the node where the application was deployed: got {got}, expected {expected}; deploy "
+        "one application for each kind of CPU, or bake for one target that all nodes run"
+    )

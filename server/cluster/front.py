@@ -82,6 +82,7 @@ def _service(
 ) -> Service:
     """The service of a bundle that model replicas compute. Its self-test is that of a replica."""
     limit, name, level = settings.queue_limit, bundle.name, settings.self_test
+    program = bundle.program
     match parts.manifest, parts.tokenizer:
         case LanguageManifest() as manifest, Tokenizer() as tokenizer:
             engine = RemoteEngine(handle, bundle, queue_limit=limit)
@@ -94,14 +95,24 @@ def _service(
                 name=name,
                 template=parts.template,
                 level=level,
+                program=program,
             )
         case EncoderManifest() as manifest, Tokenizer() as tokenizer:
             calls = RemoteCalls(handle, bundle, queue_limit=limit)
-            test = calls.self_test
-            return EncoderService(calls, test, manifest, tokenizer, name=name, level=level)
+            return EncoderService(
+                calls,
+                calls.self_test,
+                manifest,
+                tokenizer,
+                name=name,
+                level=level,
+                program=program,
+            )
         case ArraysManifest() as manifest, None:
             calls = RemoteCalls(handle, bundle, queue_limit=limit)
-            return ArrayService(calls, calls.self_test, manifest, name=name, level=level)
+            return ArrayService(
+                calls, calls.self_test, manifest, name=name, level=level, program=program
+            )
     raise AssertionError("a bundle has one of these kinds")
 
 

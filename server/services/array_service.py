@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from models.bundle import ArraysManifest, PublicKey
+    from models.bundle import ArraysManifest, ProgramFile, PublicKey
     from runtime.array_bytes import Arrays
     from runtime.array_functions import Functions
     from runtime.golden_arrays import GoldenExample
@@ -53,8 +53,9 @@ class ArrayService(Service):
         *,
         name: str | None = None,
         level: Level = "quick",
+        program: ProgramFile | None = None,
     ) -> None:
-        super().__init__(manifest, calls, self_test, name=name, level=level)
+        super().__init__(manifest, calls, self_test, name=name, level=level, program=program)
         self.calls = calls
         self.functions = {function.name: function for function in manifest.functions}
         self.metrics = ArraysMetrics(
@@ -117,8 +118,8 @@ def open_array_service(
         manifest,
         name=name or bundle.resolve().name,
         level=level,
+        program=runtime.program,
     )
     service.memory = manifest.own_memory
     service.signed = bool(keys)
-    service.runs(runtime.program)
     return service

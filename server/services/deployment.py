@@ -23,6 +23,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from runtime.cpu_features import UnsupportedCpu, best_program
 from server.errors import Draining, NotLoaded, NotReloaded, SelfTestFailed
 from server.process.free_memory import free_memory
 from server.services.file_watch import FileWatch
@@ -128,7 +129,7 @@ class Deployment:
         """The system_fingerprint of the model's answers; empty if the manifest cannot be read."""
         if self.current is not None:
             return self.current.fingerprint
-        return fingerprint(self.manifest) if self.manifest else ""
+        return fingerprint(self.manifest, self.program) if self.manifest else ""
 
     @property
     def verdict(self) -> Verdict | None:
@@ -137,10 +138,18 @@ class Deployment:
 
     @property
     def program(self) -> ProgramFile | None:
-        """The program that computes the answers; the bundle's first one if none is loaded here."""
+        """The program that computes the answers, or that a load would choose.
+
+        That is model.vmfb if this machine can run none.
+        """
         if self.current is not None and self.current.program is not None:
             return self.current.program
-        return self.manifest.programs[0] if self.manifest else None
+        if self.manifest is None:
+            return None
+        try:
+            return best_program(self.manifest)
+        except UnsupportedCpu:
+            return self.manifest.programs[0]
 
     @property
     def memory(self) -> int:

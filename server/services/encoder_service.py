@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import FunctionSpec, PublicKey
+    from models.bundle import FunctionSpec, ProgramFile, PublicKey
     from runtime.self_test import Level, Verdict
     from server.services.array_service import CallsBackend
 
@@ -66,8 +66,9 @@ class EncoderService(ArrayService):
         *,
         name: str | None = None,
         level: Level = "quick",
+        program: ProgramFile | None = None,
     ) -> None:
-        super().__init__(calls, self_test, manifest, name=name, level=level)
+        super().__init__(calls, self_test, manifest, name=name, level=level, program=program)
         self.tokenizer = tokenizer
 
     @property
@@ -181,10 +182,10 @@ def open_encoder_service(
         open_encoder_tokenizer(bundle, manifest),
         name=name or bundle.resolve().name,
         level=level,
+        program=runtime.program,
     )
     service.memory = manifest.own_memory
     service.signed = bool(keys)
-    service.runs(runtime.program)
     return service
 
 

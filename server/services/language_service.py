@@ -114,6 +114,7 @@ class LanguageService(Service):
         name: str | None,
         template: ChatTemplate | None,
         level: Level,
+        program: ProgramFile | None = None,
     ) -> None:
         self.adapters = adapters
         self.tokenizer = tokenizer
@@ -127,7 +128,7 @@ class LanguageService(Service):
             eos=manifest.special_tokens.eos,
             pooling=manifest.pooling,
         )
-        super().__init__(manifest, backend, self_test, name=name, level=level)
+        super().__init__(manifest, backend, self_test, name=name, level=level, program=program)
         self.metrics = LanguageMetrics(
             state=self.state, verdict=lambda: self.verdict, info=self.facts
         )
@@ -158,7 +159,7 @@ class LanguageService(Service):
         adapted = copy.copy(self)
         adapted._adapter = use = adapter.use(scale)
         adapted.name = f"{self.name}:{adapter.name}"
-        adapted.fingerprint = fingerprint(self.manifest, use.key)
+        adapted.fingerprint = fingerprint(self.manifest, self.program, use.key)
         return adapted
 
     async def complete(self, request: TextRequest) -> Completion:
@@ -267,10 +268,9 @@ class LocalLanguageService(LanguageService):
             name=name,
             template=template,
             level=level,
+            program=program,
         )
         self.signed = bool(options.keys)
-        if program is not None:
-            self.runs(program)
 
     def open_adapters(self, folders: Mapping[str, Path]) -> None:
         """Load adapters by name, before the service is started; raises CannotLoad."""
@@ -313,14 +313,12 @@ def open_language_service(
         tokenizer = open_tokenizer(bundle, manifest)
         free_memory()
         opened = manifest.with_slots(admitted.slots)
-        runtime = IreeRuntime(bundle, opened, threads=threads, program=program)
-        return admitted, tokenizer, runtime
+        return admitted, tokenizer, IreeRuntime(bundle, opened, threads=threads, program=program)
 
     admitted, tokenizer, runtime = check_and_load(
         bundle, manifest, load, level=level, keys=options.keys
     )
     options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
-    files = {record.name for record in manifest.files}
     service = LocalLanguageService(
         runtime,
         tokenizer,
@@ -328,7 +326,7 @@ def open_language_service(
         options,
         name=name or bundle.resolve().name,
         template=open_template(bundle, manifest, tokenizer, instead=chat_template),
-        prefix=read_blocks(bundle / PREFIX, manifest.block_bytes) if PREFIX in files else None,
+        prefix=_baked_prefix(bundle, manifest),
         level=level,
         program=runtime.program,
     )
@@ -356,6 +354,12 @@ def open_template(
     from server.text.templates.chat_template import ChatTemplate  # imports Jinja
 
     return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens, instead=instead)
+
+
+def _baked_prefix(bundle: Path, manifest: LanguageManifest) -> Mapping[bytes, Rows] | None:
+    if PREFIX not in {record.name for record in manifest.files}:
+        return None
+    return read_blocks(bundle / PREFIX, manifest.block_bytes)
 
 
 def _prefix_store(

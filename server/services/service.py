@@ -39,12 +39,18 @@ __all__ = ["Description", "Level", "Service", "Worker", "fingerprint"]
 log = logging.getLogger(__name__)
 
 
-def fingerprint(manifest: Manifest, adapter: bytes = b"") -> str:
-    """The system_fingerprint of a bundle's answers, with the adapter of a key, if any."""
+def fingerprint(
+    manifest: Manifest, program: ProgramFile | None = None, adapter: bytes = b""
+) -> str:
+    """The system_fingerprint of a bundle's answers, with the adapter of a key, if any.
+
+    It names the program if the bundle has several, since their logits may differ in the last bits.
+    """
     identity = digest(manifest)
     if adapter:
         identity = hashlib.sha256(bytes.fromhex(identity) + adapter).hexdigest()
-    return f"hearth-{identity[:16]}"
+    suffix = f"-{program.target.name}" if program and manifest.other_programs else ""
+    return f"hearth-{identity[:16]}{suffix}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +98,13 @@ class Service:
     `name` is the model's name in the API; None for its architecture. `memory` is what the bundle
     takes besides SHARED_MEMORY, in bytes. `signed` says whether its signature was checked.
     `self_test` compares computed values with the bundle's golden values, in a thread of its own.
-    `program` computes the answers; None if another process does.
+    `program` computes the answers; None if none is known, as in a test.
     """
 
     manifest: Manifest
     metrics: Metrics
     memory: int = 0
     signed: bool = False
-    program: ProgramFile | None = None
 
     def __init__(
         self,
@@ -109,21 +114,20 @@ class Service:
         *,
         name: str | None,
         level: Level,
+        program: ProgramFile | None = None,
     ) -> None:
         self.manifest = manifest
+        self.program = program
         self.level = level
         self.name = name or manifest.architecture
         self.started = time.time()
-        self.fingerprint = fingerprint(manifest)
+        self.fingerprint = fingerprint(manifest, program)
         self.verdict: Verdict | None = None
         self._worker = worker
         self._self_test = self_test
         self._tested: Future[Verdict] | None = None
-
-    def runs(self, program: ProgramFile) -> None:
-        """Report the program that computes the answers, here and in the log."""
-        self.program = program
-        log.info("%s: runs the program for %s", self.name, program.text)
+        if program is not None:
+            log.info("%s: runs the program for %s", self.name, program.text)
 
     @property
     def facts(self) -> dict[str, str]:

@@ -127,7 +127,9 @@ class Response(BaseModel):
     reasoning: dict[str, Any] = Field(description="As in the request.")
     previous_response_id: None = Field(default=None, description="Always null.")
     store: Literal[False] = Field(default=False, description="Always false.")
-    system_fingerprint: str = Field(description="Identifies the bundle: the start of its digest.")
+    system_fingerprint: str = Field(
+        description="Identifies the bundle by the start of its digest, and one of several programs."
+    )
     temperature: float = Field(description="As in the request.")
     text: dict[str, Any] = Field(description="As in the request.")
     tool_choice: str | dict[str, Any] = Field(description="As in the request.")

@@ -62,7 +62,9 @@ class Identity(BaseModel):
     object: str = Field(description="Type of the object.")
     created: int = Field(description="Unix time of the answer's start, in seconds.")
     model: str = Field(description="Name of the model that answers.")
-    system_fingerprint: str = Field(description="Identifies the bundle: the start of its digest.")
+    system_fingerprint: str = Field(
+        description="Identifies the bundle by the start of its digest, and one of several programs."
+    )
     timings: Timings | None = Field(
         default=None,
         description="Times of the first choice; in a stream of each choice, with its end. A field "

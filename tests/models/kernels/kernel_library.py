@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
+from baker.compiler.targets import find_target
 from models import dsl
 from models.dsl.ops import REGISTRY
 from models.dsl.types import DType, TensorType
@@ -21,15 +22,18 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 SOURCES = Path(dsl.__file__).parent / "kernels"
-# The branches of dot.h by the CPU that clang compiles them for, and what that CPU must have.
-INSTRUCTION_SETS = {
-    "amx": ("sapphirerapids", {"amx-int8", "avx512vnni", "avx512bw"}),
-    "avx512vnni": ("icelake_server", {"avx512vnni", "avx512bw"}),
-    "avxvnni": ("alderlake", {"avxvnni", "avx2", "f16c", "fma"}),
-    "avx2": ("x86_64_v3", {"avx2", "f16c", "fma"}),
-    "portable": ("x86_64_v3-avx2", {"f16c", "fma"}),
+# The targets of the branches of dot.h.
+TARGETS = {
+    "amx": "x86_64-amx",
+    "avx512vnni": "x86_64-avx512vnni",
+    "avxvnni": "x86_64-avxvnni",
+    "avx2": "x86_64-v3",
 }
-
+# The branches by the CPU that clang compiles them for, and what that CPU must have.
+INSTRUCTION_SETS = {
+    name: (target.cpu.replace("-", "_"), set(target.features))
+    for name, target in ((name, find_target(target)) for name, target in TARGETS.items())
+} | {"portable": ("x86_64_v3-avx2", {"f16c", "fma"})}
 
 # Linked into a program there is nothing else: no libc, not even memset.
 _ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")

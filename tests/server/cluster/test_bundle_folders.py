@@ -10,10 +10,13 @@ import pytest
 
 from models.bundle import MANIFEST, SHARED_MEMORY, EntryPoint
 from runtime.device import CannotLoad
-from server.cluster.bundles import BundleFolders, Replaced
+from server.cluster import bundles
+from server.cluster.bundles import BundleFolders, OtherProgram, Replaced
+from server.services.service import fingerprint
 from server.settings import Settings
 from tests.fake_runtime import FakeRuntime
 from tests.server import adapter_folders, encoders, fakes, functions
+from tests.server.services.test_programs import OTHER, with_other
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +75,25 @@ def test_a_folder_with_another_bundle_is_rejected(tmp_path: Path) -> None:
     for open_again in (folders.open_text, folders.open_model):
         with pytest.raises(Replaced, match="bake a new version into a folder of its own"):
             open_again(bundle)
+
+
+def test_replicas_run_the_program_of_the_node_that_deploys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.cpu_features.this_machine", lambda: "x86_64")
+    service = functions.service()
+    manifest = with_other(service.manifest)
+    folders = opener()
+    bundle = folders.describe(write(tmp_path / "gru", manifest))
+    assert bundle.program == OTHER
+    assert bundle.id.startswith(f"{fingerprint(manifest, OTHER)}:")
+    assert folders.open_text(bundle).manifest == manifest
+    monkeypatch.setattr(bundles, "open_any", lambda *_: service)
+    service.program = manifest.programs[0]
+    with pytest.raises(OtherProgram, match=r"gru: .* got host, expected x86_64-amx; deploy one"):
+        folders.open_model(bundle)
+    service.program = OTHER
+    assert folders.open_model(bundle) is service
 
 
 def test_adapters_have_the_places_and_digests_that_replicas_give_them(
