@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING
 from models.dsl import ops
 from models.dsl.composite import body_of
 from models.dsl.gradient import vector_jacobian_product
-from models.dsl.graph import Apply, Tensor, in_order, op_of, reapplied
+from models.dsl.graph import Apply, Tensor, in_order, reapplied
 from models.dsl.ops.record import Reads
 from models.dsl.recomputation import with_recomputation
 from models.dsl.types import DslError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence, Set
-
-# IREE computes them in kernels of their own, besides products.
-_NOT_FUSED = (ops.convolution, ops.gather, ops.scatter)
 
 
 def value_and_grad(
@@ -78,21 +75,19 @@ def _independent_values(
     kernel. Two of these can each wait for the other (docs/iree-reports/waiting_kernels.mlir).
     """
     function = _applied((value,))
-    read_by_products = _sources_of_products(function)
-    # Sets of the function's nodes, as bits: those that a tensor depends on, and the last of those
-    # that are read by products.
+    # Sets of the function's nodes, as bits: those that a tensor depends on, and the last of those.
     needed, last = dict[int, int](), dict[int, int]()
     for i, node in enumerate(function):
         needed[id(node)] = _union(needed, node.inputs) | 1 << i
-        last[id(node)] = 1 << i if id(node) in read_by_products else 0
-    constant, arrived = {id(upstream)}, {id(upstream)}
+        last[id(node)] = 1 << i
+    arrived = {id(upstream)}
     pairs = set[tuple[int, int]]()
-    for node in _applied(gradients):
+    nodes = _applied((value, *gradients))
+    constant = _constant(nodes)
+    for node in nodes:
         if id(node) in needed:
             continue
         needed[id(node)] = _union(needed, node.inputs)
-        if all(id(source) in constant for source in node.inputs):
-            constant.add(id(node))
         parts = [source for source in node.inputs if id(source) in arrived]
         if not parts:
             last[id(node)] = _union(last, node.inputs)
@@ -107,13 +102,13 @@ def _independent_values(
     return pairs
 
 
-def _sources_of_products(nodes: Sequence[Tensor]) -> set[int]:
-    """The nodes that lead to a product or to another op that is not fused, by their identities."""
-    sources = set[int]()
-    for node in reversed(nodes):
-        if id(node) in sources or _is_product(node) or op_of(node) in _NOT_FUSED:
-            sources.update(id(source) for source in node.inputs)
-    return sources
+def _constant(nodes: Iterable[Tensor]) -> set[int]:
+    """The nodes that no input and no parameter leads to, by their identities."""
+    constant = set[int]()
+    for node in nodes:
+        if constant.issuperset(map(id, node.inputs)):
+            constant.add(id(node))
+    return constant
 
 
 def _is_product(node: Tensor) -> bool:

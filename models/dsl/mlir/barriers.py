@@ -6,6 +6,7 @@ docs/iree-reports.md has a program for each.
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, op_of
 from models.dsl.ops.convolution import convolution
@@ -16,6 +17,9 @@ from models.dsl.ops.matmul import vector_sides
 from models.dsl.ops.record import Reads
 from models.dsl.ops.reduction import reduce_max, reduce_sum
 from models.dsl.ops.shape import broadcast, concatenate, pad, reshape, reverse, slice_, transpose
+
+if TYPE_CHECKING:
+    from models.dsl.ops.record import Op
 
 # Ops that the compiler may leave out where extents are 1.
 _MOVES = (reshape, transpose, slice_, reverse, broadcast, concatenate, pad, gather, barrier)
@@ -37,8 +41,12 @@ class Barriers:
         if op_of(node) is convolution:
             # Of single elements, it is a product.
             return tuple(i for i in (0, 1) if id(node.inputs[i]) in self._constant)
-        picks = op_of(node) in (reverse, gather)
-        return (0,) if picks and self._is_strided(node.inputs[0]) else ()
+        if op_of(node) in (reverse, gather):
+            return (0,) if self._is_strided(node.inputs[0]) else ()
+        # IREE 3.13.0 updates a slice in the kernel that cuts it out, and pads in that of an update.
+        is_updated_slice = op_of(node) is scatter and _is_view_of(node.inputs[0], slice_)
+        is_padded_update = op_of(node) is pad and _is_view_of(node.inputs[0], scatter)
+        return (0,) if is_updated_slice or is_padded_update else ()
 
     def _is_strided(self, tensor: Tensor) -> bool:
         """Whether a tensor is a view of a slice with a stride or of one column.
@@ -67,6 +75,12 @@ class Barriers:
             if id(source) in self._unpacked
             or (id(source) in self._shared and vectors[1 - i] and not vectors[i])
         )
+
+
+def _is_view_of(tensor: Tensor, op: Op) -> bool:
+    while op_of(tensor) in _VIEWS and op_of(tensor) is not op:
+        tensor = tensor.inputs[0]
+    return op_of(tensor) is op
 
 
 def _skips_elements(part: Tensor) -> bool:
