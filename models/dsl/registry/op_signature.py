@@ -102,30 +102,29 @@ def slots(samples: Sequence[Sample]) -> tuple[DTypeSlot, ...]:
 def variants(op: Op, sample: Sample, every: Sequence[DTypeSlot]) -> Iterator[Variant]:
     """The sample in every combination of dtypes that the op's shape rule takes."""
     count = len(sample.inputs)
+    types = [{dtype: TensorType(array.shape, dtype) for dtype in DType} for array in sample.inputs]
     choices = [
         list(DType) if slot.attribute or slot.inputs[0] < count else [None] for slot in every
     ]
     for dtypes in itertools.product(*choices):
-        inputs, attrs = list(sample.inputs), dict(sample.attrs)
+        inputs, attrs = [DType.of(array.dtype) for array in sample.inputs], dict(sample.attrs)
         for slot, dtype in zip(every, dtypes, strict=True):
             if dtype is not None:
                 for i in slot.inputs:
-                    inputs[i : i + 1] = [array.astype(dtype.numpy) for array in inputs[i : i + 1]]
+                    inputs[i : i + 1] = [dtype for _ in inputs[i : i + 1]]
                 if slot.attribute:
                     attrs[slot.attribute] = _retyped(attrs[slot.attribute], dtype)
         try:
-            result = op.infer(tuple(_type_of(array) for array in inputs), attrs)
+            result = op.infer(tuple(map(dict.__getitem__, types, inputs)), attrs)
         except DslError:
             continue
-        yield Variant(Sample(tuple(inputs), attrs), dtypes, result)
+        arrays = zip(sample.inputs, inputs, strict=True)
+        converted = tuple(array.astype(dtype.numpy) for array, dtype in arrays)
+        yield Variant(Sample(converted, attrs), dtypes, result)
 
 
 def _retyped(value: Any, dtype: DType) -> Any:
     return dtype if isinstance(value, DType) else value.astype(dtype.numpy)
-
-
-def _type_of(array: np.ndarray[Any, Any]) -> TensorType:
-    return TensorType(array.shape, DType.of(array.dtype))
 
 
 def _result(names: Mapping[int, str], taken: Sequence[Variant]) -> str:
