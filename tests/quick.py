@@ -10,8 +10,8 @@ these.
 
 from __future__ import annotations
 
-import ast
 import functools
+import re
 import sys
 import threading
 from contextlib import contextmanager
@@ -34,6 +34,7 @@ SLOW_PATHS = (
     ROOT / "tests/fuzz",
     ROOT / "tests/models/dsl/nn/test_gru.py",  # hundreds of GRUs and their gradients in NumPy
     ROOT / "tests/models/dsl/test_fuse.py",  # programs of every architecture in NumPy
+    ROOT / "tests/models/test_adapter_programs.py",  # traces programs with every entry point
     ROOT / "tests/models/families",  # hundreds of tokens of every architecture in NumPy
     ROOT / "tests/models/test_lora.py",
     ROOT / "tests/server/text/test_call_grammar.py",  # compiles hundreds of grammars
@@ -60,41 +61,49 @@ def is_quick(module: Path) -> bool:
 def slow_imports(module: Path) -> set[str]:
     """The members of SLOW_IMPORTS that a test module and its conftest.py files reach."""
     reached: set[str] = set()
-    done = {_CONFTEST}  # it bakes the shared bundles: tests that ask for one are marked slow
-    todo = [module, *_conftests(module)]
+    done = {str(_CONFTEST)}  # it bakes the shared bundles: tests that ask for one are marked slow
+    todo = [str(file) for file in (module, *_conftests(module))]
     while todo:
         path = todo.pop()
-        if path in done:
-            continue
-        done.add(path)
-        for name in _imports(path):
-            reached |= {slow for slow in SLOW_IMPORTS if f"{name}.".startswith(f"{slow}.")}
-            todo += _files(name)
+        if path not in done:
+            done.add(path)
+            slow, files = _imports(path)
+            reached |= slow
+            todo += files
     return reached
 
 
+# An import at the start of a line, so none that a function makes or that is for types alone.
+_IMPORT = re.compile(
+    r"""^(?: import\ (?P<module>[\w.]+)
+          | from\ (?P<package>[\w.]+)\ import\ (?P<names>\([^)]*\)|.*)
+          | (?:\w+\ =\ )?pytest\.importorskip\("(?P<skip>[\w.]+)" )""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
 @functools.cache
-def _imports(path: Path) -> tuple[str, ...]:
-    """The dotted names imported when a module is loaded, so none of those for types alone."""
+def _imports(path: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The members of SLOW_IMPORTS and the files of the project that loading a file imports."""
     names: list[str] = []
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        value = getattr(node, "value", None)
-        if isinstance(node, ast.Import):
-            names += (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            names += (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(value, ast.Call) and ast.unparse(value.func) == "pytest.importorskip":
-            names.append(str(ast.literal_eval(value.args[0])))
-    return tuple(names)
+    for match in _IMPORT.finditer(Path(path).read_text(encoding="utf-8")):
+        module, package, members, skip = match.group("module", "package", "names", "skip")
+        names += (
+            (f"{package}.{name}" for name in re.findall(r"\w+", members))
+            if package
+            else (module or skip,)
+        )
+    slow = (slow for slow in SLOW_IMPORTS for name in names if f"{name}.".startswith(f"{slow}."))
+    return frozenset(slow), tuple(file for name in names for file in _files(name))
 
 
 @functools.cache
-def _files(name: str) -> tuple[Path, ...]:
+def _files(name: str) -> tuple[str, ...]:
     """The files of the project that importing a dotted name loads."""
     parts = name.split(".")
     candidates = [ROOT.joinpath(*parts[:end]) for end in range(1, len(parts) + 1)]
     files = [f for c in candidates for f in (c / "__init__.py", c.with_suffix(".py"))]
-    return tuple(file for file in files if file.is_file())
+    return tuple(str(file) for file in files if file.is_file())
 
 
 def _conftests(module: Path) -> list[Path]:
