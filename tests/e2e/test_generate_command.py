@@ -21,7 +21,7 @@ def test_generate_writes_llama_cpps_text(bundles: Bundles) -> None:
     result = subprocess.run(
         [
             *(sys.executable, "-m", "hearth", "generate"),
-            *(str(bundles["f32"]), case["prompt"], "--temperature", "0", "--max-tokens", "16"),
+            *(str(bundles["int8-g32"]), case["prompt"], "--temperature", "0", "--max-tokens", "16"),
         ],
         capture_output=True,
         text=True,

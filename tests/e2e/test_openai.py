@@ -26,7 +26,7 @@ CASE: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]["
 
 @pytest.fixture(scope="module")
 def client(bundles: Bundles) -> Iterator[openai.OpenAI]:
-    with client_of(open_language_service(bundles["f32"])) as client:
+    with client_of(open_language_service(bundles["int8-g32"])) as client:
         yield client
 
 

@@ -199,11 +199,9 @@ def test_decode_continues_a_padded_prefill_beyond_the_window(
         assert np.abs(logits - reference[position]).max() < 2e-3
 
 
-def test_two_slots_do_not_share_a_cache(
-    opened: tuple[LanguageManifest, IreeRuntime], tokens: list[int]
-) -> None:
+def test_two_slots_do_not_share_a_cache(bundles: Bundles, tokens: list[int]) -> None:
     """A sequence has the same logits alone and with another sequence in the other slot."""
-    _, runtime = opened
+    _, runtime = open_bundle(bundles["int8-g32"], threads=None)
     mine, other = tokens[:28], tokens[300:328]
 
     def alone() -> list[NDArray[np.float32]]:

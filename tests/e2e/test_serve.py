@@ -29,9 +29,9 @@ _SERVE = "import sys; sys.modules['iree.compiler'] = None; from hearth.cli impor
 
 @pytest.fixture(scope="module")
 def server(bundles: Bundles) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """`hearth serve` on the f32 bundle and on a free port, and a client of it."""
+    """`hearth serve` on the int8-g32 bundle and on a free port, and a client of it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _SERVE, "serve", str(bundles["f32"]), "--port", "0"],
+        [sys.executable, "-c", _SERVE, "serve", str(bundles["int8-g32"]), "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -52,7 +52,7 @@ def test_health_reports_the_self_test(server: tuple[subprocess.Popen[str], httpx
     assert health.json()["self_test"]["passed"] is True
 
 
-@pytest.mark.parametrize("name", ["story", "code", "chinese", "spaces"])
+@pytest.mark.parametrize("name", ["story", "code", "french", "spaces"])
 def test_greedy_text_equals_llama_cpps(
     server: tuple[subprocess.Popen[str], httpx.Client], name: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,9 @@ NOWHERE = Provenance(
     kernels=KernelBuild(names=("linear_grouped",), instructions="portable"),
     tools={},
 )
+# Made once for all clients: reading the certificates of authorities takes as long as a request.
+_TLS = ssl.create_default_context()
+
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 PAD, EOS, BOS, UNK = range(4)
 _CORPUS = [
@@ -216,7 +220,7 @@ def running(
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
     try:
-        with httpx.Client(base_url=address, timeout=10) as client:
+        with httpx.Client(base_url=address, timeout=10, verify=_TLS) as client:
             if wait:
                 assert ready.wait(10)
             yield client

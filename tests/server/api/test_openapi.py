@@ -53,7 +53,7 @@ def address() -> Iterator[str]:
 
 @schema.parametrize()
 @settings(
-    max_examples=40,
+    max_examples=20,
     derandomize=True,
     database=None,
     deadline=None,
