@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 FILE = Path(__file__).parents[2] / "golden" / "families.npz"
 # The positions of the recorded logits.
 ROWS = [0, 59, 180, len(TOKENS) - 1]
+# The cases that are recorded exactly, too: the usual rotary angles.
+EXACT = (
+    "llama-llama",
+    "llama-tied",
+    "llama-one_group",
+    "llama-all_groups",
+    "llama-biases",
+    "llama-mistral",
+    "llama-mistral_window",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +41,14 @@ class Recording:
     shapes  the shapes of the tensors in the folder
     greedy  the most likely token after each of TOKENS
     logits  after the tokens at ROWS, f32 (len(ROWS), V)
+    exact   the same, computed in f64 with exact rotary angles and then rounded; for EXACT
     """
 
     config: Mapping[str, Any]
     shapes: Mapping[str, tuple[int, ...]]
     greedy: list[int]
     logits: NDArray[np.float32]
+    exact: NDArray[np.float32] | None = None
 
 
 @functools.cache
@@ -53,6 +65,7 @@ def recorded(name: str) -> Recording:
         shapes={tensor: tuple(shape) for tensor, shape in folder["shapes"].items()},
         greedy=_file()[f"{name}.greedy"].tolist(),
         logits=_file()[f"{name}.logits"],
+        exact=_file().get(f"{name}.exact"),
     )
 
 
@@ -64,6 +77,8 @@ def write(recordings: Mapping[str, Recording]) -> None:
         arrays[f"{name}.folder"] = np.array(json.dumps(folder))
         arrays[f"{name}.greedy"] = np.array(one.greedy, np.int32)
         arrays[f"{name}.logits"] = one.logits
+        if one.exact is not None:
+            arrays[f"{name}.exact"] = one.exact
     np.savez_compressed(FILE, **arrays)
 
 

@@ -36,9 +36,31 @@ def save_pretrained(case: Case, folder: Path) -> None:
 
 def logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float32]:
     """The logits after each token: f32 (T, V)."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    )
+    return _logits(_model(folder, torch.float32), tokens)
+
+
+def exact_logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float64]:
+    """As `logits`, computed in f64, of a model with the usual rotary angles: f64 (T, V).
+
+    transformers computes the angles in f32 also for a model in f64. These are exact.
+    """
+    model = _model(folder, torch.float64)
+    config = model.config
+    assert config.rope_parameters["rope_type"] == "default"
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+    angles = torch.arange(len(tokens))[:, None] * config.rope_parameters["rope_theta"] ** -exponents
+    both = torch.cat([angles, angles], dim=1)[None]
+    model.model.rotary_emb.forward = lambda *_, **__: (both.cos(), both.sin())
+    return _logits(model, tokens)
+
+
+def _model(folder: Path, dtype: torch.dtype) -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, attn_implementation="eager"
+    ).eval()
+
+
+def _logits(model: Any, tokens: Sequence[int]) -> NDArray[Any]:
     with torch.no_grad():
-        result: Any = model.eval()(torch.tensor([list(tokens)])).logits[0].numpy()
+        result: Any = model(torch.tensor([list(tokens)])).logits[0].numpy()
     return np.asarray(result)

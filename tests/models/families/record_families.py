@@ -6,23 +6,27 @@ import json
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from baker.weights.safetensors import SafetensorsSource
 from tests.models.families import oracle
 from tests.models.families.cases import CASES, TOKENS, Case
 from tests.models.families.encoders import encoder_oracle
 from tests.models.families.encoders.encoder_cases import ENCODER_CASES, write_recordings
-from tests.models.families.family_recording import ROWS, Recording, write
+from tests.models.families.family_recording import EXACT, ROWS, Recording, write
 
 
 def record(case: Case, folder: Path) -> Recording:
     """What is recorded of one case."""
     oracle.save_pretrained(case, folder)
     logits, source = oracle.logits(folder, TOKENS), SafetensorsSource(folder)
+    exact = oracle.exact_logits(folder, TOKENS)[ROWS] if case.name in EXACT else None
     return Recording(
         config=json.loads((folder / "config.json").read_text(encoding="utf-8")),
         shapes={name: source.shape(name) for name in source.names()},
         greedy=logits.argmax(axis=1).tolist(),
         logits=logits[ROWS],
+        exact=None if exact is None else exact.astype(np.float32),
     )
 
 
