@@ -33,8 +33,8 @@ class Executable:
             tensor_type.mlir.removeprefix("tensor<").removesuffix(">")
             for tensor_type in self.inputs
         )
-        numbers = map(str, (*self.kernel.sizes, *self.kernel.scalars))
-        return "_".join([self.kernel.function, *shapes, *numbers])
+        scalars = (literal(scalar, DType.F32) for scalar in self.kernel.scalars)
+        return "_".join([self.kernel.function, *shapes, *map(str, self.kernel.sizes), *scalars])
 
     def dispatch(self, operands: list[str]) -> str:
         """The operation that calls it."""
