@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from models.bundle import AdapterPlaces
 
@@ -65,12 +65,8 @@ class Reader(Protocol):
         """
 
 
-class Runtime(Reader, Protocol):
-    """A reader that can be served: it also verifies, saves, restores and embeds."""
-
-    @property
-    def hidden(self) -> int:
-        """The width of a hidden state."""
+class Verifier(Reader, Protocol):
+    """A reader that also reads several tokens of one sequence at once."""
 
     @property
     def verify_tokens(self) -> tuple[int, ...]:
@@ -78,12 +74,28 @@ class Runtime(Reader, Protocol):
 
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
-    ) -> Iterator[NDArray[np.float32]]:
+    ) -> Iterable[NDArray[np.float32]]:
         """Read tokens, at most the largest size, at positions start, start + 1, ... of a slot.
 
-        Yields the logits after each token, f32 (vocab_size,), owned by the caller, with the same
-        bits as decodes of one token after the other. A row is copied when the iterator reaches it.
-        Rejected tokens are overwritten: the next call starts at the position of the first one.
+        Yields the logits after each token, f32 (vocab_size,), owned by the caller, as decodes of
+        one token after the other return them. Rejected tokens are overwritten: the next call
+        starts at the position of the first one.
+        """
+
+
+class Runtime(Verifier, Protocol):
+    """A reader that can be served: it also saves, restores and embeds."""
+
+    @property
+    def hidden(self) -> int:
+        """The width of a hidden state."""
+
+    def verify(
+        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+    ) -> Iterator[NDArray[np.float32]]:
+        """See Verifier. The logits have the bits of decodes.
+
+        A row is copied when the iterator reaches it.
         """
 
     def save(self, slot: int, start: int, stop: int) -> Rows:

@@ -90,6 +90,11 @@ class NumpyRuntime:
         total: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
         return total
 
+    @property
+    def verify_tokens(self) -> tuple[int, ...]:
+        """The size of `verify` in tokens; empty if the program has none."""
+        return tuple(point.tokens for point, _ in self._points("verify"))
+
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> NDArray[np.float32]:

@@ -16,7 +16,6 @@ from baker.compare.sides.side import (
     SLOT,
     BundleSide,
     LlamaSide,
-    ReaderSide,
     RecordedSide,
     SideDescription,
     SideError,
@@ -119,11 +118,11 @@ def _bundle(name: str, threads: int | None) -> BundleSide:
     return BundleSide(runtime, about, BundleVocabulary.of(bundle), exact=exact)
 
 
-def _numpy(name: str) -> ReaderSide:
+def _numpy(name: str) -> BundleSide:
     bundle = Path(name.removeprefix(NUMPY))
     manifest = read_manifest_of(bundle, LanguageManifest)
     about = SideDescription(side_type="numpy", name=name, gives=ALL, details=_details(manifest))
-    return ReaderSide(open_reference(bundle, manifest), about, BundleVocabulary.of(bundle))
+    return BundleSide(open_reference(bundle, manifest), about, BundleVocabulary.of(bundle))
 
 
 def _details(manifest: LanguageManifest) -> dict[str, str]:

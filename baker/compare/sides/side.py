@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from baker.compare.sides.prediction import Prediction
     from baker.compare.sides.recording import Recording
     from baker.compare.sides.vocabulary import Vocabulary
-    from runtime.interface import Reader, Runtime
+    from runtime.interface import Reader, Verifier
 
 SideType: TypeAlias = Literal["bundle", "numpy", "llama.cpp", "recording", "endpoint"]
 SLOT = 0  # of a bundle, for all that a side reads
@@ -120,11 +120,11 @@ class ReaderSide:
 
 
 class BundleSide(ReaderSide):
-    """A bundle: `verify` reads several tokens of a text in one call, with the bits of `decode`."""
+    """A bundle: `verify` reads several tokens of a text in one call."""
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: Verifier,
         about: SideDescription,
         vocabulary: Vocabulary | None,
         *,
