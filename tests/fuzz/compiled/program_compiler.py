@@ -6,6 +6,8 @@ import bisect
 import itertools
 import os
 import re
+import resource
+import signal
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,6 +53,8 @@ FASTER = (
 )
 # In the place of those that save the baker a quarter of its time: checks between passes.
 CHECKED = ("--iree-input-type=auto", "--verify=true")
+# CPU time that the compiler has for one graph, which takes it about 0.2 s; more have more.
+_SECONDS = 20
 # The compiler spends a sixth of its time in malloc: keep what is freed.
 _ALLOCATOR = "glibc.malloc.tcache_count=2000:glibc.malloc.trim_threshold=4000000000"
 
@@ -159,6 +163,7 @@ def compile_all(graphs: Sequence[Graph], folder: Path, flags: Sequence[str] = FA
     source, target = folder / "module.mlir", find_target("host")
     source.write_text(module_text("module", graphs, PARAMETER_SCOPE), encoding="utf-8")
     build((name for name in kernels(graphs) if not (folder / f"{name}.o").exists()), target, folder)
+    seconds = _SECONDS + len(graphs) // 2
     done = subprocess.run(
         [
             find_tool("iree-compile"),
@@ -172,9 +177,12 @@ def compile_all(graphs: Sequence[Graph], folder: Path, flags: Sequence[str] = FA
         capture_output=True,
         check=False,
         env={**os.environ, "TMPDIR": str(folder), "GLIBC_TUNABLES": _ALLOCATOR},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds)),
     )
     if not done.returncode:
         return ""
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "the compiler does not end"
     return done.stderr.decode(errors="replace") or f"ended with {done.returncode}"
 
 
