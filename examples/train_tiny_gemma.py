@@ -90,21 +90,21 @@ def save(weights: dict[str, Array], folder: Path) -> None:
     tokenizer().save(str(folder / "tokenizer.json"))
 
 
-def hugging_face_config() -> dict[str, Any]:
-    """CONFIG with the names of Hugging Face."""
+def hugging_face_config(config: Config = CONFIG) -> dict[str, Any]:
+    """A configuration of two layers, of which one sees all tokens, by Hugging Face's names."""
     return {
         "model_type": "gemma3_text",
-        "num_hidden_layers": CONFIG.layers,
-        "hidden_size": CONFIG.hidden,
-        "intermediate_size": CONFIG.ffn,
-        "num_attention_heads": CONFIG.heads,
-        "num_key_value_heads": CONFIG.kv_heads,
-        "head_dim": CONFIG.head_dim,
-        "query_pre_attn_scalar": CONFIG.head_dim,
-        "sliding_window": CONFIG.windows[0],
+        "num_hidden_layers": config.layers,
+        "hidden_size": config.hidden,
+        "intermediate_size": config.ffn,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "query_pre_attn_scalar": config.head_dim,
+        "sliding_window": config.windows[0],
         "sliding_window_pattern": 2,
-        "max_position_embeddings": CONFIG.max_context,
-        "vocab_size": CONFIG.vocab_size,
+        "max_position_embeddings": config.max_context,
+        "vocab_size": config.vocab_size,
         "eos_token_id": END,
     }
 

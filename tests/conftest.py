@@ -100,7 +100,6 @@ OPENING = Path(__file__).parent / "golden" / "prefix.txt"
 OTHER_TARGET = {"x86_64": "aarch64", "aarch64": "x86_64-v3"}[platform.machine()]
 # What is baked once a session, beside the quick tests: each with its options of `bake`.
 SHARED = {
-    "f32": ("gemma3", "--precision", "f32", "--slots", "2"),
     "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8", "--prefix", str(OPENING)),
     "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
@@ -193,8 +192,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark quick tests, and put tests that need a shared bundle last, when it is baked.
 
     With `--dist loadgroup` one worker runs a file's tests of one stage: they share fixtures. The
-    last stage begins with long tests that share none, each a group, and goes on with the files of
-    the most tests, so that both workers end together.
+    last stage begins with long tests and goes on with the files of the most tests, so that all
+    workers end together.
     """
     stages = {item: _stage(item) for item in items}
     sizes = Counter((item.path, stage) for item, stage in stages.items())
@@ -203,8 +202,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("quick")
         module = item.path.relative_to(item.config.rootpath)
         together = module.parent if str(module.parent) in _TOGETHER else module
-        group = f"{item.name}-{stage}" if str(module) == _LONG_TESTS else f"{together}-{stage}"
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(f"{together}-{stage}"))
     last = _STAGES[-1]
     items.sort(
         key=lambda item: (
@@ -226,7 +224,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 _STAGES = ("fast", "slow", "bundle")
 # Folders whose files share compiled kernels, and a browser.
 _TOGETHER = ("tests/models/kernels", "tests/server/web")
-# A file whose tests take half a minute each.
+# A file whose tests take a quarter of a minute each.
 _LONG_TESTS = "tests/baker/compare/test_compare_real_model.py"
 
 

@@ -14,7 +14,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -29,9 +29,9 @@ from baker.pipeline.shared_stages import program_text
 from baker.reference.numpy_runtime import program_options, stored_parameters
 from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
 from baker.weights.open_weights import open_weights
+from examples.train_tiny_gemma import CONFIG as SMALL
 from models.bundle import (
     MANIFEST,
-    PARAMETERS,
     TOKENIZER,
     VMFB,
     LanguageManifest,
@@ -41,6 +41,7 @@ from models.bundle import (
 )
 from models.catalog import ARCHITECTURES
 from models.config import ConfigError
+from models.gemma3 import Gemma3
 from models.precision import KV_TOLERANCE
 from models.program import parameter_types
 from runtime.cpu_features import UnsupportedCpu
@@ -52,8 +53,8 @@ from tests.conftest import (
     bake_request,
     few_entry_points,
     packaged,
-    weights_in,
 )
+from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from baker.pipeline.recipe import BakeRequest
+    from baker.weights.source import WeightSource
     from models.program import Program
     from tests.conftest import Bundles
 
@@ -94,20 +96,24 @@ _COMMAND = [*_HEARTH, "bake"]
 _EXECUTABLES = {"x86_64": 62, "aarch64": 183}
 
 
-def hugging_face_folder(bundle: Path, folder: Path) -> Path:
-    """An f32 bundle's weights as Hugging Face stores them: w for norms, in three shards.
+def hugging_face_folder(source: WeightSource, bundle: Path, folder: Path) -> Path:
+    """The weights of Gemma's GGUF file as Hugging Face stores them, in three shards.
 
     In the place of the table, which is most of the weights, is a file of zeros that takes no disk.
     """
     folder.mkdir()
+    gemma3 = ARCHITECTURES["gemma3"]
     shards: list[dict[str, NDArray[np.float32]]] = [{}, {}]
     index: dict[str, str] = {}
-    for i, (name, values) in enumerate(weights_in(bundle).items()):
+    for i, name in enumerate(Gemma3(GEMMA3["270m"]).parameters()):
+        there, here = (
+            gemma3.tensors.find(GEMMA3["270m"], name, (), gguf=gguf) for gguf in (True, False)
+        )
         if name == TABLE:
-            index[f"model.{name}"] = "table.safetensors"
-            write_zeros(folder / "table.safetensors", f"model.{name}", values.shape)
+            index[here.name] = "table.safetensors"
+            write_zeros(folder / "table.safetensors", here.name, source.shape(there.name))
         else:
-            shards[i % 2][f"model.{name}"] = values - 1 if name.endswith("norm.weight") else values
+            shards[i % 2][here.name] = source.read(there.name) - here.offset
     for i, shard in enumerate(shards, start=1):
         file = f"model-{i:05}-of-00002.safetensors"
         save_file(shard, folder / file)
@@ -139,19 +145,23 @@ def test_safetensors_and_gguf_give_equal_bundles(bundles: Bundles, tmp_path: Pat
 
     The table is only found: that large matrices are copied is tested in test_irpa.py.
     """
-    bundle = bundles["f32"]
-    source = open_weights(hugging_face_folder(bundle, tmp_path / "hf"))
+    bundle, file = bundles["int8-g32"], packaged("gemma3")
+    source = open_weights(hugging_face_folder(file, bundle, tmp_path / "hf"))
     gemma3 = ARCHITECTURES["gemma3"]
     config, program = gemma3.from_hugging_face(source.metadata()), program_of(CONFIG, bundle)
-    weights = tmp_path / PARAMETERS
-    located = locate(source, gemma3, config, program)
-    layers = [one for one in located if set(one.weight.sources) != {TABLE}]
-    assert len(layers) == len(located) - 1
-    write_parameters(source, layers, weights, lambda _: None)
+    options = replace(program_options(read_manifest_of(bundle, LanguageManifest)), precision="f32")
+    written: list[dict[str, NDArray[Any]]] = []
+    for one in (source, file):
+        located = locate(one, gemma3, config, gemma3.program(config, options))
+        layers = [part for part in located if set(part.weight.sources) != {TABLE}]
+        assert len(layers) == len(located) - 1
+        archive = tmp_path / f"{len(written)}.irpa"
+        write_parameters(one, layers, archive, lambda _: None)
+        written.append(stored_parameters(parameter_types([p.weight for p in layers]), archive))
+    read, expected = written
+    assert read.keys() == expected.keys()
+    assert all(np.array_equal(read[name], expected[name]) for name in expected)
     manifest = read_manifest_of(bundle, LanguageManifest)
-    types = parameter_types([one.weight for one in layers])
-    read, expected = (stored_parameters(types, path) for path in (weights, bundle / PARAMETERS))
-    assert all(np.array_equal(read[name], expected[name]) for name in types)
     assert sha256(program_text(program.graphs)).hexdigest() == manifest.provenance.graph
     assert tokenizer_json(source) == (bundle / TOKENIZER).read_text("utf-8")
     assert special_tokens(source) == manifest.special_tokens
@@ -324,7 +334,7 @@ def test_an_interrupt_while_compiling_leaves_nothing(tmp_path: Path, stop: signa
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     """A limit on the size of files stands in for a disk: the kernel refuses the write."""
-    weights, out = small_gemma(tmp_path / "weights", ffn=8192), tmp_path / "out"
+    weights, out = small_gemma(tmp_path / "weights", replace(SMALL, ffn=8192)), tmp_path / "out"
     out.mkdir()
     options = ("--weights", str(weights), "--precision", "f32", "--out", str(out / "bundle"))
     limit = 6 << 20

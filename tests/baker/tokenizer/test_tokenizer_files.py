@@ -21,11 +21,13 @@ from baker.tokenizer.tokenizer_files import chat_template, special_tokens, token
 from baker.weights.gguf import GgufSource
 from baker.weights.safetensors import SafetensorsSource
 from baker.weights.source import TokenizerError
-from models.bundle import SpecialTokens
+from models.bundle import TOKENIZER, SpecialTokens
 from tests.conftest import packaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.conftest import Bundles
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tokenizer_gemma3.json"
 
@@ -283,8 +285,8 @@ def test_the_chat_template_comes_from_a_folder(
 
 
 @pytest.fixture(scope="module")
-def gemma() -> Tokenizer:
-    return Tokenizer.from_str(tokenizer_json(packaged("gemma3")))
+def gemma(bundles: Bundles) -> Tokenizer:
+    return Tokenizer.from_file(str(bundles["int8-g32"] / TOKENIZER))
 
 
 @pytest.mark.slow
