@@ -14,6 +14,7 @@ from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Graph, Tensor, op_of
 from models.dsl.mlir.barriers import Barriers, may_be_overwritten
 from models.dsl.mlir.executables import Executable, flat, passed
+from models.dsl.mlir.merged_axes import product_of_matrices
 from models.dsl.ops.control import scan
 from models.dsl.ops.creation import full, literal
 from models.dsl.ops.elementwise import COMPUTE_BARRIER
@@ -159,6 +160,11 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
         if isinstance(lowering, Loop):
             ids[id(node)] = f"{node_name}#{2 if lowering.stacked else 1}"
             yield from _loop(node_name, lowering, operands, node.type)
+        elif matrices := product_of_matrices(node):
+            names = zip(matrices.inputs, operands, strict=True)
+            inside = {id(tensor): name for tensor, (name, _) in names}
+            yield from _nodes(matrices, f"{node_name}m", inside)
+            ids[id(node)] = _known(matrices.outputs[0], inside, reader)
         elif isinstance(lowering, Kernel):
             ids[id(node)] = node_name
             yield from _kernel(node_name, lowering, operands, node.type)

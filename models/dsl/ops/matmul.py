@@ -30,7 +30,7 @@ __all__ = ["dot_general", "matmul", "project"]
 _BLOCK = 1 << 22
 
 
-def _free(rank: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
+def free_axes(rank: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(axis for axis in range(rank) if axis not in batch + contract)
 
 
@@ -61,16 +61,16 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     shared = extents(left, left_batch)
     require(shared == extents(right, right_batch), "equal batch extents")
     require(extents(left, left_sum) == extents(right, right_sum), "equal contracted extents")
-    rows = extents(left, _free(left.rank, left_batch, left_sum))
-    columns = extents(right, _free(right.rank, right_batch, right_sum))
+    rows = extents(left, free_axes(left.rank, left_batch, left_sum))
+    columns = extents(right, free_axes(right.rank, right_batch, right_sum))
     return TensorType(shared + rows + columns, attrs["dtype"])
 
 
 def _evaluate(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
     (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
     left, right = arrays
-    left_free = _free(left.ndim, left_batch, left_sum)
-    right_free = _free(right.ndim, right_batch, right_sum)
+    left_free = free_axes(left.ndim, left_batch, left_sum)
+    right_free = free_axes(right.ndim, right_batch, right_sum)
 
     def matrices(array: Array, *groups: tuple[int, ...]) -> Array:
         """The axes of each group as one axis."""
@@ -121,7 +121,7 @@ def vector_sides(node: Tensor) -> tuple[bool, bool]:
     return left, right
 
 
-def _fills_tiles(extent: int) -> bool:
+def fills_tiles(extent: int) -> bool:
     """Whether tiles of any size cover the extent without padding.
 
     Tiles have 16 elements at most. A power of two below that is one tile, or a whole part of one
@@ -146,14 +146,14 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
     matrices = math.prod(types[0].shape[axis] for axis in left_batch)
     sides = zip(types, (left_batch, right_batch), (left_sum, right_sum), strict=True)
     extents = (
-        math.prod(side.shape[axis] for axis in _free(side.rank, batch, summed))
+        math.prod(side.shape[axis] for axis in free_axes(side.rank, batch, summed))
         for side, batch, summed in sides
     )
     terms = math.prod(types[0].shape[axis] for axis in left_sum)
     barriers = (
         i
         for i, extent in enumerate(extents)
-        if terms == 1 or (matrices > 1 and not _fills_tiles(extent))
+        if terms == 1 or (matrices > 1 and not fills_tiles(extent))
     )
     return Lowering(
         "stablehlo.dot_general",
@@ -175,8 +175,8 @@ def _vjp(
     if not left.dtype.is_float:
         return None, None
     (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
-    left_free = _free(left.type.rank, left_batch, left_sum)
-    right_free = _free(right.type.rank, right_batch, right_sum)
+    left_free = free_axes(left.type.rank, left_batch, left_sum)
+    right_free = free_axes(right.type.rank, right_batch, right_sum)
     batches, rows = len(left_batch), len(left_free)
     result_batch = tuple(range(batches))
     result_rows = tuple(range(batches, batches + rows))
