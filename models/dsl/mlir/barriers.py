@@ -38,9 +38,10 @@ class Barriers:
         """The operands of a node, by their index, that the compiler must not fuse with it."""
         if isinstance(node.origin, Apply) and node.origin.op.reads is Reads.LAID_OUT:
             return self._before_product(node)
-        if op_of(node) is convolution:
-            # Of single elements, it is a product.
-            return tuple(i for i in (0, 1) if id(node.inputs[i]) in self._constant)
+        if op_of(node) is convolution and all(extent == 1 for extent in node.inputs[1].shape[2:]):
+            # Of single elements: a product.
+            kept_apart = self._constant | self._shared
+            return tuple(i for i, source in enumerate(node.inputs) if id(source) in kept_apart)
         if op_of(node) in (reverse, gather):
             return (0,) if self._is_strided(node.inputs[0]) else ()
         # IREE 3.13.0 updates a slice in the kernel that cuts it out, and pads in that of an update.
@@ -73,7 +74,10 @@ class Barriers:
             i
             for i, source in enumerate(product.inputs)
             if id(source) in self._unpacked
-            or (id(source) in self._shared and vectors[1 - i] and not vectors[i])
+            or (
+                id(source) in self._shared
+                and ((vectors[1 - i] and not vectors[i]) or any(vector_sides(source)))
+            )
         )
 
 
@@ -112,18 +116,32 @@ def may_be_overwritten(output: Tensor, graph: Graph) -> bool:
 def _repeated(graph: Graph) -> set[int]:
     """The ids of the tensors that are computed from broadcasts and constants alone.
 
+    A gather from a single row is a broadcast.
+
     IREE 3.13.0 crashes when it packs an operand of a product whose rows are all the same, and
     which it computes in the same dispatch.
     """
     broadcasts: set[int] = set()
     for node in graph.nodes:
         op = op_of(node)
-        if op in (broadcast, full) or all(
-            id(source) in broadcasts and (op in _MOVES or source.shape == node.shape)
-            for source in node.inputs or (node,)
+        if (
+            op in (broadcast, full)
+            or _is_of_one_row(node)
+            or all(
+                id(source) in broadcasts and (op in _MOVES or source.shape == node.shape)
+                for source in node.inputs or (node,)
+            )
         ):
             broadcasts.add(id(node))
     return broadcasts
+
+
+def _is_of_one_row(node: Tensor) -> bool:
+    if op_of(node) is not gather:
+        return False
+    assert isinstance(node.origin, Apply)
+    axis: int = node.origin.attrs["axis"]
+    return node.inputs[0].shape[axis] == 1
 
 
 def _summed(graph: Graph) -> set[int]:
@@ -146,7 +164,8 @@ def _shared(graph: Graph) -> set[int]:
     """The ids of the tensors that are computed, and read more than once.
 
     IREE 3.13.0 computes such a tensor in the dispatch of a product with a vector that reads it, and
-    then refuses to write it there. A view of an input or of an updated cache is not computed.
+    then refuses to write it there. So it does where such a product computes it, and another product
+    packs it. A view of an input or of an updated cache is not computed.
     """
     readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
     readers.update(map(id, graph.outputs))

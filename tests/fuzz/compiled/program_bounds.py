@@ -330,6 +330,12 @@ def _product(node: Tensor, values: Any, errors: Any, attrs: Any) -> Bounded:
     infinite = [(~np.isfinite(one)).astype(np.float64) for one in values]
     touched = touched + op.evaluate((infinite[0], doubt[1]), wide_attrs)
     touched = touched + op.evaluate((doubt[0], infinite[1]), wide_attrs)
+    if op.name == "convolution" and attrs["groups"] > 1:
+        # In groups, the compiler multiplies what a dilation skips by zero.
+        sizes = zip(values[1].shape[2:], attrs["dilation"], strict=True)
+        reach = [(size - 1) * apart + 1 for size, apart in sizes]
+        every = {**attrs, "dilation": (1,) * len(attrs["dilation"])}
+        touched = touched + op.evaluate((infinite[0], np.ones((*ones[1].shape[:2], *reach))), every)
     return _sum_in_range(value, np.where(touched > 0, np.inf, error), size, node)
 
 
