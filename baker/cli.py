@@ -117,8 +117,8 @@ _KvCache = Annotated[
     str | None,
     typer.Option(
         metavar="TYPE",
-        help=f"How keys and values are stored: {' or '.join(KV_CACHES)}. Default: f16 with weights "
-        "of integers, otherwise f32.",
+        help=f"How keys and values are stored: {', '.join(KV_CACHES)}. int8 takes half the memory "
+        "of f16. Default: f16 with weights of integers, otherwise f32.",
     ),
 ]
 _Context = Annotated[

@@ -96,6 +96,10 @@ class Lfm2(DecoderModel):
         """The width of each of the two caches of a layer: a convolution keeps halves of inputs."""
         return super().cache_width(layer) if self.config.attends[layer] else self.config.hidden // 2
 
+    def cache_heads(self, layer: int) -> int:
+        """See DecoderModel.cache_heads."""
+        return super().cache_heads(layer) if self.config.attends[layer] else 0
+
 
 def _config(fields: dict[str, Any], taps: int, attends: tuple[bool, ...]) -> Config:
     windows = tuple(None if one else taps for one in attends)

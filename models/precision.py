@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from models.bundle import AdapterDType, CacheDType
 from models.dsl import storage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
+    from models.bundle import AdapterDType, CacheDType
     from models.dsl.storage import Storage
+
+# How keys and values are stored: int8 has a scale for each head of each position.
+KvCache: TypeAlias = Literal["f16", "f32", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,7 @@ class Precision:
     layers: Storage | None = None
 
     @property
-    def kv_cache(self) -> CacheDType:
+    def kv_cache(self) -> KvCache:
         """How keys and values are stored: the kernel of attention reads f16."""
         return "f16" if self.kernels else "f32"
 
@@ -55,9 +58,17 @@ class Precision:
         return "f32" if self.storage is storage.F32 else "f16"
 
 
-KV_CACHES: tuple[CacheDType, ...] = get_args(CacheDType)
+KV_CACHES: tuple[KvCache, ...] = get_args(KvCache)
 # What the rounding of keys and values adds to a precision's `tolerance`.
-KV_TOLERANCE: Mapping[CacheDType, float] = {"f16": 2e-2, "f32": 0.0}
+KV_TOLERANCE: Mapping[KvCache, float] = {"f16": 2e-2, "f32": 0.0, "int8": 1.0}
+
+
+def kv_cache_of(dtypes: Collection[CacheDType]) -> KvCache:
+    """How keys and values are stored in buffers of these dtypes."""
+    if "i8" in dtypes:
+        return "int8"
+    return "f16" if "f16" in dtypes else "f32"
+
 
 PRECISIONS: Mapping[str, Precision] = {
     precision.name: precision

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import AdapterPlaces, CacheDType, CacheSpec
+    from models.bundle import AdapterPlaces, CacheSpec
     from models.dsl.graph import Graph
     from models.dsl.storage import Storage, Weight
     from models.dsl.types import TensorType
+    from models.precision import KvCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class ProgramOptions(StorageOptions):
     prefill_tokens: tuple[int, ...]
     decode_batches: tuple[int, ...]
     verify_tokens: tuple[int, ...] = ()
-    kv_cache: CacheDType | None = None
+    kv_cache: KvCache | None = None
     adapters: int = 0
     adapter_rank: int = 16
 

@@ -99,7 +99,10 @@ class Runtime(Verifier, Protocol):
         """
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
-        """A copy of the rows of the latest prefill of a slot, at positions start to stop - 1."""
+        """A copy of the rows of a slot at positions start to stop - 1: see kv_ring.save_rows.
+
+        The latest prefill read them, or one of them was read by the latest decode or verify.
+        """
 
     def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
         """Write consecutive blocks, the first of them at `start`. Only the last may be a short one.

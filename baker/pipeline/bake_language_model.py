@@ -8,7 +8,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer
 
 from baker.adapters.adapter import read_adapter
@@ -22,6 +21,7 @@ from baker.parameters.parameter_writer import locate
 from baker.pipeline import recipe
 from baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
 from baker.pipeline.calibration_stage import layers_to_round, rounded_layers
+from baker.pipeline.golden_stage import golden_stage
 from baker.pipeline.memory_plan import check_fits, footprint, too_large
 from baker.pipeline.prompt_prefix import prefix_ids, write_prefix
 from baker.pipeline.recipe import RecipeError
@@ -37,15 +37,14 @@ from baker.pipeline.shared_stages import (
 )
 from baker.precision.auto_precision import AUTO, MAX_KL, by_speed, choose
 from baker.precision.kl_from_f32 import Meter, beginnings
-from baker.reference.golden_values import STEPS, golden_values, prompt_ids
-from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
+from baker.reference.golden_values import prompt_ids
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from baker.weights.open_weights import PackagedWeights, open_weights
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file
 from models.dsl.types import TypeRuleError
 from models.peft.adapter_folder import adapter_files
-from models.precision import KV_TOLERANCE, PRECISIONS
+from models.precision import KV_TOLERANCE, PRECISIONS, kv_cache_of
 from models.program import ProgramOptions
 from runtime.language_model import IreeRuntime
 from runtime.self_test import self_test
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from baker.precision.kl_from_f32 import Divergence
     from baker.progress import Progress
     from baker.weights.source import WeightSource
-    from models.bundle import Golden, Target, TriedPrecision
+    from models.bundle import Golden, GoldenRow, Target, TriedPrecision
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
     from models.program import Program
@@ -231,13 +230,23 @@ def _make(inputs: _BakeInputs) -> None:
         with _rounded(inputs, located, tokenizer) as rounded:
             write_weights(workspace, inputs.source, located, rounded)
     # After the compiler has ended: its threads and NumPy's would slow each other down.
-    golden = _golden(inputs, tokenizer)
+    golden = golden_stage(
+        workspace,
+        inputs.architecture,
+        inputs.config,
+        prompt_ids(tokenizer),
+        precision=inputs.defaults.precision,
+        prefill_tokens=inputs.defaults.prefill_tokens,
+        storages=_storages(inputs),
+        kv_cache=inputs.defaults.kv_cache,
+    )
     with workspace.progress.stage("write the manifest"):
-        manifest = _write_manifest(inputs, _manifest(inputs, compiled, golden))
+        manifest = _write_manifest(inputs, _manifest(inputs, compiled, *golden))
     for program_file in targets.runnable(manifest):
         with workspace.progress.stage(f"compare {program_file.file} with golden values"):
             runtime = IreeRuntime(workspace.folder, manifest, threads=None, program=program_file)
-            verdict = self_test(runtime, manifest.golden, manifest.tolerance)
+            rows = manifest.golden_rows
+            verdict = self_test(runtime, manifest.golden, manifest.tolerance, rows=rows)
         if not verdict.passed:
             raise BakeError(f"{program_file.file}: {verdict.message}")
         _write_prefix(inputs, tokenizer, runtime, manifest)
@@ -343,31 +352,15 @@ def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
     return Tokenizer.from_str(text)
 
 
-def _golden(inputs: _BakeInputs, tokenizer: Tokenizer) -> tuple[Golden, ...]:
-    """Compute golden values with a program that has one slot per golden prompt."""
-    ids = prompt_ids(tokenizer)
-    options = ProgramOptions(
-        context=max(len(tokens) for tokens in ids) + STEPS,
-        precision=inputs.defaults.precision,
-        prefill_tokens=inputs.defaults.prefill_tokens,
-        decode_batches=(1, len(ids)),
-        storages=_storages(inputs),
-        kv_cache=inputs.defaults.kv_cache,
-    )
-    program = inputs.architecture.program(inputs.config, options)
-    parameters = stored_parameters(program.parameters, inputs.workspace.folder / layout.PARAMETERS)
-    runtime = NumpyRuntime(program, parameters, context=options.context, slots=len(ids))
-    # One thread: the last bits of a sum depend on the number of threads.
-    with inputs.workspace.progress.stage("compute golden values with NumPy"), threadpool_limits(1):
-        return golden_values(runtime, ids)
-
-
 def _storages(inputs: _BakeInputs) -> dict[str, str]:
     return storages(inputs.defaults.precision, inputs.source, inputs.architecture, inputs.config)
 
 
 def _manifest(
-    inputs: _BakeInputs, compiled: CompiledProgram, golden: tuple[Golden, ...]
+    inputs: _BakeInputs,
+    compiled: CompiledProgram,
+    golden: tuple[Golden, ...],
+    rows: tuple[GoldenRow, ...],
 ) -> LanguageManifest:
     program = inputs.program
     cache_bytes = sum(spec.bytes for spec in program.caches)
@@ -381,7 +374,7 @@ def _manifest(
         context=inputs.defaults.context,
         slots=inputs.defaults.slots,
         tolerance=PRECISIONS[inputs.defaults.precision].tolerance
-        + KV_TOLERANCE[program.caches[0].dtype],
+        + KV_TOLERANCE[kv_cache_of([cache.dtype for cache in program.caches])],
         special_tokens=special_tokens(inputs.source),
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
@@ -391,6 +384,7 @@ def _manifest(
         statistics=statistics(program.graphs, program.weights, program.fusions)
         | {"cache_bytes_per_slot": cache_bytes},
         golden=golden,
+        golden_rows=rows,
         footprint=footprint(program.graphs, program.parameters),
         provenance=provenance(inputs.recorded, inputs.source, compiled),
         files=records(sorted(inputs.workspace.folder.iterdir())),

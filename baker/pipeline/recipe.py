@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from baker.weights.source import WeightSource
-    from models.bundle import CacheDType
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
+    from models.precision import KvCache
 
 # The golden prompts and their continuations must fit.
 MIN_CONTEXT = 64
@@ -79,7 +79,7 @@ class Defaults:
     slots: int
     precision: str
     prefill_tokens: tuple[int, ...]
-    kv_cache: CacheDType | None = None
+    kv_cache: KvCache | None = None
     adapters: int = 0
     rank: int = 16
 

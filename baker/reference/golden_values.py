@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.bundle import Golden, GoldenStep
+from models.bundle import Golden, GoldenRow, GoldenStep
 from runtime.interface import prefill_all_but_last
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
+    from baker.reference.numpy_runtime import NumpyRuntime
+    from models.bundle import CacheSpec
     from runtime.interface import Reader
 
 PROMPTS = (
@@ -51,6 +53,30 @@ def golden_values(runtime: Reader, ids: Sequence[tuple[int, ...]]) -> tuple[Gold
     return tuple(
         Golden(prompt=PROMPTS[slot], prompt_ids=ids[slot], steps=tuple(steps[slot]))
         for slot in slots
+    )
+
+
+def golden_rows(
+    runtime: NumpyRuntime, caches: Sequence[CacheSpec], golden: Sequence[Golden]
+) -> tuple[GoldenRow, ...]:
+    """The row of each prompt's last token in the second layer with caches of i8, if there is one.
+
+    The runtime has read each prompt in a slot of its own.
+    """
+    keys = [at for at, spec in enumerate(caches) if spec.dtype == "i8"][::2]
+    if not keys:
+        return ()
+    at = keys[:2][-1]
+    offset = sum(spec.bytes // spec.rows for spec in caches[:at])
+    rows = [runtime.row(slot, len(one.prompt_ids) - 1) for slot, one in enumerate(golden)]
+    return tuple(
+        GoldenRow(
+            prompt=number,
+            offset=offset,
+            integers=tuple(int(one) for part in row[at : at + 2] for one in part),
+            scales=tuple(float(one) for part in row[at + 2 : at + 4] for one in part),
+        )
+        for number, row in enumerate(rows)
     )
 
 

@@ -14,6 +14,7 @@ from models.bundle import MANIFEST, PARAMETERS, NotABundle
 from models.catalog import ARCHITECTURES
 from models.dsl.evaluate import evaluate
 from models.dsl.types import DType
+from models.precision import kv_cache_of
 from models.program import ProgramOptions
 
 if TYPE_CHECKING:
@@ -143,6 +144,10 @@ class NumpyRuntime:
             self._caches[slot] = results[first + i * per_slot : first + (i + 1) * per_slot]
         return results[:first]
 
+    def row(self, slot: int, position: int) -> list[NDArray[Any]]:
+        """The latest row of each cache that is that of a position, each (width,)."""
+        return [cache[position % len(cache)] for cache in self._slot_caches(slot)]
+
     def _slot_caches(self, slot: int) -> list[NDArray[Any]]:
         if slot not in self._caches:
             self._caches[slot] = [
@@ -208,7 +213,7 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         decode_batches=tuple(point.batch for point in points if point.kind == "decode"),
         verify_tokens=tuple(point.tokens for point in points if point.kind == "verify"),
         storages=manifest.storages,
-        kv_cache=manifest.caches[0].dtype,
+        kv_cache=kv_cache_of([cache.dtype for cache in manifest.caches]),
         adapters=manifest.adapters.count,
         adapter_rank=max(1, manifest.adapters.rank),
     )

@@ -39,17 +39,17 @@ point without them computes.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from models.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from models.bundle.bundle_errors import NotABundle
 from models.bundle.file_records import MANIFEST
-from models.bundle.manifest import Manifest
+from models.bundle.manifest import OMITTED, Manifest
 from models.bundle.memory_sum import SHARED_MEMORY, Footprint, Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "CALIBRATION",
@@ -61,19 +61,21 @@ __all__ = [
     "CacheSpec",
     "EntryPoint",
     "Golden",
+    "GoldenRow",
     "GoldenStep",
     "LanguageManifest",
     "SpecialTokens",
     "language_memory",
 ]
 
-CacheDType: TypeAlias = Literal["f16", "f32"]
+CacheDType: TypeAlias = Literal["i8", "f16", "f32"]
 
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 CALIBRATION = "calibration.txt"
 PREFIX = "prefix.kv"
 PREFIX_TEXT = "prefix.txt"
+_CACHE_BYTES: Mapping[CacheDType, int] = {"i8": 1, "f16": 2, "f32": 4}
 _MAX_SIZE = 2**31 - 1
 _MAX_SLOTS = 2**16
 # Memory of sampling, in rows of logits, besides a copy of every row that a step returns.
@@ -82,7 +84,10 @@ _SAMPLING_ROWS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSpec:
-    """One KV cache buffer of one slot: `rows` positions of `width` values of `dtype`."""
+    """One KV cache buffer of one slot: `rows` positions of `width` values of `dtype`.
+
+    Buffers of i8 have scales, which are buffers of f32.
+    """
 
     name: str
     rows: int
@@ -92,7 +97,7 @@ class CacheSpec:
     @property
     def bytes(self) -> int:
         """The size of the buffer in bytes."""
-        return self.rows * self.width * (2 if self.dtype == "f16" else 4)
+        return self.rows * self.width * _CACHE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,13 +145,29 @@ class Golden:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GoldenRow:
+    """A position of the caches of i8 of one layer, as computed by NumPy.
+
+    prompt    the number of the golden prompt, which was read up to this position
+    offset    the first of these bytes in the saved rows of a position, see Runtime.save
+    integers  those of the keys' G heads of width D, then those of the values' heads: 2 * G * D
+    scales    those of the heads: 2 * G
+    """
+
+    prompt: int
+    offset: int
+    integers: tuple[int, ...]
+    scales: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LanguageManifest(Manifest):
     """The manifest of a language model.
 
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
-    LoRA adapters.
+    LoRA adapters. `golden_rows` are of the second layer with caches of i8, if there are such.
     """
 
     kind: Literal["language"] = "language"
@@ -160,6 +181,7 @@ class LanguageManifest(Manifest):
     adapters: AdapterPlaces = NO_PLACES
     footprint: Footprint
     golden: tuple[Golden, ...]
+    golden_rows: tuple[GoldenRow, ...] = field(default=(), metadata=OMITTED)
 
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range, and as Manifest does."""

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 _END = "\n}"
 # Marks a field that manifest.json lacks if it is empty.
-_OMITTED = {"omitted if empty": True}
+OMITTED = {"omitted if empty": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class Manifest:
     precision: str
     tolerance: float
     target: Target
-    other_programs: tuple[ProgramFile, ...] = field(default=(), metadata=_OMITTED)
+    other_programs: tuple[ProgramFile, ...] = field(default=(), metadata=OMITTED)
     statistics: dict[str, int]
     provenance: Provenance
     files: tuple[FileRecord, ...]
@@ -164,7 +164,7 @@ def _fields(manifest: Manifest) -> str:
 
 def _omitted(type_: Any) -> set[str]:
     """The fields that JSON lacks if they are empty."""
-    return {one.name for one in dataclasses.fields(type_) if one.metadata == _OMITTED}
+    return {one.name for one in dataclasses.fields(type_) if one.metadata == OMITTED}
 
 
 def typed(type_: type[T], value: Any, where: str) -> T:

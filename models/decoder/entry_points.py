@@ -6,6 +6,7 @@ every architecture goes through the same rewrite (models/dsl/fuse.py).
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 from models.bundle import CacheSpec
@@ -23,9 +24,10 @@ from models.program import Program
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from models.bundle import EntryPoint
+    from models.bundle import CacheDType, EntryPoint
     from models.config import ModelConfig
     from models.dsl.graph import Graph, Tensor
+    from models.precision import KvCache
     from models.program import ProgramOptions
 
 
@@ -48,6 +50,9 @@ class Decoder(Protocol):
     def cache_width(self, layer: int) -> int:
         """The width of each of the two caches of a layer."""
 
+    def cache_heads(self, layer: int) -> int:
+        """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
+
     def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> their normalised hidden states (N, E).
 
@@ -65,19 +70,13 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     """
     config = model.config
     precision = PRECISIONS[options.precision]
-    caches = tuple(
-        CacheSpec(
-            name=f"layers.{layer}.{part}",
-            rows=cache_rows(model.window(layer), context=options.context, chunk=options.chunk),
-            width=model.cache_width(layer),
-            dtype=options.kv_cache or precision.kv_cache,
-        )
+    layers = [
+        _layer_caches(model, layer, options, options.kv_cache or precision.kv_cache)
         for layer in range(config.cached_layers)
-        for part in ("key", "value")
-    )
+    ]
     points = options.entry_points()
     result = optimized(
-        [_trace(model, point, caches) for point in points],
+        [_trace(model, point, layers) for point in points],
         model.parameters(),
         storage=options.storage,
         kernels=precision.kernels,
@@ -86,11 +85,31 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     return Program(
         vocab_size=config.vocab_size,
         hidden=config.hidden,
-        caches=caches,
+        caches=tuple(spec for layer in layers for spec in layer),
         entry_points=tuple(zip(points, result.graphs, strict=True)),
         weights=result.weights,
         fusions={point.name: counts for point, counts in zip(points, result.counts, strict=True)},
         adapters=result.adapters,
+    )
+
+
+def _layer_caches(
+    model: Decoder, layer: int, options: ProgramOptions, kv_cache: KvCache
+) -> tuple[CacheSpec, ...]:
+    """The buffers of a layer: keys and values, then for int8 their scales."""
+    rows = cache_rows(model.window(layer), context=options.context, chunk=options.chunk)
+    width, heads = model.cache_width(layer), model.cache_heads(layer)
+    dtype: CacheDType = "f16"
+    if kv_cache != "int8":
+        dtype = kv_cache
+    elif heads:
+        dtype = "i8"
+    parts: list[tuple[str, int, CacheDType]] = [("key", width, dtype), ("value", width, dtype)]
+    if dtype == "i8":
+        parts += [("key_scale", heads, "f32"), ("value_scale", heads, "f32")]
+    return tuple(
+        CacheSpec(name=f"layers.{layer}.{part}", rows=rows, width=width, dtype=dtype)
+        for part, width, dtype in parts
     )
 
 
@@ -115,13 +134,13 @@ def read(
     model: Decoder,
     tokens: Tensor,
     starts: list[Tensor],
-    buffers: Sequence[Sequence[tuple[Tensor, Tensor]]],
+    buffers: Sequence[Sequence[tuple[Tensor, ...]]],
     keys: int,
 ) -> tuple[Tensor, list[LayerCache]]:
     """Have a model read new tokens: i32 (N,), the same number of each span, span after span.
 
     starts   the position of each span's first token, i32 (1,)
-    buffers  by layer, then by sequence: its keys and values, see LayerCache
+    buffers  by layer, then by sequence: see LayerCache
     keys     all positions are below it
 
     Returns the normalised hidden states (N, E), and the layers' caches with the tokens in them.
@@ -135,11 +154,14 @@ def read(
     return model(tokens, positions, caches), caches
 
 
-def _trace(model: Decoder, point: EntryPoint, caches: tuple[CacheSpec, ...]) -> Graph:
+def _trace(model: Decoder, point: EntryPoint, layers: Sequence[tuple[CacheSpec, ...]]) -> Graph:
+    caches = [spec for layer in layers for spec in layer]
+    counts = [len(layer) for layer in layers]
+
     def run(
         tokens: Tensor, starts: list[Tensor], slots: tuple[Tensor, ...]
     ) -> tuple[Tensor, list[Tensor]]:
-        x, updated = read(model, tokens, starts, _by_layer(slots, point.batch), point.keys)
+        x, updated = read(model, tokens, starts, _by_layer(slots, counts, point.batch), point.keys)
         return x, _by_slot(updated, point.batch)
 
     def prefill(tokens: Tensor, start: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
@@ -196,12 +218,19 @@ def _last_of_first(x: Tensor, count: Tensor) -> Tensor:
     return ops.reshape(ops.gather(x, count + -1, axis=0), shape=(x.shape[1],))
 
 
-def _by_layer(slots: tuple[Tensor, ...], count: int) -> list[list[tuple[Tensor, Tensor]]]:
-    """Arguments in the order slot, layer, (key, value) -> (key, value) by layer, then slot."""
-    size = len(slots) // count
+def _by_layer(
+    slots: tuple[Tensor, ...], counts: Sequence[int], batch: int
+) -> list[list[tuple[Tensor, ...]]]:
+    """Arguments in the order slot, layer, buffer -> the buffers by layer, then slot.
+
+    `counts` has the number of buffers of each layer.
+    """
+    size = sum(counts)
+    firsts = [slot * size for slot in range(batch)]
+    ends = accumulate(counts)
     return [
-        [(slots[slot * size + at], slots[slot * size + at + 1]) for slot in range(count)]
-        for at in range(0, size, 2)
+        [slots[first + end - count : first + end] for first in firsts]
+        for count, end in zip(counts, ends, strict=True)
     ]
 
 

@@ -7,7 +7,7 @@ rows of a cache.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from models.dsl import functions as f
 from models.dsl import ops
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from models.dsl.graph import Tensor
 
 
@@ -32,14 +34,14 @@ class LayerCache:
     """Keys and values of one layer, and the new tokens that are read in this call.
 
     buffers  keys and values of each sequence, each f16 or f32 (R, G * D): position p lies in row
-             p mod R
+             p mod R. Or i8 (R, G * D), then the scales of keys and of values, each f32 (R, G)
     starts   the position of each span's first token, i32 (1,): a sequence has one span of new
              tokens, or all sequences have the same number of them
     keys     all positions are below it
     window   keys that a token sees, itself included; None for all of them
     """
 
-    buffers: list[tuple[Tensor, Tensor]]
+    buffers: list[tuple[Tensor, ...]]
     starts: list[Tensor]
     keys: int
     window: int | None
@@ -53,19 +55,14 @@ class LayerCache:
         by the updated ones, which take the same storage once compiled. For `cap` see
         `f.cached_attention`.
         """
-        rows, _, width = query.shape
-        tokens, spans = self._shape(rows)
-        new = [ops.reshape(x, shape=(rows, x.shape[1] * width)) for x in (key, value)]
+        tokens, spans = self._shape(query.shape[0])
         mixed: list[Tensor] = []
         for i, buffers in enumerate(self.buffers):
             starts = self.starts[i * spans : (i + 1) * spans]
             first, end = i * spans * tokens, (i + 1) * spans * tokens
             places = _ring_rows(starts, tokens, buffers[0].shape[0])
-            keys, values = (
-                _write(buffer, places, f.narrow(x, 0, first, end))
-                for buffer, x in zip(buffers, new, strict=True)
-            )
-            self.buffers[i] = (keys, values)
+            new = [f.narrow(x, 0, first, end) for x in (key, value)]
+            self.buffers[i] = _written(buffers, places, new)
             mixed += self._mixed(i, query, scale=scale, cap=cap)
         return ops.concatenate(*mixed, axis=0)
 
@@ -84,9 +81,9 @@ class LayerCache:
         tokens, spans = self._shape(rows)
         mixed = []
         for span in range(sequence * spans, (sequence + 1) * spans):
-            attended = f.cached_attention(
+            attended = _attention(
                 f.narrow(query, 0, span * tokens, (span + 1) * tokens),
-                *self.buffers[sequence],
+                self.buffers[sequence],
                 self.starts[span],
                 keys=self.keys,
                 window=self.window,
@@ -129,6 +126,33 @@ class LayerCache:
                     exists = ops.broadcast(exists, shape=read.shape, axes=(0,))
                     parts.append(ops.select(exists, read, ops.full_like(read, 0.0)))
         return [ops.concatenate(*parts, axis=0) for parts in before]
+
+
+def _attention(
+    query: Tensor, buffers: tuple[Tensor, ...], start: Tensor, **attributes: Any
+) -> Tensor:
+    """Attention of the tokens of a span over the buffers of its sequence."""
+    key, value, *scales = buffers
+    if not scales:
+        return f.cached_attention(query, key, value, start, **attributes)
+    key_scale, value_scale = scales
+    return f.int8_cache_attention(query, key, value, key_scale, value_scale, start, **attributes)
+
+
+def _written(
+    buffers: tuple[Tensor, ...], places: Tensor, heads: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The buffers of a sequence with new keys and values, each (N, G, D), at `places`."""
+    if len(buffers) == len(heads):
+        return tuple(
+            _write(buffer, places, ops.reshape(x, shape=(x.shape[0], buffer.shape[1])))
+            for buffer, x in zip(buffers, heads, strict=True)
+        )
+    integers, scales = buffers[: len(heads)], buffers[len(heads) :]
+    return (
+        *(f.write_int8_rows(old, places, x) for old, x in zip(integers, heads, strict=True)),
+        *(f.write_row_scales(old, places, x) for old, x in zip(scales, heads, strict=True)),
+    )
 
 
 def _write(buffer: Tensor, places: Tensor, x: Tensor) -> Tensor:

@@ -177,6 +177,10 @@ class DecoderModel(nn.Module):
         shape = self.config.layer(layer)
         return shape.kv_heads * shape.head_dim
 
+    def cache_heads(self, layer: int) -> int:
+        """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
+        return self.config.layer(layer).kv_heads
+
 
 def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = None) -> RopeTable:
     """The table of a configuration for positions i32 (N,); `width` columns of a head turn."""

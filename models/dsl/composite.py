@@ -52,6 +52,7 @@ class Fused(Op):
     limits     (input types, attrs) -> None; raises TypeRuleError for what the kernel cannot take
     blocks     whether the first axis of every input but the first is the result's last one, in
                blocks: NumPy evaluates some blocks at a time, to save memory
+    no_gradient  why it has no gradient; empty if it has the one of the function
 
     Only ops with a kernel are in REGISTRY.
     """
@@ -60,6 +61,7 @@ class Fused(Op):
     kernel: Callable[[Types, TensorType, Attrs], Kernel] | None = None
     limits: Callable[[Types, Attrs], None] = _no_limits
     blocks: bool = False
+    no_gradient: str = ""
     samples: Callable[[np.random.Generator], list[Sample]] = lambda _: []
     reads: Reads = Reads.IN_PLACE
     is_stored: bool = True
@@ -75,7 +77,7 @@ class Fused(Op):
             "infer": self._infer,
             "evaluate": self._evaluate,
             "lower": self.kernel or self._refuse_lowering,
-            "vjp": self._vjp,
+            "vjp": NoGradient(self.no_gradient) if self.no_gradient else self._vjp,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -156,7 +158,9 @@ class Fused(Op):
         return pull_back(self.reference(*inputs, **attrs), upstream, inputs)
 
     def _vjp_or_reason(self) -> Vjp | NoGradient:
-        """The function's gradient; if an op in it has none, that op's reason."""
+        """The function's gradient; if it or an op in it has none, the reason."""
+        if self.no_gradient:
+            return NoGradient(self.no_gradient)
         sample = self.samples(np.random.default_rng(0))[0]
         types = tuple(TensorType(array.shape, DType.of(array.dtype)) for array in sample.inputs)
         body = self.body(types, sample.attrs)
@@ -179,16 +183,24 @@ class Composite(Protocol[P]):
         """Apply the function; raises TypeRuleError as an op does."""
 
 
-def composite(*, blocks: bool = False) -> Callable[[Callable[P, Tensor]], Composite[P]]:
+def composite(
+    *, blocks: bool = False, no_gradient: str = ""
+) -> Callable[[Callable[P, Tensor]], Composite[P]]:
     """Have a trace keep a function as one node.
 
     Positional arguments are tensors, of which the last may be None; keyword-only arguments are
-    attributes. For `blocks` see `Fused`.
+    attributes. For `blocks` and `no_gradient` see `Fused`.
     """
 
     def decorate(function: Callable[P, Tensor]) -> Composite[P]:
         doc = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
-        op = Fused(name=function.__name__, doc=doc, reference=function, blocks=blocks)
+        op = Fused(
+            name=function.__name__,
+            doc=doc,
+            reference=function,
+            blocks=blocks,
+            no_gradient=no_gradient,
+        )
 
         @functools.wraps(function)
         def apply(*args: P.args, **kwargs: P.kwargs) -> Tensor:

@@ -34,6 +34,7 @@ def norm(x: Pattern, weight: Pattern) -> Node:
 
 h, y, after, before, weight, cosine, sine = variables("h y after before weight cosine sine")
 query, key, value, start = variables("query key value start")
+key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
 heads = Part(ops.slice_, "x", "heads")
 sum_of_normed = node(ops.add, h, norm(y, after))
 plain_sum = node(ops.add, h, y)
@@ -84,6 +85,31 @@ KERNEL_RULES = (
                 **bound,
             ),
         ),
+    ),
+    Rule(
+        name="attention_cached_i8",
+        pattern=(
+            node(
+                f.int8_cache_attention.op, query, key, value, key_scale, value_scale, start,
+                keys="keys", window="window", scale="scale", cap="cap",
+            ),
+        ),
+        replacement=lambda **bound: (
+            fused.attention_cached_i8(
+                bound.pop("query"), bound.pop("key"), bound.pop("value"), bound.pop("key_scale"),
+                bound.pop("value_scale"), bound.pop("start"), **bound,
+            ),
+        ),
+    ),
+    Rule(
+        name="cache_int8_rows",
+        pattern=(node(f.write_int8_rows.op, cache, places, h),),
+        replacement=lambda cache, places, h: (fused.cache_int8_rows(cache, places, h),),
+    ),
+    Rule(
+        name="cache_row_scales",
+        pattern=(node(f.write_row_scales.op, cache, places, h),),
+        replacement=lambda cache, places, h: (fused.cache_row_scales(cache, places, h),),
     ),
 )  # fmt: skip
 

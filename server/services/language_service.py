@@ -261,7 +261,14 @@ class LocalLanguageService(LanguageService):
         )
         super().__init__(
             self.engine,
-            functools.partial(self_test, runtime, manifest.golden, manifest.tolerance, level=level),
+            functools.partial(
+                self_test,
+                runtime,
+                manifest.golden,
+                manifest.tolerance,
+                rows=manifest.golden_rows,
+                level=level,
+            ),
             tokenizer,
             manifest,
             self._loaded,

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
-from runtime.self_test import self_test
+from models.bundle import GoldenRow
+from runtime.self_test import ROW_TOLERANCE, Level, Verdict, self_test
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 
@@ -104,3 +106,47 @@ def test_off_tests_nothing() -> None:
     verdict = self_test(replace(RUNTIME, poison=9), (poisoned,), tolerance=0, level="off")
     assert (verdict.passed, verdict.steps) == (True, 0)
     assert verdict.message == "the self-test is off"
+
+
+# Two heads of two values, after three other bytes of a position.
+ROW = GoldenRow(prompt=0, offset=3, integers=(127, -4, 10, -127), scales=(0.5, 2.0))
+
+
+def self_test_of_row(integers: list[int], scales: list[float], level: Level = "full") -> Verdict:
+    """The verdict on a runtime that has this row in its caches of i8."""
+    saved = b"abc" + np.array(integers, "i1").tobytes() + np.array(scales, "f4").tobytes() + b"d"
+
+    @dataclass(kw_only=True)
+    class Int8(FakeRuntime):
+        def save(self, slot: int, start: int, stop: int) -> Any:
+            assert (slot, start, stop) == (0, len(CASE.prompt_ids) - 1, len(CASE.prompt_ids))
+            return np.frombuffer(saved, np.uint8)
+
+    runtime = Int8(vocab_size=40, context=64, chunk=8)
+    return self_test(runtime, (CASE,), tolerance=1.0, rows=(ROW,), level=level)
+
+
+def test_a_cached_row_passes_with_a_small_difference() -> None:
+    verdict = self_test_of_row([*ROW.integers], [0.5, 2.001])
+    assert verdict.passed
+    assert verdict.steps == 4 + 1 + 2  # the row after the prompt, and after the embedding
+    assert verdict.largest_difference == pytest.approx(0.0005 * (10 + 127) / 2, rel=1e-3)
+    assert verdict.tolerance == ROW_TOLERANCE
+
+
+@pytest.mark.parametrize("level", ["quick", "full"])
+@pytest.mark.parametrize(
+    ("integers", "scales"),
+    [
+        ([127, -3, 10, -127], [0.5, 2.0]),
+        ([127, -4, 10, -126], [0.5, 2.0]),
+        ([127, -4, 10, -127], [0.5, 2.01]),
+        ([127, -4, 10, -127], [0.5, math.nan]),
+        ([10, -127, 127, -4], [2.0, 0.5]),
+    ],
+)
+def test_a_wrong_cached_row_fails(integers: list[int], scales: list[float], level: Level) -> None:
+    verdict = self_test_of_row(integers, scales, level)
+    assert not verdict.passed
+    assert verdict.where.startswith("golden prompt 0, cached row")
+    assert f"expected at most {ROW_TOLERANCE}" in verdict.message

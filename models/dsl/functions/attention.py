@@ -19,7 +19,7 @@ from models.dsl.functions.wide import in_f32
 from models.dsl.types import DType, TypeRuleError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -209,8 +209,42 @@ def cached_attention(
 
     Returns (T, H, D). Each query sees at most R - T + 1 keys, or there are at most R positions.
     """
-    tokens, _, width = query.shape
-    rows = key.shape[0]
+
+    def read(cache: Tensor, rows: int) -> Tensor:
+        narrowed = narrow(cache, 0, 0, rows)
+        wide = narrowed.dtype is query.dtype
+        return split_heads(
+            narrowed if wide else ops.convert(narrowed, dtype=query.dtype), query.shape[2]
+        )
+
+    return attend_ring(
+        query,
+        lambda rows: (read(key, rows), read(value, rows)),
+        start,
+        rows=key.shape[0],
+        keys=keys,
+        window=window,
+        scale=scale,
+        cap=cap,
+    )
+
+
+def attend_ring(
+    query: Tensor,
+    read: Callable[[int], tuple[Tensor, Tensor]],
+    start: Tensor,
+    *,
+    rows: int,
+    keys: int,
+    window: int | None,
+    scale: float,
+    cap: float | None,
+) -> Tensor:
+    """`cached_attention` over a ring of R rows.
+
+    `read` gives the keys and the values of its first rows, (rows, G, D) of the query's dtype.
+    """
+    tokens = query.shape[0]
     looked_at = min(keys, rows)  # of fewer positions than rows, p lies in row p
     positions = consecutive(start, tokens)
     # Row r holds the newest position p with p mod R == r, which is negative if there is none yet.
@@ -219,12 +253,7 @@ def cached_attention(
     row = ops.iota(shape=(looked_at,), axis=0, dtype=DType.I32)
     age = ops.remainder(newest - row + rows, ops.full_like(row, rows))
     seen = visible(positions, newest - age, window)
-    caches = (
-        cache if cache.dtype is query.dtype else ops.convert(cache, dtype=query.dtype)
-        for cache in (narrow(key, 0, 0, looked_at), narrow(value, 0, 0, looked_at))
-    )
-    heads = (split_heads(cache, width) for cache in caches)
-    batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *heads))
+    batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *read(looked_at)))
     mixed = scaled_dot_product_attention(*batch, seen=seen, scale=scale, cap=cap)
     return ops.reshape(mixed, shape=query.shape)
 

@@ -1,4 +1,7 @@
-"""Attention over a KV cache: the kernel reads the keys that a token sees, and no others."""
+"""Attention over a KV cache: the kernel reads the keys that a token sees, and no others.
+
+Kernels also write the new rows of a cache of int8, so that a token has no more steps than in f16.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,40 @@ from models.dsl import functions as f
 from models.dsl.composite import Fused
 from models.dsl.ops.record import Kernel, Sample, require
 from models.dsl.ops.samples import normal
-from models.dsl.types import DType
+from models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.ops.record import Attrs, Types
-    from models.dsl.types import TensorType
+    from models.dsl.ops.record import Array, Attrs, Types
 
-__all__ = ["attention_cached"]
+__all__ = ["attention_cached", "attention_cached_i8", "cache_int8_rows", "cache_row_scales"]
 
 # As the kernel has them: queries of a workgroup, and widths of a head.
 _QUERIES = 4
 _WIDTH_STEP, _MAX_WIDTH = 64, 256
+# A kernel computes so many values of a head at a time.
+_LANES = 16
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
     query, key, value, _ = types
-    require(query.dtype in (DType.F32, DType.F64), "floats")
-    require(query.rank == 3 and key.rank == 2, "a query (T, H, D) and a cache (R, G * D)")
     require(
         key == value and key.dtype in (query.dtype, DType.F16),
         "keys and values of one type: the query's dtype or f16",
     )
+    _limit_shapes(query, key, attrs)
+
+
+def _limits_i8(types: Types, attrs: Attrs) -> None:
+    query, key, value, key_scale, value_scale, _ = types
+    require(key == value and key.dtype is DType.I8, "keys and values i8")
+    _limit_shapes(query, key, attrs)
+    scales = TensorType((key.shape[0], key.shape[1] // query.shape[2]), query.dtype)
+    require(key_scale == value_scale == scales, f"scales {scales}")
+
+
+def _limit_shapes(query: TensorType, key: TensorType, attrs: Attrs) -> None:
+    require(query.dtype in (DType.F32, DType.F64), "floats")
+    require(query.rank == 3 and key.rank == 2, "a query (T, H, D) and a cache (R, G * D)")
     width, columns = query.shape[2], key.shape[1]
     require(
         width % _WIDTH_STEP == 0
@@ -50,8 +66,9 @@ def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     together = _heads_together(heads // groups, alone=tokens * groups == 1)
     # All positions are below `keys`: a window of as many keys sees all of them.
     window = attrs["keys"] if attrs.get("window") is None else attrs["window"]
+    dtype = types[1].dtype
     return Kernel(
-        function="attention_cached_f16" if types[1].dtype is DType.F16 else "attention_cached",
+        function="attention_cached" + ("" if dtype is types[0].dtype else f"_{dtype.label}"),
         sizes=(tokens, heads, groups, width, rows, window, together),
         workgroups=heads // together * -(-tokens * together // _QUERIES),
         scalars=(attrs["scale"],),
@@ -84,5 +101,78 @@ attention_cached: Fused = Fused(
         _sample(rng, 1, 4, None),
         _sample(rng, 2, 20, 3),
         _sample(rng, 7, 0, None),
+    ],
+)
+
+
+def _sample_i8(rng: np.random.Generator, tokens: int, start: int, window: int | None) -> Sample:
+    query, _, _, position = _sample(rng, tokens, start, window).inputs
+    key, value = rng.integers(-127, 128, (2, 7, 64), dtype=np.int8)
+    scales = (rng.uniform(0.005, 0.02, (7, 1)).astype(np.float32) for _ in range(2))
+    attrs = _sample(rng, tokens, start, window).attrs
+    return Sample((query, key, value, *scales, position), attrs)
+
+
+attention_cached_i8: Fused = Fused(
+    name="attention_cached_i8",
+    doc="`f.int8_cache_attention`: softmax(scale * q k^T) v over the KV cache of one sequence, of "
+    "int8 with a scale for each head of each row.",
+    reference=f.int8_cache_attention.op.reference,
+    no_gradient=f.int8_cache_attention.op.no_gradient,
+    limits=_limits_i8,
+    kernel=_kernel,
+    samples=lambda rng: [
+        _sample_i8(rng, 1, 4, None),
+        _sample_i8(rng, 2, 20, 3),
+        _sample_i8(rng, 7, 0, None),
+    ],
+)
+
+
+# --- new rows of a cache of int8
+
+
+def _row_limits(types: Types, dtype: DType, width: int) -> None:
+    cache, places, x = types
+    require(x.rank == 3 and x.dtype in (DType.F32, DType.F64), "heads f32 (N, G, D)")
+    require(
+        cache == TensorType((cache.shape[0], x.shape[1] * width), dtype),
+        f"a cache {dtype} (R, {x.shape[1] * width})",
+    )
+    require(places == TensorType(x.shape[:1], DType.I32), "a place i32 for each row")
+    require(x.shape[2] % _LANES == 0, f"heads of a multiple of {_LANES}")
+
+
+def _row_kernel(function: str, x: TensorType) -> Kernel:
+    rows, heads, width = x.shape
+    return Kernel(function=function, sizes=(heads, width), workgroups=rows, in_place=True)
+
+
+def _new_rows(rng: np.random.Generator, cache: Array, *shape: int) -> Sample:
+    places = rng.permutation(len(cache))[: shape[0]].astype(np.int32)
+    return Sample((cache, places, normal(rng, *shape)))
+
+
+cache_int8_rows: Fused = Fused(
+    name="cache_int8_rows",
+    doc="`f.write_int8_rows`: a cache of int8 with new rows, rounded.",
+    reference=f.write_int8_rows.op.reference,
+    limits=lambda types, _: _row_limits(types, DType.I8, types[2].shape[-1]),
+    kernel=lambda types, _, __: _row_kernel("cache_int8_rows", types[2]),
+    samples=lambda rng: [
+        _new_rows(rng, rng.integers(-127, 128, (7, 32), dtype=np.int8), 3, 2, 16),
+        _new_rows(rng, rng.integers(-127, 128, (5, 48), dtype=np.int8), 1, 1, 48),
+    ],
+)
+
+cache_row_scales: Fused = Fused(
+    name="cache_row_scales",
+    doc="`f.write_row_scales`: the scales of a cache of int8 with those of new rows.",
+    reference=f.write_row_scales.op.reference,
+    limits=lambda types, _: _row_limits(types, types[2].dtype, 1),
+    kernel=lambda types, _, __: _row_kernel("cache_row_scales", types[2]),
+    samples=lambda rng: [
+        _new_rows(rng, normal(rng, 7, 2), 3, 2, 16),
+        _new_rows(rng, normal(rng, 5, 1), 1, 1, 48),
     ],
 )

@@ -1,5 +1,6 @@
-// Attention of new tokens over a ring cache that holds them: op `attention_cached`. Each dtype of a
-// cache has a file, which says NAME, Value and load_value.
+// Attention of new tokens over a ring cache that holds them: ops `attention_cached` and
+// `attention_cached_i8`. Each dtype of a cache has a file, which says NAME, Value and load_value,
+// and SCALED if each head of a row has a scale.
 //
 // Only keys that a token sees are read, in blocks of KEYS positions, with a running softmax
 // (Milakov and Gimelshein, 2018). Blocks begin at multiples of KEYS and what is not seen counts as
@@ -17,6 +18,10 @@ typedef struct {
     const Value *key, *value;
     size_t rows, stride, width;  // of the cache; a row has `stride` values, a head `width`
     float scale;                 // of scores
+#ifdef SCALED
+    const float *key_scale, *value_scale;  // of this head in the first row
+    size_t groups;                         // scales of a row
+#endif
 } Cache;
 
 // Heads of tokens that share their keys: where each lies, in floats, and its position.
@@ -27,6 +32,9 @@ typedef struct {
 // The positions of a block: where each has its row, in values. As many as a token sees, or more.
 typedef struct {
     size_t row[KEYS], keys;
+#ifdef SCALED
+    float key_scale[KEYS], value_scale[KEYS];
+#endif
 } Block;
 
 typedef struct {
@@ -39,6 +47,10 @@ INLINE void find_block(Block *block, size_t begin, size_t newest, const Cache *c
     size_t row = begin % cache->rows;
     for (int k = 0; k < KEYS; k++) {
         block->row[k] = row * cache->stride;
+#ifdef SCALED
+        block->key_scale[k] = cache->key_scale[row * cache->groups];
+        block->value_scale[k] = cache->value_scale[row * cache->groups];
+#endif
         row = row + 1 == cache->rows ? 0 : row + 1;
     }
 }
@@ -94,6 +106,12 @@ INLINE float weigh(float scores[KEYS], long first, long last, float *top, float 
     return kept;
 }
 
+#ifdef SCALED
+INLINE void multiply(float values[KEYS], const float scales[KEYS]) {
+    for (int k = 0; k < KEYS; k += LANES) store(values + k, load(values + k) * load(scales + k));
+}
+#endif
+
 // Adds the values of the block's positions, weighted.
 INLINE void mix(State *state, int count, const float kept[QUERIES], const Cache *cache,
                 const Block *block, const Block *next, float weights[QUERIES][KEYS]) {
@@ -143,7 +161,13 @@ INLINE void attend(const float *query, const Queries *queries, int count, const 
         for (int j = 0; j < count; j++) {
             long last = (long)queries->position[j] - (long)begin, first = last - (long)window + 1;
             if (first < 0) first = 0;
+#ifdef SCALED
+            multiply(weights[j], block->key_scale);
+#endif
             kept[j] = weigh(weights[j], first, last, &state.top[j], &state.total[j]);
+#ifdef SCALED
+            multiply(weights[j], block->value_scale);
+#endif
         }
         mix(&state, count, kept, cache, block, next, weights);
     }
@@ -152,22 +176,34 @@ INLINE void attend(const float *query, const Queries *queries, int count, const 
             store(out + queries->at[j] + d, load(state.mixed[j] + d) / state.total[j]);
 }
 
-// query f32 (tokens, heads, width), key and value (rows, groups, width), start i32 (1,), out
-// f32 (tokens, heads, width). A workgroup computes QUERIES of `together` heads of one group, token
-// after token.
+// query f32 (tokens, heads, width), key and value (rows, groups, width), their scales f32
+// (rows, groups), start i32 (1,), out f32 (tokens, heads, width). A workgroup computes QUERIES of
+// `together` heads of one group, token after token.
 int NAME(const float *query, size_t query_at, const Value *key, size_t key_at, const Value *value,
-         size_t value_at, const int32_t *start, size_t start_at, float *out, size_t out_at,
-         size_t workgroup, size_t tokens, size_t heads, size_t groups, size_t width, size_t rows,
-         size_t window, size_t together, float scale) {
+         size_t value_at,
+#ifdef SCALED
+         const float *key_scale, size_t key_scale_at, const float *value_scale,
+         size_t value_scale_at,
+#endif
+         const int32_t *start, size_t start_at, float *out, size_t out_at, size_t workgroup,
+         size_t tokens, size_t heads, size_t groups, size_t width, size_t rows, size_t window,
+         size_t together, float scale) {
     size_t parts = heads / together, head = workgroup % parts * together;
     size_t begin = workgroup / parts * QUERIES, end = tokens * together;
     size_t group = head / (heads / groups);
-    Cache cache = {key + key_at + group * width,
-                   value + value_at + group * width,
-                   rows,
-                   groups * width,
-                   width,
-                   scale};
+    Cache cache = {
+        key + key_at + group * width,
+        value + value_at + group * width,
+        rows,
+        groups * width,
+        width,
+        scale,
+#ifdef SCALED
+        key_scale + key_scale_at + group,
+        value_scale + value_scale_at + group,
+        groups,
+#endif
+    };
     Queries queries;
     size_t count = end - begin < QUERIES ? end - begin : QUERIES;
     for (size_t j = 0; j < count; j++) {

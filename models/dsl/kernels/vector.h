@@ -12,6 +12,7 @@ typedef float f32x16 __attribute__((vector_size(64)));
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef _Float16 f16x16 __attribute__((vector_size(32)));
+typedef int8_t i8x16 __attribute__((vector_size(16)));
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -31,6 +32,13 @@ INLINE f32x16 splat(float x) { return x - (f32x16){}; }
 // Sixteen f16 as f32.
 INLINE f32x16 widen(const _Float16 *from) {
     f16x16 lanes;
+    __builtin_memcpy(&lanes, from, sizeof lanes);
+    return __builtin_convertvector(lanes, f32x16);
+}
+
+// Sixteen i8 as f32.
+INLINE f32x16 widen_i8(const int8_t *from) {
+    i8x16 lanes;
     __builtin_memcpy(&lanes, from, sizeof lanes);
     return __builtin_convertvector(lanes, f32x16);
 }

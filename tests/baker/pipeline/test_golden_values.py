@@ -7,9 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from baker.reference.golden_values import PROMPTS, STEPS, TOP_COUNT, golden_values, prompt_ids
+from baker.reference.golden_values import (
+    PROMPTS,
+    STEPS,
+    TOP_COUNT,
+    golden_rows,
+    golden_values,
+    prompt_ids,
+)
 from baker.reference.numpy_runtime import NumpyRuntime
 from examples.train_tiny_gemma import tokenizer
+from models.bundle import Golden
 from models.decoder import entry_points
 from models.gemma3 import Gemma3
 from models.program import model_weights
@@ -39,3 +47,26 @@ def test_golden_values_are_those_of_a_plain_forward_pass(batches: tuple[int, ...
         for step, row in zip(one.steps, rows, strict=True):
             assert list(step.token_ids) == list(np.argsort(-row)[:TOP_COUNT])
             np.testing.assert_allclose(step.logits, np.sort(row)[: -TOP_COUNT - 1 : -1], atol=1e-4)
+
+
+def test_golden_rows_are_those_of_the_second_layer() -> None:
+    config, options = (
+        replace(CONFIG, layers=2, windows=(4, None)),
+        replace(OPTIONS, decode_batches=(1,)),
+    )
+    program = entry_points.program(Gemma3(config), replace(options, kv_cache="int8"))
+    runtime = NumpyRuntime(program, random_weights(program), context=options.context, slots=1)
+    runtime.decode([0], [5], [0])
+    (row,) = golden_rows(runtime, program.caches, [Golden(prompt="", prompt_ids=(5,), steps=())])
+    assert (row.prompt, row.offset) == (0, 2 * (program.caches[0].width + 4 * config.kv_heads))
+    key, value, key_scale, value_scale = runtime.row(0, 0)[4:8]
+    assert [spec.name.removeprefix("layers.1.") for spec in program.caches[4:8]] == [
+        "key",
+        "value",
+        "key_scale",
+        "value_scale",
+    ]
+    assert row.integers == (*key, *value)
+    assert row.scales == (*key_scale, *value_scale)
+    others = [replace(spec, dtype="f16") for spec in program.caches]
+    assert golden_rows(runtime, others, ()) == ()

@@ -173,6 +173,10 @@ def _routed(n: Numbers, v: _Values) -> Call:
 
 
 def _attention(n: Numbers, v: _Values) -> Call:
+    return _attention_over(n, v, np.float32, np.float16)
+
+
+def _attention_over(n: Numbers, v: _Values, *dtypes: type) -> Call:
     tokens, groups, shared = n.between(1, 40), n.between(1, 4), n.between(1, 9)
     width = 64 * n.between(1, 4)
     rows = n.between(1, 300)
@@ -185,15 +189,31 @@ def _attention(n: Numbers, v: _Values) -> Call:
         attrs["keys"] = rows
     last = attrs["keys"] - tokens
     start = n.one_of(0, last, min(last, n.between(0, 400)))
-    dtype = n.one_of(np.float32, np.float16)
-    key, value = (
+    dtype = n.one_of(*dtypes)
+    caches = [
         v.floats(rows, groups * width)
         if dtype is np.float32
-        else v.bits(np.float16, rows, groups * width)
+        else v.bits(dtype, rows, groups * width)
         for _ in range(2)
-    )
+    ]
+    op = "attention_cached"
+    if dtype is np.int8:
+        op = "attention_cached_i8"
+        caches += [v.floats(rows, groups) for _ in range(2)]
     query = v.floats(tokens, groups * shared, width)
-    return Call("attention_cached", [query, key, value, np.array([start], np.int32)], attrs)
+    return Call(op, [query, *caches, np.array([start], np.int32)], attrs)
+
+
+def _int8_cache(n: Numbers, v: _Values) -> Call:
+    if n.between(0, 1):
+        return _attention_over(n, v, np.int8)
+    tokens, heads, width = n.between(1, 20), n.between(1, 4), 16 * n.between(1, 17)
+    rows = tokens + n.between(0, 20)
+    places = np.arange(rows - tokens, rows, dtype=np.int32)
+    x = v.floats(tokens, heads, width)
+    if n.between(0, 1):
+        return Call("cache_int8_rows", [v.bits(np.int8, rows, heads * width), places, x], {})
+    return Call("cache_row_scales", [v.floats(rows, heads), places, x], {})
 
 
 def _stream(n: Numbers, v: _Values) -> Call:
@@ -273,7 +293,7 @@ def _adapted(n: Numbers, v: _Values, rows: int, places: int) -> Call:
 
 
 MAKERS = (
-    _grouped, _halved, _small, _routed, _attention, _stream, _heads, _adapter,
+    _grouped, _halved, _small, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
 )  # fmt: skip
 
 
@@ -341,7 +361,7 @@ def _compute(library: Library, call: Call, *, fill: int, offset: int) -> Array:
     for number, array in enumerate(call.inputs[kernel.in_place :]):
         memory = place(number, array.nbytes, array.itemsize)
         memory[:] = _bytes(array)
-    out = place(len(call.inputs), 4 * result_type.size, 4)
+    out = place(len(call.inputs), result_type.nbytes, result_type.dtype.numpy.itemsize)
     around = _arenas[len(call.inputs)].last(len(out) + _MARGIN)
     around[:] = fill
     if kernel.in_place:
@@ -352,7 +372,7 @@ def _compute(library: Library, call: Call, *, fill: int, offset: int) -> Array:
     for workgroup in reversed(range(kernel.workgroups)):
         assert function(*arguments, ctypes.c_size_t(workgroup), *sizes, *scalars) == 0
     assert (around[:_MARGIN] == fill).all(), f"{call.op} wrote before its result"
-    return out.view(np.float32).reshape(result_type.shape).copy()
+    return out.view(result_type.dtype.numpy).reshape(result_type.shape).copy()
 
 
 def _bytes(array: Array) -> Array:

@@ -67,6 +67,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 # Those that cover every rule, for tests of what all architectures have in common.
 TWO = ("gemma3", "llama")
+INT8_RULES = ("attention_cached_i8", "cache_int8_rows", "cache_row_scales")
 
 
 def tiny(architecture: str, **changes: Any) -> ModelConfig:
@@ -170,6 +171,20 @@ def test_every_fusion_matches_in_every_architecture(architecture: str) -> None:
         assert dict(counts) == expected(architecture, point, LAYERS), point
 
 
+@pytest.mark.parametrize("architecture", TWO)
+def test_int8_caches_have_kernels(architecture: str) -> None:
+    program = program_of(architecture, replace(OPTIONS, kv_cache="int8"))
+    for point, rows in {"decode_1": LAYERS, "decode_2": 2 * LAYERS, "verify_4": LAYERS}.items():
+        counts = expected(architecture, point, LAYERS)
+        attention = counts.pop("attention_cached")
+        assert dict(program.fusions[point]) == {
+            **counts,
+            "attention_cached_i8": attention,
+            "cache_int8_rows": 2 * rows,
+            "cache_row_scales": 2 * rows,
+        }
+
+
 def op_names(graph: Graph) -> list[str]:
     return [node.origin.op.name for node in graph.nodes if isinstance(node.origin, Apply)]
 
@@ -177,14 +192,13 @@ def op_names(graph: Graph) -> list[str]:
 @pytest.mark.parametrize("rule", [rule.name for rule in fuse.KERNEL_RULES])
 def test_a_rule_that_stops_matching_is_seen(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     others = tuple(one for one in fuse.KERNEL_RULES if one.name != rule)
+    options = replace(OPTIONS, kv_cache="int8" if rule in INT8_RULES else None)
+    before = [dict(program_of(one, options).fusions["decode_1"]) for one in TWO]
     monkeypatch.setattr(fuse, "KERNEL_RULES", others)
-    differing = [
-        architecture
-        for architecture in TWO
-        if dict(program_of(architecture).fusions["decode_1"])
-        != expected(architecture, "decode_1", LAYERS)
-    ]
-    assert differing
+    after = [dict(program_of(one, options).fusions["decode_1"]) for one in TWO]
+    assert before != after
+    if rule not in INT8_RULES:
+        assert before == [expected(one, "decode_1", LAYERS) for one in TWO]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -265,15 +279,21 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
         "x": (rows, heads, width), "weight": (width,),
         "cosine": (rows, width // 2), "sine": (rows, width // 2),
         "query": (rows, heads, width), "key": (16, 2 * width), "value": (16, 2 * width),
+        "key_scale": (16, 2), "value_scale": (16, 2), "start": (1,), "places": (rows,),
+        "cache": (16, heads if rule.name == "cache_row_scales" else width),
     }  # fmt: skip
+    dtypes = {"start": DType.I32, "places": DType.I32}
+    if rule.name in INT8_RULES:
+        shapes = {**shapes, "h": (rows, heads, width // heads)}
+        dtypes |= dict.fromkeys(("key", "value"), DType.I8)
+    if rule.name == "cache_int8_rows":
+        dtypes["cache"] = DType.I8
     attrs = {"eps": 1e-3, "keys": 12, "window": 5, "scale": 0.2, "cap": None}
     inputs: dict[str, Tensor] = {}
     made: dict[int, Tensor] = {}
 
     def void(name: str) -> Tensor:
-        tensor_type = TensorType((1,), DType.I32)
-        if name != "start":
-            tensor_type = TensorType(shapes[name], DType.F32)
+        tensor_type = TensorType(shapes[name], dtypes.get(name, DType.F32))
         return inputs.setdefault(name, Tensor(tensor_type, Input(name)))
 
     def build(pattern: Pattern) -> Tensor:
@@ -300,12 +320,12 @@ def test_a_rule_computes_what_it_replaces(rule: Rule) -> None:
     graph, result = rule_graphs(rule)
     assert rule.name in op_names(result)
     rng = np.random.default_rng(0)
-    arrays = [
-        np.array([6], np.int32)
-        if tensor.dtype is DType.I32
-        else rng.normal(size=tensor.shape).astype(tensor.dtype.numpy)
-        for tensor in graph.inputs
-    ]
+    values: Mapping[DType, Callable[[tuple[int, ...]], NDArray[Any]]] = {
+        DType.I32: lambda shape: 6 + np.arange(*shape),
+        DType.I8: lambda shape: rng.integers(-127, 128, shape),
+        DType.F32: lambda shape: rng.normal(size=shape),
+    }
+    arrays = [values[one.dtype](one.shape).astype(one.dtype.numpy) for one in graph.inputs]
     for new, old in zip(evaluate(result, arrays, {}), evaluate(graph, arrays, {}), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
 

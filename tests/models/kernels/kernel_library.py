@@ -73,7 +73,9 @@ class Kernels:
     def __call__(self, name: str, inputs: tuple[Array, ...], result: Array, **attrs: Any) -> Array:
         """Call a kernel as its op is lowered, workgroup after workgroup; the last one first."""
         types = tuple(TensorType(x.shape, DType.of(x.dtype)) for x in inputs)
-        kernel: Any = REGISTRY[name].lower(types, TensorType(result.shape, DType.F32), attrs)
+        kernel: Any = REGISTRY[name].lower(
+            types, TensorType(result.shape, DType.of(result.dtype)), attrs
+        )
         tensors: list[Any] = []
         if kernel.in_place:
             result[:], inputs = inputs[0], inputs[1:]

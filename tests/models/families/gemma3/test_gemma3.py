@@ -30,7 +30,7 @@ from tests.models.unpacked import real_weights, whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.bundle import CacheDType
+    from models.precision import KvCache
     from tests.models.numpy_device import Device
 
     Array = NDArray[Any]
@@ -159,7 +159,7 @@ def test_bf16_weights(size: int, least: float, most: float) -> None:
 @pytest.mark.parametrize(
     ("kv_cache", "sizes", "limit"), [("f32", (3,), 3.9e-4), ("f16", (3, 8), 7.5e-4)]
 )
-def test_int8_g32_weights(kv_cache: CacheDType, sizes: tuple[int, ...], limit: float) -> None:
+def test_int8_g32_weights(kv_cache: KvCache, sizes: tuple[int, ...], limit: float) -> None:
     """Activations keep sixteen bits in each group of 32, keys and values in f16 eleven."""
     device = make_device(GROUPED, replace(OPTIONS, precision="int8-g32", kv_cache=kv_cache))
     stored = dict(device.weights)

@@ -1,0 +1,56 @@
+"""Caches of keys and values, and attention over them by the formula in f64."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+SCALE = 0.4
+
+
+def attended(query: Array, key: Array, value: Array, start: int, window: int) -> Array:
+    """softmax(scale q k^T) v (Vaswani et al., 2017) of each token over the positions it sees."""
+    tokens, heads, width = query.shape
+    groups = key.shape[1] // width
+    result = np.empty(query.shape)
+    for token in range(tokens):
+        last = start + token
+        rows = [p % len(key) for p in range(last + 1) if last - p < window]
+        for head in range(heads):
+            columns = slice(
+                head // (heads // groups) * width, (head // (heads // groups) + 1) * width
+            )
+            scores = key[rows, columns].astype(np.float64) @ query[token, head].astype(np.float64)
+            scores *= SCALE
+            weights = np.exp(scores - scores.max())
+            result[token, head] = weights @ value[rows, columns] / weights.sum()
+    return result
+
+
+# tokens, heads, groups, width, rows, window, start
+FORMS = {
+    "a first token": (1, 4, 1, 64, 40, 32, 0),
+    "one token, one group": (1, 4, 1, 256, 96, 64, 70),
+    "a ring that has wrapped": (5, 4, 2, 64, 70, 64, 333),
+    "no sharing of keys": (6, 3, 3, 128, 200, 1000, 150),
+    "three heads share": (9, 9, 3, 64, 150, 100, 45),
+    "eight heads share": (3, 8, 1, 64, 80, 1000, 64),
+    "a window of one": (4, 2, 1, 64, 30, 1, 10),
+    "one token, in f16": (1, 4, 1, 256, 96, 64, 70),
+    "a ring that has wrapped, in f16": (5, 4, 2, 64, 70, 64, 333),
+}
+
+
+def cache_of(name: str) -> tuple[Array, Array, Array, int, int]:
+    tokens, heads, groups, width, rows, window, start = FORMS[name]
+    rng = np.random.default_rng(3)
+    query = rng.normal(size=(tokens, heads, width))
+    dtype = np.float16 if name.endswith("in f16") else np.float32
+    key, value = rng.normal(size=(2, rows, groups * width)).astype(dtype)
+    return query.astype(np.float32), key, value, start, window

@@ -1,0 +1,153 @@
+"""Kernels of KV caches of int8 under every instruction set of this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.models.kernels.attention_cases import FORMS, SCALE, attended, cache_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tests.models.kernels.kernel_library import Kernels
+
+    Array = NDArray[Any]
+
+WHOLE = [name for name in FORMS if not name.endswith("in f16")]
+# Rows of a ring, heads and their width; the new rows go to some places of it.
+RINGS = {"one head": (9, 1, 64), "three heads": (20, 3, 128), "a narrow head": (7, 2, 16)}
+
+
+def quantized(x: Array) -> tuple[Array, Array]:
+    """Heads (N, G, D) as integers, the largest magnitude as 127, and their scales."""
+    largest = np.abs(x).max(axis=2).astype(np.float32)
+    integers = np.rint(x * (np.float32(127) / largest)[..., np.newaxis]).astype(np.int8)
+    return integers.reshape(len(x), -1), largest * np.float32(1 / 127)
+
+
+def int8_cache_of(name: str) -> tuple[Array, list[Array], list[Array], int, int]:
+    """The query, keys and values as stored, their values in f64, the start and the window."""
+    query, key, value, start, window = cache_of(name)
+    width = query.shape[2]
+    pairs = [quantized(x.reshape(len(x), -1, width)) for x in (key, value)]
+    stored = [integers for integers, _ in pairs] + [scales for _, scales in pairs]
+    values = [
+        integers.astype(np.float64) * np.repeat(scales.astype(np.float64), width, axis=1)
+        for integers, scales in pairs
+    ]
+    return query, stored, values, start, window
+
+
+def attention(
+    kernels: Kernels, query: Array, stored: list[Array], start: int, window: int
+) -> Array:
+    inputs = (query, *stored, np.array([start], np.int32))
+    out = np.full_like(query, np.nan)
+    attrs = {"keys": 2**31 - 1, "window": window, "scale": SCALE}
+    return kernels("attention_cached_i8", inputs, out, **attrs)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_attention_is_the_softmax_over_the_stored_values(kernels: Kernels, name: str) -> None:
+    query, stored, (key, value), start, window = int8_cache_of(name)
+    actual = attention(kernels, query, stored, start, window)
+    np.testing.assert_allclose(actual, attended(query, key, value, start, window), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_token_attends_with_the_same_bits_alone(kernels: Kernels, name: str) -> None:
+    query, stored, _, start, window = int8_cache_of(name)
+    together = attention(kernels, query, stored, start, window)
+    for i in range(len(query)):
+        alone = attention(kernels, query[i : i + 1].copy(), stored, start + i, window)
+        assert np.array_equal(alone[0], together[i])
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
+    query, stored, _, start, window = int8_cache_of(name)
+    actual = attention(kernels, query, stored, start, window)
+    newest = start + len(query) - 1
+    seen = {p % len(stored[0]) for p in range(max(0, start - window + 1), newest + 1)}
+    for row in set(range(len(stored[0]))) - seen:
+        for array in stored:
+            array[row] = 127
+    assert np.array_equal(attention(kernels, query, stored, start, window), actual)
+
+
+def new_rows(name: str) -> tuple[Array, Array, Array, Array]:
+    """A ring of integers, its scales, places in it, and heads for them."""
+    rows, heads, width = RINGS[name]
+    rng = np.random.default_rng(rows)
+    places = rng.permutation(rows)[:5].astype(np.int32)
+    x = rng.normal(size=(5, heads, width)).astype(np.float32) * rng.uniform(1e-6, 1e3, (5, 1, 1))
+    integers = rng.integers(-127, 128, (rows, heads * width), dtype=np.int8)
+    scales = rng.uniform(size=(rows, heads)).astype(np.float32)
+    return integers, scales, places, x.astype(np.float32)
+
+
+def written(
+    kernels: Kernels, integers: Array, scales: Array, places: Array, x: Array
+) -> tuple[Array, Array]:
+    """The ring with the new rows."""
+    inputs = (places, x)
+    return (
+        kernels("cache_int8_rows", (integers, *inputs), np.empty_like(integers)),
+        kernels("cache_row_scales", (scales, *inputs), np.empty_like(scales)),
+    )
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_new_rows_are_rounded_to_their_largest_magnitude(kernels: Kernels, name: str) -> None:
+    integers, scales, places, x = new_rows(name)
+    expected = integers.copy(), scales.copy()
+    for whole, new in zip(expected, quantized(x), strict=True):
+        whole[places] = new
+    for got, whole in zip(written(kernels, integers, scales, places, x), expected, strict=True):
+        assert np.array_equal(got, whole)
+
+
+def test_values_between_two_integers_are_rounded_to_the_even_one(kernels: Kernels) -> None:
+    integers, scales, places, x = new_rows("one head")
+    x[0, 0] = [-127.0, *(step + 0.5 for step in range(-32, 31))]
+    rows, factors = written(kernels, integers, scales, places, x)
+    assert np.array_equal(rows[places[0]], np.rint(x[0, 0]))
+    assert factors[places[0], 0] == np.float32(127) * np.float32(1 / 127)
+
+
+def test_a_head_of_zeros_stays_zero(kernels: Kernels) -> None:
+    integers, scales, places, x = new_rows("three heads")
+    x[:, 1] = 0.0
+    rows, factors = written(kernels, integers, scales, places, x)
+    values = rows[places].reshape(x.shape) * factors[places][..., np.newaxis]
+    assert not values[:, 1].any()
+    assert np.isfinite(values).all()
+
+
+def test_values_that_are_not_finite_stay_in_their_head(kernels: Kernels) -> None:
+    integers, scales, places, x = new_rows("three heads")
+    expected = written(kernels, integers, scales, places, x)
+    x[0, 1, 3], x[0, 1, 4] = np.nan, -np.inf
+    rows, factors = written(kernels, integers, scales, places, x)
+    width = x.shape[2]
+    assert rows[places[0], width + 3] == 0
+    assert rows[places[0], width + 4] == -127
+    assert np.isfinite(factors).all()
+    rows[places[0], width : 2 * width] = expected[0][places[0], width : 2 * width]
+    factors[places[0], 1] = expected[1][places[0], 1]
+    assert np.array_equal(rows, expected[0])
+    assert np.array_equal(factors, expected[1])
+
+
+def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
+    for name in WHOLE:
+        query, stored, _, start, window = int8_cache_of(name)
+        first, *others = (attention(one, query, stored, start, window) for one in built.values())
+        assert all(np.array_equal(first, other) for other in others)
+    for name in RINGS:
+        first_rows, *other_rows = (written(one, *new_rows(name)) for one in built.values())
+        for rows in other_rows:
+            assert all(map(np.array_equal, rows, first_rows))

@@ -1,0 +1,98 @@
+"""A compiled model with KV caches of int8: the same bits whatever runs beside a sequence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from baker.pipeline.bake_language_model import bake
+from baker.reference.numpy_runtime import program_options
+from examples.train_tiny_gemma import CONFIG
+from models.bundle import LanguageManifest, read_manifest_of
+from runtime.open_bundle import open_bundle
+from tests.baker.small_gemma import small_gemma
+from tests.conftest import Silent, bake_request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from runtime.language_model import IreeRuntime
+
+pytestmark = pytest.mark.slow
+
+TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 60, 290)]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("int8")
+    request = bake_request(
+        folder / "small",
+        weights=small_gemma(
+            folder / "weights", replace(CONFIG, head_dim=64)
+        ),  # which the kernels take
+        precision="int8-g32",
+        slots=2,
+        kv_cache="int8",
+    )
+    return bake(request, Silent())
+
+
+@pytest.fixture(scope="module")
+def runtime(bundle: Path) -> IreeRuntime:
+    return open_bundle(bundle, threads=1)[1]
+
+
+def read(runtime: IreeRuntime, slot: int, stop: int) -> None:
+    """Prefill the tokens before a position, in whole chunks and a rest."""
+    for start in range(0, stop, runtime.chunk):
+        runtime.prefill(slot, TOKENS[start : min(start + runtime.chunk, stop)], start)
+
+
+def test_the_manifest_states_the_caches(bundle: Path) -> None:
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    assert manifest.provenance.options["kv_cache"] == "int8"
+    assert program_options(manifest).kv_cache == "int8"
+    by_name = {spec.name: spec for spec in manifest.caches}
+    for name in ("key", "value"):
+        integers, scales = by_name[f"layers.0.{name}"], by_name[f"layers.0.{name}_scale"]
+        heads = manifest.config["kv_heads"]
+        assert (integers.dtype, integers.width) == ("i8", heads * manifest.config["head_dim"])
+        assert (scales.dtype, scales.width, scales.rows) == ("f32", heads, integers.rows)
+    halves = replace(manifest.caches[0], dtype="f16")
+    assert halves.bytes == 2 * manifest.caches[0].bytes
+    assert manifest.memory.slot == sum(spec.bytes for spec in manifest.caches)
+
+
+def test_a_restored_prompt_has_the_same_bits(runtime: IreeRuntime) -> None:
+    read(runtime, 0, 256)
+    blocks = [runtime.save(0, start, start + runtime.chunk) for start in (0, 128)]
+    runtime.prefill(0, TOKENS[256:280], 256)
+    expected = runtime.decode([0], TOKENS[280:281], [280])
+    runtime.restore(1, 0, blocks)
+    runtime.prefill(1, TOKENS[256:280], 256)
+    assert np.array_equal(runtime.decode([1], TOKENS[280:281], [280]), expected)
+
+
+def test_a_sequence_has_the_same_bits_in_a_batch(runtime: IreeRuntime) -> None:
+    read(runtime, 0, 140)
+    alone = [runtime.decode([0], [TOKENS[p]], [p], [True])[0] for p in range(140, 144)]
+    read(runtime, 0, 140)
+    read(runtime, 1, 70)
+    for step, row in enumerate(alone):
+        positions = [140 + step, 70 + step]
+        tokens = [TOKENS[p] for p in positions]
+        both = runtime.decode([0, 1], tokens, positions, [True, True])
+        assert np.array_equal(both[0], row)
+
+
+def test_verified_tokens_have_the_bits_of_decoded_ones(runtime: IreeRuntime) -> None:
+    read(runtime, 0, 140)
+    decoded = [runtime.decode([0], [TOKENS[p]], [p], [True])[0] for p in range(140, 144)]
+    read(runtime, 1, 140)
+    verified = runtime.verify(1, TOKENS[140:144], 140, exact=True)
+    assert all(map(np.array_equal, verified, decoded))
+    assert np.array_equal(runtime.save(0, 128, 144), runtime.save(1, 128, 144))
