@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from models.dsl import ops
 from models.dsl.composite import composite
 from models.dsl.functions.shapes import along_last, at, flatten_rows, narrow
+from models.dsl.ops.matmul import fills_tiles
 from models.dsl.types import NARROW, DType, TensorType
 
 if TYPE_CHECKING:
@@ -82,7 +83,12 @@ def matmul_transposed(x: Tensor, weight: Tensor, *, dtype: DType) -> Tensor:
         # As two rows: one row has a kernel of its own, which adds in another order. Broadcast
         # and not concatenated: see docs/iree-reports/concurrent_copies.mlir.
         twice = ops.broadcast(ops.reshape(x, shape=x.shape[1:]), shape=(2, x.shape[1]), axes=(1,))
-        return narrow(matmul_transposed(twice, weight, dtype=dtype), 0, 0, 1)
+        product = matmul_transposed(twice, weight, dtype=dtype)
+        # The compiler may compute the row that is kept alone. Its kernel for that adds in the same
+        # order where vectors cover the columns.
+        if not fills_tiles(weight.shape[0]):
+            product = ops.barrier(product)
+        return narrow(product, 0, 0, 1)
     if x.shape[0] <= PROJECTED_ROWS:
         return ops.project(x, weight, dtype=dtype)
     return ops.dot_general(x, weight, batch=((), ()), contract=((1,), (1,)), dtype=dtype)

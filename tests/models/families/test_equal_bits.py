@@ -1,0 +1,72 @@
+"""A sequence has the same bits in every batch, and in a verify, whatever the widths of matrices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from models.dsl.graph import make_graph
+from models.program import ProgramOptions
+from tests.models.compiled import Compiled
+from tests.models.dsl.test_fuse import program_of
+from tests.models.numpy_device import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.program import Program
+
+    Array = NDArray[Any]
+
+OPTIONS = ProgramOptions(
+    context=64, precision="f32", prefill_tokens=(8,), decode_batches=(1, 2), verify_tokens=(2,)
+)
+# A kernel for one row of a result covers 289 columns with parts of 17, of which vectors of 8 leave
+# one, and with vectors of 16 it computes each of 149 and of 257 columns alone.
+WIDTHS = {"hidden": 149, "ffn": 289, "vocab_size": 257, "layers": 1}
+PROMPTS = ([5, 9, 33, 2, 60, 17, 41, 8], [12, 7, 256])
+
+
+class CompiledDevice(Device):
+    """A program whose decodes and verifies are compiled, as functions of their weights too."""
+
+    def __init__(self, program: Program, folder: Path) -> None:
+        super().__init__(program)
+        self.graphs = {
+            point.name: make_graph(
+                point.name, (*graph.inputs, *graph.parameters.values()), graph.outputs, {}, {}
+            )
+            for point, graph in program.entry_points
+            if point.kind in ("decode", "verify")
+        }
+        self.parameters = {point.name: [*graph.parameters] for point, graph in program.entry_points}
+        self.compiled = Compiled(self.graphs.values(), folder)
+
+    def call(self, name: str, numbers: Sequence[Sequence[int]], caches: list[Array]) -> list[Array]:
+        if name not in self.graphs:
+            return super().call(name, numbers, caches)
+        arguments = [np.array(values, np.int32) for values in numbers]
+        weights = [self.weights[parameter] for parameter in self.parameters[name]]
+        return self.compiled(name, *arguments, *caches, *weights)
+
+
+@pytest.mark.slow
+def test_a_sequence_has_the_same_bits_in_every_batch_and_verify(tmp_path: Path) -> None:
+    device = CompiledDevice(program_of("gemma3", OPTIONS, **WIDTHS), tmp_path)
+    slots = [device.prefill(device.slot(), prompt, 0) for prompt in PROMPTS]
+    ends = [len(prompt) for prompt in PROMPTS]
+    alone, (after,) = device.decode(slots[:1], [4], ends[:1])
+    together, (beside, _) = device.decode(slots, [4, 50], ends)
+    verified, ahead = device.verify(slots[0], [4, 50], ends[0])
+    for logits in (together, verified):
+        assert np.array_equal(alone[0], logits[0])
+    for cache, other, longer in zip(after, beside, ahead, strict=True):
+        assert np.array_equal(cache, other)
+        assert np.array_equal(cache[: ends[0] + 1], longer[: ends[0] + 1])
+    following, _ = device.decode([after], [50], [ends[0] + 1])
+    assert np.array_equal(following[0], verified[1])
