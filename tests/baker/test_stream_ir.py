@@ -42,7 +42,7 @@ KINDS = ("decode", "verify")
     params=[
         (CONFIG, {"precision": "f32"}),
         (CONFIG, {"precision": "int8-g32"}),
-        (SHORT, {"precision": "int8-g32", "kv_cache": "int8"}),
+        (SHORT, {"precision": "int8-g32", "kv_cache": "int8", "decode_batches": (1,)}),
     ],
     ids=["f32", "int8-g32", "int8-g32 with int8 caches"],
 )
