@@ -44,10 +44,14 @@ class Barriers:
             return tuple(i for i, source in enumerate(node.inputs) if id(source) in kept_apart)
         if op_of(node) in (reverse, gather):
             return (0,) if self._is_strided(node.inputs[0]) else ()
-        # IREE 3.13.0 updates a slice in the kernel that cuts it out, and pads in that of an update.
+        # IREE 3.13.0 updates a slice in the kernel that cuts it out. It pads in the kernel of an
+        # update, or of a sum with several readers.
         is_updated_slice = op_of(node) is scatter and _is_view_of(node.inputs[0], slice_)
-        is_padded_update = op_of(node) is pad and _is_view_of(node.inputs[0], scatter)
-        return (0,) if is_updated_slice or is_padded_update else ()
+        is_padded_there = op_of(node) is pad and (
+            _is_view_of(node.inputs[0], scatter)
+            or any(id(source) in self._shared for source in node.inputs[0].inputs)
+        )
+        return (0,) if is_updated_slice or is_padded_there else ()
 
     def _is_strided(self, tensor: Tensor) -> bool:
         """Whether a tensor is a view of a slice with a stride or of one column.
