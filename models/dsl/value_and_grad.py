@@ -31,11 +31,11 @@ def value_and_grad(
     function again, which takes less memory (models/dsl/recomputation.py). Raises DslError unless
     the value is a float scalar, and NoGradientError as `gradients` does.
 
-    Value and gradients are computed with a barrier behind each product, before those of the
-    gradients, and before sums over leading axes. Without, IREE 3.13.0 fuses the ops that read a
-    large product into one kernel, and then refuses its size; and it refuses to write what such a
-    sum reads from the kernel of the sum, which runs in one workgroup. Gradients of functions that
-    are linear in some tensors have more barriers.
+    Value and gradients are computed with a barrier behind each product and each convolution, before
+    those of the gradients, and before sums over leading axes. Without, IREE 3.13.0 fuses the ops
+    that read a large product into one kernel, and then refuses its size; and it refuses to write
+    what such a sum reads from the kernel of the sum, which runs in one workgroup. Gradients of
+    functions that are linear in some tensors have more barriers.
     """
     value = function(*arguments)
     if value.shape or not value.dtype.is_float:
@@ -112,7 +112,8 @@ def _constant(nodes: Iterable[Tensor]) -> set[int]:
 
 
 def _is_product(node: Tensor) -> bool:
-    return isinstance(node.origin, Apply) and node.origin.op.reads is Reads.LAID_OUT
+    op = node.origin.op if isinstance(node.origin, Apply) else None
+    return op is ops.convolution or (op is not None and op.reads is Reads.LAID_OUT)
 
 
 def _union(bits: dict[int, int], tensors: Iterable[Tensor]) -> int:
