@@ -137,10 +137,10 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
     reshape of (batch * rows, K) to (batch, rows, K): it puts the rows of the next matrix where the
     padding of one belongs.
 
-    So are the operands of a product that adds up a single term, which the compiler replaces by a
-    multiplication. It fuses that with products of vectors that it cannot write so, and it gives a
-    conversion that others read the operand's shape before a reshape (docs/iree-reports.md:
-    product_of_one_term.mlir, converted_reshape.mlir).
+    A product that adds up a single term has barriers on both sides. The compiler replaces it by a
+    multiplication, and fuses that with products of vectors that it cannot write so, or packs it for
+    a sum. It gives a conversion that others read the operand's shape before a reshape
+    (docs/iree-reports.md: product_of_one_term.mlir, converted_reshape.mlir).
     """
     (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
     matrices = math.prod(types[0].shape[axis] for axis in left_batch)
@@ -163,6 +163,7 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
         f"lhs_contracting_dimensions = {list(left_sum)}, "
         f"rhs_contracting_dimensions = {list(right_sum)}>",
         barriers=tuple(barriers),
+        is_sealed=terms == 1,
     )
 
 
