@@ -38,9 +38,10 @@ class Barriers:
         """The operands of a node, by their index, that the compiler must not fuse with it."""
         if isinstance(node.origin, Apply) and node.origin.op.reads is Reads.LAID_OUT:
             return self._before_product(node)
-        if op_of(node) is convolution and all(extent == 1 for extent in node.inputs[1].shape[2:]):
-            # Of single elements: a product.
-            kept_apart = self._constant | self._shared
+        if op_of(node) is convolution:
+            # The compiler makes products of some; of single elements, also products with vectors.
+            is_product = all(extent == 1 for extent in node.inputs[1].shape[2:])
+            kept_apart = self._constant | (self._shared if is_product else set())
             return tuple(i for i, source in enumerate(node.inputs) if id(source) in kept_apart)
         if op_of(node) in (reverse, gather):
             return (0,) if self._is_strided(node.inputs[0]) else ()
