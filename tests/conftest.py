@@ -224,8 +224,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 _STAGES = ("fast", "slow", "bundle")
 # Folders whose files share compiled kernels, and a browser.
 _TOGETHER = ("tests/models/kernels", "tests/server/web")
-# A file whose tests take a quarter of a minute each.
-_LONG_TESTS = "tests/baker/compare/test_compare_real_model.py"
+# Files of few tests, which take a quarter of a minute each.
+_LONG_TESTS = ("tests/baker/compare/test_compare_real_model.py", "tests/baker/test_bake.py")
 
 
 def _stage(item: pytest.Item) -> str:

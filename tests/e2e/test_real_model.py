@@ -88,9 +88,11 @@ def small_bf16(small_weights: Path) -> Path:
 
 
 @pytest.fixture
-def runtime(name: str, request: pytest.FixtureRequest, bundles: Bundles) -> IreeRuntime:
-    small = "" if name == "int8-g32" else f"small_{name}"
-    return open_bundle(request.getfixturevalue(small) if small else bundles[name], threads=None)[1]
+def runtime(name: str, request: pytest.FixtureRequest) -> IreeRuntime:
+    """Of the real bundle, or of two layers, for which no test waits for the real one."""
+    value = request.getfixturevalue
+    bundle = value("bundles")[name] if name == "int8-g32" else value(f"small_{name}")
+    return open_bundle(bundle, threads=None)[1]
 
 
 @pytest.fixture(scope="module")

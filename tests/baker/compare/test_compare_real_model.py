@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parents[2] / "golden" / "gemma3_270m_llamacpp_f32.json"
 
 
-TOKENS = 24  # of each recorded answer, to save time
+TOKENS = 16  # of each recorded answer, to save time
 BUNDLE = SideDescription(side_type="bundle", name="bundle", gives=ALL, details={})
 NUMPY = SideDescription(side_type="numpy", name="numpy", gives=ALL, details={})
 
