@@ -118,6 +118,13 @@ def may_be_overwritten(output: Tensor, graph: Graph) -> bool:
     return isinstance(output.origin, Input | Parameter)
 
 
+def readers_of(graph: Graph) -> Counter[int]:
+    """How often each tensor is read, also as a result, by its id."""
+    readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
+    readers.update(map(id, graph.outputs))
+    return readers
+
+
 def _repeated(graph: Graph) -> set[int]:
     """The ids of the tensors that are computed from broadcasts and constants alone.
 
@@ -172,8 +179,7 @@ def _shared(graph: Graph) -> set[int]:
     then refuses to write it there. So it does where such a product computes it, and another product
     packs it. A view of an input or of an updated cache is not computed.
     """
-    readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
-    readers.update(map(id, graph.outputs))
+    readers = readers_of(graph)
     views, shared = set[int](), set[int]()
     for node in graph.nodes:
         computed = [id(source) for source in node.inputs if isinstance(source.origin, Apply)]

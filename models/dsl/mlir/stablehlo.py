@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Graph, Tensor, op_of
-from models.dsl.mlir.barriers import Barriers, may_be_overwritten
+from models.dsl.mlir.barriers import Barriers, may_be_overwritten, readers_of
+from models.dsl.mlir.copied_updates import update_of_copy
 from models.dsl.mlir.executables import Executable, flat, passed
 from models.dsl.mlir.merged_axes import product_of_matrices
 from models.dsl.ops.control import scan
@@ -150,7 +151,7 @@ def _boolean(result: _Typed, operand: str) -> Iterator[str]:
 
 def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
     """The lines of a graph's nodes; `ids` has the names of what they read, and gets theirs."""
-    apart = Barriers(graph)
+    apart, readers = Barriers(graph), readers_of(graph)
     for i, node in enumerate(graph.nodes):
         assert isinstance(node.origin, Apply)
         _compiled(node)
@@ -160,11 +161,11 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
         if isinstance(lowering, Loop):
             ids[id(node)] = f"{node_name}#{2 if lowering.stacked else 1}"
             yield from _loop(node_name, lowering, operands, node.type)
-        elif matrices := product_of_matrices(node):
-            names = zip(matrices.inputs, operands, strict=True)
+        elif safe := product_of_matrices(node) or update_of_copy(node, readers):
+            names = zip(safe.inputs, operands, strict=True)
             inside = {id(tensor): name for tensor, (name, _) in names}
-            yield from _nodes(matrices, f"{node_name}m", inside)
-            ids[id(node)] = _known(matrices.outputs[0], inside, reader)
+            yield from _nodes(safe, f"{node_name}m", inside)
+            ids[id(node)] = _known(safe.outputs[0], inside, reader)
         elif isinstance(lowering, Kernel):
             ids[id(node)] = node_name
             yield from _kernel(node_name, lowering, operands, node.type)

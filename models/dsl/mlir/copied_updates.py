@@ -1,0 +1,35 @@
+"""Updates of tensors that something else reads, too, as updates of a copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
+from models.dsl.ops.indexing import scatter
+from models.dsl.ops.shape import pad, slice_
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def update_of_copy(node: Tensor, readers: Mapping[int, int]) -> Graph | None:
+    """A scatter's graph, on inputs of the same types, which updates a copy of its operand.
+
+    Only where something else reads the operand. IREE 3.13.0 updates it in place, also before the
+    other one reads it, or while it does. The copy has a row more: one of the same size would be
+    left out.
+
+    readers  how often each tensor is read, by its id
+    """
+    if not (
+        isinstance(node.origin, Apply)
+        and node.origin.op is scatter
+        and readers[id(node.inputs[0])] > 1
+    ):
+        return None
+    inputs = tuple(Tensor(x.type, Input(f"x{i}")) for i, x in enumerate(node.inputs))
+    operand, indices, updates = inputs
+    copy = pad(operand, padding=((0, 1, 0), *((0, 0, 0) for _ in operand.shape[1:])))
+    updated = scatter(copy, indices, updates, **node.origin.attrs)
+    result = slice_(updated, bounds=tuple((0, extent, 1) for extent in operand.shape))
+    return make_graph("update", inputs, (result,), {}, {})
