@@ -207,6 +207,7 @@ def running(
     bound = bind("127.0.0.1", 0)
     if send_buffer is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    bound.listen()  # a client may connect before the server begins
     address = url(bound)
     models = service if isinstance(service, ModelPool) else pool(service, *later)
     app = create_app(
