@@ -7,6 +7,7 @@ That is the whole graph; `Graph` only adds which tensors go in and come out, and
 from __future__ import annotations
 
 import numbers
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -218,6 +219,13 @@ def in_order(roots: tuple[Tensor, ...], leaves: tuple[Tensor, ...] = ()) -> Iter
 def op_of(tensor: Tensor) -> Op | None:
     """The op that computes a tensor; None for an input and a parameter."""
     return tensor.origin.op if isinstance(tensor.origin, Apply) else None
+
+
+def readers_of(graph: Graph) -> Counter[int]:
+    """How often each tensor is read, also as a result, by its id."""
+    readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
+    readers.update(map(id, graph.outputs))
+    return readers
 
 
 def rebuilt(

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from models.dsl.graph import Apply, Graph, Tensor, rebuilt
+from models.dsl.graph import Apply, Graph, Tensor, readers_of, rebuilt
 from models.dsl.types import DslError, TypeRuleError
 
 if TYPE_CHECKING:
@@ -147,8 +147,7 @@ def rewritten(
     that replacements may read, by name.
     """
     places = {id(node): i for i, node in enumerate(graph.nodes)}
-    readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
-    readers.update(id(output) for output in graph.outputs)
+    readers = readers_of(graph)
     owners: dict[int, _Match] = {}
     counts: Counter[str] = Counter()
     for rule in rules:

@@ -192,11 +192,11 @@ def _folder(bundle: Bundle) -> Path:
 
 
 def _other_program(service: Service, bundle: Bundle) -> str:
-    got, expected = (
+    here, there = (
         "none" if one is None else one.target.name for one in (service.program, bundle.program)
     )
     return (
-        f"{bundle.name}: the logits of two programs may differ, and this node runs another program "
-        f"than the node where the application was deployed: got {got}, expected {expected}; deploy "
+        f"{bundle.name}: this node would run the program for {here}, but the application was "
+        f"deployed on a node that runs the one for {there}, and their logits may differ; deploy "
         "one application for each kind of CPU, or bake for one target that all nodes run"
     )

@@ -25,6 +25,7 @@ _TINY, _HUGE = 2.0**-100, 2.0**100
 
 
 def _bounded(x: Tensor) -> Tensor:
+    """x with 0 for NaN, and with +-_HUGE for what is larger, so that scales are numbers."""
     is_number = ops.compare(x, x, direction="EQ")
     number = ops.select(is_number, x, ops.full_like(x, 0.0))
     return ops.minimum(ops.maximum(number, ops.full_like(x, -_HUGE)), ops.full_like(x, _HUGE))

@@ -5,10 +5,9 @@ docs/iree-reports.md has a program for each.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, op_of
+from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, op_of, readers_of
 from models.dsl.ops.convolution import convolution
 from models.dsl.ops.creation import full
 from models.dsl.ops.elementwise import barrier, convert, multiply
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from models.dsl.ops.record import Op
 
 # Ops that the compiler may leave out where extents are 1.
-_MOVES = (reshape, transpose, slice_, reverse, broadcast, concatenate, pad, gather, barrier)
+MOVES = (reshape, transpose, slice_, reverse, broadcast, concatenate, pad, gather, barrier)
 _VIEWS = (reshape, transpose, slice_, broadcast, convert)
 
 
@@ -112,17 +111,10 @@ def may_be_overwritten(output: Tensor, graph: Graph) -> bool:
     constant = _repeated(graph)
     while output.inputs:
         varying = [source for source in output.inputs if id(source) not in constant]
-        if op_of(output) not in _MOVES and len(varying) != 1:
+        if op_of(output) not in MOVES and len(varying) != 1:
             return False
-        output = output.inputs[0] if op_of(output) in _MOVES else varying[0]
+        output = output.inputs[0] if op_of(output) in MOVES else varying[0]
     return isinstance(output.origin, Input | Parameter)
-
-
-def readers_of(graph: Graph) -> Counter[int]:
-    """How often each tensor is read, also as a result, by its id."""
-    readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
-    readers.update(map(id, graph.outputs))
-    return readers
 
 
 def _repeated(graph: Graph) -> set[int]:
@@ -140,7 +132,7 @@ def _repeated(graph: Graph) -> set[int]:
             op in (broadcast, full)
             or _is_of_one_row(node)
             or all(
-                id(source) in broadcasts and (op in _MOVES or source.shape == node.shape)
+                id(source) in broadcasts and (op in MOVES or source.shape == node.shape)
                 for source in node.inputs or (node,)
             )
         ):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
+from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, op_of
+from models.dsl.mlir.barriers import MOVES
 from models.dsl.ops.indexing import scatter
 from models.dsl.ops.shape import pad, slice_
 
@@ -15,16 +16,16 @@ if TYPE_CHECKING:
 def update_of_copy(node: Tensor, readers: Mapping[int, int]) -> Graph | None:
     """A scatter's graph, on inputs of the same types, which updates a copy of its operand.
 
-    Only where something else reads the operand. IREE 3.13.0 updates it in place, also before the
-    other one reads it, or while it does. The copy has a row more: one of the same size would be
-    left out.
+    Only where something else reads the operand, or what it is a view of. IREE 3.13.0 updates it in
+    place, also before the other one reads it, or while it does. The copy has a row more: one of the
+    same size would be left out.
 
     readers  how often each tensor is read, by its id
     """
     if not (
         isinstance(node.origin, Apply)
         and node.origin.op is scatter
-        and readers[id(node.inputs[0])] > 1
+        and _is_read_elsewhere(node.inputs[0], readers)
     ):
         return None
     inputs = tuple(Tensor(x.type, Input(f"x{i}")) for i, x in enumerate(node.inputs))
@@ -33,3 +34,10 @@ def update_of_copy(node: Tensor, readers: Mapping[int, int]) -> Graph | None:
     updated = scatter(copy, indices, updates, **node.origin.attrs)
     result = slice_(updated, bounds=tuple((0, extent, 1) for extent in operand.shape))
     return make_graph("update", inputs, (result,), {}, {})
+
+
+def _is_read_elsewhere(operand: Tensor, readers: Mapping[int, int]) -> bool:
+    """Whether a tensor with one reader, or a tensor that it is a view of, has another reader."""
+    while readers[id(operand)] == 1 and op_of(operand) in MOVES:
+        operand = operand.inputs[0]
+    return readers[id(operand)] > 1

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from models.dsl.composite import inlined
-from models.dsl.graph import Apply, Graph, Tensor, op_of
-from models.dsl.mlir.barriers import Barriers, may_be_overwritten, readers_of
+from models.dsl.graph import Apply, Graph, Tensor, op_of, readers_of
+from models.dsl.mlir.barriers import Barriers, may_be_overwritten
 from models.dsl.mlir.copied_updates import update_of_copy
 from models.dsl.mlir.executables import Executable, flat, passed
 from models.dsl.mlir.merged_axes import product_of_matrices

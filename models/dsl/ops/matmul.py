@@ -31,6 +31,7 @@ _BLOCK = 1 << 22
 
 
 def free_axes(rank: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of an operand that are neither batched nor summed: the rows or columns."""
     return tuple(axis for axis in range(rank) if axis not in batch + contract)
 
 

@@ -90,7 +90,9 @@ def test_replicas_run_the_program_of_the_node_that_deploys(
     assert folders.open_text(bundle).manifest == manifest
     monkeypatch.setattr(bundles, "open_any", lambda *_: service)
     service.program = manifest.programs[0]
-    with pytest.raises(OtherProgram, match=r"gru: .* got host, expected x86_64-amx; deploy one"):
+    with pytest.raises(
+        OtherProgram, match=r"would run the program for host, .* the one for x86_64-amx"
+    ):
         folders.open_model(bundle)
     service.program = OTHER
     assert folders.open_model(bundle) is service
