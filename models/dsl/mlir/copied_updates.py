@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def update_of_copy(node: Tensor, readers: Mapping[int, int]) -> Graph | None:
     """A scatter's graph, on inputs of the same types, which updates a copy of its operand.
 
-    Only where something else reads the operand, or what it is a view of. IREE 3.13.0 updates it in
-    place, also before the other one reads it, or while it does. The copy has a row more: one of the
-    same size would be left out.
+    Only where something else reads the operand, or a tensor that it is a view of. IREE 3.13.0
+    updates it in place, also before the other one reads it, or while it does. The copy has a row
+    more: one of the same size would be left out.
 
     readers  how often each tensor is read, by its id
     """
@@ -37,7 +37,7 @@ def update_of_copy(node: Tensor, readers: Mapping[int, int]) -> Graph | None:
 
 
 def _is_read_elsewhere(operand: Tensor, readers: Mapping[int, int]) -> bool:
-    """Whether a tensor with one reader, or a tensor that it is a view of, has another reader."""
+    """Whether anything but a scatter reads its operand, or a tensor that this is a view of."""
     while readers[id(operand)] == 1 and op_of(operand) in MOVES:
         operand = operand.inputs[0]
     return readers[id(operand)] > 1

@@ -91,7 +91,7 @@ def test_replicas_run_the_program_of_the_node_that_deploys(
     monkeypatch.setattr(bundles, "open_any", lambda *_: service)
     service.program = manifest.programs[0]
     with pytest.raises(
-        OtherProgram, match=r"would run the program for host, .* the one for x86_64-amx"
+        OtherProgram, match=r"gru: .* program for host, .* the one for x86_64-amx, .*; deploy one"
     ):
         folders.open_model(bundle)
     service.program = OTHER
