@@ -6,15 +6,18 @@
 Compare a bf16 bundle with a BF16 GGUF, and an int8-g32 bundle with a Q8_0 GGUF. Both servers have
 the same threads, slots, context and prompt cache, and get the same requests through the same route.
 Only one server runs at a time, and the order alternates between rounds. Without --llama-cpp, only
-Hearth is measured. The client shares the CPU with either server. Linux only.
+Hearth is measured. The client shares the CPU with either server. The engine of the bundle also
+answers the same requests without HTTP: the share is what HTTP leaves of its speed. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from itertools import chain
@@ -89,6 +92,17 @@ async def measure(
     }, requester.failures
 
 
+def shares(figures: dict[str, float], arguments: argparse.Namespace, seed: str) -> dict[str, float]:
+    """The rates of `figures`, each divided by that of the engine in a process of its own."""
+    flags = {"--requests": arguments.requests, "--threads": arguments.threads, "--seed": seed}
+    command = [sys.executable, "-m", "benchmarks.engines.engine_worker", str(arguments.bundle)]
+    command += [str(part) for pair in flags.items() for part in pair]
+    command += ["--clients", *map(str, arguments.clients)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    rates: dict[str, float] = json.loads(done.stdout)
+    return {f"{number}_share": figures[f"{number}_rate"] / rate for number, rate in rates.items()}
+
+
 def run_rounds(
     servers: list[Server], arguments: argparse.Namespace, console: Console
 ) -> dict[str, Rounds]:
@@ -102,6 +116,8 @@ def run_rounds(
                 figures, failures = asyncio.run(
                     measure(process, seed, arguments.clients, arguments.requests)
                 )
+            if server is servers[0]:
+                figures |= shares(figures, arguments, seed)
             measured[server.name].append(figures)
             rates = ", ".join(f"{figures[f'{n}_rate']:.0f}" for n in arguments.clients)
             console.print(
@@ -179,7 +195,7 @@ def show(arguments: argparse.Namespace, title: str, measured: dict[str, Rounds])
     print_figures(figures_table(title, [*chain(*throughputs), *others], measured, _GOALS))
     if arguments.markdown is not None:
         # Shorter: latencies only for the number of clients that has a goal.
-        rows = chain(*(row if row[0].name in _GOALS else row[:1] for row in throughputs))
+        rows = chain(*(row if row[0].name in _GOALS else row[:2] for row in throughputs))
         text = markdown_figures(figures_table(title, [*rows, *others], measured, _GOALS))
         arguments.markdown.write_text(text, encoding="utf-8")
     if arguments.plots is not None:

@@ -51,9 +51,10 @@ class Requester:
 
 
 def throughput_figures(clients: int) -> tuple[Figure, ...]:
-    """The figures of `throughput`."""
+    """The figures of `throughput`, and the share of the engine's own rate."""
     return (
         Figure(f"{clients}_rate", f"{clients} clients, tokens/s", higher_is_better=True),
+        Figure(f"{clients}_share", "  share of the engine without HTTP", higher_is_better=True),
         Figure(f"{clients}_first_p50", "  first token, p50, ms"),
         Figure(f"{clients}_first_p95", "  first token, p95, ms"),
         Figure(f"{clients}_gap_p50", "  between tokens, p50, ms"),

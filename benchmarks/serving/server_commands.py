@@ -14,14 +14,14 @@ from benchmarks.serving.server_process import Server
 if TYPE_CHECKING:
     from pathlib import Path
 
-_CACHE_MB = 256  # prompt cache, in addition to the slots
+CACHE_MB = 256  # prompt cache, in addition to the slots
 
 
 def hearth(bundle: Path, threads: int, *, exact: bool = False) -> Server:
     """Hearth in this environment, with compiled modules as after an installation."""
     for package in (*models.__path__, *server.__path__):
         compileall.compile_dir(package, quiet=1)
-    options = ["--threads", str(threads), "--cache-ram", f"{_CACHE_MB}MiB"]
+    options = ["--threads", str(threads), "--cache-ram", f"{CACHE_MB}MiB"]
     if exact:
         options += ["--logits", "exact"]
     return Server(
@@ -36,7 +36,7 @@ def llama_server(program: str, model: Path, *, slots: int, context: int, threads
         "-np": slots,
         "-c": slots * context,
         "-t": threads,
-        "--cache-ram": _CACHE_MB,
+        "--cache-ram": CACHE_MB,
     }
     options = [str(part) for pair in flags.items() for part in pair]
     return Server(name="llama-server", command=(program, *options, "-cb", "-no-kvu", "--no-webui"))

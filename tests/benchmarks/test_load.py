@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from benchmarks.engines.engine_worker import rates
 from benchmarks.serving.load_client import Answer, Prompts, RequestFailed, ask, connect
 from benchmarks.serving.load_scenarios import Requester, throughput
 from benchmarks.serving.server_process import Server, ServerFailed, resources
@@ -132,3 +133,10 @@ def test_a_server_that_does_not_start_is_reported_with_its_output() -> None:
         running_process(Server(name="bad", command=command)),
     ):
         pass
+
+
+def test_the_engine_answers_the_requests_of_the_clients_without_http() -> None:
+    service = fake_service(gemma_like(), context=16384, slots=2)
+    measured = asyncio.run(rates(service, "test", [1, 3], 2))
+    assert set(measured) == {1, 3}
+    assert all(rate > 0 for rate in measured.values())
