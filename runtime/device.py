@@ -10,11 +10,9 @@ embedding table, are mapped again one by one.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import math
 import mmap
-import time
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +20,7 @@ import iree.runtime as rt
 import numpy as np
 
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
+from runtime.mapped_pages import release_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,10 +38,6 @@ ELEMENT_TYPES = {
 
 # IREE's alignment of buffers, in bytes.
 _ALIGNMENT = 64
-# IREE's queue thread frees the last buffers some time after a runtime is deleted, and takes the GIL
-# for that. If the interpreter is shutting down then, the process aborts: it did at one exit of four
-# (iree-base-runtime 3.13.0). The sleep gives the queue time to finish.
-atexit.register(time.sleep, 0.3)
 
 
 class CannotLoad(BundleError):
@@ -73,6 +68,7 @@ class Device:
         """
         self._device = start_threads(threads)
         self._program = program
+        self._parameters = (bundle / PARAMETERS).resolve()
         self._settled = not lays_out
         self._reserved: list[mmap.mmap] = []  # IREE's buffers do not hold references to them
         try:
@@ -100,7 +96,7 @@ class Device:
         outputs = rt.VmVariantList(results)
         self._context.invoke(function, inputs, outputs)
         if not self._settled:
-            self._weights.madvise(mmap.MADV_DONTNEED)
+            release_pages(self._parameters)
             self._settled = True
         return outputs
 
@@ -166,12 +162,10 @@ class Device:
 
     def _load(self, bundle: Path) -> None:
         instance = rt.VmInstance()
-        with (bundle / PARAMETERS).open("rb") as file:
-            self._weights = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         parameters = rt.ParameterIndex()
-        parameters.load_from_file_handle(
-            rt.FileHandle.wrap_memory(self._weights, readable=True, writable=False), format="irpa"
-        )
+        # IREE maps the file. If Python mapped it, IREE's queue thread would unmap it some time
+        # after this device is deleted, without the GIL, and end the process.
+        parameters.load(str(self._parameters), format="irpa", mmap=True)
         provider = parameters.create_provider(scope=PARAMETER_SCOPE)
         # VmModule.mmap opens the file for writing, and a bundle may be on a read-only disk.
         self._module = rt.VmModule.copy_buffer(instance, (bundle / self._program).read_bytes())

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-import mmap
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,13 +14,15 @@ from hypothesis import strategies as st
 
 from models.bundle import PARAMETERS, VMFB, Corrupt, LanguageManifest, NotABundle, write_manifest
 from runtime.cpu_features import UnsupportedCpu
-from runtime.device import CannotLoad, Device
+from runtime.device import CannotLoad
 from runtime.interface import read_prompt
 from runtime.language_model import IreeRuntime
 from runtime.open_bundle import open_bundle
 from tests.server import tiny
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
 
@@ -171,42 +170,6 @@ def test_caches_are_updated_in_place(bundle: Path, manifest: LanguageManifest) -
     np.testing.assert_array_equal(before[0][:3], rows)
     np.testing.assert_allclose(before[1][:3], rows * np.arange(3)[:, None], rtol=1e-6)
     assert not np.array_equal(before[0], before[1])
-
-
-@pytest.mark.parametrize("laid_out", [0, 1])
-def test_pages_of_rearranged_weights_are_returned_to_the_system(
-    bundle: Path, manifest: LanguageManifest, laid_out: int
-) -> None:
-    footprint = replace(manifest.footprint, laid_out=laid_out)
-    runtime = IreeRuntime(bundle, replace(manifest, footprint=footprint), threads=1)
-    weights = runtime._device._weights
-    advice: list[int] = []
-
-    class Weights:
-        def madvise(self, option: int) -> None:
-            advice.append(option)
-            weights.madvise(option)
-
-    runtime._device._weights = Weights()  # type: ignore[assignment]
-    close(read_prompt(runtime, [1, 2, 3]), [1, 2, 3])
-    close(runtime.decode([0], [6], [3])[0], [1, 2, 3, 6])
-    assert advice == [mmap.MADV_DONTNEED] * laid_out
-
-
-def test_reserved_zeros_take_memory_when_they_are_written(bundle: Path) -> None:
-    def resident() -> int:
-        pages = Path("/proc/self/statm").read_text("ascii").split()[1]
-        return int(pages) * mmap.PAGESIZE
-
-    device, rows, size = Device(bundle, threads=1), 4096, 64 * 2**20
-    before = resident()
-    view = device.reserve((rows, size // 4 // rows), "f32")
-    gc.collect()  # what was only the view's to keep would be gone
-    values = view.map().asarray((rows, size // 4 // rows), np.dtype(np.float32))
-    assert not values[:: rows // 8].any()
-    assert resident() - before < size // 8
-    values[: rows // 2] = 1
-    assert resident() - before > size // 4
 
 
 def test_restored_rows_have_the_bits_of_read_tokens(runtime: IreeRuntime) -> None:

@@ -1,0 +1,78 @@
+"""The memory of a device: mapped weights, reserved pages, and the end of both."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
+from runtime.device import Device
+from runtime.interface import read_prompt
+from runtime.language_model import IreeRuntime
+from runtime.mapped_pages import release_pages
+from tests.server import tiny
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundles") / "tiny"
+    tiny.write_bundle(path)
+    return path
+
+
+@pytest.mark.parametrize("laid_out", [0, 1])
+def test_pages_of_rearranged_weights_are_returned_to_the_system(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, laid_out: int
+) -> None:
+    released: list[Path] = []
+    monkeypatch.setattr("runtime.device.release_pages", released.append)
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    footprint = replace(manifest.footprint, laid_out=laid_out)
+    runtime = IreeRuntime(bundle, replace(manifest, footprint=footprint), threads=1)
+    for tokens in ([1, 2, 3], [4, 5]):
+        logits = read_prompt(runtime, tokens)
+        np.testing.assert_allclose(logits, tiny.expected(tokens), rtol=1e-5, atol=1e-5)
+    assert released == [(bundle / PARAMETERS).resolve()] * laid_out
+
+
+@pytest.mark.parametrize("name", ["weights", "a b\nc "])
+def test_released_pages_of_a_file_are_read_again(tmp_path: Path, name: str) -> None:
+    def resident() -> int:
+        """Bytes of the mapping of the file that are in memory."""
+        (_, mapping) = Path("/proc/self/smaps").read_text("utf-8").split(f"/{escaped}\n", 1)
+        return int(mapping.split("Rss:", 1)[1].split()[0]) * 1024
+
+    size, escaped = 64 * mmap.PAGESIZE, name.replace("\n", "\\012")
+    for each in (name, "other"):
+        (tmp_path / each).write_bytes(b"x" * size)
+    with (
+        (tmp_path / name).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+    ):
+        assert mapped[:: mmap.PAGESIZE] == b"x" * 64
+        release_pages(tmp_path / "other")
+        assert resident() == size
+        release_pages(tmp_path / name)
+        assert resident() == 0
+        assert mapped[-1:] == b"x"
+
+
+def test_reserved_zeros_take_memory_when_they_are_written(bundle: Path) -> None:
+    def resident() -> int:
+        pages = Path("/proc/self/statm").read_text("ascii").split()[1]
+        return int(pages) * mmap.PAGESIZE
+
+    device, rows, size = Device(bundle, threads=1), 4096, 64 * 2**20
+    before = resident()
+    view = device.reserve((rows, size // 4 // rows), "f32")
+    gc.collect()  # what was only the view's to keep would be gone
+    values = view.map().asarray((rows, size // 4 // rows), np.dtype(np.float32))
+    assert not values[:: rows // 8].any()
+    assert resident() - before < size // 8
+    values[: rows // 2] = 1
+    assert resident() - before > size // 4
