@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DOT = "linear_grouped"
-# x86-64-v4 has AVX-512 without its integer dot products; a Cortex-A72 has no dot products at all.
+# x86-64-v4 has AVX-512 without its integer dot products.
 INSTRUCTIONS = {
     "x86_64-v3": "avx2",
     "x86_64-v4": "avx2",
@@ -28,7 +28,8 @@ INSTRUCTIONS = {
     "x86_64-avx512vnni": "avx512vnni",
     "x86_64-amx": "amx",
     "aarch64": "dotprod",
-    "aarch64-v8": "portable",
+    "aarch64-i8mm": "i8mm",
+    "aarch64-v8": "neon",
 }
 
 
@@ -39,7 +40,9 @@ def of_this_machine() -> str:
         ("avx512vnni", {"avx512vnni", "avx512bw"}),
         ("avxvnni", {"avxvnni"}),
         ("avx2", {"avx2"}),
+        ("i8mm", {"i8mm", "dotprod"}),
         ("dotprod", {"dotprod"}),
+        ("neon", {"neon"}),
     ):
         if features <= cpu_features():
             return name

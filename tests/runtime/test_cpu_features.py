@@ -137,8 +137,11 @@ def test_a_cpu_gets_the_fastest_program(group: str, flags: frozenset[str], targe
     assert fastest(programs(group), "x86_64", features).target.name == target
 
 
-@pytest.mark.parametrize(("words", "target"), [(PI_4_WORDS, "aarch64-v8"), (PI_5_WORDS, "aarch64")])
-def test_a_board_gets_the_fastest_program(words: tuple[int, int], target: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [(PI_4_WORDS, "aarch64-v8"), (PI_5_WORDS, "aarch64"), (QEMU_MAX_WORDS, "aarch64-i8mm")],
+)
+def test_an_arm_machine_gets_the_fastest_program(words: tuple[int, int], target: str) -> None:
     features = llvm_names(hwcap_flags(*words), "aarch64")
     assert fastest(programs("all"), "aarch64", features).target.name == target
     with pytest.raises(UnsupportedCpu, match=r"baked for x86_64 .* and this machine is aarch64"):

@@ -8,7 +8,7 @@
 #include "dot.h"
 
 // A panel of CELLS groups takes 44 KiB of stack: a worker has 128.
-enum { PARTS = 2, CELLS = 512 };
+enum { CELLS = 512 };
 
 // The rows of x that a tile holds.
 enum { TILE_ROWS = 16 };

@@ -10,6 +10,9 @@
 
 #include "grouped.h"
 
+// The parts of an activation, at most.
+enum { PARTS = 2 };
+
 // Whether the CPU also multiplies sixteen rows of activations at once (tiles.h).
 #if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
 #define TILES 1
@@ -82,22 +85,9 @@ INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
     return dot_both(sums, quad, x, 0);
 }
 
-#elif defined(__ARM_FEATURE_DOTPROD)
-#include <arm_neon.h>
-#define DOT_NAME "dotprod"
-#define DOT_OFFSET 0
-#define dot_small dot_quad
-INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
-    int32_t four;
-    __builtin_memcpy(&four, x, 4);
-    int8x16_t repeated = vreinterpretq_s8_s32(vdupq_n_s32(four)), w[4];
-    int32x4_t quarters[4];
-    __builtin_memcpy(quarters, &sums, 64);
-    __builtin_memcpy(w, &quad, 64);
-    for (int i = 0; i < 4; i++) quarters[i] = vdotq_s32(quarters[i], w[i], repeated);
-    __builtin_memcpy(&sums, quarters, 64);
-    return sums;
-}
+#elif defined(__ARM_NEON)
+#define DOT_RUNS
+#include "dot_arm.h"
 
 #else
 #define DOT_NAME "portable"

@@ -46,10 +46,17 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
             size_t cell = first_cell + row;
             for (int i = 0; i < scales; i++) {
                 i32x16 dots[PARTS];
+#ifdef DOT_RUNS
+                int32_t starts[PARTS];
+                for (int part = 0; part < parts; part++) starts[part] = x->start[part][i][cell];
+                Run run = run_of(quads, i * quads_each, quads_each, matrix->integers, at);
+                dot_run(dots, parts, run, x->q[cell][0] + i * quads_each * QUAD, starts);
+#else
                 for (int part = 0; part < parts; part++)
                     dots[part] = dot(quads + i * quads_each, quads_each,
                                      x->q[cell][part] + i * quads_each * QUAD,
                                      x->start[part][i][cell], is_small);
+#endif
                 f32x16 product = join(dots, parts, matrix);
                 sums[row] = fma16(product, scale[i] * x->scale[cell], sums[row]);
             }

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from runtime.cpu_features import cpu_features
-from tests.models.kernels.kernel_library import INSTRUCTION_SETS, Kernels
+from tests.models.kernels.kernel_library import INSTRUCTION_SETS, LoadedKernels
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kernels]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LoadedKernels]:
     """The kernels under each instruction set that this machine has."""
     folder = tmp_path_factory.mktemp("kernels")
     return {
-        name: Kernels(cpu, folder)
+        name: LoadedKernels(cpu, folder)
         for name, (cpu, features) in INSTRUCTION_SETS.items()
         if features <= cpu_features()
     }
 
 
 @pytest.fixture(params=INSTRUCTION_SETS)
-def kernels(request: pytest.FixtureRequest, built: dict[str, Kernels]) -> Kernels:
+def kernels(request: pytest.FixtureRequest, built: dict[str, LoadedKernels]) -> LoadedKernels:
     if request.param not in built:
         pytest.skip(f"this CPU has no {request.param}")
     return built[request.param]

@@ -6,6 +6,7 @@ import ctypes
 import re
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,8 @@ INSTRUCTION_SETS = {
 } | {"portable": ("x86_64_v3-avx2", {"f16c", "fma"})}
 
 # Linked into a program there is nothing else: no libc, not even memset.
-_ALONE = ("-shared", "-nostdlib", "-Wl,-z,defs")
+_SHARED = ("-shared",)
+_ALONE = ("-nostdlib", "-Wl,-z,defs")
 # Kernels of integers are compiled as one file: reading the header of the intrinsics takes longer
 # than compiling one of them. These macros say which kernel a file makes of a shared body.
 _INTEGERS = re.compile(r"(linear|embedding)_(?!routed_(bf16|f32))|lora_up_i8")
@@ -53,22 +55,22 @@ def write_sources(library: Path) -> list[Path]:
     return [*(file for file in files if file not in integers), together]
 
 
-def build_library(machine: str, cpu: str, library: Path) -> None:
-    """Compile and link all kernels by the baker's flags, with nothing else."""
+def build_library(machine: str, cpu: str, library: Path, *more: str) -> None:
+    """Compile and link all kernels by the baker's flags, with nothing else.
+
+    `more` are flags and files that make a program of them instead of a shared library.
+    """
     flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
     target = ["-target", f"{machine}-linux-gnu", f"-mcpu={cpu}"]
-    command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *_ALONE]
+    command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *(more or _SHARED), *_ALONE]
     subprocess.run([*command, "-o", str(library), *map(str, write_sources(library))], check=True)
 
 
-class Kernels:
-    """All kernels as one shared library of an instruction set."""
+class Kernels(ABC):
+    """All kernels under an instruction set."""
 
-    def __init__(self, cpu: str, folder: Path) -> None:
-        library = folder / f"{next(_number)}.so"
-        build_library("x86_64", cpu, library)
-        self.instructions = instructions([library.read_bytes()])
-        self._library = ctypes.CDLL(str(library))
+    instructions: str | None
+    """The instruction set for which dot.h was compiled."""
 
     def __call__(self, name: str, inputs: tuple[Array, ...], result: Array, **attrs: Any) -> Array:
         """Call a kernel as its op is lowered, workgroup after workgroup; the last one first."""
@@ -76,18 +78,36 @@ class Kernels:
         kernel: Any = REGISTRY[name].lower(
             types, TensorType(result.shape, DType.of(result.dtype)), attrs
         )
-        tensors: list[Any] = []
         if kernel.in_place:
             result[:], inputs = inputs[0], inputs[1:]
-        for array in (*inputs, result):
-            assert array.flags.c_contiguous
+        arrays = (*inputs, result)
+        assert all(array.flags.c_contiguous for array in arrays)
+        self._call(kernel, arrays)
+        return result
+
+    @abstractmethod
+    def _call(self, kernel: Any, arrays: tuple[Array, ...]) -> None:
+        """Call a lowered kernel; the last one of the arrays is the result."""
+
+
+class LoadedKernels(Kernels):
+    """The kernels as a shared library of this machine."""
+
+    def __init__(self, cpu: str, folder: Path) -> None:
+        library = folder / f"{next(_number)}.so"
+        build_library("x86_64", cpu, library)
+        self.instructions = instructions([library.read_bytes()])
+        self._library = ctypes.CDLL(str(library))
+
+    def _call(self, kernel: Any, arrays: tuple[Array, ...]) -> None:
+        tensors: list[Any] = []
+        for array in arrays:
             tensors += [array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(0)]
         sizes = [ctypes.c_size_t(size) for size in kernel.sizes]
         scalars = [ctypes.c_float(scalar) for scalar in kernel.scalars]
         function = self.function(kernel.function)
         for workgroup in reversed(range(kernel.workgroups)):
             assert function(*tensors, ctypes.c_size_t(workgroup), *sizes, *scalars) == 0
-        return result
 
     def function(self, name: str) -> Any:
         """The C function of a kernel."""

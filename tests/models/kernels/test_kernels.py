@@ -1,7 +1,7 @@
 """Our own kernels under every instruction set that this machine has, against the formulas in f64.
 
 They are called directly, built by the baker's own flags; that the compiler calls them rightly is
-seen in test_ops.py. ARM's instructions are tried by scripts/run_aarch64.
+seen in test_ops.py. Those for ARM are in test_emulated_kernels.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from baker.compiler.targets import TARGET_NAMES, find_target
 from models.dsl import packing
 from models.dsl.fused import linear_grouped, linear_upper
 from tests.models.kernels.attention_cases import FORMS, SCALE, attended, cache_of
+from tests.models.kernels.emulated_kernels import EMULATED
 from tests.models.kernels.kernel_library import SOURCES, TARGETS, build_library
 from tests.models.unpacked import whole
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from tests.models.kernels.kernel_library import Kernels
 
     Array = NDArray[Any]
+
+
+ARM = [target for target, _ in EMULATED.values()]
 
 
 def test_a_program_says_which_instructions_its_kernels_use(built: dict[str, Kernels]) -> None:
@@ -233,8 +237,9 @@ def test_large_scores_neither_overflow_nor_vanish(kernels: Kernels) -> None:
 # --- all
 
 
-# The instruction sets above are those of the other targets, and linked in the same way.
-@pytest.mark.parametrize("name", sorted({*TARGET_NAMES} - {"host", *TARGETS.values()}))
+# The instruction sets above, and those of test_emulated_kernels.py, are those of the other
+# targets, and linked in the same way.
+@pytest.mark.parametrize("name", sorted({*TARGET_NAMES} - {"host", *TARGETS.values(), *ARM}))
 def test_for_every_target_they_need_nothing_else(name: str, tmp_path: Path) -> None:
     target = find_target(name)
     machine = target.triple.partition("-")[0]

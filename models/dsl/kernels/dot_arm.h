@@ -1,0 +1,263 @@
+// What dot.h offers, by NEON: alone, with dot products (ARMv8.2), or with products of matrices
+// (i8mm).
+//
+// A vector has four columns of each of four rows: a quarter of a quad.
+#ifndef HEARTH_DOT_ARM_H
+#define HEARTH_DOT_ARM_H
+
+#include <arm_neon.h>
+
+#include "grouped.h"
+
+#define DOT_OFFSET 0
+#define dot_small dot_quad
+
+// Some quads of a group of integers that have `bits`. Those of four bits are a whole group, which
+// is also in `low` as it is stored.
+typedef struct {
+    const Quad *quads;
+    int count, bits;
+    const uint8_t *low;
+} Run;
+
+// A run of the quads of a group, which are read where they are stored if they are whole.
+INLINE Run run_of(const Quad *quads, int first, int count, Integers from, size_t group) {
+    size_t at = group * GROUP * ROWS;
+    if (from.bits == 8 && from.whole) quads = (const Quad *)(from.whole + at);
+    return (Run){quads + first, count, from.bits, from.bits == 4 ? from.low + at / 2 : 0};
+}
+
+enum { QUARTERS = 4, QUARTER = sizeof(Quad) / QUARTERS };
+
+// A quarter of a quad of a run. Integers of four bits are unpacked where they are used, since
+// registers do not hold a whole group.
+INLINE int8x16_t quarter_of(const Run *run, int quad, int quarter) {
+    if (run->bits != 4) return vld1q_s8((const int8_t *)&run->quads[quad] + quarter * QUARTER);
+    uint8x16_t two = vld1q_u8(run->low + quad % (QUADS / 2) * sizeof(Quad) + quarter * QUARTER);
+    return vreinterpretq_s8_u8(quad < QUADS / 2 ? vandq_u8(two, vdupq_n_u8(15))
+                                                : vshrq_n_u8(two, 4));
+}
+
+// Four columns of x, four times.
+INLINE int8x16_t repeat(const int8_t *x) {
+    int32_t four;
+    __builtin_memcpy(&four, x, sizeof four);
+    int8x16_t repeated = vreinterpretq_s8_s32(vdupq_n_s32(four));
+    // Hides that both halves are equal: clang would multiply with the lower one only, and move
+    // the upper halves of the weights for that.
+    __asm__("" : "+w"(repeated));
+    return repeated;
+}
+
+INLINE i32x16 whole_of(const int32x4_t quarters[QUARTERS]) {
+    i32x16 whole;
+    __builtin_memcpy(&whole, quarters, sizeof whole);
+    return whole;
+}
+
+#if defined(__ARM_FEATURE_DOTPROD)
+
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+    int8x16_t repeated = repeat(x), w[QUARTERS];
+    int32x4_t quarters[QUARTERS];
+    __builtin_memcpy(quarters, &sums, sizeof quarters);
+    __builtin_memcpy(w, &quad, sizeof w);
+    for (int i = 0; i < QUARTERS; i++) quarters[i] = vdotq_s32(quarters[i], w[i], repeated);
+    return whole_of(quarters);
+}
+
+// As `dot_run`, by dot products.
+INLINE void dot_apart(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
+    int32x4_t sums[PARTS][QUARTERS];
+    for (int part = 0; part < parts; part++)
+        for (int j = 0; j < QUARTERS; j++) sums[part][j] = vdupq_n_s32(starts[part]);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < run.count; i += 4)
+        for (int part = 0; part < parts; part++) {
+            int8x16_t sixteen = vld1q_s8(x + part * GROUP + i * QUAD);
+            for (int j = 0; j < QUARTERS; j++) {
+                int32x4_t sum = sums[part][j];
+                sum = vdotq_laneq_s32(sum, quarter_of(&run, i, j), sixteen, 0);
+                sum = vdotq_laneq_s32(sum, quarter_of(&run, i + 1, j), sixteen, 1);
+                sum = vdotq_laneq_s32(sum, quarter_of(&run, i + 2, j), sixteen, 2);
+                sum = vdotq_laneq_s32(sum, quarter_of(&run, i + 3, j), sixteen, 3);
+                sums[part][j] = sum;
+            }
+        }
+    for (int part = 0; part < parts; part++) dots[part] = whole_of(sums[part]);
+}
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+
+// Eight columns of each of two rows: of the quads from `quad`, rows from `2 * pair`.
+INLINE int8x16_t pair_of(const Run *run, int quad, int pair) {
+    Run packed = {.quads = (const Quad *)run->low, .bits = 8};
+    int is_packed = run->bits == 4, from = is_packed ? quad % (QUADS / 2) : quad;
+    const Run *source = is_packed ? &packed : run;
+    int32x4_t a = vreinterpretq_s32_s8(quarter_of(source, from, pair / 2));
+    int32x4_t b = vreinterpretq_s32_s8(quarter_of(source, from + 1, pair / 2));
+    int8x16_t rows = vreinterpretq_s8_s32(pair % 2 ? vzip2q_s32(a, b) : vzip1q_s32(a, b));
+    if (!is_packed) return rows;
+    uint8x16_t two = vreinterpretq_u8_s8(rows);
+    return vreinterpretq_s8_u8(quad < QUADS / 2 ? vandq_u8(two, vdupq_n_u8(15))
+                                                : vshrq_n_u8(two, 4));
+}
+
+// As `dot_run`, of both parts: an instruction multiplies eight columns of both with two rows of
+// weights.
+INLINE void dot_both(i32x16 *dots, Run run, const int8_t *x, const int32_t *starts) {
+    int32x4_t sums[2 * QUARTERS], quarters[PARTS][QUARTERS];
+    int32x4_t start = vcombine_s32(vdup_n_s32(starts[0]), vdup_n_s32(starts[1]));
+    for (int pair = 0; pair < 2 * QUARTERS; pair++) sums[pair] = start;
+#pragma clang loop unroll(full)
+    for (int i = 0; i < run.count; i += 2) {
+        int8x16_t both = vcombine_s8(vld1_s8(x + i * QUAD), vld1_s8(x + GROUP + i * QUAD));
+        for (int pair = 0; pair < 2 * QUARTERS; pair++)
+            sums[pair] = vmmlaq_s32(sums[pair], both, pair_of(&run, i, pair));
+    }
+    for (int j = 0; j < QUARTERS; j++) {
+        int64x2_t a = vreinterpretq_s64_s32(sums[2 * j]),
+                  b = vreinterpretq_s64_s32(sums[2 * j + 1]);
+        quarters[0][j] = vreinterpretq_s32_s64(vzip1q_s64(a, b));
+        quarters[1][j] = vreinterpretq_s32_s64(vzip2q_s64(a, b));
+    }
+    for (int part = 0; part < PARTS; part++) dots[part] = whole_of(quarters[part]);
+}
+
+#define DOT_NAME "i8mm"
+INLINE void dot_run(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
+    if (parts == PARTS)
+        dot_both(dots, run, x, starts);
+    else
+        dot_apart(dots, parts, run, x, starts);
+}
+
+#else
+#define DOT_NAME "dotprod"
+#define dot_run dot_apart
+#endif
+
+#else
+#define DOT_NAME "neon"
+
+// Two rows of four columns, times activations or added to `sums`, in the lower and upper half of a
+// quarter.
+typedef struct {
+    int16x8_t low, high;
+} Products;
+
+INLINE Products times(int8x16_t w, int8x16_t x) {
+    return (Products){vmull_s8(vget_low_s8(w), vget_low_s8(x)), vmull_high_s8(w, x)};
+}
+
+INLINE Products add_times(Products sums, int8x16_t w, int8x16_t x) {
+    return (Products){vmlal_s8(sums.low, vget_low_s8(w), vget_low_s8(x)),
+                      vmlal_high_s8(sums.high, w, x)};
+}
+
+// No activation is -128: two products fit into 16 bits, whatever the weights are.
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+    int8x16_t repeated = repeat(x), w[QUARTERS];
+    int32x4_t quarters[QUARTERS];
+    __builtin_memcpy(quarters, &sums, sizeof quarters);
+    __builtin_memcpy(w, &quad, sizeof w);
+    for (int i = 0; i < QUARTERS; i++) {
+        Products products = times(w[i], repeated);
+        quarters[i] = vpadalq_s16(quarters[i], vpaddq_s16(products.low, products.high));
+    }
+    return whole_of(quarters);
+}
+
+// As `dot_run`, of integers of 8 bits: two products are added in 16 bits. The loop stays one, so
+// that its sums stay in registers.
+INLINE void dot_large(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
+    int32x4_t sums[PARTS][QUARTERS][2], quarters[QUARTERS];
+    for (int part = 0; part < parts; part++)
+        for (int j = 0; j < QUARTERS; j++) {
+            // A row has two lanes: the start, and 0.
+            sums[part][j][0] = vreinterpretq_s32_s64(vdupq_n_s64((uint32_t)starts[part]));
+            sums[part][j][1] = sums[part][j][0];
+        }
+#pragma clang loop unroll(disable)
+    for (int i = 0; i < run.count; i += 2, run.quads += 2, x += 2 * QUAD) {
+        int8x16_t first[PARTS], second[PARTS];
+        for (int part = 0; part < parts; part++) {
+            first[part] = repeat(x + part * GROUP);
+            second[part] = repeat(x + part * GROUP + QUAD);
+        }
+        for (int j = 0; j < QUARTERS; j++)
+            for (int part = 0; part < parts; part++) {
+                Products products = times(quarter_of(&run, 0, j), first[part]);
+                products = add_times(products, quarter_of(&run, 1, j), second[part]);
+                sums[part][j][0] = vpadalq_s16(sums[part][j][0], products.low);
+                sums[part][j][1] = vpadalq_s16(sums[part][j][1], products.high);
+            }
+    }
+    for (int part = 0; part < parts; part++) {
+        for (int j = 0; j < QUARTERS; j++)
+            quarters[j] = vpaddq_s32(sums[part][j][0], sums[part][j][1]);
+        dots[part] = whole_of(quarters);
+    }
+}
+
+// The sums in 16 bits of the products of all quads of a run with the parts of x. They fit: eight
+// times 31 * 127 of five bits, four times 63 * 127 of six bits, whose runs have four quads.
+INLINE void sum_products(Products sums[PARTS][QUARTERS], int parts, Run run, const int8_t *x) {
+#pragma clang loop unroll(full)
+    for (int i = 0; i < run.count; i++) {
+        // The two quads that are in the same bytes follow each other.
+        int quad = i % 2 * (run.count / 2) + i / 2;
+        int8x16_t repeated[PARTS];
+        for (int part = 0; part < parts; part++)
+            repeated[part] = repeat(x + part * GROUP + quad * QUAD);
+        for (int j = 0; j < QUARTERS; j++) {
+            int8x16_t w = quarter_of(&run, quad, j);
+            for (int part = 0; part < parts; part++)
+                sums[part][j] =
+                    i ? add_times(sums[part][j], w, repeated[part]) : times(w, repeated[part]);
+        }
+    }
+}
+
+// As `dot_run`, of joined parts, whose sum is dots[1]. Sixteen products of a row, 15 * 127 each,
+// fit into 16 bits.
+INLINE void dot_joined(i32x16 *dots, Run run, const int8_t *x, const int32_t *starts) {
+    Products sums[PARTS][QUARTERS];
+    int32x4_t quarters[QUARTERS];
+    sum_products(sums, PARTS, run, x);
+    for (int j = 0; j < QUARTERS; j++) {
+        Products first = sums[0][j], second = sums[1][j];
+        int32x4_t joined = vshlq_n_s32(vpaddlq_s16(vpaddq_s16(first.low, first.high)), 4);
+        joined = vpadalq_s16(joined, vpaddq_s16(second.low, second.high));
+        quarters[j] = vaddq_s32(joined, vdupq_n_s32(starts[0] * 16 + starts[1]));
+    }
+    dots[0] = (i32x16){};
+    dots[1] = whole_of(quarters);
+}
+
+// As `dot_run`, of integers of 5 and 6 bits.
+INLINE void dot_apart(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
+    Products sums[PARTS][QUARTERS];
+    int32x4_t quarters[QUARTERS];
+    sum_products(sums, parts, run, x);
+    for (int part = 0; part < parts; part++) {
+        for (int j = 0; j < QUARTERS; j++) {
+            Products one = sums[part][j];
+            int32x4_t sum = vpaddq_s32(vpaddlq_s16(one.low), vpaddlq_s16(one.high));
+            quarters[j] = vaddq_s32(sum, vdupq_n_s32(starts[part]));
+        }
+        dots[part] = whole_of(quarters);
+    }
+}
+
+INLINE void dot_run(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
+    if (run.bits == 8)
+        dot_large(dots, parts, run, x, starts);
+    else if (run.bits == 4)
+        dot_joined(dots, run, x, starts);
+    else
+        dot_apart(dots, parts, run, x, starts);
+}
+#endif
+
+#endif

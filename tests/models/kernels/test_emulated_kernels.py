@@ -1,0 +1,123 @@
+"""The kernels for ARM, on CPUs that QEMU emulates, give the bits that this machine's give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from models.dsl import packing
+from models.dsl.composite import Fused
+from models.dsl.fused.small_products import FORMS
+from models.dsl.ops import REGISTRY
+from models.dsl.types import DType, TensorType
+from tests.fuzz.guided.coverage_inputs import kept_calls
+from tests.fuzz.guided.kernel_calls import Call, call_of
+from tests.models.kernels.emulated_kernels import EMULATED, QEMU, build_program, emulated
+from tests.models.kernels.test_kernel_calls import calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.dsl.packing import SmallForm
+    from tests.models.kernels.emulated_kernels import EmulatedKernels
+    from tests.models.kernels.kernel_library import Kernels, LoadedKernels
+
+    Array = NDArray[Any]
+
+
+@pytest.fixture(scope="module", params=EMULATED)
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All kernels for an instruction set; they need nothing else to be linked."""
+    return build_program(request.param, tmp_path_factory.mktemp("emulated"))
+
+
+@pytest.fixture(scope="module")
+def arm(program: Path) -> Iterator[EmulatedKernels]:
+    if QEMU is None:
+        pytest.skip("no qemu-aarch64-static: Debian's package is qemu-user-static")
+    with emulated(program, EMULATED[program.name][1]) as kernels:
+        yield kernels
+
+
+@pytest.fixture(scope="module")
+def here(built: dict[str, LoadedKernels]) -> Kernels:
+    return next(iter(built.values()))
+
+
+def compute(kernels: Kernels, call: Call) -> Array:
+    types = tuple(TensorType(array.shape, DType.of(array.dtype)) for array in call.inputs)
+    op = REGISTRY[call.op]
+    assert isinstance(op, Fused)
+    result = op.infer(types, call.attrs)
+    inputs = tuple(np.ascontiguousarray(array) for array in call.inputs)
+    out = np.full(result.shape, 1, result.dtype.numpy)
+    return kernels(call.op, inputs, out, **call.attrs)
+
+
+def check(arm: Kernels, here: Kernels, call: Call) -> None:
+    """Both results have the same bits. Those of NaN may differ."""
+    actual, expected = compute(arm, call), compute(here, call)
+    if actual.dtype.kind == "f":
+        numbers = ~np.isnan(expected)
+        assert np.array_equal(numbers, ~np.isnan(actual)), call.op
+        actual, expected = (x[numbers].view(np.int32) for x in (actual, expected))
+    assert np.array_equal(actual, expected), call.op
+
+
+def test_a_program_is_for_its_instructions(program: Path, arm: EmulatedKernels) -> None:
+    assert arm.instructions == program.name
+
+
+def test_calls_of_every_kernel_have_the_bits_of_this_machine(
+    arm: EmulatedKernels, here: Kernels
+) -> None:
+    kept = map(bytes.fromhex, kept_calls().read_text("ascii").splitlines())
+    for data in (*calls(3), *kept):
+        check(arm, here, call_of(data))
+
+
+# --- the largest sums: all activations of a group, and its weights, are extreme
+
+_SIGNS = np.where(np.random.default_rng(0).integers(0, 2, 64), 1.0, -1.0)
+# Activations whose parts are all 127, those of signs like the weights', and of any size.
+_EXTREME = np.stack(
+    [np.ones(64), -np.ones(64), _SIGNS, _SIGNS * (1 - 1 / 510), -_SIGNS * (1 - 1 / 510)]
+).astype(np.float32)
+
+
+@pytest.mark.parametrize("weight", [127, -127, 0])
+def test_the_largest_products_of_int8_fit(arm: EmulatedKernels, here: Kernels, weight: int) -> None:
+    integers = np.full((16, 64), weight, np.int8)
+    integers[8:] = 127 * _SIGNS
+    arrays = packing.pack(integers, np.full((16, 2), 0.01, np.float16))
+    check(arm, here, Call("linear_grouped", [_EXTREME, *arrays]))
+
+
+@pytest.mark.parametrize("byte", [0x88, 0x77, 0x78, 0x00])
+def test_the_largest_products_of_halves_fit(arm: EmulatedKernels, here: Kernels, byte: int) -> None:
+    upper = np.full((1, 2, 4, 64), byte, np.uint8).view(np.int8)
+    scale = np.full((1, 2, 16), 0.01, np.float16)
+    rows = len(_EXTREME)
+    check(arm, here, Call("linear_upper", [_EXTREME, upper, scale, np.zeros(rows, np.int32)]))
+    coarse, threshold = np.zeros((rows, 16), np.float32), np.full(rows, -1, np.float32)
+    for lower in (np.zeros_like(upper), np.full_like(upper, -1)):
+        inputs = [_EXTREME, upper, lower, scale, coarse, threshold]
+        check(arm, here, Call("linear_refined", inputs))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_the_largest_products_of_small_integers_fit(
+    arm: EmulatedKernels, here: Kernels, form: SmallForm
+) -> None:
+    largest = (1 << form.bits) - 1
+    integers = np.full((16, 64), largest, np.uint8)
+    integers[8:] = np.where(_SIGNS > 0, largest, 0)
+    scale = np.full((16, 64 // form.columns), 0.01, np.float16)
+    arrays = packing.pack_small(form, integers, scale, scale if form.minimum else None)
+    attrs = {"bits": form.bits, "minimum": form.minimum}
+    check(arm, here, Call("linear_small", [_EXTREME, *arrays], attrs))
