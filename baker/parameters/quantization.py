@@ -9,8 +9,18 @@ import numpy as np
 
 from baker.parameters.group_scales import best_scales, quotients
 from baker.weights.source import IntegerBlock
+from models.dsl.fused.small_products import INT12
 from models.dsl.packing import GROUP, ROWS, pack, pack_small, split
-from models.dsl.storage import BF16, F32, INT8_G32, INT8_G32_HALVES, STORAGES, Storage
+from models.dsl.storage import (
+    BF16,
+    F32,
+    INT8_G32,
+    INT8_G32_HALVES,
+    INT12_G32,
+    INT12_G32_TABLE,
+    STORAGES,
+    Storage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,6 +33,8 @@ S = TypeVar("S", bound=np.generic)
 
 # The largest value of a symmetric int8.
 INT8_MAX = 127
+# The largest magnitude of 12 bits whose upper eight are at most 127, and the steps of one of those.
+_INT12_MAX, _INT12_STEPS = 127 * 16 + 7, 16
 # The largest magnitude of a Q5_0 integer.
 _Q5_0_MAX = 16
 # Rows that are tried before a search for better scales, and the part of the squared error that may
@@ -160,6 +172,25 @@ def small_groups(form: SmallForm, block: NDArray[np.float32]) -> IntegerBlock:
     )
 
 
+def int12_groups(block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+    """Round f32 (N, K) to 12 bits with one f16 scale per 32 columns, for models/dsl/packing.py.
+
+    The scale is the least f16 of at least max |w| / 127.4375, so that a weight moves by at most
+    1/32 of it: half a step. Rows that are missing to a multiple of 16 are added. Raises
+    NotFiniteError for NaN, infinity and what is too large for an f16 scale.
+    """
+    require_finite(block, block)
+    groups = _filled(block).reshape(-1, block.shape[1] // GROUP, GROUP)
+    steps = np.max(np.abs(groups), axis=2) * np.float32(_INT12_STEPS / _INT12_MAX)
+    with np.errstate(over="ignore"):  # of a scale that is refused below
+        scale = steps.astype(np.float16)
+        scale = np.where(scale < steps, np.nextafter(scale, np.float16(np.inf)), scale)
+    require_finite(steps, scale)
+    divisor = np.where(scale > 0, scale, np.inf).astype(np.float32)[..., np.newaxis]
+    integers = np.rint(groups * np.float32(_INT12_STEPS) / divisor) + np.float32(INT12.zero)
+    return pack_small(INT12, integers.astype(np.int16).reshape(-1, block.shape[1]), scale, None)
+
+
 def _small_encoder(storage: Storage) -> Callable[[NDArray[np.float32]], tuple[NDArray[Any], ...]]:
     form = storage.form
     assert form is not None, storage.name
@@ -197,6 +228,8 @@ _ENCODERS: Mapping[Storage, Callable[[NDArray[np.float32]], tuple[NDArray[Any], 
     **{
         storage: _small_encoder(storage)
         for storage in STORAGES.values()
-        if storage.form is not None and not storage.form.minimum
+        if storage.form is not None and not (storage.form.minimum or storage.form.is_wide)
     },
+    INT12_G32: int12_groups,
+    INT12_G32_TABLE: int12_groups,
 }

@@ -14,14 +14,19 @@ and is approximate: each integer counts as the middle of those that have its upp
     upper   i8  (N / 16, K / 32, 4, 64)
     lower   i8  (N / 16, K / 32, 4, 64)
 
-Integers of 4, 5 or 6 bits (`SmallForm`) are unsigned, and more of them are in one byte:
+Integers of 4, 5, 6 or 12 bits (`SmallForm`) have their lowest four apart. They are unsigned, except
+those of 12 bits:
 
     low      i8  (N / 16, K / 32, 4, 64): four bits of quad i, and four of quad i + 4
     high     i8  (N / 16, K / 32, 1, 64): for 5 bits, the fifth bit of each of the eight quads
              i8  (N / 16, K / 32, 2, 64): for 6 bits, two bits of each of four quads
+             i8  (N / 16, K / 32, 8, 64): for 12 bits, the upper eight, signed
     scale    f16 (N / 16, K / 32, 16), or (N / 16, K / 16, 16) with a scale for 16 columns
     minimum  f16 (N / 16, K / 32, 16), if there is one:
              the real weight is integer * scale + minimum, otherwise (integer - zero) * scale
+
+The scale of 12 bits is that of the upper eight: the real weight is (integer - zero) / 16 * scale.
+As zero is 8, the upper eight alone are the nearest int8 to it.
 
 `ROWS`, `GROUP` and `QUAD` also stand in kernels/grouped.h.
 """
@@ -46,6 +51,8 @@ QUADS = GROUP // QUAD
 LANES = ROWS * QUAD
 # Stands for both lower halves of a byte, 8 and 8, where they are not read: an i8.
 MIDDLE = -0x78
+# What stands for 0 in the lowest four bits of 12.
+MIDDLE_OF_FOUR = 8
 
 
 def weight_shape(rows: int, columns: int) -> tuple[int, ...]:
@@ -94,9 +101,9 @@ def split(weight: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.int8]]
 
 @dataclass(frozen=True, kw_only=True)
 class SmallForm:
-    """A form of matrices of small integers.
+    """A form of matrices of integers that have their lowest four bits apart.
 
-    bits     of an integer: 4, 5 or 6
+    bits     of an integer: 4, 5, 6 or 12
     columns  that share a scale: 32 or 16
     minimum  whether each group has a minimum; the integers then count from it
     """
@@ -108,7 +115,14 @@ class SmallForm:
     @property
     def zero(self) -> int:
         """The integer that stands for 0, if there is no minimum."""
-        return 0 if self.minimum else 1 << (self.bits - 1)
+        if self.minimum:
+            return 0
+        return MIDDLE_OF_FOUR if self.is_wide else 1 << (self.bits - 1)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether an integer is an int8 and four bits more."""
+        return self.bits > 8
 
     @property
     def name(self) -> str:
@@ -131,21 +145,24 @@ class SmallForm:
 
 def pack_small(
     form: SmallForm,
-    integers: NDArray[np.uint8],
+    integers: NDArray[np.uint8] | NDArray[np.int16],
     scale: NDArray[np.float16],
     minimum: NDArray[np.float16] | None,
 ) -> tuple[NDArray[np.int8] | NDArray[np.float16], ...]:
-    """Integers (N, K), scales and minimums (N, K / columns) in their stored order."""
+    """Integers (N, K), scales and minimums (N, K / columns) in their stored order.
+
+    Integers of 12 bits are i16, of at least -2048 and at most 2047; others are u8.
+    """
     shapes = form.shapes(*integers.shape)
     blocks, groups = shapes["low"][:2]
     quads = integers.reshape(blocks, ROWS, groups, QUADS, QUAD).transpose(0, 2, 3, 1, 4)
     quads = quads.reshape(blocks, groups, QUADS, LANES)
-    first, second = np.split(quads & 0x0F, 2, axis=2)
+    first, second = np.split((quads & 0x0F).astype(np.uint8), 2, axis=2)
     arrays: list[NDArray[np.int8] | NDArray[np.float16]] = [(first | second << 4).view(np.int8)]
     if "high" in shapes:
         more = form.bits - 4
         in_byte = 8 // more
-        bits = (quads >> 4).reshape(blocks, groups, more, in_byte, LANES)
+        bits = (quads >> 4).astype(np.uint8).reshape(blocks, groups, more, in_byte, LANES)
         places = (np.arange(in_byte, dtype=np.uint8) * more)[:, np.newaxis]
         arrays.append(np.bitwise_or.reduce(bits << places, axis=3).view(np.int8))
     for factors in (scale, minimum):

@@ -7,7 +7,7 @@ lookups of its rows, by those of its stored form.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from models.dsl import functions as f
@@ -19,7 +19,7 @@ from models.dsl.fused.routed_products import (
     linear_routed_grouped,
     linear_routed_small,
 )
-from models.dsl.fused.small_products import FORMS, embedding_small, linear_small
+from models.dsl.fused.small_products import FORMS, INT12, embedding_small, linear_small
 from models.dsl.graph import Apply, Graph, Parameter, Tensor
 from models.dsl.rewrite import Rule, node, rewritten, variables
 from models.dsl.types import DType, TensorType
@@ -45,7 +45,7 @@ class Storage:
     logits   (x, exact, *arrays) -> x W^T, see `f.approximate_logits`
     partial  arrays of which `logits` reads some blocks only
     table    how a matrix is stored whose rows are looked up, or that computes logits; None: so too
-    form     of small integers, if they are
+    form     of integers that have their lowest four bits apart, if they have
     """
 
     name: str
@@ -113,7 +113,7 @@ def _flat(ids: Tensor) -> Tensor:
 
 
 def _small(form: SmallForm) -> Storage:
-    """Integers of 4 to 6 bits."""
+    """Integers of 4, 5, 6 or 12 bits."""
     attrs: Any = {"bits": form.bits, "minimum": form.minimum}
 
     def arrays(rows: int, columns: int) -> Mapping[str, TensorType]:
@@ -169,9 +169,23 @@ INT8_G32 = Storage(
     logits=_only_products,
     table=INT8_G32_HALVES,
 )
-# Ways to store a matrix, by name; that of its tables is not among them.
+INT12_G32_TABLE = replace(
+    _small(INT12),
+    name="int12-g32 in two parts",
+    logits=lambda x, exact, low, high, scale: two_part_head(x, exact, high, low, scale),
+    partial=frozenset({"low"}),
+)
+INT12_G32 = replace(_small(INT12), table=INT12_G32_TABLE)
+# Ways to store a matrix, by name; those of tables are not among them.
 STORAGES: Mapping[str, Storage] = {
-    storage.name: storage for storage in (F32, BF16, INT8_G32, *map(_small, FORMS))
+    storage.name: storage
+    for storage in (
+        F32,
+        BF16,
+        INT8_G32,
+        INT12_G32,
+        *(_small(form) for form in FORMS if form != INT12),
+    )
 }
 
 

@@ -33,14 +33,16 @@ def whole(upper: Array, lower: Array | None) -> Array:
 
 
 def small_weights(arrays: Sequence[Array], *, bits: int, has_minimum: bool) -> Array:
-    """f32 (N, K) of the stored arrays of integers of 4 to 6 bits."""
+    """f32 (N, K) of the stored arrays of integers of 4 to 6 or 12 bits."""
     low, *rest = arrays
     blocks, groups = low.shape[:2]
     integers = np.empty((blocks, groups, 8, 64), np.int32)
     for quad in range(8):
         byte = low[:, :, quad % 4].view(np.uint8).astype(np.int32)
         integers[:, :, quad] = byte >> 4 if quad > 3 else byte & 15
-    if bits > 4:
+    if bits == 12:
+        integers += 16 * rest.pop(0).astype(np.int32)
+    elif bits > 4:
         high = rest.pop(0).view(np.uint8).astype(np.int32)
         for quad in range(8):
             if bits == 5:
@@ -52,7 +54,8 @@ def small_weights(arrays: Sequence[Array], *, bits: int, has_minimum: bool) -> A
         lanes = integers[..., 4 * row : 4 * row + 4].reshape(blocks, -1).astype(np.float32)
         scale = rest[0][..., row].astype(np.float32)
         scale = np.repeat(scale, groups * 32 // scale.shape[1], axis=1)
-        values[:, row] = (lanes - (0 if has_minimum else 2 ** (bits - 1))) * scale
+        zero = 0 if has_minimum else 8 if bits == 12 else 2 ** (bits - 1)
+        values[:, row] = (lanes - zero) * (scale / 16 if bits == 12 else scale)
         if has_minimum:
             values[:, row] += np.repeat(rest[1][..., row].astype(np.float32), 32, axis=1)
     return values.reshape(blocks * 16, groups * 32)

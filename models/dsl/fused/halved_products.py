@@ -1,7 +1,8 @@
 """An output head in two parts, and an embedding table: matrices of int8 in groups, in halves.
 
 `linear_upper` computes approximate outputs, from the upper halves of the weights. `linear_refined`
-computes those again that may matter, from whole integers.
+computes those again that may matter, from whole integers. Both also take integers of 12 bits, whose
+upper part has eight: (N / 16, K / 32, 8, 64).
 """
 
 from __future__ import annotations
@@ -24,13 +25,19 @@ from models.dsl.fused.grouped_products import (
     sample_matrix,
     times_transposed,
 )
+from models.dsl.fused.small_products import INT12, dequantized_small, sample_small
 from models.dsl.ops.record import Kernel, Reads, Sample, require
 from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from models.dsl.graph import Tensor
     from models.dsl.ops.record import Array, Attrs, Types
+
+    # (generator, N, K) -> upper part, lower part, scale
+    _Parts = Callable[[np.random.Generator, int, int], tuple[Array, Array, Array]]
 
 __all__ = ["LOGIT_MARGIN", "embedding_halved", "linear_refined", "linear_upper", "two_part_head"]
 
@@ -43,10 +50,10 @@ _HALF_QUADS = packing.QUADS // 2
 
 
 def two_part_head(x: Tensor, exact: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
-    """x W^T for x f32 (M, K) and a matrix W (N, K) in halves: (M, N), of which some approximate.
+    """x W^T for x f32 (M, K) and a matrix W (N, K) in two parts: (M, N), some of it approximate.
 
     Outputs that are more than LOGIT_MARGIN below the largest of their row are approximate, unless
-    they share a block of sixteen with a larger one; so most of the lower halves is never read. All
+    they share a block of sixteen with a larger one; so most of the lower part is never read. All
     are exact in rows for which `exact`, i32 (M,), is not 0.
     """
     approximate = linear_upper(x, upper, scale, exact)
@@ -73,14 +80,35 @@ def middle(upper: Tensor) -> Tensor:
 
 @composite(blocks=True)
 def upper_product(x: Tensor, upper: Tensor, scale: Tensor) -> Tensor:
-    """x W^T for x (M, K) and W (N, K) in halves, from the upper ones alone."""
-    return times_transposed(x, dequantized(middle(upper), scale, x.dtype))
+    """x W^T for x (M, K) and W (N, K) in two parts, from the upper one alone."""
+    integers = upper if is_wide(upper.type) else middle(upper)
+    return times_transposed(x, dequantized(integers, scale, x.dtype))
 
 
 @composite(blocks=True)
 def halved_product(x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
-    """x W^T for x (M, K) and W (N, K) in halves."""
-    return times_transposed(x, dequantized(whole(upper, lower), scale, x.dtype))
+    """x W^T for x (M, K) and W (N, K) in two parts."""
+    if is_wide(upper.type):
+        weight = dequantized_small((lower, upper, scale), INT12, x.dtype)
+    else:
+        weight = dequantized(whole(upper, lower), scale, x.dtype)
+    return times_transposed(x, weight)
+
+
+def is_wide(upper: TensorType) -> bool:
+    """Whether an upper part is the upper eight bits of 12, and not the upper half of int8."""
+    return upper.rank == 4 and upper.shape[2] == packing.QUADS
+
+
+def _require_parts(upper: TensorType, scale: TensorType, *lower: TensorType) -> None:
+    quads = packing.QUADS if is_wide(upper) else _HALF_QUADS
+    require_matrix((upper,), scale, quads)
+    require_matrix(lower, scale, _HALF_QUADS)
+
+
+def _kernel(op: str, types: Types, result: TensorType) -> Kernel:
+    suffix = f"_{INT12.name}" if is_wide(types[1]) else ""
+    return product_kernel(f"{op}{suffix}", types[0], result.shape[1])
 
 
 # --- linear_upper
@@ -98,7 +126,7 @@ def _linear_upper(x: Tensor, upper: Tensor, scale: Tensor, skipped: Tensor) -> T
 def _upper_limits(types: Types, _: Attrs) -> None:
     x, upper, scale, skipped = types
     require_rows(x)
-    require_matrix((upper,), scale, _HALF_QUADS)
+    _require_parts(upper, scale)
     require(skipped == TensorType((x.shape[0],), DType.I32), "flags i32 (M,)")
 
 
@@ -107,8 +135,13 @@ def _halves(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, A
     return (*packing.split(weight), scale)
 
 
-def _upper_sample(rng: np.random.Generator, skipped: list[int]) -> Sample:
-    upper, _, scale = _halves(rng, 16, 32)
+def _wide_parts(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, Array, Array]:
+    lower, upper, scale = sample_small(rng, INT12, rows, columns)
+    return upper, lower, scale
+
+
+def _upper_sample(rng: np.random.Generator, parts: _Parts, skipped: list[int]) -> Sample:
+    upper, _, scale = parts(rng, 16, 32)
     x = normal(rng, len(skipped), 32)
     return Sample((x, upper, scale, np.array(skipped, np.int32)))
 
@@ -116,11 +149,15 @@ def _upper_sample(rng: np.random.Generator, skipped: list[int]) -> Sample:
 linear_upper: Fused = Fused(
     name="linear_upper",
     doc="Rows (M, K), rounded to 8 bits per group, times the upper halves of a matrix (N, K): "
-    "each integer counts as the middle of those with its upper half. Zeros if all are skipped.",
+    "each integer counts as the middle of those with its upper half. Or times the upper 8 bits "
+    "of 12. Zeros if all are skipped.",
     reference=_linear_upper,
     limits=_upper_limits,
-    kernel=lambda types, result, _: product_kernel("linear_upper", types[0], result.shape[1]),
-    samples=lambda rng: [_upper_sample(rng, skipped) for skipped in ([0], [0, 1] * 5, [1, 1])],
+    kernel=lambda types, result, _: _kernel("linear_upper", types, result),
+    samples=lambda rng: [
+        *(_upper_sample(rng, _halves, skipped) for skipped in ([0], [0, 1] * 5, [1, 1])),
+        _upper_sample(rng, _wide_parts, [0, 1]),
+    ],
 )
 
 
@@ -143,11 +180,11 @@ def _linear_refined(
 def _refined_limits(types: Types, _: Attrs) -> None:
     x, upper, lower, scale = types[:4]
     require_rows(x)
-    require_matrix((upper, lower), scale, _HALF_QUADS)
+    _require_parts(upper, scale, lower)
 
 
-def _refined_sample(rng: np.random.Generator) -> Sample:
-    upper, lower, scale = _halves(rng, 48, 32)
+def _refined_sample(rng: np.random.Generator, parts: _Parts) -> Sample:
+    upper, lower, scale = parts(rng, 48, 32)
     approximate = normal(rng, 3, 48)
     # Some blocks of the first row, none of the second, all of the third.
     threshold = np.array([np.sort(approximate[0])[-3], 100, -100], np.float32)
@@ -156,12 +193,12 @@ def _refined_sample(rng: np.random.Generator) -> Sample:
 
 linear_refined: Fused = Fused(
     name="linear_refined",
-    doc="Approximate products (M, N), with those of `linear_grouped` in each block of sixteen "
-    "outputs of which one reaches its row's threshold.",
+    doc="Approximate products (M, N), with those of `linear_grouped` (of 12 bits, `linear_small`) "
+    "in each block of sixteen outputs of which one reaches its row's threshold.",
     reference=_linear_refined,
     limits=_refined_limits,
-    kernel=lambda types, result, _: product_kernel("linear_refined", types[0], result.shape[1]),
-    samples=lambda rng: [_refined_sample(rng)],
+    kernel=lambda types, result, _: _kernel("linear_refined", types, result),
+    samples=lambda rng: [_refined_sample(rng, parts) for parts in (_halves, _wide_parts)],
 )
 
 

@@ -129,7 +129,7 @@ linear_routed_grouped: Fused = Fused(
 )
 
 
-# --- integers of 4, 5 or 6 bits in groups
+# --- integers of 4, 5, 6 or 12 bits in groups
 
 
 def _linear_routed_small(
@@ -153,7 +153,7 @@ linear_routed_small: Fused = Fused(
     name="linear_routed_small",
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers of 4 "
     "bits, times the matrices of their experts, which are the rows (experts * N, K) of a matrix of "
-    "integers of 4 to 6 bits.",
+    "integers of 4 to 6 or 12 bits.",
     reference=_linear_routed_small,
     limits=_small_limits,
     kernel=lambda types, result, attrs: _routed_kernel(

@@ -1,4 +1,4 @@
-"""Products with matrices of integers of 4, 5 or 6 bits in groups, and lookups of their rows.
+"""Products with matrices of integers of 4, 5, 6 or 12 bits in groups, and lookups of their rows.
 
 The forms of such a matrix are those of `packing.SmallForm`.
 """
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from models.dsl.graph import Tensor
     from models.dsl.ops.record import Array, Attrs, Types
 
-__all__ = ["FORMS", "embedding_small", "linear_small"]
+__all__ = ["FORMS", "INT12", "embedding_small", "linear_small"]
+
+INT12 = SmallForm(bits=12)
 
 # Forms that have kernels: each one has a file linear_NAME.c and a file embedding_NAME.c.
 FORMS = (
@@ -39,6 +41,7 @@ FORMS = (
     SmallForm(bits=5),
     SmallForm(bits=5, minimum=True),
     SmallForm(bits=6, columns=packing.GROUP // 2),
+    INT12,
 )
 
 
@@ -70,7 +73,7 @@ def form_of(arrays: Types, attrs: Attrs) -> SmallForm:
 
 
 def integers(low: Tensor, high: Tensor | None, bits: int) -> Tensor:
-    """The unsigned integers i8 (..., 8, 64) of their stored parts."""
+    """The unsigned integers i8 (..., 8, 64) of their stored parts, of 4 to 6 bits."""
 
     def taken(x: Tensor, at: int, count: int) -> Tensor:
         """`count` bits of each byte, from bit `at`."""
@@ -94,22 +97,26 @@ def dequantized_small(arrays: tuple[Tensor, ...], form: SmallForm, dtype: DType)
     """The real weights (N, K) of stored arrays."""
     low, *rest = arrays
     high = rest.pop(0) if form.bits > 4 else None
-    values = by_rows(integers(low, high, form.bits), dtype)
+    values = by_rows(integers(low, None if form.is_wide else high, form.bits), dtype)
     if form.zero:
         values = values - float(form.zero)
+    if form.is_wide:
+        assert high is not None
+        values = values * (1 / 16) + by_rows(high, dtype)
     return scaled(values, *rest)
 
 
 @composite(blocks=True)
 def small_product(x: Tensor, *arrays: Tensor, bits: int, minimum: bool) -> Tensor:
-    """x W^T for x (M, K) and a matrix W (N, K) of small integers."""
+    """x W^T for x (M, K) and a matrix W (N, K) of integers of a form."""
     form = form_of(tuple(array.type for array in arrays), {"bits": bits, "minimum": minimum})
     return times_transposed(x, dequantized_small(arrays, form, x.dtype))
 
 
 def sample_small(rng: np.random.Generator, form: SmallForm, rows: int, columns: int) -> list[Array]:
     """A stored matrix of all possible integers."""
-    stored = rng.integers(0, 1 << form.bits, size=(rows, columns), dtype=np.uint8)
+    low, dtype = (-1 << (form.bits - 1), np.int16) if form.is_wide else (0, np.uint8)
+    stored = rng.integers(low, low + (1 << form.bits), size=(rows, columns), dtype=dtype)
     groups = (rows, columns // form.columns)
     scale = rng.uniform(0.001, 0.01, size=groups).astype(np.float16)
     minimum = rng.uniform(-0.1, 0, size=groups).astype(np.float16) if form.minimum else None
@@ -128,7 +135,7 @@ def _limits(types: Types, attrs: Attrs) -> None:
 linear_small: Fused = Fused(
     name="linear_small",
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers "
-    "of 4 bits, times a matrix (N, K) of integers of 4 to 6 bits in groups.",
+    "of 4 bits, times a matrix (N, K) of integers of 4 to 6 or 12 bits in groups.",
     reference=lambda x, *arrays, bits, minimum: small_product(
         rounded(x, steps(bits)), *arrays, bits=bits, minimum=minimum
     ),
@@ -138,7 +145,7 @@ linear_small: Fused = Fused(
     ),
     samples=lambda rng: [
         Sample((normal(rng, rows, 64), *sample_small(rng, form, 16, 64)), _attrs(form))
-        for rows, form in zip((1, 11, 2, 3), FORMS[1:], strict=True)
+        for rows, form in zip((1, 11, 2, 3, 2), FORMS[1:], strict=True)
     ],
 )
 
@@ -160,7 +167,8 @@ def _embedding_limits(types: Types, attrs: Attrs) -> None:
 
 embedding_small: Fused = Fused(
     name="embedding_small",
-    doc="Rows of a matrix (V, E) of integers of 4 to 6 bits in groups, by their ids: f32 (M, E).",
+    doc="Rows of a matrix (V, E) of integers of 4 to 6 or 12 bits in groups, by their ids: "
+    "f32 (M, E).",
     reference=_embedding_small,
     limits=_embedding_limits,
     kernel=lambda types, result, attrs: Kernel(

@@ -23,8 +23,9 @@ typedef struct {
     float scale[CELLS], total[CELLS];
 } Activations;
 
-// A matrix of `groups` groups a row: integers of less than 8 bits less `zero`, times a scale for
-// every group or for every half of a group, plus a minimum for every group if there are minimums.
+// A matrix of `groups` groups a row: integers less `zero`, which is 0 for those of 8 bits, times a
+// scale for every group or for every half of a group, plus a minimum for every group if there are
+// minimums. The scale is that of the upper 8 bits of 12.
 typedef struct {
     Integers integers;
     const _Float16 *scale, *minimum;
@@ -98,7 +99,8 @@ INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4]
             store_half(to, cell + i, 1, half, __builtin_convertvector(second, i32x16));
             parts[0][half][i] = first, parts[1][half][i] = second;
         }
-    int32_t offset = matrix->integers.bits < 8 ? matrix->zero : DOT_OFFSET;
+    int bits = matrix->integers.bits;
+    int32_t offset = matrix->zero + (bits < 8 ? 0 : bits == 8 ? DOT_OFFSET : DOT_OFFSET * 16);
     for (int part = 0; part < PARTS; part++) {
         f32x4 halves[2] = {sums4(parts[part][0]), sums4(parts[part][1])};
         sums[part] = halves[0] + halves[1];

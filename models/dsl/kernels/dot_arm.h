@@ -125,6 +125,7 @@ INLINE void dot_both(i32x16 *dots, Run run, const int8_t *x, const int32_t *star
 }
 
 #define DOT_NAME "i8mm"
+#define dot_low dot_run
 INLINE void dot_run(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
     if (parts == PARTS)
         dot_both(dots, run, x, starts);
@@ -135,10 +136,12 @@ INLINE void dot_run(i32x16 *dots, int parts, Run run, const int8_t *x, const int
 #else
 #define DOT_NAME "dotprod"
 #define dot_run dot_apart
+#define dot_low dot_apart
 #endif
 
 #else
 #define DOT_NAME "neon"
+#define dot_low dot_apart
 
 // Two rows of four columns, times activations or added to `sums`, in the lower and upper half of a
 // quarter.
@@ -235,7 +238,7 @@ INLINE void dot_joined(i32x16 *dots, Run run, const int8_t *x, const int32_t *st
     dots[1] = whole_of(quarters);
 }
 
-// As `dot_run`, of integers of 5 and 6 bits.
+// As `dot_run`, of integers of 5 and 6 bits, or of the lower four of 12.
 INLINE void dot_apart(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
     Products sums[PARTS][QUARTERS];
     int32x4_t quarters[QUARTERS];
@@ -259,5 +262,18 @@ INLINE void dot_run(i32x16 *dots, int parts, Run run, const int8_t *x, const int
         dot_apart(dots, parts, run, x, starts);
 }
 #endif
+
+// As `dot_run`, of a group of integers of 12 bits.
+INLINE void dot_wide(i32x16 *dots, int parts, Integers from, size_t group, const int8_t *x,
+                     const int32_t *starts) {
+    size_t at = group * GROUP * ROWS;
+    Run upper = {.quads = (const Quad *)(from.whole + at), .count = QUADS, .bits = 8};
+    Run lower = {.low = from.low + at / 2, .count = QUADS, .bits = 4};
+    const int32_t none[PARTS] = {0};
+    i32x16 above[PARTS];
+    dot_run(above, parts, upper, x, none);
+    dot_low(dots, parts, lower, x, starts);
+    for (int part = 0; part < parts; part++) dots[part] += above[part] * 16;
+}
 
 #endif

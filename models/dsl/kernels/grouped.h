@@ -17,7 +17,7 @@ typedef uint8_t Halves __attribute__((vector_size(QUAD * ROWS)));
 
 // Where the integers of a matrix are. Those of 8 bits are signed, and whole or in halves, of which
 // the lower may be left out. Those of 4 to 6 bits are unsigned: four bits in `low`, others in
-// `high`.
+// `high`. Those of 12 bits are signed: the upper eight in `whole`, four in `low`.
 typedef struct {
     int bits;
     const int8_t *whole;
@@ -31,6 +31,13 @@ enum { AHEAD = 8192 };
 // Groups that are fetched ahead of arrays with few bytes in a group.
 enum { GROUPS_AHEAD = 32 };
 
+// The integer that stands for 0. Those of 12 bits count from the middle of their lower four, so
+// that the upper eight alone are the nearest multiples of 16.
+INLINE int zero_of(int bits, int has_minimum) {
+    if (has_minimum || bits == 8) return 0;
+    return bits == 12 ? 8 : 1 << (bits - 1);
+}
+
 INLINE void fetch(const void *from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + AHEAD + at);
 }
@@ -41,16 +48,21 @@ INLINE void fetch_group(const void *from, size_t bytes) {
         __builtin_prefetch((const char *)from + GROUPS_AHEAD * bytes + at);
 }
 
-// The quads of a group of integers of 4 to 6 bits: 0 to 63.
-INLINE void unpack_small(Quad quads[QUADS], Integers from, size_t group) {
+// The quads of a group's lower four bits: 0 to 15.
+INLINE void unpack_low(Halves quads[QUADS], Integers from, size_t group) {
     const uint8_t *low = from.low + group * GROUP * ROWS / 2;
     fetch_group(low, GROUP * ROWS / 2);
-    Halves whole[QUADS];
     for (int i = 0; i < QUADS / 2; i++) {
         Halves two;
         __builtin_memcpy(&two, low + i * sizeof two, sizeof two);
-        whole[i] = two & 0x0F, whole[i + QUADS / 2] = two >> 4;
+        quads[i] = two & 0x0F, quads[i + QUADS / 2] = two >> 4;
     }
+}
+
+// The quads of a group of integers of 4 to 6 bits: 0 to 63.
+INLINE void unpack_small(Quad quads[QUADS], Integers from, size_t group) {
+    Halves whole[QUADS];
+    unpack_low(whole, from, group);
     // A byte of `high` has one bit of each of the eight quads, or two bits of each of four.
     int more = from.bits - 4, in_byte = more ? 8 / more : QUADS, count = QUADS / in_byte;
     const uint8_t *high = more ? from.high + group * sizeof(Halves) * count : 0;
@@ -64,8 +76,8 @@ INLINE void unpack_small(Quad quads[QUADS], Integers from, size_t group) {
     for (int i = 0; i < QUADS; i++) quads[i] = (Quad)whole[i];
 }
 
-// The quads of the group that has this number. Without the lower halves they are the middle of
-// what they may be.
+// The quads of the group that has this number: of 12 bits, those of the upper eight. Without the
+// lower halves they are the middle of what they may be.
 INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
     if (from.bits < 8) {
         unpack_small(quads, from, group);

@@ -1,13 +1,13 @@
-// The body of a kernel that multiplies rows of f32 with a matrix of integers of 4 to 6 bits, with
-// those of their experts, or with one to which they add the terms of adapters: ops `linear_small`,
-// `linear_routed_small` and `linear_adapted`. Each form of a matrix has a file for each of them,
-// which says NAME, BITS, HALVES, MINIMUM, ROUTED and ADAPTED. That of `linear_adapted` for int8 has
-// 8 BITS.
+// The body of a kernel that multiplies rows of f32 with a matrix of integers of 4 to 6 or 12 bits,
+// with those of their experts, or with one to which they add the terms of adapters: ops
+// `linear_small`, `linear_routed_small` and `linear_adapted`. Each form of a matrix has a file for
+// each of them, which says NAME, BITS, HALVES, MINIMUM, ROUTED and ADAPTED. That of
+// `linear_adapted` for int8 has 8 BITS.
 #include "adapted.h"
 #include "routed.h"
 
 // x f32 (rows, columns), chosen i32 (rows,) (if ROUTED), adapters (if ADAPTED), low, high (if BITS
-// are 5 or 6), scale, minimum (if MINIMUM) of (outputs, columns), or of (experts * outputs,
+// are 5, 6 or 12), scale, minimum (if MINIMUM) of (outputs, columns), or of (experts * outputs,
 // columns), out f32 (rows, outputs); a workgroup computes `blocks` times sixteen outputs of
 // `rows_each` rows, or of all (if ROUTED or ADAPTED).
 int NAME(const float *x, size_t x_at,
@@ -17,7 +17,7 @@ int NAME(const float *x, size_t x_at,
          ADAPTER_ARRAYS, const int8_t *soon, size_t soon_at,
 #endif
          const uint8_t *low, size_t low_at,
-#if BITS == 5 || BITS == 6
+#if BITS != 4 && BITS != 8
          const uint8_t *high, size_t high_at,
 #endif
          const _Float16 *scale, size_t scale_at,
@@ -37,12 +37,14 @@ int NAME(const float *x, size_t x_at,
     Integers integers = {BITS, .low = low + low_at};
     Matrix matrix = {
         .scale = scale + scale_at,
-        .zero = MINIMUM ? 0 : 1 << (BITS - 1),
+        .zero = zero_of(BITS, MINIMUM),
         .halves = HALVES,
         .groups = columns / GROUP,
     };
 #if BITS == 8
     integers.whole = (const int8_t *)low + low_at;
+#elif BITS == 12
+    integers.whole = (const int8_t *)high + high_at;
 #elif BITS > 4
     integers.high = high + high_at;
 #endif

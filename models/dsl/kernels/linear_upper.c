@@ -1,25 +1,3 @@
-// Rows of f32 times the upper halves of a matrix of int8 in groups: op `linear_upper`.
-#include "product.h"
-
-// x f32 (rows, columns), upper and scale of (outputs, columns), skipped i32 (rows,), out f32
-// (rows, outputs); a workgroup computes `blocks` times sixteen outputs of `rows_each` rows. If all
-// rows are skipped, the outputs are zeros.
-int hearth_linear_upper(const float *x, size_t x_at, const uint8_t *upper, size_t upper_at,
-                        const _Float16 *scale, size_t scale_at, const int32_t *skipped,
-                        size_t skipped_at, float *out, size_t out_at, size_t workgroup,
-                        size_t blocks, size_t rows_each, size_t rows, size_t outputs,
-                        size_t columns) {
-    Share share = share_of(workgroup, blocks, rows_each, rows, outputs);
-    size_t needed = 0;
-    Matrix matrix = {{8, .upper = upper + upper_at}, scale + scale_at, .groups = columns / GROUP};
-    out += out_at;
-    for (size_t row = 0; row < rows; row++) needed += !skipped[skipped_at + row];
-    if (needed) {
-        multiply_all(x + x_at, share, 1, &matrix, 0, out, outputs);
-        return 0;
-    }
-    for (size_t row = share.row; row < share.row + share.rows; row++)
-        for (size_t block = share.begin; block < share.end; block++)
-            store(out + row * outputs + block * ROWS, (f32x16){});
-    return 0;
-}
+#define NAME hearth_linear_upper
+#define BITS 8
+#include "linear_upper.h"

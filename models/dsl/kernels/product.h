@@ -11,6 +11,27 @@
 #include "tiles.h"
 #endif
 
+#ifdef DOT_RUNS
+
+// The exact sums of the products of both parts, or of the first one, of a cell of x with group `at`
+// of a matrix, or with a half of it. `quads` are the group's, and `lower` those of the lower four
+// bits of 12.
+INLINE void dot_parts(i32x16 dots[PARTS], int parts, const Quad *quads, const Halves *lower,
+                      const Matrix *matrix, size_t at, int half, const Activations *x,
+                      size_t cell) {
+    int count = matrix->halves ? QUADS / 2 : QUADS, first = half * count;
+    const int8_t *q = x->q[cell][0] + first * QUAD;
+    int32_t starts[PARTS];
+    (void)lower;
+    for (int part = 0; part < parts; part++) starts[part] = x->start[part][half][cell];
+    if (matrix->integers.bits > 8)
+        dot_wide(dots, parts, matrix->integers, at, q, starts);
+    else
+        dot_run(dots, parts, run_of(quads, first, count, matrix->integers, at), q, starts);
+}
+
+#else
+
 // The exact sums of the products of some quads with a part of a group of x.
 INLINE i32x16 dot(const Quad *quads, int count, const int8_t *x, int32_t start, int is_small) {
     i32x16 exact = (i32x16){} + start;
@@ -20,13 +41,36 @@ INLINE i32x16 dot(const Quad *quads, int count, const int8_t *x, int32_t start, 
     return exact;
 }
 
+// The same for integers of 12 bits, of which `lower` are the lower four.
+INLINE i32x16 dot_wide(const Quad *upper, const Halves *lower, const int8_t *x, int32_t start) {
+    return dot(upper, QUADS, x, 0, 0) * 16 + dot((const Quad *)lower, QUADS, x, start, 1);
+}
+
+// The exact sums of the products of both parts, or of the first one, of a cell of x with group `at`
+// of a matrix, or with a half of it. `quads` are the group's, and `lower` those of the lower four
+// bits of 12.
+INLINE void dot_parts(i32x16 dots[PARTS], int parts, const Quad *quads, const Halves *lower,
+                      const Matrix *matrix, size_t at, int half, const Activations *x,
+                      size_t cell) {
+    int bits = matrix->integers.bits, count = matrix->halves ? QUADS / 2 : QUADS;
+    (void)at;
+    for (int part = 0; part < parts; part++) {
+        const int8_t *q = x->q[cell][part] + half * count * QUAD;
+        int32_t start = x->start[part][half][cell];
+        dots[part] = bits > 8 ? dot_wide(quads, lower, q, start)
+                              : dot(quads + half * count, count, q, start, bits < 8);
+    }
+}
+
+#endif
+
 // Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
 // to `end`; they are added to unless `begin` is 0. Meanwhile bytes are fetched, if `fetches` is not
 // 0.
 INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *matrix, size_t block,
                      size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
-    int scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
-    int is_small = matrix->integers.bits < 8;
+    int scales = matrix->halves ? 2 : 1;
+    int is_small = matrix->integers.bits < 8, is_wide = matrix->integers.bits > 8;
     f32x16 sums[8];
     Cursor cursor = {0};
     if (fetches) cursor = *fetches;
@@ -37,26 +81,19 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
         if (fetches) cursor = fetch_some(cursor);
         for (int i = 0; i < scales; i++) scale[i] = widen(matrix->scale + (at * scales + i) * ROWS);
         if (matrix->minimum) minimum = widen(matrix->minimum + at * ROWS);
+        if (is_wide) scale[0] *= 1.0f / 16.0f;
         if (is_small) fetch_group(matrix->scale + at * scales * ROWS, scales * ROWS * 2);
         if (matrix->minimum) fetch_group(matrix->minimum + at * ROWS, ROWS * 2);
         Quad quads[QUADS];
+        Halves lower[QUADS];
         unpack(quads, matrix->integers, at);
+        if (is_wide) unpack_low(lower, matrix->integers, at);
 #pragma clang loop unroll(full)
         for (int row = 0; row < rows; row++) {
             size_t cell = first_cell + row;
             for (int i = 0; i < scales; i++) {
                 i32x16 dots[PARTS];
-#ifdef DOT_RUNS
-                int32_t starts[PARTS];
-                for (int part = 0; part < parts; part++) starts[part] = x->start[part][i][cell];
-                Run run = run_of(quads, i * quads_each, quads_each, matrix->integers, at);
-                dot_run(dots, parts, run, x->q[cell][0] + i * quads_each * QUAD, starts);
-#else
-                for (int part = 0; part < parts; part++)
-                    dots[part] = dot(quads + i * quads_each, quads_each,
-                                     x->q[cell][part] + i * quads_each * QUAD,
-                                     x->start[part][i][cell], is_small);
-#endif
+                dot_parts(dots, parts, quads, lower, matrix, at, i, x, cell);
                 f32x16 product = join(dots, parts, matrix);
                 sums[row] = fma16(product, scale[i] * x->scale[cell], sums[row]);
             }
@@ -88,7 +125,8 @@ INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *m
     Activations panel;
     size_t all = matrix->groups;
     x += share.row * all * GROUP, out += share.row * stride;
-    int tiles = TILES && !fetches && parts == PARTS && share.rows >= TILE_ROWS;
+    int has_tiles = TILES && matrix->integers.bits <= 8;
+    int tiles = has_tiles && !fetches && parts == PARTS && share.rows >= TILE_ROWS;
 #if TILES
     if (tiles) shape_tiles(matrix);
 #endif

@@ -114,9 +114,9 @@ def test_the_largest_products_of_halves_fit(arm: EmulatedKernels, here: Kernels,
 def test_the_largest_products_of_small_integers_fit(
     arm: EmulatedKernels, here: Kernels, form: SmallForm
 ) -> None:
-    largest = (1 << form.bits) - 1
-    integers = np.full((16, 64), largest, np.uint8)
-    integers[8:] = np.where(_SIGNS > 0, largest, 0)
+    least, largest = (-2048, 2047) if form.is_wide else (0, (1 << form.bits) - 1)
+    integers = np.full((16, 64), largest, np.int16 if form.is_wide else np.uint8)
+    integers[8:] = np.where(_SIGNS > 0, largest, least)
     scale = np.full((16, 64 // form.columns), 0.01, np.float16)
     arrays = packing.pack_small(form, integers, scale, scale if form.minimum else None)
     attrs = {"bits": form.bits, "minimum": form.minimum}

@@ -1,4 +1,4 @@
-"""The kernels of integers of 4 to 6 bits under every instruction set, against f64."""
+"""The kernels of integers of 4 to 6 and 12 bits under every instruction set, against f64."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Rows and columns of a matrix: a block; workgroups of unequal size; more than a panel of columns.
 SHAPES = [(16, 32), (16 * 19, 64), (32, 32 * 65)]
 # Steps of the second integer of an activation: 12 bits beside 4 bits, 16 beside others.
-STEPS = {4: 16, 5: 254, 6: 254}
+STEPS = {4: 16, 5: 254, 6: 254, 12: 254}
 BY_NAME = {form.name: form for form in FORMS}
 
 
@@ -35,13 +35,17 @@ def form(request: pytest.FixtureRequest) -> SmallForm:
 def matrix(form: SmallForm, rows: int, columns: int) -> tuple[tuple[Array, ...], Array]:
     """The stored arrays, and the values in f64."""
     rng = np.random.default_rng(rows)
-    largest = (1 << form.bits) - 1
-    integers = rng.integers(0, largest + 1, size=(rows, columns), dtype=np.uint8)
-    integers[0], integers[1] = 0, largest
+    least, dtype = (-2048, np.int16) if form.bits == 12 else (0, np.uint8)
+    largest = least + (1 << form.bits) - 1
+    integers = rng.integers(least, largest + 1, size=(rows, columns), dtype=dtype)
+    integers[0], integers[1] = least, largest
     groups = (rows, columns // form.columns)
     scale = rng.uniform(1e-3, 1e-2, size=groups).astype(np.float16)
     minimum = rng.uniform(-0.1, 0.01, size=groups).astype(np.float16) if form.minimum else None
-    values = (integers.astype(np.float64) - form.zero) * np.repeat(scale, form.columns, axis=1)
+    scales = np.repeat(scale.astype(np.float64), form.columns, axis=1)
+    values = (integers.astype(np.float64) - form.zero) * scales
+    if form.bits == 12:
+        values /= 16  # the scale is that of the upper 8 bits
     if minimum is not None:
         values += np.repeat(minimum, form.columns, axis=1)
     return packing.pack_small(form, integers, scale, minimum), values
