@@ -181,11 +181,12 @@ def int12_groups(block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     """
     require_finite(block, block)
     groups = _filled(block).reshape(-1, block.shape[1] // GROUP, GROUP)
-    steps = np.max(np.abs(groups), axis=2) * np.float32(_INT12_STEPS / _INT12_MAX)
+    largest = np.max(np.abs(groups), axis=2)
+    steps = largest * np.float32(_INT12_STEPS / _INT12_MAX)
     with np.errstate(over="ignore"):  # of a scale that is refused below
         scale = steps.astype(np.float16)
         scale = np.where(scale < steps, np.nextafter(scale, np.float16(np.inf)), scale)
-    require_finite(steps, scale)
+    require_finite(largest, scale)
     divisor = np.where(scale > 0, scale, np.inf).astype(np.float32)[..., np.newaxis]
     integers = np.rint(groups * np.float32(_INT12_STEPS) / divisor) + np.float32(INT12.zero)
     return pack_small(INT12, integers.astype(np.int16).reshape(-1, block.shape[1]), scale, None)

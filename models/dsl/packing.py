@@ -34,7 +34,7 @@ As zero is 8, the upper eight alone are the nearest int8 to it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -145,7 +145,7 @@ class SmallForm:
 
 def pack_small(
     form: SmallForm,
-    integers: NDArray[np.uint8] | NDArray[np.int16],
+    integers: NDArray[np.integer[Any]],
     scale: NDArray[np.float16],
     minimum: NDArray[np.float16] | None,
 ) -> tuple[NDArray[np.int8] | NDArray[np.float16], ...]:

@@ -11,11 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from baker.parameters.quantization import NotFiniteError, encoded, int8_groups, to_bf16
-from models.dsl.storage import INT8_G32_HALVES
-from tests.models.unpacked import real_weights
+from baker.parameters.quantization import (
+    NotFiniteError,
+    encoded,
+    int8_groups,
+    int12_groups,
+    to_bf16,
+)
+from models.dsl.storage import INT8_G32_HALVES, INT12_G32_TABLE, Storage
+from tests.models.unpacked import real_weights, small_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=9)
@@ -102,18 +110,46 @@ def test_groups_are_stored_in_the_order_of_their_kernel() -> None:
     assert (scale == 1).all()
 
 
-def test_groups_too_large_for_their_scale_are_rejected() -> None:
+@given(MAGNITUDES.filter(lambda size: 2.0**-30 <= size <= 2.0**15), st.integers(0, 99))
+def test_twelve_bits_round_to_half_a_step(magnitude: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    block = (rng.normal(size=(16, 64)) * magnitude).astype(np.float32)
+    block[3, 32:] = 0
+    arrays = int12_groups(block)
+    values = small_weights(arrays, bits=12, has_minimum=False)
+    groups = np.abs(block).reshape(16, 2, 32)
+    # The next f16 after max |w| * 16 / 2039: 2^-10 of it, or 2^-24 below the normal ones.
+    exact = groups.max(axis=2) * (16 / 2039)
+    scale = np.maximum(exact * (1 + 2.0**-10), exact + 2.0**-24)
+    error = np.abs(values - block).reshape(16, 2, 32).max(axis=2)
+    assert (error <= scale / 32 * (1 + 2.0**-20)).all()
+    assert not values[3, 32:].any()
+
+
+def test_the_upper_eight_bits_of_twelve_are_the_nearest_to_a_weight() -> None:
+    block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
+    _, high, scale = int12_groups(block)
+    steps = np.repeat(scale.transpose(0, 2, 1).reshape(32, 3), 32, axis=1).astype(np.float32)
+    # Half of what the upper eight bits miss at most, and half a step of all twelve.
+    assert (np.abs(real_weights(high, scale) - block) <= steps * (1 / 2 + 1 / 32) * 1.001).all()
+    assert np.abs(high.astype(int)).max() == 127
+
+
+@pytest.mark.parametrize("quantize", [int8_groups, int12_groups])
+def test_groups_too_large_for_their_scale_are_rejected(
+    quantize: Callable[[NDArray[np.float32]], object],
+) -> None:
     block = np.zeros((16, 32), np.float32)
     block[2, 5] = 1e8
     with pytest.raises(NotFiniteError, match=r"at \(2, 0\) of the block is 100000000"):
-        int8_groups(block)
+        quantize(block)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_the_error_names_the_position_of_a_non_finite_value(value: float) -> None:
     block = np.zeros((16, 32), np.float32)
     block[2, 1] = value
-    for quantize in (to_bf16, int8_groups):
+    for quantize in (to_bf16, int8_groups, int12_groups):
         with pytest.raises(NotFiniteError, match=r"at \(2, 1\) of the block is (nan|-?inf)"):
             quantize(block)
 
@@ -123,10 +159,9 @@ def test_bf16_rejects_values_that_would_become_infinite() -> None:
         to_bf16(np.array([[np.finfo(np.float32).max]], np.float32))
 
 
-def test_a_table_with_any_number_of_rows_is_filled_with_its_last_row() -> None:
+@pytest.mark.parametrize("storage", [INT8_G32_HALVES, INT12_G32_TABLE], ids=lambda one: one.name)
+def test_a_table_with_any_number_of_rows_is_filled_with_its_last_row(storage: Storage) -> None:
     table = np.random.default_rng(0).normal(size=(19, 32)).astype(np.float32)
     filled = np.concatenate([table, np.repeat(table[-1:], 13, axis=0)])
-    for array, expected in zip(
-        encoded(INT8_G32_HALVES, table), encoded(INT8_G32_HALVES, filled), strict=True
-    ):
+    for array, expected in zip(encoded(storage, table), encoded(storage, filled), strict=True):
         np.testing.assert_array_equal(array, expected)

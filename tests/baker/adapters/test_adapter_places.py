@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     Logits = NDArray[np.float32]
 
 SLOTS, STEPS = 2, 4
-# How far logits are from PEFT's: those of `native` have rounded activations, keys, values and
+# How far logits are from PEFT's: those of integers have rounded activations, keys, values and
 # factors.
-ERRORS = {"f32": 5e-5, "native": 0.1}
+ERRORS = {"f32": 5e-5, "native": 0.1, "int12-g32": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +131,12 @@ def require_that_tuning_reads_the_bundle(folder: Path, precision: str) -> None:
     for parameter, values in CASE.weights().items():
         stored = tensors.find(CASE.config, parameter, (), gguf=False)
         actual = bundle.source.read(stored.name) + np.float32(stored.offset)
-        # A table in int8 has 127 steps in the largest magnitude of 32 columns.
-        is_coarse = precision == "native" and parameter == "embed_tokens.weight"
-        tolerance = np.abs(values).max() / 254 if is_coarse else 1e-6
+        # A table in int8 has 127 steps in the largest magnitude of 32 columns, 12 bits have 2039.
+        steps = {"int12-g32": 2039} if values.ndim == 2 else {}
+        if parameter == "embed_tokens.weight":
+            steps["native"] = 127
+        is_coarse = precision in steps
+        tolerance = np.abs(values).max() / (2 * steps[precision]) if is_coarse else 1e-6
         np.testing.assert_allclose(actual, values, rtol=1e-3 if is_coarse else 0, atol=tolerance)
 
 
@@ -171,6 +174,22 @@ def test_adapters_in_one_batch_have_the_bits_that_each_has_alone(folder: Path) -
         runtime.write_adapter(place, factors.arrays)
     assert np.array_equal(together(runtime), before)
     require_that_tuning_reads_the_bundle(folder, "native")
+
+
+@pytest.mark.slow
+def test_adapters_beside_integers_of_12_bits_are_those_of_peft(folder: Path) -> None:
+    runtime = opened(folder, "int12-g32", slots=SLOTS)
+    require_the_logits_of_peft(folder, runtime, "int12-g32")
+    by_place = {}
+    for place in (0, 1, 3):
+        choose(folder, runtime, [place] * SLOTS)
+        by_place[place] = alone(runtime)
+    for places in ((0, 1), (3, 1)):
+        choose(folder, runtime, places)
+        rows = together(runtime)
+        for slot, place in enumerate(places):
+            assert np.array_equal(rows[slot], by_place[place][slot]), f"{places}: slot {slot}"
+    require_that_tuning_reads_the_bundle(folder, "int12-g32")
 
 
 @pytest.mark.slow

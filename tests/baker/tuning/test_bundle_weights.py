@@ -36,7 +36,9 @@ def sample(one: storage.Storage) -> list[NDArray[Any]]:
 
 
 @pytest.mark.parametrize(
-    "one", [*storage.STORAGES.values(), storage.INT8_G32_HALVES], ids=lambda one: one.name
+    "one",
+    [*storage.STORAGES.values(), storage.INT8_G32_HALVES, storage.INT12_G32_TABLE],
+    ids=lambda one: one.name,
 )
 def test_stored_matrices_have_their_real_weights(one: storage.Storage) -> None:
     arrays = sample(one)
