@@ -98,7 +98,7 @@ PRECISIONS: Mapping[str, Precision] = {
             tolerance=2e-2,
             speed=5,
             speed_without=6,
-            help="as close to f32 as bf16 in 0.78 of its memory, and faster",
+            help="closer to f32 than bf16, smaller and faster",
         ),
         Precision(
             name="int8-g32",
