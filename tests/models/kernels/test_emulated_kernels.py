@@ -54,9 +54,16 @@ def compute(kernels: Kernels, call: Call) -> Array:
     op = REGISTRY[call.op]
     assert isinstance(op, Fused)
     result = op.infer(types, call.attrs)
-    inputs = tuple(np.ascontiguousarray(array) for array in call.inputs)
+    inputs = tuple(map(finite, call.inputs))
     out = np.full(result.shape, 1, result.dtype.numpy)
     return kernels(call.op, inputs, out, **call.attrs)
+
+
+def finite(array: Array) -> Array:
+    """The array, with 1 for NaN and infinities in f32: what integer they round to may differ."""
+    if array.dtype != np.float32:
+        return np.ascontiguousarray(array)
+    return np.where(np.isfinite(array), array, np.float32(1))
 
 
 def check(arm: Kernels, here: Kernels, call: Call) -> None:
