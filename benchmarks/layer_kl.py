@@ -24,6 +24,7 @@ from tokenizers import Tokenizer
 from baker.calibration.calibrated_layers import calibrated_layers
 from baker.calibration.calibration_text import calibration_text, sequences
 from baker.calibration.reading import FileWeights, hidden_states, logits
+from baker.calibration.token_weights import token_weights
 from baker.compare.measurement.passages import shipped_texts
 from baker.compare.measurement.position_metrics import kl_divergence
 from baker.compare.sides.prediction import FullPrediction
@@ -131,16 +132,12 @@ class Layers:
     def calibrated(self, storage: Storage, tokens: NDArray[np.int32]) -> dict[str, Array]:
         """The layers rounded for the calibration text."""
         parameters = self.architecture.model(self.config).parameters()
+        model = (self.source, self.architecture, self.config)
         with tempfile.TemporaryDirectory(prefix="hearth-") as name:
-            arrays = calibrated_layers(
-                self.source,
-                self.architecture,
-                self.config,
-                dict.fromkeys(self.matrices, storage),
-                tokens,
-                Path(name),
-                lambda _: None,
-            )
+            folder = Path(name)
+            weights = token_weights(*model, self.matrices, tokens, folder, lambda _: None)
+            storages = dict.fromkeys(self.matrices, storage)
+            arrays = calibrated_layers(*model, storages, tokens, weights, folder, lambda _: None)
             return {
                 name: stored_values(storage, stored, parameters[name].shape[0])
                 for name, stored in arrays.items()

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from baker.calibration.compensated_rounding import compensated
 from baker.calibration.reading import hidden_states
-from baker.parameters.quantization import NotFiniteError, encoded_integers, require_finite
+from baker.parameters.quantization import encoded_integers
 from models.dsl.packing import GROUP
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from models.dsl.storage import Storage
 
     Array = NDArray[Any]
+    Floats = NDArray[np.float32]
 
 
 def calibrated_layers(
@@ -39,16 +40,18 @@ def calibrated_layers(
     config: ModelConfig,
     storages: Mapping[str, Storage],
     tokens: NDArray[np.int32],
+    weights: Mapping[str, Floats],
     folder: Path,
     advance: Callable[[int], None],
 ) -> dict[str, StoredRows]:
     """Round the matrices of `storages`, parameters by name, while reading tokens (S, T).
 
-    Returns the arrays of each, mapped from files in `folder`; `advance` is told the bytes of each
-    matrix that is done. A matrix that no token reaches is not among them. Raises a WeightsError or
-    NotFiniteError.
+    `weights` are those of the tokens for each matrix, f32 (S * T,), by `token_weights`, which also
+    checks that the matrices are finite. Returns the arrays of each, mapped from files in `folder`;
+    `advance` is told the bytes of each matrix that is done. A matrix that no token reaches is not
+    among them. Raises a WeightsError.
     """
-    pass_ = _Pass(storages, folder, advance)
+    pass_ = _Pass(storages, weights, folder, advance)
     with threadpool_limits(1):  # the last bits of a sum depend on the number of threads
         hidden_states(source, architecture, config, tokens, folder, pass_.rounded)
     return pass_.done
@@ -56,36 +59,25 @@ def calibrated_layers(
 
 @dataclass(frozen=True)
 class _Pass:
-    """One reading of the text: what was rounded, and the Hessian of the latest inputs."""
+    """One reading of the text, and what was rounded."""
 
     storages: Mapping[str, Storage]
+    weights: Mapping[str, Floats]
     folder: Path
     advance: Callable[[int], None]
     done: dict[str, StoredRows] = field(default_factory=dict)
-    _hessians: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
-    def rounded(self, name: str, inputs: Tensor, x: Array, weight: Array) -> Array:
+    def rounded(self, name: str, _: Tensor, x: Array, weight: Array) -> Array:
         """The matrix of a parameter as rounded, if it is one to round."""
         if name not in self.storages:
             return weight
-        try:
-            require_finite(weight, weight)
-        except NotFiniteError as error:
-            raise NotFiniteError(f"parameter {name}: {error}") from None
         storage = self.storages[name]
         assert storage.form is not None, storage.name
-        block = compensated(weight, self._hessian(inputs, x), storage.form.bits)
+        inputs = x.reshape(-1, x.shape[-1])
+        block = compensated(weight, hessian(inputs, self.weights[name]), storage.form.bits)
         self.done[name] = self._kept(name, encoded_integers(storage, block))
         self.advance(weight.nbytes)
         return _real(block, storage.form.zero)
-
-    def _hessian(self, inputs: Tensor, x: Array) -> NDArray[np.float64]:
-        """The mean of x x^T over all tokens; products of the same inputs share it."""
-        if id(inputs) not in self._hessians:
-            self._hessians.clear()
-            rows = x.reshape(-1, x.shape[-1])
-            self._hessians[id(inputs)] = (rows.T @ rows).astype(np.float64) / len(rows)
-        return self._hessians[id(inputs)]
 
     def _kept(self, name: str, arrays: StoredRows) -> StoredRows:
         """Arrays in files, since those of a large model do not fit into memory."""
@@ -93,6 +85,16 @@ class _Pass:
         for path, array in zip(paths, arrays, strict=True):
             np.save(path, array)
         return tuple(np.load(path, mmap_mode="r") for path in paths)
+
+
+def hessian(inputs: Floats, weights: Floats) -> NDArray[np.float64]:
+    """The mean of w x x^T over tokens with inputs x, f32 (N, K), and weights w, f32 (N,): (K, K).
+
+    The weights count in proportion to their mean.
+    """
+    mean = weights.mean(dtype=np.float64) or 1.0
+    rows = inputs * np.sqrt(weights / mean).astype(np.float32)[:, np.newaxis]
+    return (rows.T @ rows).astype(np.float64) / len(rows)
 
 
 def _real(block: IntegerBlock, zero: int) -> NDArray[np.float32]:

@@ -66,7 +66,7 @@ def hidden_states(
 
 
 class FileWeights(Mapping[str, NDArray[np.float32]]):
-    """A model's parameters by name, each read when it is needed."""
+    """A model's parameters by name, each read when it is needed; large tables only once."""
 
     def __init__(
         self,
@@ -78,18 +78,28 @@ class FileWeights(Mapping[str, NDArray[np.float32]]):
     ) -> None:
         self._source = source
         self._parameters = parameters
-        self._table = folder / "table"
+        self._folder = folder
+        self._tables: dict[str, NDArray[np.float32]] = {}
         names, gguf = source.names(), source.format == "gguf"
         self._tensors = {
             name: architecture.tensors.parts(config, name, names, gguf=gguf) for name in parameters
         }
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
+        if name in self._tables:
+            return self._tables[name]
         shape = self._parameters[name].shape
         if 4 * math.prod(shape) < _LARGE:
-            values = np.empty(shape, np.float32)
-        else:
-            values = np.memmap(self._table, np.float32, "w+", shape=shape)
+            return self._read(name, np.empty(shape, np.float32))
+        path = self._folder / name
+        values = self._read(name, np.memmap(path, np.float32, "w+", shape=shape))
+        path.unlink()  # the file goes when nothing maps it any more
+        if not name.startswith("layers."):
+            self._tables[name] = values
+        return values
+
+    def _read(self, name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """A parameter in an array of its shape."""
         rest = values.reshape(-1)
         for tensor in self._tensors[name]:
             for block in parameter_blocks(self._source, tensor):

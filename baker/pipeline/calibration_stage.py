@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baker.calibration.calibrated_layers import calibrated_layers
+from baker.calibration.token_weights import token_weights
 from baker.parameters.parameter_writer import keeps_integers
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ def rounded_layers(
     shapes = architecture.model(config).parameters()
     size = sum(4 * math.prod(shapes[name].shape) for name in storages)
     with tempfile.TemporaryDirectory(prefix="hearth-") as folder:
+        model, path = (source, architecture, config), Path(folder)
+        with progress.stage("weigh the tokens of the calibration text", len(tokens)) as advance:
+            weights = token_weights(*model, storages, tokens, path, advance)
         with progress.stage("round the layers by the calibration text", size) as advance:
-            rounded = calibrated_layers(
-                source, architecture, config, storages, tokens, Path(folder), advance
-            )
+            rounded = calibrated_layers(*model, storages, tokens, weights, path, advance)
         yield rounded

@@ -39,7 +39,7 @@ def next_token_loss(
     tokens     i32 (N,): sequences of equal length, one after the other, each from position 0
     targets    i32 (N,): the token that follows each
     """
-    return f.cross_entropy(model.logits(_hidden_states(model, tokens, sequences)), targets)
+    return f.cross_entropy(model.logits(whole_sequence_states(model, tokens, sequences)), targets)
 
 
 def answer_loss(
@@ -51,7 +51,7 @@ def answer_loss(
 
     Logits are computed only for the rows of the answers.
     """
-    x = _hidden_states(model, tokens, sequences)
+    x = whole_sequence_states(model, tokens, sequences)
     # A product with rows of an identity: the gradient of a gather is a scatter, which is slow.
     places = ops.iota(shape=(answers.rows.shape[0], x.shape[0]), axis=1, dtype=DType.I32)
     rows = ops.broadcast(answers.rows, shape=places.shape, axes=(0,))
@@ -60,7 +60,7 @@ def answer_loss(
     return ops.reduce_sum(losses * answers.weights, axes=(0,))
 
 
-def _hidden_states(model: Decoder, tokens: Tensor, sequences: int) -> Tensor:
+def whole_sequence_states(model: Decoder, tokens: Tensor, sequences: int) -> Tensor:
     """Normalised hidden states (N, E) of sequences of equal length, each from position 0."""
     length = tokens.shape[0] // sequences
     one = ops.iota(shape=(length,), axis=0, dtype=DType.I32)
