@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
     Floats = NDArray[np.float32]
 
-# Of so many positions, one has a gradient: the head is much of the work.
+# Of so many sequences, one goes through the model; of so many of its positions, one has a gradient.
+INTERVAL = 2
 STRIDE = 4
 # Bytes of the logits that are computed at once.
 _LOGITS_BYTES = 64 << 20
@@ -67,20 +68,29 @@ def token_weights(
 ) -> dict[str, Floats]:
     """The weights f32 (S * T,) of the tokens i32 (S, T) for each of the matrices `names`.
 
-    `folder` is a temporary one; `advance` is told of each sequence that is done. A sequence at a
-    time goes through the model, layer by layer, and back. Raises a WeightsError, and NotFiniteError
-    for one of the matrices.
+    `folder` is a temporary one; `advance` is told how many sequences are done. Each second sequence
+    goes through the model, layer by layer, and back; the others have the root mean square of these
+    at each position. Raises a WeightsError, and NotFiniteError for one of the matrices.
     """
     gradients = Gradients(source, architecture, config, names, tokens.shape[1], folder)
     bits = np.random.SFC64(_SEED)
-    weights = {name: np.empty(tokens.shape, np.float32) for name in gradients.names}
+    squares = []
     with threadpool_limits(1):  # the last bits of a sum depend on the number of threads
-        for i, sequence in enumerate(tokens):
-            squares = gradients.squares(sequence, i % STRIDE, bits)
-            for name, values in zip(gradients.names, squares, strict=True):
-                weights[name][i] = np.sqrt(values)
-            advance(1)
-    return {name: values.reshape(-1) for name, values in weights.items()}
+        for i, sequence in enumerate(tokens[::INTERVAL]):
+            squares.append(gradients.squares(sequence, i % STRIDE, bits))
+            advance(min(INTERVAL, len(tokens) - i * INTERVAL))
+    return {
+        name: _for_all(np.stack(of_matrix), len(tokens))
+        for name, of_matrix in zip(gradients.names, zip(*squares, strict=True), strict=True)
+    }
+
+
+def _for_all(squares: Floats, count: int) -> Floats:
+    """The weights (S * T,) of `count` sequences, for |g|^2 (S / INTERVAL, T) of some."""
+    every: Floats = np.tile(squares.mean(axis=0), (count, 1))
+    every[::INTERVAL] = squares
+    np.sqrt(every, out=every)
+    return every.reshape(-1)
 
 
 class Gradients:
