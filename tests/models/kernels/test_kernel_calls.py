@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import LoadedKernels
 
 
 def calls(count: int) -> list[bytes]:
@@ -41,12 +41,14 @@ def test_calls_are_made_of_every_op_with_a_kernel() -> None:
     assert made == {name for name, op in REGISTRY.items() if isinstance(op, Fused)}
 
 
-def test_a_call_has_the_same_bits_on_other_memory_and_in_a_row_alone(kernels: Kernels) -> None:
+def test_a_call_has_the_same_bits_on_other_memory_and_in_a_row_alone(
+    kernels: LoadedKernels,
+) -> None:
     for data in calls(3):
         run(kernels, data)
 
 
-def test_calls_of_the_corpus_have_the_same_bits(kernels: Kernels) -> None:
+def test_calls_of_the_corpus_have_the_same_bits(kernels: LoadedKernels) -> None:
     for line in kept_calls().read_text("ascii").splitlines():
         run(kernels, bytes.fromhex(line))
 
