@@ -12,30 +12,51 @@
 #define DOT_OFFSET 0
 #define dot_small dot_quad
 
-// Some quads of a group of integers that have `bits`. Those of four bits are a whole group, which
-// is also in `low` as it is stored.
-typedef struct {
-    const Quad *quads;
-    int count, bits;
-    const uint8_t *low;
-} Run;
-
-// A run of the quads of a group, which are read where they are stored if they are whole.
-INLINE Run run_of(const Quad *quads, int first, int count, Integers from, size_t group) {
-    size_t at = group * GROUP * ROWS;
-    if (from.bits == 8 && from.whole) quads = (const Quad *)(from.whole + at);
-    return (Run){quads + first, count, from.bits, from.bits == 4 ? from.low + at / 2 : 0};
-}
+// Loops are unrolled before anything else is done to them, so that nothing but sums stays of them.
+#define UNROLL _Pragma("clang loop unroll(full)")
 
 enum { QUARTERS = 4, QUARTER = sizeof(Quad) / QUARTERS };
 
-// A quarter of a quad of a run. Integers of four bits are unpacked where they are used, since
-// registers do not hold a whole group.
+// Quads of a group from `first` on: integers of four or five bits in the arrays where they are
+// stored, others as quads.
+typedef struct {
+    int first, count, bits;
+    const int8_t *quads;
+    const uint8_t *low, *high;
+} Run;
+
+// A run of a group, whose quads are unpacked. Integers of four, five and eight bits are read where
+// they are stored: registers do not hold a whole group.
+INLINE Run run_of(const Quad *quads, int first, int count, Integers from, size_t group) {
+    size_t at = group * GROUP * ROWS;
+    Run run = {first, count, from.bits, (const int8_t *)quads, 0, 0};
+    if (from.bits == 8 && !from.upper) {
+        // Known to the compiler, this needs no test in the loop.
+        if (!from.whole) __builtin_unreachable();
+        run.quads = from.whole + at;
+    }
+    if (from.bits < 6) run.low = from.low + at / 2;
+    if (from.bits == 5) run.high = from.high + at / 8;
+    return run;
+}
+
+// A quarter of four bits of the quads that are in the same bytes: the upper ones, or the lower.
+INLINE uint8x16_t four_bits(uint8x16_t two, int is_upper) {
+    return is_upper ? vshrq_n_u8(two, 4) : vandq_u8(two, vdupq_n_u8(15));
+}
+
+// A quarter of a quad of the group.
 INLINE int8x16_t quarter_of(const Run *run, int quad, int quarter) {
-    if (run->bits != 4) return vld1q_s8((const int8_t *)&run->quads[quad] + quarter * QUARTER);
-    uint8x16_t two = vld1q_u8(run->low + quad % (QUADS / 2) * sizeof(Quad) + quarter * QUARTER);
-    return vreinterpretq_s8_u8(quad < QUADS / 2 ? vandq_u8(two, vdupq_n_u8(15))
-                                                : vshrq_n_u8(two, 4));
+    int at = quarter * QUARTER;
+    if (!run->low) return vld1q_s8(run->quads + quad * sizeof(Quad) + at);
+    uint8x16_t two = vld1q_u8(run->low + quad % (QUADS / 2) * sizeof(Quad) + at);
+    uint8x16_t whole = four_bits(two, quad >= QUADS / 2);
+    if (run->high) {
+        uint8x16_t bits = vld1q_u8(run->high + at);  // bit i is the fifth one of quad i
+        bits = quad < 4 ? bits << (4 - quad) : bits >> (quad - 4);
+        whole = vbslq_u8(vdupq_n_u8(16), bits, whole);
+    }
+    return vreinterpretq_s8_u8(whole);
 }
 
 // Four columns of x, four times.
@@ -62,6 +83,7 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     int32x4_t quarters[QUARTERS];
     __builtin_memcpy(quarters, &sums, sizeof quarters);
     __builtin_memcpy(w, &quad, sizeof w);
+    UNROLL
     for (int i = 0; i < QUARTERS; i++) quarters[i] = vdotq_s32(quarters[i], w[i], repeated);
     return whole_of(quarters);
 }
@@ -69,38 +91,41 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 // As `dot_run`, by dot products.
 INLINE void dot_apart(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
     int32x4_t sums[PARTS][QUARTERS];
-    for (int part = 0; part < parts; part++)
-        for (int j = 0; j < QUARTERS; j++) sums[part][j] = vdupq_n_s32(starts[part]);
-#pragma clang loop unroll(full)
-    for (int i = 0; i < run.count; i += 4)
-        for (int part = 0; part < parts; part++) {
-            int8x16_t sixteen = vld1q_s8(x + part * GROUP + i * QUAD);
-            for (int j = 0; j < QUARTERS; j++) {
-                int32x4_t sum = sums[part][j];
-                sum = vdotq_laneq_s32(sum, quarter_of(&run, i, j), sixteen, 0);
-                sum = vdotq_laneq_s32(sum, quarter_of(&run, i + 1, j), sixteen, 1);
-                sum = vdotq_laneq_s32(sum, quarter_of(&run, i + 2, j), sixteen, 2);
-                sum = vdotq_laneq_s32(sum, quarter_of(&run, i + 3, j), sixteen, 3);
-                sums[part][j] = sum;
-            }
+    UNROLL
+    for (int part = 0; part < parts; part++) UNROLL
+    for (int j = 0; j < QUARTERS; j++) sums[part][j] = vdupq_n_s32(starts[part]);
+    UNROLL
+    for (int i = 0; i < run.count; i += 4) UNROLL
+    for (int part = 0; part < parts; part++) {
+        int8x16_t sixteen = vld1q_s8(x + part * GROUP + i * QUAD);
+        UNROLL
+        for (int j = 0; j < QUARTERS; j++) {
+            int32x4_t sum = sums[part][j];
+            int quad = run.first + i;
+            sum = vdotq_laneq_s32(sum, quarter_of(&run, quad, j), sixteen, 0);
+            sum = vdotq_laneq_s32(sum, quarter_of(&run, quad + 1, j), sixteen, 1);
+            sum = vdotq_laneq_s32(sum, quarter_of(&run, quad + 2, j), sixteen, 2);
+            sum = vdotq_laneq_s32(sum, quarter_of(&run, quad + 3, j), sixteen, 3);
+            sums[part][j] = sum;
         }
+    }
+    UNROLL
     for (int part = 0; part < parts; part++) dots[part] = whole_of(sums[part]);
 }
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 
-// Eight columns of each of two rows: of the quads from `quad`, rows from `2 * pair`.
-INLINE int8x16_t pair_of(const Run *run, int quad, int pair) {
-    Run packed = {.quads = (const Quad *)run->low, .bits = 8};
-    int is_packed = run->bits == 4, from = is_packed ? quad % (QUADS / 2) : quad;
-    const Run *source = is_packed ? &packed : run;
-    int32x4_t a = vreinterpretq_s32_s8(quarter_of(source, from, pair / 2));
-    int32x4_t b = vreinterpretq_s32_s8(quarter_of(source, from + 1, pair / 2));
+// Eight columns of each of two rows: of the quads from `quad`, rows from `2 * pair`. Four bits are
+// unpacked after the rows of two vectors are beside each other.
+INLINE int8x16_t pair_of(Run run, int quad, int pair) {
+    int is_upper = quad >= QUADS / 2, is_packed = run.bits == 4;
+    if (is_packed)
+        run.quads = (const int8_t *)run.low, run.low = 0, quad -= is_upper ? QUADS / 2 : 0;
+    int32x4_t a = vreinterpretq_s32_s8(quarter_of(&run, quad, pair / 2));
+    int32x4_t b = vreinterpretq_s32_s8(quarter_of(&run, quad + 1, pair / 2));
     int8x16_t rows = vreinterpretq_s8_s32(pair % 2 ? vzip2q_s32(a, b) : vzip1q_s32(a, b));
     if (!is_packed) return rows;
-    uint8x16_t two = vreinterpretq_u8_s8(rows);
-    return vreinterpretq_s8_u8(quad < QUADS / 2 ? vandq_u8(two, vdupq_n_u8(15))
-                                                : vshrq_n_u8(two, 4));
+    return vreinterpretq_s8_u8(four_bits(vreinterpretq_u8_s8(rows), is_upper));
 }
 
 // As `dot_run`, of both parts: an instruction multiplies eight columns of both with two rows of
@@ -108,19 +133,23 @@ INLINE int8x16_t pair_of(const Run *run, int quad, int pair) {
 INLINE void dot_both(i32x16 *dots, Run run, const int8_t *x, const int32_t *starts) {
     int32x4_t sums[2 * QUARTERS], quarters[PARTS][QUARTERS];
     int32x4_t start = vcombine_s32(vdup_n_s32(starts[0]), vdup_n_s32(starts[1]));
+    UNROLL
     for (int pair = 0; pair < 2 * QUARTERS; pair++) sums[pair] = start;
-#pragma clang loop unroll(full)
+    UNROLL
     for (int i = 0; i < run.count; i += 2) {
         int8x16_t both = vcombine_s8(vld1_s8(x + i * QUAD), vld1_s8(x + GROUP + i * QUAD));
+        UNROLL
         for (int pair = 0; pair < 2 * QUARTERS; pair++)
-            sums[pair] = vmmlaq_s32(sums[pair], both, pair_of(&run, i, pair));
+            sums[pair] = vmmlaq_s32(sums[pair], both, pair_of(run, run.first + i, pair));
     }
+    UNROLL
     for (int j = 0; j < QUARTERS; j++) {
         int64x2_t a = vreinterpretq_s64_s32(sums[2 * j]),
                   b = vreinterpretq_s64_s32(sums[2 * j + 1]);
         quarters[0][j] = vreinterpretq_s32_s64(vzip1q_s64(a, b));
         quarters[1][j] = vreinterpretq_s32_s64(vzip2q_s64(a, b));
     }
+    UNROLL
     for (int part = 0; part < PARTS; part++) dots[part] = whole_of(quarters[part]);
 }
 
@@ -164,6 +193,7 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     int32x4_t quarters[QUARTERS];
     __builtin_memcpy(quarters, &sums, sizeof quarters);
     __builtin_memcpy(w, &quad, sizeof w);
+    UNROLL
     for (int i = 0; i < QUARTERS; i++) {
         Products products = times(w[i], repeated);
         quarters[i] = vpadalq_s16(quarters[i], vpaddq_s16(products.low, products.high));
@@ -175,28 +205,33 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 // that its sums stay in registers.
 INLINE void dot_large(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
     int32x4_t sums[PARTS][QUARTERS][2], quarters[QUARTERS];
-    for (int part = 0; part < parts; part++)
-        for (int j = 0; j < QUARTERS; j++) {
-            // A row has two lanes: the start, and 0.
-            sums[part][j][0] = vreinterpretq_s32_s64(vdupq_n_s64((uint32_t)starts[part]));
-            sums[part][j][1] = sums[part][j][0];
-        }
+    UNROLL
+    for (int part = 0; part < parts; part++) UNROLL
+    for (int j = 0; j < QUARTERS; j++) {
+        // A row has two lanes: the start, and 0.
+        sums[part][j][0] = vreinterpretq_s32_s64(vdupq_n_s64((uint32_t)starts[part]));
+        sums[part][j][1] = sums[part][j][0];
+    }
 #pragma clang loop unroll(disable)
-    for (int i = 0; i < run.count; i += 2, run.quads += 2, x += 2 * QUAD) {
+    for (int i = 0; i < run.count; i += 2, run.quads += 2 * sizeof(Quad), x += 2 * QUAD) {
         int8x16_t first[PARTS], second[PARTS];
+        UNROLL
         for (int part = 0; part < parts; part++) {
             first[part] = repeat(x + part * GROUP);
             second[part] = repeat(x + part * GROUP + QUAD);
         }
-        for (int j = 0; j < QUARTERS; j++)
-            for (int part = 0; part < parts; part++) {
-                Products products = times(quarter_of(&run, 0, j), first[part]);
-                products = add_times(products, quarter_of(&run, 1, j), second[part]);
-                sums[part][j][0] = vpadalq_s16(sums[part][j][0], products.low);
-                sums[part][j][1] = vpadalq_s16(sums[part][j][1], products.high);
-            }
+        UNROLL
+        for (int j = 0; j < QUARTERS; j++) UNROLL
+        for (int part = 0; part < parts; part++) {
+            Products products = times(quarter_of(&run, run.first, j), first[part]);
+            products = add_times(products, quarter_of(&run, run.first + 1, j), second[part]);
+            sums[part][j][0] = vpadalq_s16(sums[part][j][0], products.low);
+            sums[part][j][1] = vpadalq_s16(sums[part][j][1], products.high);
+        }
     }
+    UNROLL
     for (int part = 0; part < parts; part++) {
+        UNROLL
         for (int j = 0; j < QUARTERS; j++)
             quarters[j] = vpaddq_s32(sums[part][j][0], sums[part][j][1]);
         dots[part] = whole_of(quarters);
@@ -206,15 +241,18 @@ INLINE void dot_large(i32x16 *dots, int parts, Run run, const int8_t *x, const i
 // The sums in 16 bits of the products of all quads of a run with the parts of x. They fit: eight
 // times 31 * 127 of five bits, four times 63 * 127 of six bits, whose runs have four quads.
 INLINE void sum_products(Products sums[PARTS][QUARTERS], int parts, Run run, const int8_t *x) {
-#pragma clang loop unroll(full)
+    UNROLL
     for (int i = 0; i < run.count; i++) {
         // The two quads that are in the same bytes follow each other.
         int quad = i % 2 * (run.count / 2) + i / 2;
         int8x16_t repeated[PARTS];
+        UNROLL
         for (int part = 0; part < parts; part++)
             repeated[part] = repeat(x + part * GROUP + quad * QUAD);
+        UNROLL
         for (int j = 0; j < QUARTERS; j++) {
-            int8x16_t w = quarter_of(&run, quad, j);
+            int8x16_t w = quarter_of(&run, run.first + quad, j);
+            UNROLL
             for (int part = 0; part < parts; part++)
                 sums[part][j] =
                     i ? add_times(sums[part][j], w, repeated[part]) : times(w, repeated[part]);
@@ -228,6 +266,7 @@ INLINE void dot_joined(i32x16 *dots, Run run, const int8_t *x, const int32_t *st
     Products sums[PARTS][QUARTERS];
     int32x4_t quarters[QUARTERS];
     sum_products(sums, PARTS, run, x);
+    UNROLL
     for (int j = 0; j < QUARTERS; j++) {
         Products first = sums[0][j], second = sums[1][j];
         int32x4_t joined = vshlq_n_s32(vpaddlq_s16(vpaddq_s16(first.low, first.high)), 4);
@@ -243,7 +282,9 @@ INLINE void dot_apart(i32x16 *dots, int parts, Run run, const int8_t *x, const i
     Products sums[PARTS][QUARTERS];
     int32x4_t quarters[QUARTERS];
     sum_products(sums, parts, run, x);
+    UNROLL
     for (int part = 0; part < parts; part++) {
+        UNROLL
         for (int j = 0; j < QUARTERS; j++) {
             Products one = sums[part][j];
             int32x4_t sum = vpaddq_s32(vpaddlq_s16(one.low), vpaddlq_s16(one.high));
@@ -267,12 +308,13 @@ INLINE void dot_run(i32x16 *dots, int parts, Run run, const int8_t *x, const int
 INLINE void dot_wide(i32x16 *dots, int parts, Integers from, size_t group, const int8_t *x,
                      const int32_t *starts) {
     size_t at = group * GROUP * ROWS;
-    Run upper = {.quads = (const Quad *)(from.whole + at), .count = QUADS, .bits = 8};
+    Run upper = {.quads = from.whole + at, .count = QUADS, .bits = 8};
     Run lower = {.low = from.low + at / 2, .count = QUADS, .bits = 4};
     const int32_t none[PARTS] = {0};
     i32x16 above[PARTS];
     dot_run(above, parts, upper, x, none);
     dot_low(dots, parts, lower, x, starts);
+    UNROLL
     for (int part = 0; part < parts; part++) dots[part] += above[part] * 16;
 }
 

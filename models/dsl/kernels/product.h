@@ -75,6 +75,9 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
     Cursor cursor = {0};
     if (fetches) cursor = *fetches;
     for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
+#ifdef DOT_RUNS
+#pragma clang loop unroll(disable)
+#endif
     for (size_t group = begin; group < end; group++) {
         size_t at = block * matrix->groups + group, first_cell = (group - begin) * rows;
         f32x16 scale[2], minimum = {};

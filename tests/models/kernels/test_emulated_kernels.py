@@ -113,9 +113,8 @@ def test_the_largest_products_of_halves_fit(arm: EmulatedKernels, here: Kernels,
     check(arm, here, Call("linear_upper", [_EXTREME, upper, scale, np.zeros(rows, np.int32)]))
     coarse, threshold = np.zeros((rows, 16), np.float32), np.full(rows, -1, np.float32)
     for lower in (np.zeros_like(upper), np.full_like(upper, -1)):
-        halves: list[Array] = [upper, lower, scale]
-        call = Call("linear_refined", [_EXTREME, *halves, coarse, threshold])
-        check(arm, here, call)
+        inputs: list[Array] = [_EXTREME, upper, lower, scale, coarse, threshold]
+        check(arm, here, Call("linear_refined", inputs))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
