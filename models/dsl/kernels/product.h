@@ -11,6 +11,16 @@
 #include "tiles.h"
 #endif
 
+// How the loops over groups and rows are compiled. On ARM sums of several rows do not stay in
+// registers.
+#ifdef DOT_RUNS
+#define GROUP_LOOP _Pragma("clang loop unroll(disable)")
+#define ROW_LOOP _Pragma("clang loop unroll(disable)")
+#else
+#define GROUP_LOOP
+#define ROW_LOOP _Pragma("clang loop unroll(full)")
+#endif
+
 #ifdef DOT_RUNS
 
 // The exact sums of the products of both parts, or of the first one, of a cell of x with group `at`
@@ -75,9 +85,7 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
     Cursor cursor = {0};
     if (fetches) cursor = *fetches;
     for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
-#ifdef DOT_RUNS
-#pragma clang loop unroll(disable)
-#endif
+    GROUP_LOOP
     for (size_t group = begin; group < end; group++) {
         size_t at = block * matrix->groups + group, first_cell = (group - begin) * rows;
         f32x16 scale[2], minimum = {};
@@ -91,7 +99,7 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
         Halves lower[QUADS];
         unpack(quads, matrix->integers, at);
         if (is_wide) unpack_low(lower, matrix->integers, at);
-#pragma clang loop unroll(full)
+        ROW_LOOP
         for (int row = 0; row < rows; row++) {
             size_t cell = first_cell + row;
             for (int i = 0; i < scales; i++) {
