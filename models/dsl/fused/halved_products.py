@@ -183,10 +183,10 @@ def _refined_limits(types: Types, _: Attrs) -> None:
     _require_parts(upper, scale, lower)
 
 
-def _refined_sample(rng: np.random.Generator, parts: _Parts) -> Sample:
-    upper, lower, scale = parts(rng, 48, 32)
-    approximate = normal(rng, 3, 48)
-    # Some blocks of the first row, none of the second, all of the third.
+def _refined_sample(rng: np.random.Generator, parts: _Parts, outputs: int) -> Sample:
+    upper, lower, scale = parts(rng, outputs, 32)
+    approximate = normal(rng, 3, outputs)
+    # Some blocks of the first row if it has several, none of the second, all of the third.
     threshold = np.array([np.sort(approximate[0])[-3], 100, -100], np.float32)
     return Sample((normal(rng, 3, 32), upper, lower, scale, approximate, threshold))
 
@@ -198,7 +198,7 @@ linear_refined: Fused = Fused(
     reference=_linear_refined,
     limits=_refined_limits,
     kernel=lambda types, result, _: _kernel("linear_refined", types, result),
-    samples=lambda rng: [_refined_sample(rng, parts) for parts in (_halves, _wide_parts)],
+    samples=lambda rng: [_refined_sample(rng, _halves, 48), _refined_sample(rng, _wide_parts, 16)],
 )
 
 
