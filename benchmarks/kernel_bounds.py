@@ -106,7 +106,7 @@ class Precision:
 
 
 def precisions() -> tuple[Precision, ...]:
-    """The forms without minimums, by bits."""
+    """The forms of at most 8 bits without minimums, by bits."""
     rows, columns = packing.ROWS, packing.GROUP
     small = (
         Precision(
@@ -118,7 +118,7 @@ def precisions() -> tuple[Precision, ...]:
             ),
         )
         for form in FORMS
-        if not form.minimum
+        if not (form.minimum or form.is_wide)
     )
     whole = math.prod(packing.weight_shape(rows, columns)) + 2 * rows
     return (*small, Precision(name="int8-g32", kernel="linear_grouped", group_bytes=whole))
