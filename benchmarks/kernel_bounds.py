@@ -156,7 +156,8 @@ def group_loop(text: str) -> list[str]:
     """The instructions that multiply a group with one row, in the order in which they run.
 
     The loop over groups may have one inner loop that multiplies, which is repeated as often as the
-    products of a group need. Raises BoundsError if no loop has as many products.
+    products of a group need. A loop over rows, which is all that multiplies in a loop over groups,
+    is left out: it does not unpack the weights. Raises BoundsError if no loop is left.
     """
     lines = [re.split(r"//|#(?!\d|:|-)", line)[0].rstrip() for line in text.splitlines()]
     loops = list(_loops(lines))
@@ -168,7 +169,12 @@ def group_loop(text: str) -> list[str]:
             if start < first and last < end and _products(_instructions(lines[first:last]))
         ]
         body = _instructions(lines[start:end])
-        if len(inner) > 1:
+        static = _products(body)
+        over_rows = any(
+            first < start and end < last and _products(_instructions(lines[first:last])) == static
+            for first, last in loops
+        )
+        if len(inner) > 1 or over_rows:
             continue
         if inner:
             first, last = inner[0]

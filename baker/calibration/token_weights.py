@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
     Floats = NDArray[np.float32]
 
-# Of so many sequences, one goes through the model; of so many of its positions, one has a gradient.
+# Every INTERVAL-th sequence goes through the model; every STRIDE-th position has a gradient.
 INTERVAL = 2
 STRIDE = 4
 # Bytes of the logits that are computed at once.
