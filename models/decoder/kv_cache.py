@@ -13,6 +13,7 @@ import numpy as np
 
 from models.dsl import functions as f
 from models.dsl import ops
+from models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,7 +146,9 @@ def _written(
     """The buffers of a sequence with new keys and values, each (N, G, D), at `places`."""
     if len(buffers) == len(heads):
         return tuple(
-            _write(buffer, places, ops.reshape(x, shape=(x.shape[0], buffer.shape[1])))
+            f.write_f16_rows(buffer, places, x)
+            if buffer.dtype is DType.F16
+            else _write(buffer, places, ops.reshape(x, shape=(x.shape[0], buffer.shape[1])))
             for buffer, x in zip(buffers, heads, strict=True)
         )
     integers, scales = buffers[: len(heads)], buffers[len(heads) :]
