@@ -136,8 +136,7 @@ def _loaded(graphs: Sequence[Graph], folder: Path) -> Loaded:
     """Compile graphs without parameters as one module."""
     source, program = folder / "module.mlir", folder / "module.vmfb"
     source.write_text(module_text("module", graphs, "model"), encoding="utf-8")
-    target = find_target("host")
-    called = {"kernels": kernels(graphs), "chains": chains(graphs)}
-    with Compilation(source, program, target, **called) as compiler:
+    target, called = find_target("host"), kernels(graphs)
+    with Compilation(source, program, target, kernels=called, chains=chains(graphs)) as compiler:
         compiler.wait()
     return Loaded(program)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from models.dsl.ops.record import Kernel
 
 # Threads that run a chain, at most: IREE gives each a workgroup.
-_WORKGROUPS = 16
+WORKGROUPS = 16
 # The state of chain.h.
 STATE = TensorType((48,), DType.I32)
 
@@ -114,7 +114,7 @@ class Chain:
                 yield "        }"
         yield "        break;"
         yield "    }"
-        yield f"    leave_chain(chain, {_WORKGROUPS});"
+        yield f"    leave_chain(chain, {WORKGROUPS});"
         yield from ("    return 0;", "}", "")
 
     def _c_call(self, call: Call, first_ticket: int) -> str:
@@ -145,7 +145,7 @@ class Chain:
             access[i] = "readwrite"
         views = [view(*one) for one in zip(access, types, strict=True)]
         state, results = len(self.inputs), len(self.inputs) + 1
-        yield from opened(self.name, views, _WORKGROUPS)
+        yield from opened(self.name, views, WORKGROUPS)
         for i in range(results):
             yield loaded(i, types[i], views[i])
         yield f"        %x{results} = tensor.empty() : {self.results.mlir}"

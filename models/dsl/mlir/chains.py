@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from models.dsl.graph import Apply, op_of, readers_of
 from models.dsl.mlir.chain import Call, Chain, Place
 from models.dsl.mlir.executables import flat
+from models.dsl.ops.record import Kernel
 from models.dsl.ops.shape import concatenate, reshape, slice_
 from models.dsl.types import DType
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from models.dsl.graph import Graph, Tensor
-    from models.dsl.ops.record import Kernel
 
-# The largest chain: bytes of results, and tensors that it reads.
+# The largest chain: bytes of results, and tensors that it reads. A kernel whose result is larger
+# runs so long that waiting does not matter.
 _MAX_BYTES, _MAX_INPUTS = 1 << 21, 64
+# Tensors that a chain reads which is made of several segments.
+_MERGED_INPUTS = 32
 # Results begin at multiples of so many f32.
 _ALIGNMENT = 16
 
@@ -47,17 +50,13 @@ class Segment:
 Unit: TypeAlias = "Segment | Tensor"
 
 
-def units(graph: Graph, kernels: Mapping[int, Kernel]) -> list[Unit]:
-    """The graph's nodes in an order in which each follows its inputs, some of them in chains.
+def units(graph: Graph) -> list[Unit]:
+    """The nodes of an inlined graph, each after its inputs, some of them in chains.
 
     Views that only chains read are left out.
-
-    kernels  the nodes that are computed by a kernel, by their ids
     """
     owners: dict[int, Unit] = {
-        id(node): segment
-        for segment in _Finder(graph, kernels).segments()
-        for node, _ in segment.results
+        id(node): segment for segment in _Finder(graph).segments() for node, _ in segment.results
     }
     position = {id(node): i for i, node in enumerate(graph.nodes)}
     found: dict[int, Unit] = {}
@@ -109,14 +108,9 @@ class _Finder:
     are cut into segments where the fewest results are passed on: so layers have equal chains.
     """
 
-    def __init__(self, graph: Graph, kernels: Mapping[int, Kernel]) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        readers = readers_of(graph)
-        self._kernels = {
-            id(node): kernels[id(node)]
-            for node in graph.nodes
-            if id(node) in kernels and _can_chain(node, kernels[id(node)], readers)
-        }
+        self._kernels = _kernels(graph)
         self._joined: dict[int, Tensor] = {}  # the concatenation that a result is a part of
         self._stages: dict[int, int] = {}  # of kernels and views of their results
         self._later: dict[int, int] = defaultdict(int)  # stages of what reads other nodes
@@ -129,13 +123,21 @@ class _Finder:
         for node in self._graph.nodes:
             if id(node) in self._kernels:
                 stages[self._stages[id(node)]].append(node)
-        segments = []
-        for nodes in stages.values():
-            for levels in self._cut(self._levels(nodes)):
-                segment = self._segment(levels)
-                if segment is not None:
-                    segments.append(segment)
-        return segments
+        found = [one for nodes in stages.values() for one in self._merged(self._levels(nodes))]
+        return [segment for segment in found if len(segment.results) > 1 and _is_small(segment)]
+
+    def _merged(self, levels: list[list[Tensor]]) -> list[Segment]:
+        """Segments of a stage, of which small ones that follow each other are one."""
+        merged: list[Segment] = []
+        before: list[list[Tensor]] = []
+        for cut in self._cut(levels):
+            segment = self._segment([*before, *cut])
+            if merged and len(segment.inputs) <= _MERGED_INPUTS and _is_small(segment):
+                merged[-1], before = segment, [*before, *cut]
+            else:
+                merged.append(self._segment(cut))
+                before = cut
+        return merged
 
     def _enter(self, node: Tensor) -> None:
         stages = [self._stages.get(id(one), self._later[id(one)]) for one in node.inputs]
@@ -212,8 +214,8 @@ class _Finder:
         cuts = [i + 1 for i, count in enumerate(passed) if count == min(passed)]
         return [levels[a:b] for a, b in zip([0, *cuts], [*cuts, len(levels)], strict=True)]
 
-    def _segment(self, levels: list[list[Tensor]]) -> Segment | None:
-        """The chain of some levels; None if it has one kernel, or is too large."""
+    def _segment(self, levels: list[list[Tensor]]) -> Segment:
+        """The chain of some levels."""
         nodes = [node for level in levels for node in level]
         places, size = self._new_places(nodes)
         inputs: dict[int, Tensor] = {}
@@ -239,12 +241,8 @@ class _Finder:
             levels=calls,
             size=size,
         )
-        is_large = 4 * size > _MAX_BYTES or len(inputs) > _MAX_INPUTS
-        if is_large or len(nodes) < 2:
-            return None
-        return Segment(
-            chain, tuple(inputs.values()), tuple((node, places[id(node)]) for node in nodes)
-        )
+        results = tuple((node, places[id(node)]) for node in nodes)
+        return Segment(chain, tuple(inputs.values()), results)
 
     def _new_places(self, nodes: Sequence[Tensor]) -> tuple[dict[int, Place], int]:
         """Where the results that are not in place are, and how many f32 they take."""
@@ -280,9 +278,26 @@ class _Finder:
         return Place(first.argument, first.offset + start)
 
 
-def _can_chain(node: Tensor, kernel: Kernel, readers: Mapping[int, int]) -> bool:
-    """Whether a kernel writes f32, or to a tensor that nothing else reads."""
-    return readers[id(node.inputs[0])] == 1 if kernel.in_place else node.dtype is DType.F32
+def _is_small(segment: Segment) -> bool:
+    size = segment.chain.size * segment.chain.results.dtype.numpy.itemsize
+    return size <= _MAX_BYTES and len(segment.inputs) <= _MAX_INPUTS
+
+
+def _kernels(graph: Graph) -> dict[int, Kernel]:
+    """The kernels that can be in chains, by the ids of their nodes.
+
+    They write f32, or in place to a tensor that nothing else reads.
+    """
+    readers, kernels = readers_of(graph), {}
+    for node in graph.nodes:
+        assert isinstance(node.origin, Apply)
+        types = tuple(source.type for source in node.inputs)
+        lowering = node.origin.op.lower(types, node.type, node.origin.attrs)
+        if isinstance(lowering, Kernel) and (
+            readers[id(node.inputs[0])] == 1 if lowering.in_place else node.dtype is DType.F32
+        ):
+            kernels[id(node)] = lowering
+    return kernels
 
 
 def _start(node: Tensor) -> int | None:
@@ -293,4 +308,5 @@ def _start(node: Tensor) -> int | None:
     before = bounds[: max(partial, default=0)]
     if any(step != 1 for *_, step in bounds) or any(b - a != 1 for a, b, _ in before):
         return None
-    return sum(a * prod(shape[i + 1 :]) for i, (a, *_) in enumerate(bounds))
+    start: int = sum(a * prod(shape[i + 1 :]) for i, (a, *_) in enumerate(bounds))
+    return start

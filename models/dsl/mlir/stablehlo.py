@@ -56,7 +56,7 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
         f'#flow.parameter.named<"{parameter_scope}"::"{key}"> : {tensor_type.mlir}'
         for key, tensor_type in sorted(parameters.items())
     ]
-    plans = [units(graph, _kernels(graph)) for graph in graphs]
+    plans = [units(graph) for graph in graphs]
     for called in dict.fromkeys(_executables(plans)):
         lines += called.text()
     for graph, plan in zip(graphs, plans, strict=True):
@@ -78,8 +78,7 @@ def chains(graphs: Sequence[Graph]) -> Mapping[str, str]:
 
 
 def _called(graphs: Sequence[Graph]) -> set[Executable | Chain]:
-    graphs = [inlined(graph) for graph in graphs]
-    return set(_executables([units(graph, _kernels(graph)) for graph in graphs]))
+    return set(_executables([units(inlined(graph)) for graph in graphs]))
 
 
 def _executables(plans: Iterable[Sequence[Unit]]) -> Iterator[Executable | Chain]:
@@ -93,12 +92,6 @@ def _executables(plans: Iterable[Sequence[Unit]]) -> Iterator[Executable | Chain
                     yield _executable(kernel, [x.type for x in unit.inputs], unit.type)
                 case Loop() as loop:
                     yield from _executables([loop.body.nodes])
-
-
-def _kernels(graph: Graph) -> dict[int, Kernel]:
-    """The nodes that are computed by a kernel, by their ids."""
-    lowerings = ((node, _lowering(node)) for node in graph.nodes)
-    return {id(node): one for node, one in lowerings if isinstance(one, Kernel)}
 
 
 def _refuse_overwriting(graph: Graph) -> None:
