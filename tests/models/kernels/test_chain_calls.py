@@ -12,16 +12,22 @@ import numpy as np
 import pytest
 
 from baker.compiler.kernel_objects import FLAGS, PACKAGE
+from models.dsl import fused
+from models.dsl.fused.grouped_products import sample_matrix as sample
 from models.dsl.mlir.chain import STATE, WORKGROUPS
 from models.dsl.mlir.chains import Segment, units
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
 from tests.models.dsl.test_chains import decode
 from tests.models.kernels.kernel_library import SOURCES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from models.dsl.graph import Graph, Tensor
     from models.dsl.mlir.chain import Call, Chain, Place
 
     Array = NDArray[Any]
@@ -83,10 +89,30 @@ class Library:
             worker.join()
 
 
-@pytest.fixture(scope="module", params=["gemma3", "llama"])
+def long_product(x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+    """A long call whose result a short one reads, which waits for nothing else."""
+    product = fused.linear_grouped(x, weight, scale)
+    return (fused.gated_silu(product, product),)
+
+
+def long_product_graph() -> Graph:
+    columns, rng = 1 << 16, np.random.default_rng(0)
+    weight, scale = (TensorType(one.shape, DType.of(one.dtype)) for one in sample(rng, 16, columns))
+    x = TensorType((1, columns), DType.F32)
+    return trace("long_product", long_product, {"x": x, "weight": weight, "scale": scale})
+
+
+GRAPHS: Mapping[str, Callable[[], Graph]] = {
+    "gemma3": lambda: decode("gemma3", 2),
+    "llama": lambda: decode("llama", 2),
+    "long_product": long_product_graph,
+}
+
+
+@pytest.fixture(scope="module", params=GRAPHS)
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """The chain of a layer that decodes two sequences."""
-    segments = [unit for unit in units(decode(request.param, 2)) if isinstance(unit, Segment)]
+    """The first chain of a graph; those of models decode two sequences."""
+    segments = [unit for unit in units(GRAPHS[request.param]()) if isinstance(unit, Segment)]
     return Library(segments[0].chain, tmp_path_factory.mktemp("chain"))
 
 
