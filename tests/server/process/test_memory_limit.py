@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from models.bundle import PARAMETERS, Admitted, NotABundle, NotEnoughMemory
+from models.bundle import PARAMETERS, TOKENIZER, Admitted, NotABundle, NotEnoughMemory
 from runtime.language_model import IreeRuntime
 from server.open_service import open_model
 from server.process import memory_limit as memory
 from server.process.memory_limit import Limit, admit, memory_limit
 from server.settings import Settings
-from tests.server import tiny
+from tests.server import fakes, tiny
 
 if TYPE_CHECKING:
     from models.bundle import LanguageManifest
@@ -148,6 +148,7 @@ def test_with_fewer_slots_every_batch_fits(
 @pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.usefixtures("manifest")
 def test_weights_are_mapped_or_in_memory(bundle: Path, mmap: bool) -> None:
+    fakes.gemma_like().save(str(bundle / TOKENIZER))
     service = open_model(Settings(bundle=(bundle,), threads=1, mmap=mmap), bundle, "tiny")
     maps = Path("/proc/self/maps").read_text("utf-8")
     assert (str((bundle / PARAMETERS).resolve()) in maps) is mmap
