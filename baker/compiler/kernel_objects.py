@@ -65,12 +65,14 @@ def build(
     with as_file(files("models.dsl") / "kernels") as sources:
         files_of = {name: sources / f"{name}.c" for name in names}
         for name, text in chains.items():
-            files_of[name] = folder / f"{name}.c"
-            files_of[name].write_text(text, encoding="utf-8")
+            # A relative path: an object has the path of its source.
+            files_of[name] = Path(f"{name}.c")
+            (folder / files_of[name]).write_text(text, encoding="utf-8")
         for name, file in files_of.items():
             arguments = [f"-mcpu={_cpu(target)}", *FLAGS, f"-I{sources}", "-c", str(file)]
             done = subprocess.run(
-                [*command, *arguments, "-o", str(folder / f"{name}.o")],
+                [*command, *arguments, "-o", f"{name}.o"],
+                cwd=folder,
                 capture_output=True,
                 text=True,
                 check=False,

@@ -57,13 +57,12 @@ class LayerCache:
         `f.cached_attention`.
         """
         tokens, spans = self._shape(query.shape[0])
+        places = _ring_rows(self.starts, tokens, self.buffers[0][0].shape[0])
         mixed: list[Tensor] = []
         for i, buffers in enumerate(self.buffers):
-            starts = self.starts[i * spans : (i + 1) * spans]
             first, end = i * spans * tokens, (i + 1) * spans * tokens
-            places = _ring_rows(starts, tokens, buffers[0].shape[0])
-            new = [f.narrow(x, 0, first, end) for x in (key, value)]
-            self.buffers[i] = _written(buffers, places, new)
+            own, *new = (f.narrow(x, 0, first, end) for x in (places, key, value))
+            self.buffers[i] = _written(buffers, own, new)
             mixed += self._mixed(i, query, scale=scale, cap=cap)
         return ops.concatenate(*mixed, axis=0)
 
@@ -171,7 +170,7 @@ def _write(buffer: Tensor, places: Tensor, x: Tensor) -> Tensor:
 
 
 def _ring_rows(starts: list[Tensor], tokens: int, rows: int) -> Tensor:
-    """The rows of a ring where the new tokens of one sequence go: i32 (spans * tokens,)."""
+    """The rows of a ring where the new tokens of some spans go: i32 (spans * tokens,)."""
     places = []
     for start in starts:
         positions = f.consecutive(start, tokens)

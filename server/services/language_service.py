@@ -327,12 +327,11 @@ def open_language_service(
     admitted, tokenizer, runtime = check_and_load(
         bundle, manifest, load, level=level, keys=options.keys
     )
-    options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
     service = LocalLanguageService(
         runtime,
         tokenizer,
         manifest,
-        options,
+        dataclasses.replace(options, cache_ram=admitted.prefix_cache),
         name=name or bundle.resolve().name,
         template=open_template(bundle, manifest, tokenizer, instead=chat_template),
         prefix=_baked_prefix(bundle, manifest),

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from models.dsl.graph import Graph, Tensor
 
 # The largest chain: bytes of results, and tensors that it reads. A kernel whose result is larger
-# runs so long that waiting does not matter.
-_MAX_BYTES, _MAX_INPUTS = 1 << 21, 64
-# Tensors that a chain reads which is made of several segments.
-_MERGED_INPUTS = 32
+# runs so long that waiting does not matter. IREE passes 32 tensors to a dispatch, among them the
+# state and the results.
+_MAX_BYTES, _MAX_INPUTS = 1 << 21, 30
 # Results begin at multiples of so many f32.
 _ALIGNMENT = 16
 
@@ -127,16 +126,23 @@ class _Finder:
         return [segment for segment in found if len(segment.results) > 1 and _is_small(segment)]
 
     def _merged(self, levels: list[list[Tensor]]) -> list[Segment]:
-        """Segments of a stage, of which small ones that follow each other are one."""
+        """Segments of a stage: those that follow each other are one while it is small enough.
+
+        A segment that reads too much is cut into its levels before.
+        """
+        pieces: list[list[list[Tensor]]] = []
+        for cut in self._cut(levels):
+            reads_much = len(self._segment(cut).inputs) > _MAX_INPUTS
+            pieces += [[level] for level in cut] if reads_much else [cut]
         merged: list[Segment] = []
         before: list[list[Tensor]] = []
-        for cut in self._cut(levels):
-            segment = self._segment([*before, *cut])
-            if merged and len(segment.inputs) <= _MERGED_INPUTS and _is_small(segment):
-                merged[-1], before = segment, [*before, *cut]
+        for piece in pieces:
+            segment = self._segment([*before, *piece])
+            if before and _is_small(segment):
+                merged[-1], before = segment, [*before, *piece]
             else:
-                merged.append(self._segment(cut))
-                before = cut
+                merged.append(self._segment(piece))
+                before = piece
         return merged
 
     def _enter(self, node: Tensor) -> None:
@@ -220,18 +226,20 @@ class _Finder:
         places, size = self._new_places(nodes)
         inputs: dict[int, Tensor] = {}
 
-        def place(tensor: Tensor) -> Place:
+        def place(tensor: Tensor, *, whole: bool = False) -> Place:
             inside = self._place(tensor, places)
             if inside is not None:
                 return inside
-            inputs.setdefault(id(tensor), tensor)
-            return Place(list(inputs).index(id(tensor)))
+            viewed, start = (tensor, 0) if whole else _viewed(tensor)
+            inputs.setdefault(id(viewed), viewed)
+            return Place(list(inputs).index(id(viewed)), start)
 
         def call(node: Tensor) -> Call:
-            read = tuple(map(place, node.inputs))
-            if self._kernels[id(node)].in_place:
+            kernel, (first, *others) = self._kernels[id(node)], node.inputs
+            read = (place(first, whole=kernel.in_place), *map(place, others))
+            if kernel.in_place:
                 places[id(node)] = read[0]
-            return Call(self._kernels[id(node)], read, places[id(node)])
+            return Call(kernel, read, places[id(node)])
 
         calls = tuple(tuple(map(call, level)) for level in levels)
         written = {one.result.argument for level in calls for one in level} - {None}
@@ -256,7 +264,7 @@ class _Finder:
                 places[id(part)] = Place(None, end)
                 end += part.type.size
             end = -(-end // _ALIGNMENT) * _ALIGNMENT
-        return places, end
+        return places, max(end, _ALIGNMENT)  # no tensor is empty
 
     def _parts(self, node: Tensor) -> tuple[Tensor, ...]:
         """The results beside which a result is, in their order."""
@@ -298,6 +306,18 @@ def _kernels(graph: Graph) -> dict[int, Kernel]:
         ):
             kernels[id(node)] = lowering
     return kernels
+
+
+def _viewed(tensor: Tensor) -> tuple[Tensor, int]:
+    """The tensor that this one is a view of, and where it starts in its elements."""
+    start = 0
+    while op_of(tensor) in (reshape, slice_):
+        first = _start(tensor) if op_of(tensor) is slice_ else 0
+        if first is None:
+            break
+        start += first
+        tensor = tensor.inputs[0]
+    return tensor, start
 
 
 def _start(node: Tensor) -> int | None:
