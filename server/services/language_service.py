@@ -303,9 +303,8 @@ def open_language_service(
 ) -> LocalLanguageService:
     """Open a bundle with a language model; raises BundleError or CannotStore.
 
-    `threads` None means one per physical core. `name` None means the name of the folder. `level`
-    is the level of the self-test. `chat_template` is used in place of the bundle's. Other models of
-    this process take `reserved` bytes of its memory. Weights are `mapped`, or copied into memory.
+    `threads` and `mapped` as in Device. `name` None means that of the folder. `level` is that of the
+    self-test. `chat_template` replaces the bundle's. Other models take `reserved` bytes of memory.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
 

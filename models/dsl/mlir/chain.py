@@ -121,7 +121,7 @@ class Chain:
         def place(one: Place) -> str:
             if one.argument is None:
                 return f"results, results_at + {one.offset}"
-            return f"a{one.argument}, a{one.argument}_at"
+            return f"a{one.argument}, a{one.argument}_at + {one.offset}"
 
         read = call.inputs[1:] if call.kernel.in_place else call.inputs
         places = [place(one) for one in (*read, call.result)]

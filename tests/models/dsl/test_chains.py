@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +49,14 @@ def segments(plan: list[Unit]) -> list[Segment]:
 
 
 @pytest.mark.parametrize("architecture", DENSE)
-def test_a_layer_is_a_chain_that_all_layers_share(architecture: str) -> None:
-    chains = [segment.chain.name for segment in segments(units(decode(architecture, layers=4)))]
-    assert sorted(Counter(chains).values()) == [1, 3]  # the last one also has the head
+def test_layers_share_few_chains(architecture: str) -> None:
+    """At most one for each layer, and not more different ones when there are more layers."""
+
+    def chains(layers: int) -> list[str]:
+        return [one.chain.name for one in segments(units(decode(architecture, layers)))]
+
+    assert 4 <= len(chains(8)) <= 8
+    assert len(set(chains(16))) == len(set(chains(8))) <= 4
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
@@ -70,7 +74,7 @@ def test_each_unit_follows_what_it_reads(architecture: str) -> None:
 @pytest.mark.parametrize("batch", [1, 8, 16])
 def test_a_dispatch_has_at_most_32_tensors(batch: int) -> None:
     """IREE 3.13.0 fails at more when the step is called: binding count 40 > 32."""
-    options = replace(OPTIONS, decode_batches=(batch,))
+    options = replace(OPTIONS, decode_batches=tuple({1, batch}))
     config = tiny("gemma3", layers=4, windows=(None,) * 4)
     program = ARCHITECTURES["gemma3"].program(config, options)
     found = segments(units(entry_point(program, f"decode_{batch}")))
