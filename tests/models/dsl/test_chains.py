@@ -56,7 +56,8 @@ def test_layers_share_few_chains(architecture: str) -> None:
         return [one.chain.name for one in segments(units(decode(architecture, layers)))]
 
     assert 4 <= len(chains(8)) <= 8
-    assert len(set(chains(16))) == len(set(chains(8))) <= 4
+    assert len(set(chains(8))) <= 4
+    assert len(set(chains(16))) <= 4
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
@@ -74,7 +75,7 @@ def test_each_unit_follows_what_it_reads(architecture: str) -> None:
 @pytest.mark.parametrize("batch", [1, 8, 16])
 def test_a_dispatch_has_at_most_32_tensors(batch: int) -> None:
     """IREE 3.13.0 fails at more when the step is called: binding count 40 > 32."""
-    options = replace(OPTIONS, decode_batches=tuple({1, batch}))
+    options = replace(OPTIONS, decode_batches=tuple(sorted({1, batch})))
     config = tiny("gemma3", layers=4, windows=(None,) * 4)
     program = ARCHITECTURES["gemma3"].program(config, options)
     found = segments(units(entry_point(program, f"decode_{batch}")))
