@@ -98,6 +98,7 @@ class Chain:
         yield f"int hearth_{self.name}({arguments},"
         yield "    int32_t *state, size_t state_at, float *results, size_t results_at) {"
         yield "    Chain *chain = (Chain *)(state + state_at);"
+        yield "    (void)results, (void)results_at;"  # where all results are in place
         yield "    for (;;) {"
         yield "        size_t ticket = (size_t)take_ticket(chain);"
         first = 0
