@@ -57,8 +57,10 @@ class Chain:
 
     @cached_property
     def name(self) -> str:
-        """Its symbol, and the name of its C file."""
-        return f"chain_{hashlib.sha256(repr(self).encode()).hexdigest()[:16]}"
+        """Its symbol, and the name of its C file: what it is, as a hash."""
+        types = [self.inputs[i].mlir for i in self.arguments]
+        whole = "\n".join([*types, str(len(self.in_place)), *self._c_lines("")])
+        return f"chain_{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
     @property
     def calls(self) -> Iterator[Call]:
@@ -84,9 +86,9 @@ class Chain:
     @property
     def c_text(self) -> str:
         """The C function."""
-        return "\n".join(self._c_lines())
+        return "\n".join(self._c_lines(self.name))
 
-    def _c_lines(self) -> Iterator[str]:
+    def _c_lines(self, name: str) -> Iterator[str]:
         yield '#include "chain.h"'
         for function in self.functions:
             kernel = next(one for one in self.calls if one.kernel.function == function)
@@ -95,7 +97,7 @@ class Chain:
             scalars = ["float"] * len(kernel.kernel.scalars)
             yield f"int hearth_{function}({', '.join([*pointers, *sizes, *scalars])});"
         arguments = ", ".join(f"char *a{i}, size_t a{i}_at" for i in self.arguments)
-        yield f"int hearth_{self.name}({arguments},"
+        yield f"int hearth_{name}({arguments},"
         yield "    int32_t *state, size_t state_at, float *results, size_t results_at) {"
         yield "    Chain *chain = (Chain *)(state + state_at);"
         yield "    (void)results, (void)results_at;"  # where all results are in place

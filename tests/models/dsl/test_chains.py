@@ -60,6 +60,18 @@ def test_layers_share_few_chains(architecture: str) -> None:
     assert len(set(chains(16))) <= 4
 
 
+def test_numbers_that_are_equal_as_f32_give_one_chain() -> None:
+    """GGUF files have an f32 where config.json has 1e-6: bundles of both are equal."""
+
+    def names(eps: float) -> list[str]:
+        config = tiny("llama", norm_eps=eps)
+        graph = entry_point(ARCHITECTURES["llama"].program(config, OPTIONS), "decode_2")
+        return [one.chain.name for one in segments(units(graph))]
+
+    assert names(1e-6) == names(float(np.float32(1e-6)))
+    assert names(1e-6) != names(1e-5)
+
+
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
 def test_each_unit_follows_what_it_reads(architecture: str) -> None:
     for _, graph in ARCHITECTURES[architecture].program(tiny(architecture), OPTIONS).entry_points:
