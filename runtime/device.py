@@ -3,9 +3,9 @@
 It knows programs, params.irpa, device buffers and how a function is called. The runtimes know the
 arguments and results. It does not import the compiler.
 
-Weights are memory-mapped. A program that rearranges some of them reads those until its first call
-ends; then their pages are returned to the system. Pages that are needed later, such as rows of the
-embedding table, are mapped again one by one.
+Weights are memory-mapped, or copied into memory. A program that rearranges some of them reads those
+until its first call ends; then their mapped pages are returned to the system. Pages that are needed
+later, such as rows of the embedding table, are mapped again one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import iree.runtime as rt
 import numpy as np
 
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
-from runtime.mapped_pages import release_pages
+from runtime.mapped_pages import move_to_memory, release_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,12 +59,18 @@ class Device:
     """The program of a bundle, loaded."""
 
     def __init__(
-        self, bundle: Path, *, threads: int | None, program: str = VMFB, lays_out: bool = True
+        self,
+        bundle: Path,
+        *,
+        threads: int | None,
+        program: str = VMFB,
+        lays_out: bool = True,
+        mapped: bool = True,
     ) -> None:
         """Load a program and params.irpa; `threads` as in start_threads. Raises CannotLoad.
 
         `program` is the name of its file. `lays_out` says whether it rearranges weights when it is
-        loaded.
+        loaded. Unless `mapped`, weights are copied into memory with huge pages, if Linux has them.
         """
         self._device = start_threads(threads)
         self._program = program
@@ -72,7 +78,7 @@ class Device:
         self._settled = not lays_out
         self._reserved: list[mmap.mmap] = []  # IREE's buffers do not hold references to them
         try:
-            self._load(bundle)
+            self._load(bundle, mapped=mapped)
         except (RuntimeError, ValueError, OSError) as error:
             reason = str(error).partition("\n")[0]
             raise CannotLoad(f"{bundle}: IREE cannot load it: {reason}; bake it again") from error
@@ -160,12 +166,14 @@ class Device:
         )
         return rt.HalBufferView(buffer, shape, ELEMENT_TYPES[dtype])
 
-    def _load(self, bundle: Path) -> None:
+    def _load(self, bundle: Path, *, mapped: bool) -> None:
         instance = rt.VmInstance()
         parameters = rt.ParameterIndex()
         # IREE maps the file. If Python mapped it, IREE's queue thread would unmap it some time
         # after this device is deleted, without the GIL, and end the process.
         parameters.load(str(self._parameters), format="irpa", mmap=True)
+        if not mapped:
+            move_to_memory(self._parameters)
         provider = parameters.create_provider(scope=PARAMETER_SCOPE)
         # VmModule.mmap opens the file for writing, and a bundle may be on a read-only disk.
         self._module = rt.VmModule.copy_buffer(instance, (bundle / self._program).read_bytes())

@@ -47,10 +47,11 @@ class IreeRuntime:
         *,
         threads: int | None,
         program: ProgramFile | None = None,
+        mapped: bool = True,
     ) -> None:
         """Load a program of a bundle, None for model.vmfb. Raises CannotLoad.
 
-        `threads` as in start_threads.
+        `threads` as in start_threads, and `mapped` as in Device.
         """
         self.program = program or manifest.programs[0]
         self._device = Device(
@@ -58,6 +59,7 @@ class IreeRuntime:
             threads=threads,
             program=self.program.file,
             lays_out=manifest.footprint.laid_out > 0,
+            mapped=mapped,
         )
         self._manifest = manifest
         self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}

@@ -33,9 +33,12 @@ _LARGE_FILES = (PARAMETERS, PREFIX)
 R = TypeVar("R")
 
 
-def open_bundle(bundle: Path, *, threads: int | None) -> tuple[LanguageManifest, IreeRuntime]:
-    """Check and load the bundle of a language model; `threads` as in start_threads.
+def open_bundle(
+    bundle: Path, *, threads: int | None, mapped: bool = True
+) -> tuple[LanguageManifest, IreeRuntime]:
+    """Check and load the bundle of a language model.
 
+    `threads` as in start_threads, and `mapped` as in Device.
     Raises NotABundle, WrongFormat, WrongKind, UnsupportedCpu, Corrupt or CannotLoad, in this order.
     All are BundleErrors, whose message says what to do.
     """
@@ -43,7 +46,9 @@ def open_bundle(bundle: Path, *, threads: int | None) -> tuple[LanguageManifest,
     return manifest, check_and_load(
         bundle,
         manifest,
-        lambda program: IreeRuntime(bundle, manifest, threads=threads, program=program),
+        lambda program: IreeRuntime(
+            bundle, manifest, threads=threads, program=program, mapped=mapped
+        ),
     )
 
 

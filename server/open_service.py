@@ -142,6 +142,7 @@ def open_model(
         level=settings.self_test,
         chat_template=read_template(settings),
         reserved=reserved,
+        mapped=settings.mmap,
         options=EngineOptions(
             queue_limit=settings.queue_limit,
             speculation=settings.speculation,

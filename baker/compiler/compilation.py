@@ -14,11 +14,11 @@ from typing import IO, TYPE_CHECKING
 
 from iree.compiler.tools.binaries import find_tool
 
-from baker.compiler.kernel_objects import build
+from baker.compiler.kernel_objects import NO_CHAINS, build
 from models.bundle import Compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -78,16 +78,19 @@ class Compilation:
         target: Target,
         *,
         kernels: Iterable[str] = (),
+        chains: Mapping[str, str] = NO_CHAINS,
         until: str = "vmfb",
     ) -> None:
-        """Start compiling MLIR text that calls `kernels` (models/dsl/mlir/stablehlo.py).
+        """Start compiling MLIR text that calls `kernels` and `chains` of them.
+
+        models/dsl/mlir/stablehlo.py says which they are.
 
         `until` is `vmfb`, or a phase such as `stream`, whose output is text. Raises KernelError.
         """
         self.compiler = compiler_for(target)
         self._objects = tempfile.TemporaryDirectory(prefix="kernels.", dir=output.parent)
         try:
-            self.kernels = build(kernels, target, Path(self._objects.name))
+            self.kernels = build(kernels, target, Path(self._objects.name), chains)
         except BaseException:
             self._objects.cleanup()
             raise

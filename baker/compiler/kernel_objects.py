@@ -12,12 +12,13 @@ import sys
 import tempfile
 from importlib.resources import as_file, files
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from models.bundle import KernelBuild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from models.bundle import Target
 
@@ -41,6 +42,8 @@ FLAGS = (
     "-fno-sanitize=all",
 )
 
+NO_CHAINS: Mapping[str, str] = MappingProxyType({})
+
 # The text that dot.h writes into an object.
 _DOT_NAME = re.compile(rb"hearth dot: ([a-z0-9]+)\0")
 
@@ -49,16 +52,27 @@ class KernelError(Exception):
     """A kernel does not compile, a bug of Hearth; the message is that of clang."""
 
 
-def build(names: Iterable[str], target: Target, folder: Path) -> KernelBuild:
-    """Write NAME.o for each kernel into a folder; returns the record. Raises KernelError."""
+def build(
+    names: Iterable[str], target: Target, folder: Path, chains: Mapping[str, str] = NO_CHAINS
+) -> KernelBuild:
+    """Write NAME.o for each kernel and each chain into a folder; returns the record.
+
+    `chains` are the texts of the C files of chains, by their names. Raises KernelError.
+    """
     names = tuple(names)
     machine = target.triple.partition("-")[0]
     command = [sys.executable, "-m", PACKAGE, "cc", "-target", f"{machine}-linux-gnu"]
     with as_file(files("models.dsl") / "kernels") as sources:
-        for name in names:
-            arguments = [f"-mcpu={_cpu(target)}", *FLAGS, "-c", str(sources / f"{name}.c")]
+        files_of = {name: sources / f"{name}.c" for name in names}
+        for name, text in chains.items():
+            # A relative path: an object has the path of its source.
+            files_of[name] = Path(f"{name}.c")
+            (folder / files_of[name]).write_text(text, encoding="utf-8")
+        for name, file in files_of.items():
+            arguments = [f"-mcpu={_cpu(target)}", *FLAGS, f"-I{sources}", "-c", str(file)]
             done = subprocess.run(
-                [*command, *arguments, "-o", str(folder / f"{name}.o")],
+                [*command, *arguments, "-o", f"{name}.o"],
+                cwd=folder,
                 capture_output=True,
                 text=True,
                 check=False,

@@ -20,7 +20,7 @@ from models.bundle import (
     Provenance,
     record_file,
 )
-from models.dsl.mlir.stablehlo import kernels, module_text
+from models.dsl.mlir.stablehlo import chains, kernels, module_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,7 +90,9 @@ def compile_in_background(
         program = program_text(graphs)
         text.write_bytes(program)
     target, *others = workspace.targets
-    with Compilation(text, vmfb, target, kernels=kernels(graphs)) as compilation:
+    with Compilation(
+        text, vmfb, target, kernels=kernels(graphs), chains=chains(graphs)
+    ) as compilation:
         compiled = CompiledProgram(
             compiler=compilation.compiler,
             kernels=compilation.kernels,
@@ -110,7 +112,9 @@ def _compile_other(
     folder: Path, text: Path, graphs: Sequence[Graph], target: Target
 ) -> ProgramFile:
     vmfb = folder / f"model.{target.name}.vmfb"
-    with Compilation(text, vmfb, target, kernels=kernels(graphs)) as compilation:
+    with Compilation(
+        text, vmfb, target, kernels=kernels(graphs), chains=chains(graphs)
+    ) as compilation:
         compilation.wait()
     check_program(vmfb.read_bytes(), target)
     instructions = compilation.kernels.instructions

@@ -13,6 +13,7 @@ import numpy as np
 
 from models.dsl import functions as f
 from models.dsl import ops
+from models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,13 +57,12 @@ class LayerCache:
         `f.cached_attention`.
         """
         tokens, spans = self._shape(query.shape[0])
+        places = _ring_rows(self.starts, tokens, self.buffers[0][0].shape[0])
         mixed: list[Tensor] = []
         for i, buffers in enumerate(self.buffers):
-            starts = self.starts[i * spans : (i + 1) * spans]
             first, end = i * spans * tokens, (i + 1) * spans * tokens
-            places = _ring_rows(starts, tokens, buffers[0].shape[0])
-            new = [f.narrow(x, 0, first, end) for x in (key, value)]
-            self.buffers[i] = _written(buffers, places, new)
+            own, *new = (f.narrow(x, 0, first, end) for x in (places, key, value))
+            self.buffers[i] = _written(buffers, own, new)
             mixed += self._mixed(i, query, scale=scale, cap=cap)
         return ops.concatenate(*mixed, axis=0)
 
@@ -145,7 +145,9 @@ def _written(
     """The buffers of a sequence with new keys and values, each (N, G, D), at `places`."""
     if len(buffers) == len(heads):
         return tuple(
-            _write(buffer, places, ops.reshape(x, shape=(x.shape[0], buffer.shape[1])))
+            f.write_f16_rows(buffer, places, x)
+            if buffer.dtype is DType.F16
+            else _write(buffer, places, ops.reshape(x, shape=(x.shape[0], buffer.shape[1])))
             for buffer, x in zip(buffers, heads, strict=True)
         )
     integers, scales = buffers[: len(heads)], buffers[len(heads) :]
@@ -168,7 +170,7 @@ def _write(buffer: Tensor, places: Tensor, x: Tensor) -> Tensor:
 
 
 def _ring_rows(starts: list[Tensor], tokens: int, rows: int) -> Tensor:
-    """The rows of a ring where the new tokens of one sequence go: i32 (spans * tokens,)."""
+    """The rows of a ring where the new tokens of some spans go: i32 (spans * tokens,)."""
     places = []
     for start in starts:
         positions = f.consecutive(start, tokens)

@@ -18,6 +18,7 @@ from models.dsl.adapter_fusion import with_adapted_products
 from models.dsl.adapter_rewrite import PlaceRewriter, Places
 from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Graph, Parameter, Tensor, deduplicated, rebuilt
+from models.dsl.merged_slices import with_merged_slices
 from models.dsl.rewrite import Node, Part, Rule, node, rewritten, variables
 from models.dsl.storage import Storage, Weight, Weights, store_matrices, stored_graph
 
@@ -36,6 +37,7 @@ h, y, after, before, weight, cosine, sine = variables("h y after before weight c
 query, key, value, start = variables("query key value start")
 key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
 heads = Part(ops.slice_, "x", "heads")
+some_heads = Part(ops.slice_, "x", "heads", "rows")
 sum_of_normed = node(ops.add, h, norm(y, after))
 plain_sum = node(ops.add, h, y)
 
@@ -102,6 +104,23 @@ KERNEL_RULES = (
         ),
     ),
     Rule(
+        name="gated_silu",  # Llama: the middle of its feed-forward layer
+        pattern=(node(ops.multiply, node(f.silu.op, h), y),),
+        replacement=lambda h, y: (fused.gated_silu(h, y),),
+    ),
+    Rule(
+        name="gated_gelu_tanh",  # Gemma
+        pattern=(node(ops.multiply, node(f.gelu_tanh.op, h), y),),
+        replacement=lambda h, y: (fused.gated_gelu_tanh(h, y),),
+    ),
+    Rule(
+        name="cache_f16_rows",
+        pattern=(node(f.write_f16_rows.op, cache, places, some_heads),),
+        replacement=lambda cache, places, x, heads, rows: (
+            fused.cache_f16_rows(cache, places, x, rows=rows, heads=heads),
+        ),
+    ),
+    Rule(
         name="cache_int8_rows",
         pattern=(node(f.write_int8_rows.op, cache, places, h),),
         replacement=lambda cache, places, h: (fused.cache_int8_rows(cache, places, h),),
@@ -163,6 +182,7 @@ def optimized(
     done, counts = [], []
     for graph, count in stacked:
         graph, read = stored_graph(graph, weights)
+        graph = with_merged_slices(graph)
         graph, fused_ = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
         graph, adapted = with_adapted_products(graph, weights.parameters())
         done.append(deduplicated(inlined(graph)))

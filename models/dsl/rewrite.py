@@ -39,11 +39,15 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Any tensor, or a range of its axis 1: bound to `name`, with (start, stop) as `range_name`."""
+    """Any tensor, or a range of its axis 1: bound to `name`, with (start, stop) as `range_name`.
+
+    With `rows_name` it may be a range of axis 0, too, which is bound to that name.
+    """
 
     slice_: Op
     name: str
     range_name: str
+    rows_name: str = ""
 
 
 Pattern: TypeAlias = "Variable | Node | Part"
@@ -88,9 +92,13 @@ class _Match:
         match pattern:
             case Variable(name):
                 return self._bind(name, tensor)
-            case Part(slice_, name, range_name):
-                source, bounds = _range(slice_, tensor)
-                return self._bind(name, source) and self._bind(range_name, bounds)
+            case Part(slice_, name, range_name, rows_name):
+                source, rows, columns = _ranges(slice_, tensor, has_rows=bool(rows_name))
+                return (
+                    self._bind(name, source)
+                    and self._bind(range_name, columns)
+                    and (not rows_name or self._bind(rows_name, rows))
+                )
             case Node():
                 return self._matches_node(pattern, tensor)
 
@@ -126,16 +134,24 @@ class _Match:
         return self.rule.replacement(**values)
 
 
-def _range(slice_: Op, tensor: Tensor) -> tuple[Tensor, tuple[int, int]]:
-    """The tensor that this one is a range of along axis 1, and the range."""
+def _ranges(
+    slice_: Op, tensor: Tensor, *, has_rows: bool
+) -> tuple[Tensor, tuple[int, int], tuple[int, int]]:
+    """The tensor that this one is a range of, and the ranges of its axes 0 and 1.
+
+    Unless `has_rows`, it has all rows.
+    """
     origin = tensor.origin
     if isinstance(origin, Apply) and origin.op is slice_ and tensor.type.rank > 1:
         (source,), bounds = origin.inputs, origin.attrs["bounds"]
         whole = [(0, extent, 1) for extent in source.shape]
         whole[1] = (*bounds[1][:2], 1)
+        if has_rows:
+            whole[0] = (*bounds[0][:2], 1)
         if list(bounds) == whole:
-            return source, bounds[1][:2]
-    return tensor, (0, tensor.shape[1] if tensor.type.rank > 1 else 0)
+            return source, bounds[0][:2], bounds[1][:2]
+    rows, columns = (*tensor.shape, 0, 0)[:2]
+    return tensor, (0, rows), (0, columns)
 
 
 def rewritten(

@@ -299,12 +299,12 @@ def open_language_service(
     level: Level = "quick",
     chat_template: str | None = None,
     reserved: int = 0,
+    mapped: bool = True,
 ) -> LocalLanguageService:
     """Open a bundle with a language model; raises BundleError or CannotStore.
 
-    `threads` None means one per physical core. `name` None means the name of the folder. `level`
-    is the level of the self-test. `chat_template` is used in place of the bundle's. Other models of
-    this process take `reserved` bytes of its memory.
+    `threads` and `mapped` as in Device. `name` None means that of the folder. `level` is of the
+    self-test. `chat_template` replaces the bundle's. Other models take `reserved` bytes of memory.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
 
@@ -320,17 +320,17 @@ def open_language_service(
         tokenizer = open_tokenizer(bundle, manifest)
         free_memory()
         opened = manifest.with_slots(admitted.slots)
-        return admitted, tokenizer, IreeRuntime(bundle, opened, threads=threads, program=program)
+        runtime = IreeRuntime(bundle, opened, threads=threads, program=program, mapped=mapped)
+        return admitted, tokenizer, runtime
 
     admitted, tokenizer, runtime = check_and_load(
         bundle, manifest, load, level=level, keys=options.keys
     )
-    options = dataclasses.replace(options, cache_ram=admitted.prefix_cache)
     service = LocalLanguageService(
         runtime,
         tokenizer,
         manifest,
-        options,
+        dataclasses.replace(options, cache_ram=admitted.prefix_cache),
         name=name or bundle.resolve().name,
         template=open_template(bundle, manifest, tokenizer, instead=chat_template),
         prefix=_baked_prefix(bundle, manifest),

@@ -17,7 +17,7 @@ import pytest
 from baker.compiler.compilation import Compilation
 from baker.compiler.targets import find_target
 from models.bundle import PARAMETER_SCOPE
-from models.dsl.mlir.stablehlo import kernels, module_text
+from models.dsl.mlir.stablehlo import chains, kernels, module_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -136,7 +136,7 @@ def _loaded(graphs: Sequence[Graph], folder: Path) -> Loaded:
     """Compile graphs without parameters as one module."""
     source, program = folder / "module.mlir", folder / "module.vmfb"
     source.write_text(module_text("module", graphs, "model"), encoding="utf-8")
-    called = kernels(graphs)
-    with Compilation(source, program, find_target("host"), kernels=called) as compiler:
+    target, called = find_target("host"), kernels(graphs)
+    with Compilation(source, program, target, kernels=called, chains=chains(graphs)) as compiler:
         compiler.wait()
     return Loaded(program)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 from runtime.device import Device
 from runtime.interface import read_prompt
 from runtime.language_model import IreeRuntime
-from runtime.mapped_pages import release_pages
+from runtime.mapped_pages import move_to_memory, release_pages
 from tests.server import tiny
 
 
@@ -76,3 +77,54 @@ def test_reserved_zeros_take_memory_when_they_are_written(bundle: Path) -> None:
     assert resident() - before < size // 8
     values[: rows // 2] = 1
     assert resident() - before > size // 4
+
+
+# --- weights in memory
+
+HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def huge_bytes() -> int:
+    """Bytes of this process in huge pages."""
+    lines = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("AnonHugePages"))
+
+
+def test_a_mapping_that_moves_to_memory_keeps_its_bytes(tmp_path: Path) -> None:
+    """Of a file that ends within a page, and after its first page, too."""
+    path, contents = tmp_path / "weights", np.random.default_rng(0).bytes((9 << 20) + 5)
+    path.write_bytes(contents)
+    before = huge_bytes()
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as whole,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, offset=mmap.PAGESIZE) as rest,
+    ):
+        move_to_memory(path)
+        path.write_bytes(bytes(len(contents)))
+        assert whole[:] == contents
+        assert rest[:] == contents[mmap.PAGESIZE :]
+        assert str(path) not in Path("/proc/self/maps").read_text("utf-8")
+        if "[never]" not in HUGE.read_text("ascii"):
+            assert huge_bytes() - before >= 12 << 20
+    assert huge_bytes() - before < 12 << 20
+
+
+def test_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(3 * mmap.PAGESIZE))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
+        os.truncate(path, mmap.PAGESIZE)
+        with pytest.raises(OSError, match="became shorter"):
+            move_to_memory(path)
+
+
+def test_weights_in_memory_give_the_same_logits(bundle: Path) -> None:
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    mapped = IreeRuntime(bundle, manifest, threads=1)
+    expected = read_prompt(mapped, [1, 2, 3])
+    del mapped
+    gc.collect()
+    copied = IreeRuntime(bundle, manifest, threads=1, mapped=False)
+    assert str((bundle / PARAMETERS).resolve()) not in Path("/proc/self/maps").read_text("utf-8")
+    assert np.array_equal(read_prompt(copied, [1, 2, 3]), expected)

@@ -32,6 +32,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "alias": ("gemma", "gemma"),
     "home": ("/srv/bundles", "/srv/bundles"),
     "threads": ("3", 3),
+    "mmap": ("true", True),
     "queue_limit": ("0", 0),
     "pin": ("gemma", ["gemma"]),
     "idle_timeout": ("60", 60.0),
@@ -53,7 +54,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "lora": ("sql=a", ["sql=a"]),
     "lora_dir": ("adapters", "adapters"),
 }
-SWITCHES = frozenset({"strict_fields", "webui", "slots"})
+SWITCHES = frozenset({"strict_fields", "webui", "slots", "mmap"})
 TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}
 
 

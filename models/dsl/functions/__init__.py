@@ -8,6 +8,7 @@ from models.dsl.functions.activations import *
 from models.dsl.functions.attention import *
 from models.dsl.functions.conv import *
 from models.dsl.functions.dropout import *
+from models.dsl.functions.f16_cache import *
 from models.dsl.functions.int8_cache import *
 from models.dsl.functions.losses import *
 from models.dsl.functions.norms import *

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from models.dsl import ops
+from models.dsl.composite import composite
 from models.dsl.functions.shapes import along_axes, axis_of
 from models.dsl.functions.wide import in_f32
 
@@ -99,12 +100,14 @@ def gelu(x: Tensor) -> Tensor:
     return x * 0.5 * (ops.erf(x * math.sqrt(0.5)) + 1.0)
 
 
+@composite()
 def gelu_tanh(x: Tensor) -> Tensor:
     """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016)."""
     inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
     return x * 0.5 * (ops.tanh(inner) + 1.0)
 
 
+@composite()
 @in_f32
 def silu(x: Tensor) -> Tensor:
     """x / (1 + exp(-x)) (Elfwing et al., 2017)."""

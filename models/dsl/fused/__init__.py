@@ -8,6 +8,7 @@ these ops: rules put them into a traced graph (models/dsl/fuse.py).
 from models.dsl.fused.adapted_products import *
 from models.dsl.fused.adapter_products import *
 from models.dsl.fused.cache_attention import *
+from models.dsl.fused.gated_layers import *
 from models.dsl.fused.grouped_products import *
 from models.dsl.fused.halved_products import *
 from models.dsl.fused.norm_kernels import *

@@ -1,6 +1,6 @@
 """Attention over a KV cache: the kernel reads the keys that a token sees, and no others.
 
-Kernels also write the new rows of a cache of int8, so that a token has no more steps than in f16.
+Kernels also write the new rows of a cache.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
     from models.dsl.ops.record import Array, Attrs, Types
 
-__all__ = ["attention_cached", "attention_cached_i8", "cache_int8_rows", "cache_row_scales"]
+__all__ = [
+    "attention_cached",
+    "attention_cached_i8",
+    "cache_f16_rows",
+    "cache_int8_rows",
+    "cache_row_scales",
+]
 
 # As the kernel has them: queries of a workgroup, and widths of a head.
 _QUERIES = 4
@@ -174,5 +181,60 @@ cache_row_scales: Fused = Fused(
     samples=lambda rng: [
         _new_rows(rng, normal(rng, 7, 2), 3, 2, 16),
         _new_rows(rng, normal(rng, 5, 1), 1, 1, 48),
+    ],
+)
+
+
+# --- new rows of a cache of f16
+
+
+def _f16_rows(
+    cache: Tensor, places: Tensor, x: Tensor, *, rows: tuple[int, int], heads: tuple[int, int]
+) -> Tensor:
+    chosen = f.narrow(f.narrow(x, 0, *rows), 1, *heads)
+    return f.write_f16_rows(cache, places, chosen)
+
+
+def _f16_row_limits(types: Types, attrs: Attrs) -> None:
+    cache, places, x = types
+    (first, end), (start, stop) = attrs["rows"], attrs["heads"]
+    require(x.rank == 3 and x.dtype in (DType.F32, DType.F64), "heads f32 (N, H, D)")
+    columns = (stop - start) * x.shape[2]
+    require(
+        cache == TensorType((cache.shape[0], columns), DType.F16), f"a cache f16 (R, {columns})"
+    )
+    require(places == TensorType((end - first,), DType.I32), "a place i32 for each row")
+    require(columns % _LANES == 0, f"rows of a multiple of {_LANES}")
+
+
+def _f16_row_kernel(types: Types, attrs: Attrs) -> Kernel:
+    _, heads, width = types[2].shape
+    first, end = attrs["rows"]
+    return Kernel(
+        function="cache_f16_rows",
+        sizes=(first, heads, *attrs["heads"], width),
+        workgroups=end - first,
+        in_place=True,
+    )
+
+
+def _new_f16_rows(
+    rng: np.random.Generator, rows: tuple[int, int], heads: tuple[int, int], *shape: int
+) -> Sample:
+    cache = normal(rng, 7, (heads[1] - heads[0]) * shape[2]).astype(np.float16)
+    places = rng.permutation(len(cache))[: rows[1] - rows[0]].astype(np.int32)
+    return Sample((cache, places, normal(rng, *shape)), {"rows": rows, "heads": heads})
+
+
+cache_f16_rows: Fused = Fused(
+    name="cache_f16_rows",
+    doc="`f.write_f16_rows`: a cache of f16 with new rows: those from `rows[0]` up to `rows[1]` of "
+    "x (N, H, D), and of these the heads from `heads[0]` up to `heads[1]`.",
+    reference=_f16_rows,
+    limits=_f16_row_limits,
+    kernel=lambda types, _, attrs: _f16_row_kernel(types, attrs),
+    samples=lambda rng: [
+        _new_f16_rows(rng, (0, 3), (0, 2), 3, 2, 16),
+        _new_f16_rows(rng, (1, 3), (2, 3), 4, 3, 48),
     ],
 )

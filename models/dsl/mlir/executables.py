@@ -12,7 +12,7 @@ from models.dsl.ops.creation import literal
 from models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from models.dsl.ops.record import Kernel
     from models.dsl.types import TensorType
@@ -36,6 +36,11 @@ class Executable:
         scalars = (literal(scalar, DType.F32) for scalar in self.kernel.scalars)
         return "_".join([self.kernel.function, *shapes, *map(str, self.kernel.sizes), *scalars])
 
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The files' names of the kernels that it calls."""
+        return (self.kernel.function,)
+
     def dispatch(self, operands: list[str]) -> str:
         """The operation that calls it."""
         types = ", ".join(map(passed, self.inputs))
@@ -49,37 +54,20 @@ class Executable:
         The result is passed whole to every workgroup: each writes its own part, in place.
         """
         in_place = self.kernel.in_place
-        views = [_view("readonly", tensor_type) for tensor_type in self.inputs]
+        views = [view("readonly", tensor_type) for tensor_type in self.inputs]
         if in_place:
-            views[0] = _view("readwrite", self.result)
+            views[0] = view("readwrite", self.result)
         else:
-            views.append(_view("writeonly", self.result))
+            views.append(view("writeonly", self.result))
         written = 0 if in_place else len(self.inputs)
-        arguments = ", ".join(f"%a{i}: {view}" for i, view in enumerate(views))
-        yield f'  flow.executable private @"{self.name}" {{'
-        yield (
-            f'    flow.executable.export public @"{self.name}" workgroups()'
-            " -> (index, index, index) {"
-        )
-        yield f"      %workgroups = arith.constant {self.kernel.workgroups} : index"
-        yield "      %one = arith.constant 1 : index"
-        yield "      flow.return %workgroups, %one, %one : index, index, index"
-        yield "    }"
-        yield "    builtin.module {"
-        yield f'      func.func @"{self.name}"({arguments}) {{'
-        for i, (tensor_type, view) in enumerate(zip(self.inputs, views, strict=False)):
-            yield (
-                f"        %x{i} = iree_tensor_ext.dispatch.tensor.load %a{i}, {_whole(tensor_type)}"
-                f" : {view} -> {passed(tensor_type)}"
-            )
+        yield from opened(self.name, views, self.kernel.workgroups)
+        for i, (tensor_type, one) in enumerate(zip(self.inputs, views, strict=False)):
+            yield loaded(i, tensor_type, one)
         if not in_place:
             yield f"        %empty = tensor.empty() : {self.result.mlir}"
         yield from self._call()
-        yield (
-            f"        iree_tensor_ext.dispatch.tensor.store %y, %a{written},"
-            f" {_whole(self.result)} : {self.result.mlir} -> {views[written]}"
-        )
-        yield from ("        return", "      }", "    }", "  }")
+        yield stored("%y", written, self.result, views[written])
+        yield from CLOSED
 
     def _call(self) -> Iterator[str]:
         yield "        %id = flow.dispatch.workgroup.id[0] : index"
@@ -120,8 +108,42 @@ def passed(tensor_type: TensorType) -> str:
     return tensor_type.mlir.replace("bf16", "i16")
 
 
-def _view(access: str, tensor_type: TensorType) -> str:
+def view(access: str, tensor_type: TensorType) -> str:
+    """The type of an argument of an executable's function."""
     return f"!iree_tensor_ext.dispatch.tensor<{access}:{passed(tensor_type)}>"
+
+
+def opened(name: str, views: Sequence[str], workgroups: int) -> Iterator[str]:
+    """The lines of an executable up to those of its function, whose arguments are `%a0` and on."""
+    arguments = ", ".join(f"%a{i}: {one}" for i, one in enumerate(views))
+    yield f'  flow.executable private @"{name}" {{'
+    yield f'    flow.executable.export public @"{name}" workgroups() -> (index, index, index) {{'
+    yield f"      %workgroups = arith.constant {workgroups} : index"
+    yield "      %one = arith.constant 1 : index"
+    yield "      flow.return %workgroups, %one, %one : index, index, index"
+    yield "    }"
+    yield "    builtin.module {"
+    yield f'      func.func @"{name}"({arguments}) {{'
+
+
+# The lines behind those of its function.
+CLOSED = ("        return", "      }", "    }", "  }")
+
+
+def loaded(number: int, tensor_type: TensorType, from_view: str) -> str:
+    """The line that makes a tensor `%x` of an argument."""
+    return (
+        f"        %x{number} = iree_tensor_ext.dispatch.tensor.load %a{number},"
+        f" {_whole(tensor_type)} : {from_view} -> {passed(tensor_type)}"
+    )
+
+
+def stored(value: str, number: int, tensor_type: TensorType, to_view: str) -> str:
+    """The line that writes a value to an argument."""
+    return (
+        f"        iree_tensor_ext.dispatch.tensor.store {value}, %a{number},"
+        f" {_whole(tensor_type)} : {tensor_type.mlir} -> {to_view}"
+    )
 
 
 def _whole(tensor_type: TensorType) -> str:

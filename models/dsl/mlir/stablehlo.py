@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Graph, Tensor, op_of, readers_of
 from models.dsl.mlir.barriers import Barriers, may_be_overwritten
+from models.dsl.mlir.chain import STATE, Chain
+from models.dsl.mlir.chains import Segment, units
 from models.dsl.mlir.copied_updates import update_of_copy
 from models.dsl.mlir.executables import Executable, flat, passed
 from models.dsl.mlir.merged_axes import product_of_matrices
@@ -25,6 +27,8 @@ from models.dsl.types import COMPILED, DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from models.dsl.mlir.chains import Unit
 
 _INDEX = TensorType((), DType.I32)
 
@@ -52,29 +56,42 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
         f'#flow.parameter.named<"{parameter_scope}"::"{key}"> : {tensor_type.mlir}'
         for key, tensor_type in sorted(parameters.items())
     ]
-    for called in dict.fromkeys(_executables(graphs)):
+    plans = [units(graph) for graph in graphs]
+    for called in dict.fromkeys(_executables(plans)):
         lines += called.text()
-    for graph in graphs:
+    for graph, plan in zip(graphs, plans, strict=True):
         if any(op_of(node) is scan for node in graph.nodes):
             _refuse_overwriting(graph)
-        lines += _function(graph)
+        lines += _function(graph, plan)
     return "\n".join([*lines, "}", ""])
 
 
 def kernels(graphs: Sequence[Graph]) -> tuple[str, ...]:
     """The C functions that the module of these graphs calls, by their files' names, sorted."""
-    called = _executables([inlined(graph) for graph in graphs])
-    return tuple(sorted({executable.kernel.function for executable in called}))
+    called = _called(graphs)
+    return tuple(sorted({name for one in called for name in one.functions}))
 
 
-def _executables(graphs: Sequence[Graph]) -> Iterator[Executable]:
-    for graph in graphs:
-        for node in graph.nodes:
-            match _lowering(node):
+def chains(graphs: Sequence[Graph]) -> Mapping[str, str]:
+    """The C files that call several of them in one dispatch: their texts by their names."""
+    return {one.name: one.c_text for one in _called(graphs) if isinstance(one, Chain)}
+
+
+def _called(graphs: Sequence[Graph]) -> set[Executable | Chain]:
+    return set(_executables([units(inlined(graph)) for graph in graphs]))
+
+
+def _executables(plans: Iterable[Sequence[Unit]]) -> Iterator[Executable | Chain]:
+    for plan in plans:
+        for unit in plan:
+            if isinstance(unit, Segment):
+                yield unit.chain
+                continue
+            match _lowering(unit):
                 case Kernel() as kernel:
-                    yield _executable(kernel, [x.type for x in node.inputs], node.type)
+                    yield _executable(kernel, [x.type for x in unit.inputs], unit.type)
                 case Loop() as loop:
-                    yield from _executables([loop.body])
+                    yield from _executables([loop.body.nodes])
 
 
 def _refuse_overwriting(graph: Graph) -> None:
@@ -103,7 +120,7 @@ def _lowering(node: Tensor) -> Lowering | Loop | Kernel:
     return lowering
 
 
-def _function(graph: Graph) -> Iterator[str]:
+def _function(graph: Graph, plan: Sequence[Unit]) -> Iterator[str]:
     ids: dict[int, str] = {}
     storage = {argument: result for result, argument in graph.in_place.items()}
     arguments = []
@@ -121,7 +138,9 @@ def _function(graph: Graph) -> Iterator[str]:
     for i, (key, tensor) in enumerate(graph.parameters.items()):
         ids[id(tensor)] = f"%w{i}"
         yield f'    %w{i} = util.global.load @"{key}" : {tensor.type.mlir}'
-    yield from _nodes(graph, "%v", ids)
+    if any(isinstance(unit, Segment) for unit in plan):
+        yield _constant("%state", 0, STATE)
+    yield from _nodes(graph, plan, "%v", ids)
     returned = [_known(tensor, ids, graph.name) for tensor in graph.outputs]
     for i, tensor in enumerate(graph.outputs):
         if i not in graph.in_place and may_be_overwritten(tensor, graph):
@@ -149,14 +168,22 @@ def _boolean(result: _Typed, operand: str) -> Iterator[str]:
     yield _operation(result, "stablehlo.compare", [(operand, zero[1]), zero], f" <{{{unequal}}}>")
 
 
-def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
+def _nodes(graph: Graph, plan: Sequence[Unit], prefix: str, ids: dict[int, str]) -> Iterator[str]:
     """The lines of a graph's nodes; `ids` has the names of what they read, and gets theirs."""
-    apart, readers = Barriers(graph), readers_of(graph)
-    for i, node in enumerate(graph.nodes):
+    apart, readers, state = Barriers(graph), readers_of(graph), "%state"
+    places = {id(node): i for i, node in enumerate(graph.nodes)}
+    for node in plan:
+        if isinstance(node, Segment):
+            name = f"{prefix}{places[id(node.results[0][0])]}"
+            operands = [(_known(one, ids, "a chain"), one.type) for one in node.inputs]
+            yield from _chain(name, node, operands, state, ids)
+            state = f"{name}#{len(node.chain.in_place)}"
+            continue
         assert isinstance(node.origin, Apply)
         _compiled(node)
         lowering = _lowering(node)
-        node_name, reader = f"{prefix}{i}", f"{node.origin.op.name} in {graph.name}"
+        node_name = f"{prefix}{places[id(node)]}"
+        reader = f"{node.origin.op.name} in {graph.name}"
         operands = [(_known(source, ids, reader), source.type) for source in node.inputs]
         if isinstance(lowering, Loop):
             ids[id(node)] = f"{node_name}#{2 if lowering.stacked else 1}"
@@ -164,7 +191,7 @@ def _nodes(graph: Graph, prefix: str, ids: dict[int, str]) -> Iterator[str]:
         elif safe := product_of_matrices(node) or update_of_copy(node, readers):
             names = zip(safe.inputs, operands, strict=True)
             inside = {id(tensor): name for tensor, (name, _) in names}
-            yield from _nodes(safe, f"{node_name}m", inside)
+            yield from _nodes(safe, safe.nodes, f"{node_name}m", inside)
             ids[id(node)] = _known(safe.outputs[0], inside, reader)
         elif isinstance(lowering, Kernel):
             ids[id(node)] = node_name
@@ -232,18 +259,8 @@ def _kernel(
     node_name: str, kernel: Kernel, operands: list[_Typed], result: TensorType
 ) -> Iterator[str]:
     called = _executable(kernel, [tensor_type for _, tensor_type in operands], result)
-    names = []
-    for i, ((name, tensor_type), taken) in enumerate(zip(operands, called.inputs, strict=True)):
-        if taken != tensor_type:
-            yield _operation(
-                (f"{node_name}in{i}", taken), "stablehlo.reshape", [(name, tensor_type)]
-            )
-            name = f"{node_name}in{i}"
-        if passed(taken) != taken.mlir:
-            bits = f"{node_name}bits{i}"
-            yield f"    {bits} = flow.tensor.bitcast {name} : {taken.mlir} -> {passed(taken)}"
-            name = bits
-        names.append(name)
+    names: list[str] = []
+    yield from _taken(node_name, operands, called.inputs, names)
     if called.result == result:
         yield f"    {node_name} = {called.dispatch(names)}"
     else:
@@ -251,6 +268,45 @@ def _kernel(
         yield _operation(
             (node_name, result), "stablehlo.reshape", [(f"{node_name}flat", called.result)]
         )
+
+
+def _taken(
+    node_name: str, operands: list[_Typed], taken: Iterable[TensorType], names: list[str]
+) -> Iterator[str]:
+    """Operands as executables take them; `names` gets their names."""
+    for i, ((name, tensor_type), wanted) in enumerate(zip(operands, taken, strict=True)):
+        if wanted != tensor_type:
+            flat_name = f"{node_name}in{i}"
+            yield _operation((flat_name, wanted), "stablehlo.reshape", [(name, tensor_type)])
+            name = flat_name
+        if passed(wanted) != wanted.mlir:
+            bits = f"{node_name}bits{i}"
+            yield f"    {bits} = flow.tensor.bitcast {name} : {wanted.mlir} -> {passed(wanted)}"
+            name = bits
+        names.append(name)
+
+
+def _chain(
+    name: str, segment: Segment, operands: list[_Typed], state: str, ids: dict[int, str]
+) -> Iterator[str]:
+    """A chain, and its results that something else reads, as tensors of their own."""
+    chain, names = segment.chain, list[str]()
+    yield from _taken(name, operands, chain.inputs, names)
+    yield f"    {name}:{len(chain.in_place) + 2} = {chain.dispatch(names, state)}"
+    for i, (node, place) in enumerate(segment.results):
+        ids[id(node)] = f"{name}r{i}"
+        if place.argument is None:
+            part = (f"{name}p{i}", chain.results.with_shape(node.type.size))
+            bounds = f"[{place.offset}:{place.offset + node.type.size}]"
+            whole = f"{name}#{len(chain.in_place) + 1}"
+            yield (
+                f"    {part[0]} = stablehlo.slice {whole} {bounds}"
+                f" : ({chain.results.mlir}) -> {part[1].mlir}"
+            )
+        else:
+            written = chain.in_place.index(place.argument)
+            part = (f"{name}#{written}", chain.inputs[place.argument])
+        yield _operation((ids[id(node)], node.type), "stablehlo.reshape", [part])
 
 
 def _executable(kernel: Kernel, inputs: Iterable[TensorType], result: TensorType) -> Executable:
@@ -308,7 +364,7 @@ def _step(node_name: str, loop: Loop, carried: list[_Typed], others: list[_Typed
             yield _operation(row, "stablehlo.dynamic_slice", [operand, *start], sizes)
             ids[id(tensor)] = f"{node_name}read{i}"
             yield _operation((ids[id(tensor)], tensor.type), "stablehlo.reshape", [row])
-    yield from _nodes(loop.body, f"{node_name}b", ids)
+    yield from _nodes(loop.body, loop.body.nodes, f"{node_name}b", ids)
     (output,) = loop.body.outputs
     results = [(f"{node_name}next", _INDEX), (_known(output, ids, loop.body.name), state[1])]
     yield _operation(results[0], "stablehlo.add", [step, one])

@@ -20,7 +20,7 @@ from baker.compiler.targets import find_target
 from models.bundle import PARAMETER_SCOPE
 from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Graph
-from models.dsl.mlir.stablehlo import kernels, module_text
+from models.dsl.mlir.stablehlo import chains, kernels, module_text
 from models.dsl.ops.control import scan
 from models.dsl.ops.indexing import scatter
 from tests.models.compiled import Loaded
@@ -162,7 +162,8 @@ def compile_all(graphs: Sequence[Graph], folder: Path, flags: Sequence[str] = FA
     """Compile them as one module; the compiler's messages, empty if it wrote module.vmfb."""
     source, target = folder / "module.mlir", find_target("host")
     source.write_text(module_text("module", graphs, PARAMETER_SCOPE), encoding="utf-8")
-    build((name for name in kernels(graphs) if not (folder / f"{name}.o").exists()), target, folder)
+    missing = (name for name in kernels(graphs) if not (folder / f"{name}.o").exists())
+    build(missing, target, folder, chains(graphs))
     seconds = _SECONDS + len(graphs) // 2
     done = subprocess.run(
         [

@@ -216,6 +216,21 @@ def _int8_cache(n: Numbers, v: _Values) -> Call:
     return Call("cache_row_scales", [v.floats(rows, heads), places, x], {})
 
 
+def _layer(n: Numbers, v: _Values) -> Call:
+    """What stands between the products of a layer: new rows of a cache, and a gate."""
+    if n.between(0, 1):
+        shape = n.between(1, 20), 16 * n.between(1, 80)
+        op = n.one_of("gated_silu", "gated_gelu_tanh")
+        return Call(op, [v.floats(*shape), v.floats(*shape)], rows=(0, 1))
+    (first, end), (start, stop) = (sorted((n.between(0, 9), n.between(0, 9))) for _ in "nh")
+    width = 16 * n.between(1, 17)
+    x = v.floats(end + 1 + n.between(0, 3), stop + 1 + n.between(0, 3), width)
+    ring = v.bits(np.float16, 30, (stop + 1 - start) * width)
+    places = np.arange(30 - (end + 1 - first), 30, dtype=np.int32)
+    attrs = {"rows": (first, end + 1), "heads": (start, stop + 1)}
+    return Call("cache_f16_rows", [ring, places, x], attrs)
+
+
 def _stream(n: Numbers, v: _Values) -> Call:
     rows, width = n.between(1, 20), 16 * n.between(1, 80)
     h, y = v.floats(rows, width), v.floats(rows, width)
@@ -294,6 +309,7 @@ def _adapted(n: Numbers, v: _Values, rows: int, places: int) -> Call:
 
 MAKERS = (
     _grouped, _halved, _small, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
+    _layer,
 )  # fmt: skip
 
 

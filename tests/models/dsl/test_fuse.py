@@ -69,6 +69,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
 # Those that cover every rule, for tests of what all architectures have in common.
 TWO = ("gemma3", "llama")
 INT8_RULES = ("attention_cached_i8", "cache_int8_rows", "cache_row_scales")
+CACHE_RULES = ("cache_f16_rows", *INT8_RULES)
 
 
 def tiny(architecture: str, **changes: Any) -> ModelConfig:
@@ -96,6 +97,7 @@ class Counts:
     stacked    whether queries, keys and values are one product because of their heads
     capped     no rule for soft caps: attention stays plain
     whole_head no rule for soft caps: the head is computed whole
+    gate       the rule for the activation of the feed-forward layer, and how often
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
 
@@ -106,18 +108,22 @@ class Counts:
     stacked: bool = True
     capped: bool = False
     whole_head: bool = False
+    gate: tuple[str, int] = ("gated_silu", 1)
     beside: tuple[int, int] = (1, 0)
 
 
+GELU = ("gated_gelu_tanh", 1)
 COUNTS = {
-    "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True),
-    "gemma3": Counts(norms=("residual_norm", 2), rotations="rotated_norm"),
+    "gemma": Counts(gate=GELU),
+    "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
+    "gemma3": Counts(norms=("residual_norm", 2), rotations="rotated_norm", gate=GELU),
     "gemma4": Counts(
         norms=("residual_norm", 1),
         rotations="rotated_norm",
         products=7,
         whole_head=True,
         beside=(2, 1),
+        gate=("gated_gelu_tanh", 2),
     ),
     "lfm2": Counts(rotations="rotated_norm"),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
@@ -138,6 +144,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     whole = layers - shared - 1 if partial else layers
     per_layer = COUNTS.get(architecture, Counts())
     norm, norms = per_layer.norms
+    gate, gates = per_layer.gate
     tables, matrices = per_layer.beside
     no_positions = 1 if architecture == "smollm3" else 0  # its last layer here
     convolutions = 1 if architecture == "lfm2" else 0  # its first layer here
@@ -154,6 +161,8 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + (partial or -shared)
             - no_positions * (2 if whole == layers else 1)
         ),
+        gate: gates * whole,
+        "cache_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "attention_cached": (
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens
         ),
@@ -175,8 +184,7 @@ def test_every_fusion_matches_in_every_architecture(architecture: str) -> None:
 def expected_int8(architecture: str, point: str) -> dict[str, int]:
     """The rules that apply in an entry point with caches of int8."""
     counts = expected(architecture, point, LAYERS)
-    attention = counts.pop("attention_cached")
-    rows = 2 * LAYERS * (2 if point == "decode_2" else 1)
+    attention, rows = counts.pop("attention_cached"), counts.pop("cache_f16_rows")
     new = {"attention_cached_i8": attention, "cache_int8_rows": rows, "cache_row_scales": rows}
     return {**counts, **new}
 
@@ -294,6 +302,8 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
         dtypes |= dict.fromkeys(("key", "value"), DType.I8)
     if rule.name == "cache_int8_rows":
         dtypes["cache"] = DType.I8
+    if rule.name == "cache_f16_rows":
+        dtypes["cache"], shapes = DType.F16, {**shapes, "cache": (16, 2 * width)}
     attrs = {"eps": 1e-3, "keys": 12, "window": 5, "scale": 0.2, "cap": None}
     inputs: dict[str, Tensor] = {}
     made: dict[int, Tensor] = {}
@@ -329,6 +339,7 @@ def test_a_rule_computes_what_it_replaces(rule: Rule) -> None:
     values: Mapping[DType, Callable[[tuple[int, ...]], NDArray[Any]]] = {
         DType.I32: lambda shape: 6 + np.arange(*shape),
         DType.I8: lambda shape: rng.integers(-127, 128, shape),
+        DType.F16: lambda shape: rng.normal(size=shape),
         DType.F32: lambda shape: rng.normal(size=shape),
     }
     arrays = [values[one.dtype](one.shape).astype(one.dtype.numpy) for one in graph.inputs]

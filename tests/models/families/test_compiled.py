@@ -15,7 +15,7 @@ from baker.compiler.compilation import Compilation
 from baker.compiler.targets import find_target
 from models.catalog import ARCHITECTURES
 from models.dsl.graph import make_graph
-from models.dsl.mlir.stablehlo import kernels, module_text
+from models.dsl.mlir.stablehlo import chains, kernels, module_text
 from models.program import ProgramOptions
 from tests.models.compiled import Compiled
 from tests.models.dsl.test_fuse import program_of
@@ -116,9 +116,10 @@ def test_no_copy_reads_what_another_writes_at_the_same_time(
     """A race gives wrong values in one call of many: docs/iree-reports/concurrent_copies.mlir."""
     source, output = tmp_path / "module.mlir", tmp_path / "module.stream"
     source.write_text(module_text("module", graphs, "model"), encoding="utf-8")
-    called = kernels(graphs)
     target = find_target("host")
-    with Compilation(source, output, target, kernels=called, until="stream") as compiler:
+    with Compilation(
+        source, output, target, kernels=kernels(graphs), chains=chains(graphs), until="stream"
+    ) as compiler:
         compiler.wait()
     regions = list(concurrent_copies(output.read_text(encoding="utf-8")))
     assert regions

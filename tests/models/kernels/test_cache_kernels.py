@@ -1,4 +1,4 @@
-"""Kernels of KV caches of int8 under every instruction set of this machine."""
+"""Kernels of KV caches of int8 and f16 under every instruction set of this machine."""
 
 from __future__ import annotations
 
@@ -151,3 +151,35 @@ def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) ->
         first_rows, *other_rows = (written(one, *new_rows(name)) for one in built.values())
         for rows in other_rows:
             assert all(map(np.array_equal, rows, first_rows))
+
+
+# --- caches of f16
+
+
+@pytest.mark.parametrize("rows", [(0, 5), (1, 4), (4, 5)])
+@pytest.mark.parametrize("heads", [(0, 3), (1, 2)])
+def test_new_rows_of_f16_are_rounded_as_numpy_rounds(
+    kernels: Kernels, rows: tuple[int, int], heads: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(rows[0])
+    x = (rng.normal(size=(5, 3, 48)) * 10.0 ** rng.integers(-9, 5, (5, 3, 48))).astype(np.float32)
+    ring = rng.normal(size=(9, (heads[1] - heads[0]) * 48)).astype(np.float16)
+    places = rng.permutation(9)[: rows[1] - rows[0]].astype(np.int32)
+    expected = ring.copy()
+    expected[places] = x[slice(*rows), slice(*heads)].reshape(len(places), -1).astype(np.float16)
+    actual = kernels(
+        "cache_f16_rows", (ring, places, x), np.empty_like(ring), rows=rows, heads=heads
+    )
+    assert actual.tobytes() == expected.tobytes()
+
+
+def test_the_largest_f16_bounds_a_row_and_nan_stays(kernels: Kernels) -> None:
+    ring, places = np.zeros((2, 16), np.float16), np.array([1], np.int32)
+    x = np.zeros((1, 1, 16), np.float32)
+    x[0, 0, :6] = [65519, 65520, np.inf, -1e30, np.nan, -np.inf]
+    written = kernels(
+        "cache_f16_rows", (ring, places, x), np.empty_like(ring), rows=(0, 1), heads=(0, 1)
+    )
+    expected = [65504, 65504, 65504, -65504, np.nan, -65504, *[0] * 10]
+    np.testing.assert_array_equal(written[1], expected)
+    assert not written[0].any()

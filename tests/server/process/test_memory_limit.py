@@ -1,4 +1,4 @@
-"""Who limits memory, and what is opened under a limit."""
+"""Who limits memory, what is opened under a limit, and where weights are."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import resource
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from models.bundle import Admitted, NotABundle, NotEnoughMemory
+from models.bundle import PARAMETERS, TOKENIZER, Admitted, NotABundle, NotEnoughMemory
 from runtime.language_model import IreeRuntime
+from server.open_service import open_model
 from server.process import memory_limit as memory
 from server.process.memory_limit import Limit, admit, memory_limit
-from tests.server import tiny
+from server.settings import Settings
+from tests.server import fakes, tiny
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from models.bundle import LanguageManifest
 
 NO_LIMIT_V1 = "9223372036854771712"
@@ -142,3 +143,13 @@ def test_with_fewer_slots_every_batch_fits(
         logits = runtime.decode([slot], [6 - slot], [1])[0]
         np.testing.assert_allclose(logits, tiny.expected([slot, 6 - slot]), rtol=1e-5, atol=1e-5)
     assert len(runtime._caches) == slots
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.usefixtures("manifest")
+def test_weights_are_mapped_or_in_memory(bundle: Path, mmap: bool) -> None:
+    fakes.gemma_like().save(str(bundle / TOKENIZER))
+    service = open_model(Settings(bundle=(bundle,), threads=1, mmap=mmap), bundle, "tiny")
+    maps = Path("/proc/self/maps").read_text("utf-8")
+    assert (str((bundle / PARAMETERS).resolve()) in maps) is mmap
+    del service

@@ -1,0 +1,30 @@
+"""KV caches of f16."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.dsl import ops
+from models.dsl.composite import composite
+from models.dsl.functions.activations import clamp
+from models.dsl.types import DType
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+
+__all__ = ["write_f16_rows"]
+
+_LARGEST = float(np.finfo(np.float16).max)
+
+
+@composite()
+def write_f16_rows(cache: Tensor, places: Tensor, x: Tensor) -> Tensor:
+    """A cache f16 (R, G * D) with the heads x (N, G, D), rounded, at rows `places`, i32 (N,).
+
+    The largest f16 bounds x.
+    """
+    rows = ops.reshape(x, shape=(x.shape[0], cache.shape[1]))
+    narrow = ops.convert(clamp(rows, -_LARGEST, _LARGEST), dtype=DType.F16)
+    return ops.scatter(cache, places, narrow, combine="replace")

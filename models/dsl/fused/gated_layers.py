@@ -1,0 +1,56 @@
+"""An activation times other values: the middle of a gated feed-forward layer (Shazeer, 2020)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from models.dsl import functions as f
+from models.dsl.composite import Fused
+from models.dsl.ops.record import Kernel, Sample, require
+from models.dsl.ops.samples import normal
+from models.dsl.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from models.dsl.graph import Tensor
+    from models.dsl.ops.record import Attrs, Types
+
+__all__ = ["gated_gelu_tanh", "gated_silu"]
+
+# As the kernel has it. A workgroup computes at least so many values, and there are at most so many.
+_LANES = 16
+_MIN_SHARE, _MAX_WORKGROUPS = 256, 8
+
+
+def _limits(types: Types, _: Attrs) -> None:
+    gate, up = types
+    require(
+        gate == up and gate.dtype in (DType.F32, DType.F64) and gate.size % _LANES == 0,
+        f"two tensors of floats of one type, the size a multiple of {_LANES}",
+    )
+
+
+def _kernel(function: str, types: Types) -> Kernel:
+    size = types[0].size
+    each = max(_MIN_SHARE, -(-size // _MAX_WORKGROUPS))
+    share = -(-each // _LANES) * _LANES
+    return Kernel(function=function, sizes=(share, size), workgroups=-(-size // share))
+
+
+def _gated(activation: Callable[[Tensor], Tensor]) -> Fused:
+    name = activation.__name__
+    return Fused(
+        name=f"gated_{name}",
+        doc=f"`f.{name}` of the first tensor, times the second one.",
+        reference=lambda gate, up: activation(gate) * up,
+        limits=_limits,
+        kernel=lambda types, _, __: _kernel(f"gated_{name}", types),
+        samples=lambda rng: [
+            Sample((normal(rng, *shape), normal(rng, *shape))) for shape in ((1, 32), (3, 272))
+        ],
+    )
+
+
+gated_silu: Fused = _gated(f.silu)
+gated_gelu_tanh: Fused = _gated(f.gelu_tanh)

@@ -1,0 +1,158 @@
+"""Which kernels run in one dispatch (models/dsl/mlir/chains.py), and that they compute the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from models.catalog import ARCHITECTURES
+from models.dsl import functions as f
+from models.dsl import fused, ops
+from models.dsl.composite import inlined
+from models.dsl.evaluate import evaluate
+from models.dsl.mlir.chains import Segment, units
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from tests.models.compiled import compiled_fixture
+from tests.models.dsl.test_fuse import OPTIONS, tiny
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from models.dsl.graph import Graph, Tensor
+    from models.dsl.mlir.chains import Unit
+    from models.program import Program
+    from tests.models.compiled import Compiled
+
+WIDTH = 64
+# Architectures whose layers have nothing between their products but kernels.
+DENSE = ("gemma3", "llama", "qwen3")
+
+
+def decode(architecture: str, layers: int) -> Graph:
+    """A step of two sequences."""
+    config = tiny(architecture, layers=layers, windows=(None,) * layers)
+    program = ARCHITECTURES[architecture].program(config, OPTIONS)
+    return entry_point(program, "decode_2")
+
+
+def entry_point(program: Program, name: str) -> Graph:
+    (graph,) = (graph for point, graph in program.entry_points if point.name == name)
+    return inlined(graph)
+
+
+def segments(plan: list[Unit]) -> list[Segment]:
+    return [unit for unit in plan if isinstance(unit, Segment)]
+
+
+@pytest.mark.parametrize("architecture", DENSE)
+def test_layers_share_few_chains(architecture: str) -> None:
+    """At most one for each layer, and not more different ones when there are more layers."""
+
+    def chains(layers: int) -> list[str]:
+        return [one.chain.name for one in segments(units(decode(architecture, layers)))]
+
+    assert 4 <= len(chains(8)) <= 8
+    assert len(set(chains(8))) <= 4
+    assert len(set(chains(16))) <= 4
+
+
+def test_numbers_that_are_equal_as_f32_give_one_chain() -> None:
+    """GGUF files have an f32 where config.json has 1e-6: bundles of both are equal."""
+
+    def names(eps: float) -> list[str]:
+        config = tiny("llama", norm_eps=eps)
+        graph = entry_point(ARCHITECTURES["llama"].program(config, OPTIONS), "decode_2")
+        return [one.chain.name for one in segments(units(graph))]
+
+    assert names(1e-6) == names(float(np.float32(1e-6)))
+    assert names(1e-6) != names(1e-5)
+
+
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_each_unit_follows_what_it_reads(architecture: str) -> None:
+    for _, graph in ARCHITECTURES[architecture].program(tiny(architecture), OPTIONS).entry_points:
+        graph = inlined(graph)
+        known = {id(tensor) for tensor in (*graph.inputs, *graph.parameters.values())}
+        for unit in units(graph):
+            assert all(id(one) in known for one in unit.inputs)
+            nodes = [node for node, _ in unit.results] if isinstance(unit, Segment) else [unit]
+            known.update(map(id, nodes))
+        assert all(id(output) in known for output in graph.outputs)
+
+
+@pytest.mark.parametrize("batch", [1, 8, 16])
+def test_a_dispatch_has_at_most_32_tensors(batch: int) -> None:
+    """IREE 3.13.0 fails at more when the step is called: binding count 40 > 32."""
+    options = replace(OPTIONS, decode_batches=tuple(sorted({1, batch})))
+    config = tiny("gemma3", layers=4, windows=(None,) * 4)
+    program = ARCHITECTURES["gemma3"].program(config, options)
+    found = segments(units(entry_point(program, f"decode_{batch}")))
+    assert found
+    assert all(len(segment.inputs) + 2 <= 32 for segment in found)
+
+
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_results_of_a_chain_are_apart(architecture: str) -> None:
+    for _, graph in ARCHITECTURES[architecture].program(tiny(architecture), OPTIONS).entry_points:
+        for segment in segments(units(inlined(graph))):
+            inside = [(node, place) for node, place in segment.results if place.argument is None]
+            spans = sorted((place.offset, place.offset + node.type.size) for node, place in inside)
+            ends = [0, *(end for _, end in spans)]
+            assert all(end <= start for end, (start, _) in zip(ends, spans, strict=False))
+            assert ends[-1] <= segment.chain.size
+
+
+# --- graphs that chains may get wrong
+
+
+def read_outside(h: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+    """Parts of a result that another kernel, the compiler and the caller read."""
+    total, normed = (f.at(fused.add_norm(h, y, weight, eps=1e-3), i) for i in (0, 1))
+    gated = fused.gated_silu(normed, total)
+    return gated, total * 2.0, f.narrow(normed, 0, 1, 2)
+
+
+def side_by_side(h: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+    """Results that are concatenated, and also read apart."""
+    first = fused.gated_silu(h, y)
+    second = fused.gated_gelu_tanh(h, y)
+    both = ops.concatenate(first, second, axis=0)
+    twice = ops.concatenate(h, y, axis=0)
+    sums = fused.add_norm(both, twice, weight, eps=1e-3)
+    return f.at(sums, 1), second, both
+
+
+def through_the_compiler(h: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+    """A kernel, an op of the compiler, and a kernel: two stages."""
+    first = fused.gated_silu(h, y)
+    second = fused.gated_silu(first, y)
+    third = fused.add_norm(second * 3.0, first, weight, eps=1e-3)
+    return (fused.gated_silu(f.at(third, 0), f.at(third, 1)),)
+
+
+CASES = (read_outside, side_by_side, through_the_compiler)
+
+
+def case_graph(function: Callable[..., tuple[Tensor, ...]]) -> Graph:
+    rows = TensorType((2, WIDTH), DType.F32)
+    types = {"h": rows, "y": rows, "weight": TensorType((WIDTH,), DType.F32)}
+    return trace(function.__name__, function, types)
+
+
+compiled = compiled_fixture(lambda: map(case_graph, CASES))
+
+
+@pytest.mark.parametrize("function", CASES, ids=lambda one: one.__name__)
+def test_compiled_chains_compute_the_graph(function: Any, compiled: Compiled) -> None:
+    graph = case_graph(function)
+    assert segments(units(graph))
+    rng = np.random.default_rng(3)
+    arrays = [rng.normal(size=one.shape).astype(np.float32) for one in graph.inputs]
+    for actual, wanted in zip(
+        compiled(graph.name, *arrays), evaluate(graph, arrays, {}), strict=True
+    ):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)

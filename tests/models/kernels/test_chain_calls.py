@@ -1,0 +1,156 @@
+"""Chains of kernels as C functions, which several threads enter at the same time."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from baker.compiler.kernel_objects import FLAGS, PACKAGE
+from models.dsl import fused
+from models.dsl.fused.grouped_products import sample_matrix as sample
+from models.dsl.mlir.chain import STATE, WORKGROUPS
+from models.dsl.mlir.chains import Segment, units
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
+from tests.models.dsl.test_chains import decode
+from tests.models.kernels.kernel_library import SOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from models.dsl.graph import Graph, Tensor
+    from models.dsl.mlir.chain import Call, Chain, Place
+
+    Array = NDArray[Any]
+
+THREADS = (1, 2, 5, WORKGROUPS)
+
+
+class Library:
+    """A chain and its kernels for this machine."""
+
+    def __init__(self, chain: Chain, folder: Path) -> None:
+        source, library = folder / f"{chain.name}.c", folder / f"{chain.name}.so"
+        source.write_text(chain.c_text, encoding="utf-8")
+        files = [source, *(SOURCES / f"{name}.c" for name in chain.functions)]
+        flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
+        command = [sys.executable, "-m", PACKAGE, "cc", "-mcpu=native", *flags, f"-I{SOURCES}"]
+        subprocess.run([*command, "-shared", "-o", library, *files], check=True)
+        self.chain, self._library = chain, ctypes.CDLL(str(library))
+
+    def separately(self, inputs: list[Array], results: Array) -> None:
+        """Call its kernels one after the other."""
+        for call in self.chain.calls:
+            self._call(call, inputs, results)
+
+    def _call(self, call: Call, inputs: list[Array], results: Array) -> None:
+        def argument(place: Place) -> list[Any]:
+            array = results if place.argument is None else inputs[place.argument]
+            return [array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(place.offset)]
+
+        kernel = call.kernel
+        read = call.inputs[1:] if kernel.in_place else call.inputs
+        places = [one for place in (*read, call.result) for one in argument(place)]
+        sizes = [ctypes.c_size_t(size) for size in kernel.sizes]
+        scalars = [ctypes.c_float(scalar) for scalar in kernel.scalars]
+        function = getattr(self._library, f"hearth_{kernel.function}")
+        for workgroup in range(kernel.workgroups):
+            function(*places, ctypes.c_size_t(workgroup), *sizes, *scalars)
+
+    def together(self, inputs: list[Array], results: Array, state: Array, threads: int) -> None:
+        """Call the chain as IREE does: each workgroup once, in any of the threads."""
+        arrays = [*(inputs[i] for i in self.chain.arguments), state, results]
+        arguments = [
+            one
+            for array in arrays
+            for one in (array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(0))
+        ]
+        function = getattr(self._library, f"hearth_{self.chain.name}")
+        start = threading.Barrier(threads)
+
+        def work(number: int) -> None:
+            start.wait()
+            for _ in range(number, WORKGROUPS, threads):
+                function(*arguments)
+
+        workers = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+
+def long_product(x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+    """A long call whose result a short one reads, which waits for nothing else."""
+    product = fused.linear_grouped(x, weight, scale)
+    return (fused.gated_silu(product, product),)
+
+
+def long_product_graph() -> Graph:
+    columns, rng = 1 << 16, np.random.default_rng(0)
+    weight, scale = (TensorType(one.shape, DType.of(one.dtype)) for one in sample(rng, 16, columns))
+    x = TensorType((1, columns), DType.F32)
+    return trace("long_product", long_product, {"x": x, "weight": weight, "scale": scale})
+
+
+GRAPHS: Mapping[str, Callable[[], Graph]] = {
+    "gemma3": lambda: decode("gemma3", 2),
+    "llama": lambda: decode("llama", 2),
+    "long_product": long_product_graph,
+}
+
+
+@pytest.fixture(scope="module", params=GRAPHS)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The first chain of a graph; those of models decode two sequences."""
+    segments = [unit for unit in units(GRAPHS[request.param]()) if isinstance(unit, Segment)]
+    return Library(segments[0].chain, tmp_path_factory.mktemp("chain"))
+
+
+def random_inputs(chain: Chain) -> list[Array]:
+    """Rows of caches that exist, and any integers and floats."""
+    rng = np.random.default_rng(7)
+    arrays = []
+    for one in chain.inputs:
+        if one.dtype.numpy == np.int8:
+            array = rng.integers(-127, 128, one.shape, dtype=np.int8)
+        elif one.dtype.numpy == np.int32:
+            array = rng.integers(0, 20, one.shape, dtype=np.int32)
+        else:
+            array = (rng.normal(size=one.shape) / 8).astype(one.dtype.numpy)
+        arrays.append(array)
+    return arrays
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_any_number_of_threads_computes_what_the_kernels_compute(
+    library: Library, threads: int
+) -> None:
+    chain, inputs = library.chain, random_inputs(library.chain)
+    expected = [array.copy() for array in inputs]
+    results = np.zeros(chain.size, np.float32)
+    library.separately(expected, results)
+    assert np.isfinite(results).all()
+    assert results.any()
+    state = np.zeros(STATE.shape, np.int32)
+    for _ in range(40):
+        given = [array.copy() for array in inputs]
+        again = np.full(chain.size, np.nan, np.float32)
+        library.together(given, again, state, threads)
+        for node in chain.calls:  # between results there may be nothing
+            assert node.result.argument is not None or not np.isnan(again[node.result.offset])
+        written = ~np.isnan(again)
+        assert np.array_equal(again[written], results[written])
+        assert not results[~written].any()
+        for got, wanted in zip(given, expected, strict=True):
+            assert got.tobytes() == wanted.tobytes()
+        assert not state.any()  # ready for the next chain
