@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.bundle import KernelBuild
+from models.dsl.activations import kernel_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,7 +57,15 @@ def build(names: Iterable[str], target: Target, folder: Path) -> KernelBuild:
     command = [sys.executable, "-m", PACKAGE, "cc", "-target", f"{machine}-linux-gnu"]
     with as_file(files("models.dsl") / "kernels") as sources:
         for name in names:
-            arguments = [f"-mcpu={_cpu(target)}", *FLAGS, "-c", str(sources / f"{name}.c")]
+            file, macros = kernel_source(name)
+            defines = [f"-D{macro}={value}" for macro, value in macros.items()]
+            arguments = [
+                f"-mcpu={_cpu(target)}",
+                *FLAGS,
+                *defines,
+                "-c",
+                str(sources / f"{file}.c"),
+            ]
             done = subprocess.run(
                 [*command, *arguments, "-o", str(folder / f"{name}.o")],
                 capture_output=True,

@@ -14,14 +14,12 @@ import numpy as np
 
 from models.dsl import functions as f
 from models.dsl import ops, packing
+from models.dsl.activations import STEPS, require_rows, rounded
 from models.dsl.composite import Fused, composite
 from models.dsl.fused.grouped_products import (
-    STEPS,
     dequantized,
     product_kernel,
     require_matrix,
-    require_rows,
-    rounded,
     sample_matrix,
     times_transposed,
 )
