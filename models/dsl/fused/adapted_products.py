@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.activations import bits_of, kernel_name
+from models.dsl.activations import bits_of
 from models.dsl.composite import Fused
 from models.dsl.fused.adapter_products import LANES, TERMS, adapter_sizes, lora_up, rank_of
 from models.dsl.fused.grouped_products import (
@@ -102,8 +102,7 @@ def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     x, terms, b, soon, arrays = types[0], types[1], types[4], types[6], types[_BEFORE:]
     form = "grouped" if attrs["bits"] == _GROUPED else form_of(arrays, _small(attrs)).name
     workgroups = _FEW_WORKGROUPS if x.shape[0] >= _MANY_ROWS else MIN_WORKGROUPS
-    name = kernel_name(f"linear_{form}_adapted", bits_of(attrs))
-    product = product_kernel(name, x, result.shape[1], workgroups)
+    product = product_kernel(f"linear_{form}_adapted", x, result.shape[1], attrs, workgroups)
     share, _, *sizes = product.sizes
     # Products that read the same x come before the same factors A: each fetches its part.
     matrices, start = terms.shape[1] // rank_of(b), attrs["first"]

@@ -33,6 +33,8 @@ __all__ = ["linear_grouped"]
 
 # Blocks of sixteen outputs and rows that one workgroup computes, and workgroups of a product.
 _MAX_BLOCKS, _MAX_ROWS, MIN_WORKGROUPS = 64, 32, 8
+# Activations of 8 bits are multiplied in half the time, so that rounding them twice matters.
+_MAX_SMALL_ROWS = 16
 
 
 def require_matrix(integers: tuple[TensorType, ...], scale: TensorType, quads: int) -> None:
@@ -88,7 +90,7 @@ def grouped_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def product_kernel(
-    function: str, x: TensorType, outputs: int, workgroups: int = MIN_WORKGROUPS
+    name: str, x: TensorType, outputs: int, attrs: Attrs, workgroups: int = MIN_WORKGROUPS
 ) -> Kernel:
     """A kernel whose workgroups share the rows and the blocks of sixteen outputs.
 
@@ -97,11 +99,13 @@ def product_kernel(
     """
     rows, columns = x.shape
     blocks = outputs // packing.ROWS
-    parts = -(-rows // _MAX_ROWS)
+    activation_bits = bits_of(attrs)
+    max_rows = _MAX_SMALL_ROWS if activation_bits == 8 else _MAX_ROWS
+    parts = -(-rows // max_rows)
     share = min(_MAX_BLOCKS, -(-blocks // -(-workgroups // parts)))
     return Kernel(
-        function=function,
-        sizes=(share, min(rows, _MAX_ROWS), rows, outputs, columns),
+        function=kernel_name(name, activation_bits),
+        sizes=(share, min(rows, max_rows), rows, outputs, columns),
         workgroups=parts * -(-blocks // share),
     )
 
@@ -133,7 +137,7 @@ linear_grouped: Fused = Fused(
     reference=_linear_grouped,
     limits=_limits,
     kernel=lambda types, result, attrs: product_kernel(
-        kernel_name("linear_grouped", bits_of(attrs)), types[0], result.shape[1]
+        "linear_grouped", types[0], result.shape[1], attrs
     ),
     samples=lambda rng: [
         Sample((normal(rng, 1, 32), *sample_matrix(rng, 16, 32))),

@@ -106,7 +106,7 @@ def _require_parts(upper: TensorType, scale: TensorType, *lower: TensorType) -> 
 
 def _kernel(op: str, types: Types, result: TensorType) -> Kernel:
     suffix = f"_{INT12.name}" if is_wide(types[1]) else ""
-    return product_kernel(f"{op}{suffix}", types[0], result.shape[1])
+    return product_kernel(f"{op}{suffix}", types[0], result.shape[1], {})
 
 
 # --- linear_upper

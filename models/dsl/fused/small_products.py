@@ -12,8 +12,6 @@ import numpy as np
 from models.dsl import functions as f
 from models.dsl import ops, packing
 from models.dsl.activations import (
-    bits_of,
-    kernel_name,
     require_bits,
     require_rows,
     rounded,
@@ -132,11 +130,6 @@ def _limits(types: Types, attrs: Attrs) -> None:
     form_of(types[1:], attrs)
 
 
-def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
-    name = kernel_name(f"linear_{form_of(types[1:], attrs).name}", bits_of(attrs))
-    return product_kernel(name, types[0], result.shape[1])
-
-
 linear_small: Fused = Fused(
     name="linear_small",
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers "
@@ -144,7 +137,9 @@ linear_small: Fused = Fused(
     "bits in groups.",
     reference=_linear_small,
     limits=_limits,
-    kernel=_kernel,
+    kernel=lambda types, result, attrs: product_kernel(
+        f"linear_{form_of(types[1:], attrs).name}", types[0], result.shape[1], attrs
+    ),
     samples=lambda rng: [
         Sample((normal(rng, rows, 64), *sample_small(rng, form, 16, 64)), _attrs(form) | more)
         for rows, form, more in zip(

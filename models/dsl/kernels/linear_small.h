@@ -50,6 +50,8 @@ int NAME(const float *x, size_t x_at,
 #endif
 #if MINIMUM
     matrix.minimum = minimum + minimum_at;
+    // Known to the compiler, this needs no test in the loop.
+    if (!matrix.minimum) __builtin_unreachable();
 #endif
     matrix.integers = integers;
 #if ROUTED
