@@ -5,12 +5,16 @@ Its products round activations to 16 bits, or to 8.
 
 from __future__ import annotations
 
+import io
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from baker.checks.inspection import show
 from baker.pipeline.bake_language_model import bake
 from baker.reference.numpy_runtime import program_options
 from examples.train_tiny_gemma import CONFIG
@@ -79,6 +83,10 @@ def test_the_manifest_states_the_activations(bundle: Path) -> None:
     assert products == ["linear_grouped_a8" if manifest.activations == "int8" else "linear_grouped"]
     assert {"linear_upper", "linear_refined"} <= set(manifest.provenance.kernels.names)
     assert manifest.tolerance >= ACTIVATION_TOLERANCE[manifest.activations]
+    printed = io.StringIO()
+    show(bundle, Console(file=printed, width=200))
+    shown = re.search(r"^ *activations +int8 *$", printed.getvalue(), re.MULTILINE)
+    assert (shown is not None) == (manifest.activations == "int8")
 
 
 def test_a_restored_prompt_has_the_same_bits(runtime: IreeRuntime) -> None:
