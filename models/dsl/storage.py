@@ -353,6 +353,10 @@ def stored_graph(
     Products with matrices of integers round activations to `activation_bits`, except those with
     tables, which are logits: see models/dsl/activations.py.
     """
+    bits = {"activation_bits": activation_bits}
+
+    def storage(weight: Tensor) -> Storage:
+        return weights.stored(weight).storage
 
     def arrays(weight: Tensor) -> tuple[Tensor, ...]:
         return tuple(weights.stored(weight).parameters.values())
@@ -367,34 +371,27 @@ def stored_graph(
             name="two_part_head",
             pattern=(_logits,),
             replacement=lambda x, weight, exact: without_padding(
-                weights.stored(weight).storage.logits(x, exact, *arrays(weight)), weight
+                storage(weight).logits(x, exact, *arrays(weight)), weight
             ),
         ),
         Rule(
             name="matrix",
             pattern=(_product,),
             replacement=lambda x, weight: without_padding(
-                weights.stored(weight).storage.product(
-                    x, *arrays(weight), activation_bits=activation_bits
-                ),
-                weight,
+                storage(weight).product(x, *arrays(weight), **bits), weight
             ),
         ),
         Rule(
             name="experts",
             pattern=(_routed,),
             replacement=lambda x, chosen, weight, experts: (
-                weights.stored(weight).storage.routed(
-                    x, chosen, *arrays(weight), experts=experts, activation_bits=activation_bits
-                ),
+                storage(weight).routed(x, chosen, *arrays(weight), experts=experts, **bits),
             ),
         ),
         Rule(
             name="embedding",
             pattern=(_embedding,),
-            replacement=lambda ids, weight: (
-                weights.stored(weight).storage.rows(ids, *arrays(weight)),
-            ),
+            replacement=lambda ids, weight: (storage(weight).rows(ids, *arrays(weight)),),
         ),
     )
     return rewritten(graph, rules, weights.parameters())

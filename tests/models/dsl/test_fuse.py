@@ -188,36 +188,6 @@ def test_int8_caches_have_kernels(architecture: str) -> None:
         assert dict(program.fusions[point]) == expected_int8(architecture, point)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "storages", "head"),
-    [
-        ("llama", {}, set()),  # a head in two parts
-        ("qwen3moe", {}, set()),
-        ("gemma3", {"embed_tokens.weight": "int6-g16"}, {16}),
-        ("gemma2", {"embed_tokens.weight": "int12-g32"}, {16}),  # computed whole
-    ],
-)
-def test_all_products_but_those_of_the_head_round_activations_to_eight_bits(
-    architecture: str, storages: dict[str, str], head: set[int]
-) -> None:
-    options = replace(OPTIONS, decode_batches=(1,), storages=storages, activations="int8")
-    program = program_of(architecture, options)
-    tables = {
-        id(array)
-        for weight in program.weights
-        if any(name.startswith(("embed_tokens", "lm_head")) for name in weight.sources)
-        for array in weight.parameters.values()
-    }
-    bits: dict[bool, set[int]] = {False: set(), True: set()}
-    for graph in program.graphs:
-        for node in graph.nodes:
-            assert isinstance(node.origin, Apply)
-            if node.origin.op.name.startswith(("linear_grouped", "linear_small", "linear_routed_")):
-                is_head = any(id(source) in tables for source in node.inputs)
-                bits[is_head].add(node.origin.attrs["activation_bits"])
-    assert bits == {False: {8}, True: head}
-
-
 def op_names(graph: Graph) -> list[str]:
     return [node.origin.op.name for node in graph.nodes if isinstance(node.origin, Apply)]
 
