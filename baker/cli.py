@@ -30,7 +30,7 @@ from baker.presentation.console import open_console
 from baker.progress import TerminalProgress
 from models.bundle import LanguageManifest, read_manifest
 from models.gru import FORMS
-from models.precision import KV_CACHES, PRECISIONS
+from models.precision import ACTIVATION_BITS, KV_CACHES, PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,6 +121,15 @@ _KvCache = Annotated[
         "of f16. Default: f16 with weights of integers, otherwise f32.",
     ),
 ]
+_Activations = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE",
+        help="What products with weights of integers round activations to: "
+        f"{', '.join(ACTIVATION_BITS)}. int8 makes prompts faster to read and answers less exact; "
+        "it needs weights of integers. Default: int16.",
+    ),
+]
 _Context = Annotated[
     int | None,
     typer.Option(metavar="N", help="Tokens per slot: the longest prompt together with its answer."),
@@ -191,6 +200,7 @@ def bake_model(
     target: _Target = "host",
     precision: _Precision = None,
     kv_cache: _KvCache = None,
+    activations: _Activations = None,
     context: _Context = None,
     slots: _Slots = None,
     max_memory: _MaxMemory = None,
@@ -212,6 +222,7 @@ def bake_model(
         target=target,
         precision=precision,
         kv_cache=kv_cache,
+        activations=activations,
         context=context,
         slots=slots,
         prefix=prefix,

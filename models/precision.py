@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from models.bundle import Activations
 from models.dsl import storage
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ class Precision:
         return "f16" if self.kernels else "f32"
 
     @property
+    def activations(self) -> tuple[Activations, ...]:
+        """What products can round activations to; nothing beside weights that are floats."""
+        is_float = self.storage in (storage.F32, storage.BF16)
+        return () if is_float else get_args(Activations)
+
+    @property
     def adapters(self) -> AdapterDType:
         """How the factors of adapters are stored: as precisely as matrices."""
         if self.kernels:
@@ -59,8 +66,11 @@ class Precision:
 
 
 KV_CACHES: tuple[KvCache, ...] = get_args(KvCache)
+ACTIVATION_BITS: Mapping[Activations, int] = {"int16": 16, "int8": 8}
 # What the rounding of keys and values adds to a precision's `tolerance`.
 KV_TOLERANCE: Mapping[KvCache, float] = {"f16": 2e-2, "f32": 0.0, "int8": 1.0}
+# What the rounding of activations adds to it.
+ACTIVATION_TOLERANCE: Mapping[Activations, float] = {"int16": 0.0, "int8": 1.0}
 
 
 def kv_cache_of(dtypes: Collection[CacheDType]) -> KvCache:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import AdapterPlaces, CacheSpec
+    from models.bundle import Activations, AdapterPlaces, CacheSpec
     from models.dsl.graph import Graph
     from models.dsl.storage import Storage, Weight
     from models.dsl.types import TensorType
@@ -61,6 +61,7 @@ class ProgramOptions(StorageOptions):
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
     kv_cache        how keys and values are stored; None: as the precision says
+    activations     what products with matrices of integers round activations to
     adapters        places for LoRA adapters; 0 for none
     adapter_rank    the largest rank of an adapter
     """
@@ -70,6 +71,7 @@ class ProgramOptions(StorageOptions):
     decode_batches: tuple[int, ...]
     verify_tokens: tuple[int, ...] = ()
     kv_cache: KvCache | None = None
+    activations: Activations = "int16"
     adapters: int = 0
     adapter_rank: int = 16
 

@@ -127,6 +127,7 @@ def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
         ("context", f"{manifest.context:,} tokens"),
         ("slots", f"{manifest.slots}"),
         ("adapters", places),
+        *((("activations", "int8"),) if manifest.activations == "int8" else ()),
         ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes per slot"),
         ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),
     ]

@@ -38,6 +38,7 @@ _GRU = "gru"
 _LANGUAGE_OPTIONS = {"precision": str, "context": int, "slots": int, "target": str}
 _OPTIONAL_LANGUAGE_OPTIONS = {
     "kv_cache": str,
+    "activations": str,
     "max_memory": int,
     "max_kl": float,
     "adapters": int,

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from models.bundle import KernelBuild
+from models.dsl.activations import kernel_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,13 +64,18 @@ def build(
     machine = target.triple.partition("-")[0]
     command = [sys.executable, "-m", PACKAGE, "cc", "-target", f"{machine}-linux-gnu"]
     with as_file(files("models.dsl") / "kernels") as sources:
-        files_of = {name: sources / f"{name}.c" for name in names}
+        sources_of: dict[str, tuple[Path, Mapping[str, str]]] = {}
+        for name in names:
+            file, macros = kernel_source(name)
+            sources_of[name] = (sources / f"{file}.c", macros)
         for name, text in chains.items():
             # A relative path: an object has the path of its source.
-            files_of[name] = Path(f"{name}.c")
-            (folder / files_of[name]).write_text(text, encoding="utf-8")
-        for name, file in files_of.items():
-            arguments = [f"-mcpu={_cpu(target)}", *FLAGS, f"-I{sources}", "-c", str(file)]
+            sources_of[name] = (Path(f"{name}.c"), {})
+            (folder / f"{name}.c").write_text(text, encoding="utf-8")
+        for name, (source, defined) in sources_of.items():
+            defines = [f"-D{macro}={value}" for macro, value in defined.items()]
+            options = [f"-mcpu={_cpu(target)}", *FLAGS, f"-I{sources}", *defines]
+            arguments = [*options, "-c", str(source)]
             done = subprocess.run(
                 [*command, *arguments, "-o", f"{name}.o"],
                 cwd=folder,

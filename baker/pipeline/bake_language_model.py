@@ -44,7 +44,7 @@ from models import bundle as layout
 from models.bundle import LanguageManifest, record_file
 from models.dsl.types import TypeRuleError
 from models.peft.adapter_folder import adapter_files
-from models.precision import KV_TOLERANCE, PRECISIONS, kv_cache_of
+from models.precision import ACTIVATION_TOLERANCE, KV_TOLERANCE, PRECISIONS, kv_cache_of
 from models.program import ProgramOptions
 from runtime.language_model import IreeRuntime
 from runtime.self_test import self_test
@@ -119,6 +119,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     if recorded.tried:
         defaults = replace(defaults, precision=recorded.tried[-1].precision)
     recipe.check_calibration(request, defaults.precision)
+    recipe.check_activations(request, defaults.precision)
     with progress.stage("trace the model"):
         try:
             program = trace(defaults)
@@ -178,11 +179,13 @@ def _tried(
 
     @cache
     def meter() -> Meter:  # lazy: computing F32's predictions takes long
-        return Meter(source, architecture, config, beginnings(source))
+        return Meter(source, architecture, config, beginnings(source), defaults.activations)
 
     def obstacle(precision: str) -> str | None:
         candidate = replace(defaults, precision=precision)
         chosen = PRECISIONS[precision]
+        if request.activations not in (None, *chosen.activations):
+            return f"rounds no activations to {request.activations}"
         if chosen.native and not storages(precision, source, architecture, config):
             return f"stores these weights as {chosen.storage.name}"
         try:
@@ -214,6 +217,7 @@ def _program(
         verify_tokens=recipe.VERIFY_TOKENS,
         storages=storages(defaults.precision, source, architecture, config),
         kv_cache=defaults.kv_cache,
+        activations=defaults.activations,
         adapters=defaults.adapters,
         adapter_rank=defaults.rank,
     )
@@ -239,6 +243,7 @@ def _make(inputs: _BakeInputs) -> None:
         prefill_tokens=inputs.defaults.prefill_tokens,
         storages=_storages(inputs),
         kv_cache=inputs.defaults.kv_cache,
+        activations=inputs.defaults.activations,
     )
     with workspace.progress.stage("write the manifest"):
         manifest = _write_manifest(inputs, _manifest(inputs, compiled, *golden))
@@ -308,6 +313,8 @@ def _options(request: BakeRequest, defaults: Defaults) -> dict[str, str | int | 
     }
     if request.kv_cache is not None:
         options["kv_cache"] = request.kv_cache
+    if request.activations is not None:
+        options["activations"] = request.activations
     if defaults.precision == AUTO:
         options["max_kl"] = MAX_KL if request.max_kl is None else request.max_kl
     if request.max_memory is not None:
@@ -374,7 +381,8 @@ def _manifest(
         context=inputs.defaults.context,
         slots=inputs.defaults.slots,
         tolerance=PRECISIONS[inputs.defaults.precision].tolerance
-        + KV_TOLERANCE[kv_cache_of([cache.dtype for cache in program.caches])],
+        + KV_TOLERANCE[kv_cache_of([cache.dtype for cache in program.caches])]
+        + ACTIVATION_TOLERANCE[inputs.defaults.activations],
         special_tokens=special_tokens(inputs.source),
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),

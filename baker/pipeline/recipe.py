@@ -19,13 +19,14 @@ from baker.weights.source import BadFile
 from models.catalog import ARCHITECTURES
 from models.config import ConfigError
 from models.dsl.functions import DECODE_ROWS
-from models.precision import KV_CACHES, PRECISIONS
+from models.precision import ACTIVATION_BITS, KV_CACHES, PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from baker.weights.source import WeightSource
+    from models.bundle import Activations
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
     from models.precision import KvCache
@@ -63,6 +64,7 @@ class BakeRequest:
     prefix: Path | None
     out: Path | None
     kv_cache: str | None = None
+    activations: str | None = None
     max_memory: int | None = None
     max_kl: float | None = None
     calibration: Path | None = None
@@ -80,6 +82,7 @@ class Defaults:
     precision: str
     prefill_tokens: tuple[int, ...]
     kv_cache: KvCache | None = None
+    activations: Activations = "int16"
     adapters: int = 0
     rank: int = 16
 
@@ -112,7 +115,10 @@ def recipes() -> Mapping[str, tuple[Recipe, ...]]:
 
 
 def check_storage(request: BakeRequest) -> None:
-    """Raise RecipeError for a precision or a KV cache that does not exist. None is the recipe's."""
+    """Raise RecipeError for a precision, a KV cache or activations that do not exist.
+
+    None is the recipe's.
+    """
     name = request.precision
     if name not in (None, AUTO, *PRECISIONS):
         renamed = "; int8 was renamed to int8-g32" if name == "int8" else ""
@@ -121,6 +127,20 @@ def check_storage(request: BakeRequest) -> None:
         )
     if request.kv_cache not in (None, *KV_CACHES):
         raise RecipeError(f"--kv-cache: got {request.kv_cache!r}, expected {', '.join(KV_CACHES)}")
+    if request.activations not in (None, *ACTIVATION_BITS):
+        raise RecipeError(
+            f"--activations: got {request.activations!r}, expected {', '.join(ACTIVATION_BITS)}"
+        )
+
+
+def check_activations(request: BakeRequest, precision: str) -> None:
+    """Raise RecipeError for activations that the products of the precision do not round."""
+    if request.activations not in (None, *PRECISIONS[precision].activations):
+        rounding = (name for name, one in PRECISIONS.items() if one.activations)
+        raise RecipeError(
+            f"--activations: {precision} multiplies floats and rounds no activations to "
+            f"{request.activations}; specify --precision {' or '.join(rounding)}"
+        )
 
 
 def check_calibration(request: BakeRequest, precision: str) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from baker.weights.source import WeightSource
+    from models.bundle import Activations
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
 
@@ -62,12 +63,16 @@ def beginnings(source: WeightSource) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Meter:
-    """Measures precisions of one model on some texts. The predictions of F32 are computed once."""
+    """Measures precisions of one model on some texts. The predictions of F32 are computed once.
+
+    `activations` as in ProgramOptions.
+    """
 
     source: WeightSource
     architecture: Architecture[Any]
     config: ModelConfig
     texts: Sequence[tuple[int, ...]]
+    activations: Activations
 
     def measure(self, precision: str) -> Divergence:
         """The divergence of a precision.
@@ -95,6 +100,7 @@ class Meter:
             decode_batches=(1,),
             verify_tokens=(DECODE_ROWS,),
             storages=storages(precision, self.source, self.architecture, self.config),
+            activations=self.activations,
         )
         program = self.architecture.program(self.config, options)
         located = locate(self.source, self.architecture, self.config, program)

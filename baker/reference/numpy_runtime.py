@@ -214,6 +214,7 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         verify_tokens=tuple(point.tokens for point in points if point.kind == "verify"),
         storages=manifest.storages,
         kv_cache=kv_cache_of([cache.dtype for cache in manifest.caches]),
+        activations=manifest.activations,
         adapters=manifest.adapters.count,
         adapter_rank=max(1, manifest.adapters.rank),
     )

@@ -57,6 +57,7 @@ __all__ = [
     "PREFIX",
     "PREFIX_TEXT",
     "TOKENIZER",
+    "Activations",
     "CacheDType",
     "CacheSpec",
     "EntryPoint",
@@ -69,6 +70,8 @@ __all__ = [
 ]
 
 CacheDType: TypeAlias = Literal["i8", "f16", "f32"]
+# What products with matrices of integers round activations to, with a scale for 32 columns.
+Activations: TypeAlias = Literal["int16", "int8"]
 
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
@@ -218,6 +221,20 @@ class LanguageManifest(Manifest):
             case other:
                 raise NotABundle(
                     f"{MANIFEST}.config.pooling: got {other!r:.80}, expected mean or last"
+                )
+
+    @property
+    def activations(self) -> Activations:
+        """What products with matrices of integers round activations to; raises NotABundle."""
+        match self.provenance.options.get("activations", "int16"):
+            case "int16":
+                return "int16"
+            case "int8":
+                return "int8"
+            case other:
+                raise NotABundle(
+                    f"{MANIFEST}.provenance.options.activations: got {other!r:.80}, expected int16 "
+                    "or int8"
                 )
 
     @property

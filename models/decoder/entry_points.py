@@ -18,7 +18,7 @@ from models.dsl.fuse import optimized
 from models.dsl.fused.adapter_products import MAX_SMALL_RANK, TERMS
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from models.precision import PRECISIONS
+from models.precision import ACTIVATION_BITS, PRECISIONS
 from models.program import Program
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         storage=options.storage,
         kernels=precision.kernels,
         places=_places(options, points),
+        activation_bits=ACTIVATION_BITS[options.activations],
     )
     return Program(
         vocab_size=config.vocab_size,

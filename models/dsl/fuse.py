@@ -156,6 +156,7 @@ def optimized(
     storage: Callable[[str], Storage],
     kernels: bool,
     places: Places | None = None,
+    activation_bits: int = 16,
 ) -> Optimized:
     """Rewrite the graphs of one model, which share their weights.
 
@@ -163,6 +164,7 @@ def optimized(
     storage     how the matrix of a parameter is stored, by its name
     kernels     whether norms, RoPE and attention also use C kernels
     places      for LoRA adapters, in some of the graphs
+    activation_bits  to which products with matrices of integers round activations, 16 or 8
 
     Raises TypeRuleError for a matrix that cannot be stored so.
     """
@@ -181,7 +183,7 @@ def optimized(
     store_matrices([graph for graph, _ in stacked], weights, stored)
     done, counts = [], []
     for graph, count in stacked:
-        graph, read = stored_graph(graph, weights)
+        graph, read = stored_graph(graph, weights, activation_bits)
         graph = with_merged_slices(graph)
         graph, fused_ = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
         graph, adapted = with_adapted_products(graph, weights.parameters())

@@ -39,9 +39,10 @@ class Storage:
 
     name     of the way
     arrays   (N, K) -> the arrays' types, by the last part of their names; raises TypeRuleError
-    product  (x, *arrays) -> x W^T, which may have more columns than N: see `_halves`
+    product  (x, *arrays, activation_bits) -> x W^T, which may have more columns than N: `_halves`
     rows     (ids, *arrays) -> rows of W
-    routed   (x, chosen, *arrays, experts) -> products with some of its rows, see `f.routed_linear`
+    routed   (x, chosen, *arrays, experts, activation_bits) -> products with some of its rows, see
+             `f.routed_linear`
     logits   (x, exact, *arrays) -> x W^T, see `f.approximate_logits`
     partial  arrays of which `logits` reads some blocks only
     table    how a matrix is stored whose rows are looked up, or that computes logits; None: so too
@@ -60,13 +61,13 @@ class Storage:
 
 
 def _plain(name: str, dtype: DType) -> Storage:
-    """One array of a dtype."""
+    """One array of a dtype. Products do not round activations."""
     return Storage(
         name=name,
         arrays=lambda rows, columns: {_WEIGHT: TensorType((rows, columns), dtype)},
-        product=f.times_weight,
+        product=lambda x, weight, **_: f.times_weight(x, weight),
         rows=f.embedding,
-        routed=linear_routed,
+        routed=lambda *tensors, experts, **_: linear_routed(*tensors, experts=experts),
         logits=lambda x, _, weight: f.times_weight(x, weight),
     )
 
@@ -90,15 +91,16 @@ def _groups(rows: int, columns: int) -> Mapping[str, TensorType]:
     return {_WEIGHT: integers, "scale": _scale(integers)}
 
 
-def _grouped_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    return _with_rows_of(x, linear_grouped(f.flatten_rows(x), weight, scale))
+def _grouped_product(x: Tensor, weight: Tensor, scale: Tensor, *, activation_bits: int) -> Tensor:
+    rows = f.flatten_rows(x)
+    return _with_rows_of(x, linear_grouped(rows, weight, scale, activation_bits=activation_bits))
 
 
 def _with_rows_of(x: Tensor, product: Tensor) -> Tensor:
     return ops.reshape(product, shape=(*x.shape[:-1], product.shape[1]))
 
 
-def _exact_logits(x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
+def _exact_logits(x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor, **_: int) -> Tensor:
     exact = ops.full(shape=(x.shape[0],), dtype=DType.I32, value=1)
     return two_part_head(x, exact, upper, lower, scale)
 
@@ -112,8 +114,8 @@ def _flat(ids: Tensor) -> Tensor:
     return ops.reshape(ids, shape=(ids.type.size,))
 
 
-def _small(form: SmallForm) -> Storage:
-    """Integers of 4, 5, 6 or 12 bits."""
+def _small(form: SmallForm, *, is_table: bool = False) -> Storage:
+    """Integers of 4, 5, 6 or 12 bits. Logits always have activations of 16 bits, or 12."""
     attrs: Any = {"bits": form.bits, "minimum": form.minimum}
 
     def arrays(rows: int, columns: int) -> Mapping[str, TensorType]:
@@ -122,8 +124,14 @@ def _small(form: SmallForm) -> Storage:
             for name, shape in form.shapes(_padded(rows), columns).items()
         }
 
-    def product(x: Tensor, *arrays: Tensor) -> Tensor:
-        return _with_rows_of(x, linear_small(f.flatten_rows(x), *arrays, **attrs))
+    def product(x: Tensor, *arrays: Tensor, activation_bits: int) -> Tensor:
+        rows = f.flatten_rows(x)
+        return _with_rows_of(
+            x, linear_small(rows, *arrays, **attrs, activation_bits=activation_bits)
+        )
+
+    def logits(x: Tensor, *arrays: Tensor, **_: int) -> Tensor:
+        return product(x, *arrays, activation_bits=16)
 
     def rows(ids: Tensor, *arrays: Tensor) -> Tensor:
         rows = embedding_small(_flat(ids), *arrays, **attrs)
@@ -133,10 +141,11 @@ def _small(form: SmallForm) -> Storage:
     return Storage(
         name=f"int{form.bits}-g{form.columns}{suffix}",
         arrays=arrays,
-        product=product,
+        product=logits if is_table else product,
         rows=rows,
         routed=functools.partial(linear_routed_small, **attrs),
-        logits=lambda x, _, *arrays: product(x, *arrays),
+        logits=lambda x, _, *arrays: logits(x, *arrays),
+        table=None if is_table else _small(form, is_table=True),
         form=form,
     )
 
@@ -170,7 +179,7 @@ INT8_G32 = Storage(
     table=INT8_G32_HALVES,
 )
 INT12_G32_TABLE = replace(
-    _small(INT12),
+    _small(INT12, is_table=True),
     name="int12-g32 in two parts",
     logits=lambda x, exact, low, high, scale: two_part_head(x, exact, high, low, scale),
     partial=frozenset({"low"}),
@@ -336,8 +345,18 @@ def store_matrices(
         weights.store(weight, (key in looked_up and chosen.table) or chosen)
 
 
-def stored_graph(graph: Graph, weights: Weights) -> tuple[Graph, Counter[str]]:
-    """The graph on stored matrices, and how often a rule was applied."""
+def stored_graph(
+    graph: Graph, weights: Weights, activation_bits: int
+) -> tuple[Graph, Counter[str]]:
+    """The graph on stored matrices, and how often a rule was applied.
+
+    Products with matrices of integers round activations to `activation_bits`, except those with
+    tables, which are logits: see models/dsl/activations.py.
+    """
+    bits = {"activation_bits": activation_bits}
+
+    def storage(weight: Tensor) -> Storage:
+        return weights.stored(weight).storage
 
     def arrays(weight: Tensor) -> tuple[Tensor, ...]:
         return tuple(weights.stored(weight).parameters.values())
@@ -352,29 +371,27 @@ def stored_graph(graph: Graph, weights: Weights) -> tuple[Graph, Counter[str]]:
             name="two_part_head",
             pattern=(_logits,),
             replacement=lambda x, weight, exact: without_padding(
-                weights.stored(weight).storage.logits(x, exact, *arrays(weight)), weight
+                storage(weight).logits(x, exact, *arrays(weight)), weight
             ),
         ),
         Rule(
             name="matrix",
             pattern=(_product,),
             replacement=lambda x, weight: without_padding(
-                weights.stored(weight).storage.product(x, *arrays(weight)), weight
+                storage(weight).product(x, *arrays(weight), **bits), weight
             ),
         ),
         Rule(
             name="experts",
             pattern=(_routed,),
             replacement=lambda x, chosen, weight, experts: (
-                weights.stored(weight).storage.routed(x, chosen, *arrays(weight), experts=experts),
+                storage(weight).routed(x, chosen, *arrays(weight), experts=experts, **bits),
             ),
         ),
         Rule(
             name="embedding",
             pattern=(_embedding,),
-            replacement=lambda ids, weight: (
-                weights.stored(weight).storage.rows(ids, *arrays(weight)),
-            ),
+            replacement=lambda ids, weight: (storage(weight).rows(ids, *arrays(weight)),),
         ),
     )
     return rewritten(graph, rules, weights.parameters())

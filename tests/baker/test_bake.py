@@ -247,6 +247,13 @@ def test_a_bundle_of_another_version_stays_until_it_is_replaced(tmp_path: Path) 
         ({"context": 63}, RecipeError, "--context 63 is out of range: expected 64 to 32768"),
         ({"slots": 0}, RecipeError, "--slots 0"),
         ({"kv_cache": "q8"}, RecipeError, "--kv-cache: got 'q8', expected f16, f32"),
+        ({"activations": "q8"}, RecipeError, "--activations: got 'q8', expected int16, int8"),
+        (
+            {"activations": "int8", "precision": "bf16"},
+            RecipeError,
+            "--activations: bf16 multiplies floats and rounds no activations to int8; specify "
+            "--precision int12-g32 or int8-g32 or native",
+        ),
     ],
 )
 def test_an_invalid_request_is_an_error_and_leaves_nothing(

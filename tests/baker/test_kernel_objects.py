@@ -64,6 +64,15 @@ def test_kernels_have_no_tiles_that_the_system_refuses(tmp_path: Path) -> None:
     assert built.instructions != "amx"
 
 
+def test_a_kernel_for_activations_of_eight_bits_has_a_name_of_its_own(tmp_path: Path) -> None:
+    built = build([DOT, f"{DOT}_a8"], find_target("host"), tmp_path)
+    assert built.names == (DOT, f"{DOT}_a8")
+    first, second = ((tmp_path / f"{name}.o").read_bytes() for name in built.names)
+    assert f"hearth_{DOT}_a8\0".encode() in second
+    assert f"hearth_{DOT}\0".encode() not in second
+    assert f"hearth_{DOT}_a8\0".encode() not in first
+
+
 def test_a_program_without_kernels_says_so(tmp_path: Path) -> None:
     built = build([], find_target("host"), tmp_path)
     assert built == KernelBuild(names=(), instructions=None)

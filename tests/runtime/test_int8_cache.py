@@ -1,17 +1,25 @@
-"""A compiled model with KV caches of int8: the same bits whatever runs beside a sequence."""
+"""A compiled model with KV caches of int8: the same bits whatever runs beside a sequence.
+
+Its products round activations to 16 bits, or to 8.
+"""
 
 from __future__ import annotations
 
+import io
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from baker.checks.inspection import show
 from baker.pipeline.bake_language_model import bake
 from baker.reference.numpy_runtime import program_options
 from examples.train_tiny_gemma import CONFIG
 from models.bundle import LanguageManifest, read_manifest_of
+from models.precision import ACTIVATION_BITS, ACTIVATION_TOLERANCE
 from runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request
@@ -26,10 +34,10 @@ pytestmark = pytest.mark.slow
 TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 60, 290)]
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=ACTIVATION_BITS)
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("int8")
-    request = bake_request(
+    small = bake_request(
         folder / "small",
         weights=small_gemma(
             folder / "weights", replace(CONFIG, head_dim=64)
@@ -37,8 +45,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         precision="int8-g32",
         slots=2,
         kv_cache="int8",
+        activations=request.param,
     )
-    return bake(request, Silent())
+    return bake(small, Silent())
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +74,19 @@ def test_the_manifest_states_the_caches(bundle: Path) -> None:
     halves = replace(manifest.caches[0], dtype="f16")
     assert halves.bytes == 2 * manifest.caches[0].bytes
     assert manifest.memory.slot == sum(spec.bytes for spec in manifest.caches)
+
+
+def test_the_manifest_states_the_activations(bundle: Path) -> None:
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    assert manifest.activations == program_options(manifest).activations
+    products = [name for name in manifest.provenance.kernels.names if "linear_grouped" in name]
+    assert products == ["linear_grouped_a8" if manifest.activations == "int8" else "linear_grouped"]
+    assert {"linear_upper", "linear_refined"} <= set(manifest.provenance.kernels.names)
+    assert manifest.tolerance >= ACTIVATION_TOLERANCE[manifest.activations]
+    printed = io.StringIO()
+    show(bundle, Console(file=printed, width=200))
+    shown = re.search(r"^ *activations +int8 *$", printed.getvalue(), re.MULTILINE)
+    assert (shown is not None) == (manifest.activations == "int8")
 
 
 def test_a_restored_prompt_has_the_same_bits(runtime: IreeRuntime) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from models.dsl.activations import bits_of
 from models.dsl.composite import Fused
 from models.dsl.fused.adapter_products import LANES, TERMS, adapter_sizes, lora_up, rank_of
 from models.dsl.fused.grouped_products import (
@@ -37,6 +38,7 @@ _MAX_ROWS = 8
 _MANY_ROWS, _FEW_WORKGROUPS = 5, 4
 # The bits of a matrix in groups of int8.
 _GROUPED = 8
+_FOUR = SmallForm(bits=4, minimum=True)
 # The inputs before the arrays of the matrix.
 _BEFORE = 7
 
@@ -54,16 +56,24 @@ def _linear_adapted(
     minimum: bool,
     sources: tuple[int, ...],
     first: int,
+    activation_bits: int = 16,
 ) -> Tensor:
     if bits == _GROUPED:
-        y = linear_grouped(x, *arrays)
+        y = linear_grouped(x, *arrays, activation_bits=activation_bits)
     else:
-        y = linear_small(x, *arrays, bits=bits, minimum=minimum)
+        small = _small({"bits": bits, "minimum": minimum, "activation_bits": activation_bits})
+        y = linear_small(x, *arrays, **small)
     return lora_up(y, terms, chosen, scales, b, b_scale, sources=sources, first=first)
 
 
+def _grouped(attrs: Attrs) -> Attrs:
+    """The attributes of `linear_grouped`."""
+    return {"activation_bits": bits_of(attrs)}
+
+
 def _small(attrs: Attrs) -> Attrs:
-    return {"bits": attrs["bits"], "minimum": attrs["minimum"]}
+    """The attributes of `linear_small`."""
+    return {"bits": attrs["bits"], "minimum": attrs["minimum"], **_grouped(attrs)}
 
 
 def _up(types: Types, attrs: Attrs) -> tuple[Types, Attrs]:
@@ -77,7 +87,7 @@ def _limits(types: Types, attrs: Attrs) -> None:
     x, b, soon, arrays = types[0], types[4], types[6], types[_BEFORE:]
     if attrs["bits"] == _GROUPED:
         require(not attrs["minimum"], "no minimum of 8 bits")
-        linear_grouped.limits((x, *arrays), {})
+        linear_grouped.limits((x, *arrays), _grouped(attrs))
     else:
         linear_small.limits((x, *arrays), _small(attrs))
     lora_up.limits(*_up(types, attrs))
@@ -92,7 +102,7 @@ def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     x, terms, b, soon, arrays = types[0], types[1], types[4], types[6], types[_BEFORE:]
     form = "grouped" if attrs["bits"] == _GROUPED else form_of(arrays, _small(attrs)).name
     workgroups = _FEW_WORKGROUPS if x.shape[0] >= _MANY_ROWS else MIN_WORKGROUPS
-    product = product_kernel(f"linear_{form}_adapted", x, result.shape[1], workgroups)
+    product = product_kernel(f"linear_{form}_adapted", x, result.shape[1], attrs, workgroups)
     share, _, *sizes = product.sizes
     # Products that read the same x come before the same factors A: each fetches its part.
     matrices, start = terms.shape[1] // rank_of(b), attrs["first"]
@@ -105,7 +115,7 @@ def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
 
 
 def _sample(
-    rng: np.random.Generator, rows: int, sources: tuple[int, ...], bits: int, *matrix: Array
+    rng: np.random.Generator, rows: int, sources: tuple[int, ...], attrs: Attrs, *matrix: Array
 ) -> Sample:
     """Rows with a place each, of two places, and terms of rank 4 of a matrix more."""
     blocks, terms, columns = sum(sources) // LANES, TERMS * (1 + len(sources)), 32
@@ -121,7 +131,7 @@ def _sample(
             normal(rng, 2, blocks, LANES).astype(np.float16),
             integers(2, 5, 19), *matrix,
         ),
-        {"bits": bits, "minimum": len(matrix) == 3, "sources": sources, "first": 1},
+        {**attrs, "minimum": len(matrix) == 3, "sources": sources, "first": 1},
     )  # fmt: skip
 
 
@@ -133,7 +143,10 @@ linear_adapted: Fused = Fused(
     limits=_limits,
     kernel=_kernel,
     samples=lambda rng: [
-        _sample(rng, 2, (16, 16), 4, *sample_small(rng, SmallForm(bits=4, minimum=True), 32, 32)),
-        _sample(rng, 5, (16,), _GROUPED, *sample_matrix(rng, 16, 32)),
+        _sample(rng, 2, (16, 16), {"bits": 4}, *sample_small(rng, _FOUR, 32, 32)),
+        _sample(rng, 5, (16,), {"bits": _GROUPED}, *sample_matrix(rng, 16, 32)),
+        _sample(
+            rng, 3, (16,), {"bits": 4, "activation_bits": 8}, *sample_small(rng, _FOUR, 16, 32)
+        ),
     ],
 )

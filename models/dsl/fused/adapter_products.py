@@ -20,8 +20,8 @@ import numpy as np
 from models.bundle import OUTPUTS_TOGETHER, TERMS_TOGETHER
 from models.dsl import functions as f
 from models.dsl import ops
+from models.dsl.activations import STEPS, require_rows, rounded
 from models.dsl.composite import Fused
-from models.dsl.fused.grouped_products import STEPS, require_rows, rounded
 from models.dsl.ops.record import Kernel, Sample, require
 from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType

@@ -12,6 +12,14 @@ import numpy as np
 
 from models.dsl import functions as f
 from models.dsl import ops, packing
+from models.dsl.activations import (
+    bits_of,
+    kernel_name,
+    require_bits,
+    require_rows,
+    rounded,
+    steps,
+)
 from models.dsl.composite import Fused, composite
 from models.dsl.ops.record import Kernel, Sample, require
 from models.dsl.ops.samples import normal
@@ -25,15 +33,8 @@ __all__ = ["linear_grouped"]
 
 # Blocks of sixteen outputs and rows that one workgroup computes, and workgroups of a product.
 _MAX_BLOCKS, _MAX_ROWS, MIN_WORKGROUPS = 64, 32, 8
-# The steps of a second int8 that are one of the first: both have sixteen bits.
-STEPS = 254
-# The smallest largest magnitude of a group of activations: 127 divided by it is finite.
-_TINY = 2.0**-100
-
-
-def require_rows(x: TensorType) -> None:
-    """Raise TypeRuleError for activations that the kernels of products do not take."""
-    require(x.dtype in (DType.F32, DType.F64) and x.rank == 2, "rows f32 (M, K)")
+# Activations of 8 bits are multiplied in half the time, so that rounding them twice matters.
+_MAX_SMALL_ROWS = 16
 
 
 def require_matrix(integers: tuple[TensorType, ...], scale: TensorType, quads: int) -> None:
@@ -45,23 +46,6 @@ def require_matrix(integers: tuple[TensorType, ...], scale: TensorType, quads: i
         and scale == TensorType((blocks, groups, packing.ROWS), DType.F16),
         f"integers i8 (N / 16, K / 32, {quads}, 64) and a scale f16 (N / 16, K / 32, 16)",
     )
-
-
-def rounded(x: Tensor, steps: int, *, group: int = packing.GROUP) -> Tensor:
-    """x (M, K) as the kernels read it: f32 values that a scale per `group` columns and int8 hold.
-
-    A second int8 holds what the first one leaves, in `steps` of one, unless they are 1: 254 are
-    sixteen bits.
-    """
-    groups = ops.reshape(x, shape=(x.shape[0], x.shape[1] // group, group))
-    largest = ops.reduce_max(ops.absolute(groups), axes=(2,))
-    largest = ops.maximum(largest, ops.full_like(largest, _TINY))
-    scaled = groups * f.along_axes(127.0 / largest, groups, (2,))
-    integers = ops.round_(scaled)
-    if steps > 1:
-        integers = integers + ops.round_((scaled - integers) * float(steps)) * (1 / steps)
-    values = integers * f.along_axes(largest * (1 / 127), groups, (2,))
-    return ops.reshape(values, shape=x.shape)
 
 
 def by_rows(integers: Tensor, dtype: DType) -> Tensor:
@@ -106,7 +90,7 @@ def grouped_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def product_kernel(
-    function: str, x: TensorType, outputs: int, workgroups: int = MIN_WORKGROUPS
+    name: str, x: TensorType, outputs: int, attrs: Attrs, workgroups: int = MIN_WORKGROUPS
 ) -> Kernel:
     """A kernel whose workgroups share the rows and the blocks of sixteen outputs.
 
@@ -115,11 +99,13 @@ def product_kernel(
     """
     rows, columns = x.shape
     blocks = outputs // packing.ROWS
-    parts = -(-rows // _MAX_ROWS)
+    activation_bits = bits_of(attrs)
+    max_rows = _MAX_SMALL_ROWS if activation_bits == 8 else _MAX_ROWS
+    parts = -(-rows // max_rows)
     share = min(_MAX_BLOCKS, -(-blocks // -(-workgroups // parts)))
     return Kernel(
-        function=function,
-        sizes=(share, min(rows, _MAX_ROWS), rows, outputs, columns),
+        function=kernel_name(name, activation_bits),
+        sizes=(share, min(rows, max_rows), rows, outputs, columns),
         workgroups=parts * -(-blocks // share),
     )
 
@@ -131,20 +117,31 @@ def sample_matrix(rng: np.random.Generator, rows: int, columns: int) -> tuple[Ar
     return packing.pack(integers, scales)
 
 
-def _limits(types: Types, _: Attrs) -> None:
+def _linear_grouped(
+    x: Tensor, weight: Tensor, scale: Tensor, *, activation_bits: int = 16
+) -> Tensor:
+    return grouped_product(rounded(x, steps(8, activation_bits)), weight, scale)
+
+
+def _limits(types: Types, attrs: Attrs) -> None:
     x, weight, scale = types
     require_rows(x)
+    require_bits(attrs)
     require_matrix((weight,), scale, packing.QUADS)
 
 
 linear_grouped: Fused = Fused(
     name="linear_grouped",
-    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, times a matrix (N, K) in groups.",
-    reference=lambda x, weight, scale: grouped_product(rounded(x, STEPS), weight, scale),
+    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 8 (`activation_bits`), "
+    "times a matrix (N, K) in groups.",
+    reference=_linear_grouped,
     limits=_limits,
-    kernel=lambda types, result, _: product_kernel("linear_grouped", types[0], result.shape[1]),
+    kernel=lambda types, result, attrs: product_kernel(
+        "linear_grouped", types[0], result.shape[1], attrs
+    ),
     samples=lambda rng: [
         Sample((normal(rng, 1, 32), *sample_matrix(rng, 16, 32))),
         Sample((normal(rng, 11, 32), *sample_matrix(rng, 16, 32))),
+        Sample((normal(rng, 17, 32), *sample_matrix(rng, 16, 32)), {"activation_bits": 8}),
     ],
 )

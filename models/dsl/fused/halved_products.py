@@ -14,14 +14,12 @@ import numpy as np
 
 from models.dsl import functions as f
 from models.dsl import ops, packing
+from models.dsl.activations import STEPS, require_rows, rounded
 from models.dsl.composite import Fused, composite
 from models.dsl.fused.grouped_products import (
-    STEPS,
     dequantized,
     product_kernel,
     require_matrix,
-    require_rows,
-    rounded,
     sample_matrix,
     times_transposed,
 )
@@ -108,7 +106,7 @@ def _require_parts(upper: TensorType, scale: TensorType, *lower: TensorType) -> 
 
 def _kernel(op: str, types: Types, result: TensorType) -> Kernel:
     suffix = f"_{INT12.name}" if is_wide(types[1]) else ""
-    return product_kernel(f"{op}{suffix}", types[0], result.shape[1])
+    return product_kernel(f"{op}{suffix}", types[0], result.shape[1], {})
 
 
 # --- linear_upper

@@ -11,17 +11,18 @@ import numpy as np
 
 from models.dsl import functions as f
 from models.dsl import packing
-from models.dsl.composite import Fused
-from models.dsl.functions.products import routed_product
-from models.dsl.fused.grouped_products import (
-    STEPS,
-    dequantized,
-    require_matrix,
+from models.dsl.activations import (
+    bits_of,
+    kernel_name,
+    require_bits,
     require_rows,
     rounded,
-    sample_matrix,
+    steps,
 )
-from models.dsl.fused.small_products import FORMS, dequantized_small, form_of, sample_small, steps
+from models.dsl.composite import Fused
+from models.dsl.functions.products import routed_product
+from models.dsl.fused.grouped_products import dequantized, require_matrix, sample_matrix
+from models.dsl.fused.small_products import FORMS, dequantized_small, form_of, sample_small
 from models.dsl.ops.record import Kernel, Sample, require
 from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType
@@ -98,33 +99,45 @@ linear_routed: Fused = Fused(
 
 
 def _linear_routed_grouped(
-    x: Tensor, chosen: Tensor, weight: Tensor, scale: Tensor, *, experts: int
+    x: Tensor,
+    chosen: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    *,
+    experts: int,
+    activation_bits: int = 16,
 ) -> Tensor:
     def matrix(weight: Tensor, scale: Tensor) -> Tensor:
         return dequantized(weight, scale, x.dtype)
 
-    return routed_product(rounded(x, STEPS), chosen, (weight, scale), experts, matrix)
+    rows = rounded(x, steps(8, activation_bits))
+    return routed_product(rows, chosen, (weight, scale), experts, matrix)
 
 
 def _grouped_limits(types: Types, attrs: Attrs) -> None:
     x, chosen, weight, scale = types
     _routed_limits(x, chosen, attrs)
+    require_bits(attrs)
     require_matrix((weight,), scale, packing.QUADS)
     _require_blocks(weight, attrs)
 
 
 linear_routed_grouped: Fused = Fused(
     name="linear_routed_grouped",
-    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, times the matrices of their "
-    "experts, which are the rows (experts * N, K) of a matrix in groups.",
+    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 8 (`activation_bits`), "
+    "times the matrices of their experts, which are the rows (experts * N, K) of a matrix in "
+    "groups.",
     reference=_linear_routed_grouped,
     limits=_grouped_limits,
     kernel=lambda types, result, attrs: _routed_kernel(
-        "linear_routed_grouped", types, result, attrs
+        kernel_name("linear_routed_grouped", bits_of(attrs)), types, result, attrs
     ),
     samples=lambda rng: [
         Sample((normal(rng, 1, 32), _chosen(0), *sample_matrix(rng, 16, 32)), {"experts": 1}),
-        Sample((normal(rng, 3, 32), _chosen(0, 0, 0), *sample_matrix(rng, 16, 32)), {"experts": 1}),
+        Sample(
+            (normal(rng, 3, 32), _chosen(0, 0, 0), *sample_matrix(rng, 16, 32)),
+            {"experts": 1, "activation_bits": 8},
+        ),
     ],
 )
 
@@ -133,18 +146,26 @@ linear_routed_grouped: Fused = Fused(
 
 
 def _linear_routed_small(
-    x: Tensor, chosen: Tensor, *arrays: Tensor, bits: int, minimum: bool, experts: int
+    x: Tensor,
+    chosen: Tensor,
+    *arrays: Tensor,
+    bits: int,
+    minimum: bool,
+    experts: int,
+    activation_bits: int = 16,
 ) -> Tensor:
     form = form_of(tuple(array.type for array in arrays), {"bits": bits, "minimum": minimum})
 
     def matrix(*arrays: Tensor) -> Tensor:
         return dequantized_small(arrays, form, x.dtype)
 
-    return routed_product(rounded(x, steps(bits)), chosen, arrays, experts, matrix)
+    rows = rounded(x, steps(bits, activation_bits))
+    return routed_product(rows, chosen, arrays, experts, matrix)
 
 
 def _small_limits(types: Types, attrs: Attrs) -> None:
     _routed_limits(types[0], types[1], attrs)
+    require_bits(attrs)
     form_of(types[2:], attrs)
     _require_blocks(types[2], attrs)
 
@@ -152,18 +173,21 @@ def _small_limits(types: Types, attrs: Attrs) -> None:
 linear_routed_small: Fused = Fused(
     name="linear_routed_small",
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers of 4 "
-    "bits, times the matrices of their experts, which are the rows (experts * N, K) of a matrix of "
-    "integers of 4 to 6 or 12 bits.",
+    "bits, or to 8 (`activation_bits`), times the matrices of their experts, which are the rows "
+    "(experts * N, K) of a matrix of integers of 4 to 6 or 12 bits.",
     reference=_linear_routed_small,
     limits=_small_limits,
     kernel=lambda types, result, attrs: _routed_kernel(
-        f"linear_routed_{form_of(types[2:], attrs).name}", types, result, attrs
+        kernel_name(f"linear_routed_{form_of(types[2:], attrs).name}", bits_of(attrs)),
+        types,
+        result,
+        attrs,
     ),
     samples=lambda rng: [
         Sample(
             (normal(rng, 3, 32), _chosen(0, 1, 0), *sample_small(rng, form, 32, 32)),
-            {"bits": form.bits, "minimum": form.minimum, "experts": 2},
+            {"bits": form.bits, "minimum": form.minimum, "experts": 2, **more},
         )
-        for form in FORMS[2:]
+        for form, more in zip(FORMS[2:], ({}, {"activation_bits": 8}, {}, {}), strict=True)
     ],
 )

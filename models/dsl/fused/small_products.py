@@ -5,22 +5,20 @@ The forms of such a matrix are those of `packing.SmallForm`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from models.dsl import functions as f
 from models.dsl import ops, packing
-from models.dsl.composite import Fused, composite
-from models.dsl.fused.grouped_products import (
-    STEPS,
-    by_rows,
-    product_kernel,
+from models.dsl.activations import (
+    require_bits,
     require_rows,
     rounded,
-    scaled,
-    times_transposed,
+    steps,
 )
+from models.dsl.composite import Fused, composite
+from models.dsl.fused.grouped_products import by_rows, product_kernel, scaled, times_transposed
 from models.dsl.ops.record import Kernel, Reads, Sample, require
 from models.dsl.ops.samples import normal
 from models.dsl.packing import SmallForm
@@ -43,14 +41,6 @@ FORMS = (
     SmallForm(bits=6, columns=packing.GROUP // 2),
     INT12,
 )
-
-
-def steps(bits: int) -> int:
-    """The steps of the second int8 of activations that are one of the first.
-
-    Integers of four bits are multiplied with activations of twelve: 16 times a weight is a byte.
-    """
-    return 16 if bits == 4 else STEPS
 
 
 def form_of(arrays: Types, attrs: Attrs) -> SmallForm:
@@ -123,29 +113,38 @@ def sample_small(rng: np.random.Generator, form: SmallForm, rows: int, columns: 
     return list(packing.pack_small(form, stored, scale, minimum))
 
 
-def _attrs(form: SmallForm) -> Attrs:
+def _attrs(form: SmallForm) -> dict[str, Any]:
     return {"bits": form.bits, "minimum": form.minimum}
+
+
+def _linear_small(
+    x: Tensor, *arrays: Tensor, bits: int, minimum: bool, activation_bits: int = 16
+) -> Tensor:
+    rows = rounded(x, steps(bits, activation_bits))
+    return small_product(rows, *arrays, bits=bits, minimum=minimum)
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
     require_rows(types[0])
+    require_bits(attrs)
     form_of(types[1:], attrs)
 
 
 linear_small: Fused = Fused(
     name="linear_small",
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers "
-    "of 4 bits, times a matrix (N, K) of integers of 4 to 6 or 12 bits in groups.",
-    reference=lambda x, *arrays, bits, minimum: small_product(
-        rounded(x, steps(bits)), *arrays, bits=bits, minimum=minimum
-    ),
+    "of 4 bits, or to 8 (`activation_bits`), times a matrix (N, K) of integers of 4 to 6 or 12 "
+    "bits in groups.",
+    reference=_linear_small,
     limits=_limits,
     kernel=lambda types, result, attrs: product_kernel(
-        f"linear_{form_of(types[1:], attrs).name}", types[0], result.shape[1]
+        f"linear_{form_of(types[1:], attrs).name}", types[0], result.shape[1], attrs
     ),
     samples=lambda rng: [
-        Sample((normal(rng, rows, 64), *sample_small(rng, form, 16, 64)), _attrs(form))
-        for rows, form in zip((1, 11, 2, 3), FORMS[2:], strict=True)
+        Sample((normal(rng, rows, 64), *sample_small(rng, form, 16, 64)), _attrs(form) | more)
+        for rows, form, more in zip(
+            (1, 11, 2, 3), FORMS[2:], ({}, {"activation_bits": 8}, {}, {}), strict=True
+        )
     ],
 )
 

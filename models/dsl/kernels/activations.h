@@ -1,7 +1,7 @@
 // Rows of f32 as integers with scales, and the matrix with which they are multiplied.
 //
 // Each group of a row becomes a scale and one or two int8 parts: 8 bits, 16 bits, or 12 bits where
-// weights have four.
+// weights have four. ACTIVATION_BITS 8 is one part for all weights.
 #ifndef HEARTH_ACTIVATIONS_H
 #define HEARTH_ACTIVATIONS_H
 
@@ -14,9 +14,9 @@ enum { CELLS = 512 };
 enum { TILE_ROWS = 16 };
 
 // Some groups of some rows of x, `rows` for each group: x ~ scale * (q[0] + q[1] / steps), or
-// x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`). A product of integers
-// starts at `start`, for each half of a group or once for the group; `total` is the sum of the
-// group's x.
+// x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`), or x ~ scale * q[0] if
+// there is one part. A product of integers starts at `start`, for each half of a group or once for
+// the group; `total` is the sum of the group's x.
 typedef struct {
     _Alignas(64) int8_t q[CELLS][PARTS][GROUP];
     int32_t start[PARTS][2][CELLS];
@@ -36,7 +36,7 @@ typedef struct {
 // Whether the integers of the two parts are added before they are scaled, as `steps` times the
 // first plus the second: so that `steps` times a weight is a byte, and a tile multiplies both at
 // once.
-INLINE int is_joined(const Matrix *matrix) { return matrix->integers.bits == 4; }
+INLINE int is_joined(const Matrix *matrix) { return PARTS == 2 && matrix->integers.bits == 4; }
 // The steps of the second part that are one of the first.
 INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254; }
 
@@ -79,25 +79,27 @@ INLINE void quantize_joined(Activations *to, size_t cell, const float *const x[4
     f32x4 sum = sums4(sums), total = sum * scale;
     i32x4 none = {}, start = __builtin_convertvector(sum, i32x4) * -matrix->zero;
     if (has_starts) __builtin_memcpy(&to->start[0][0][cell], &none, sizeof none);
-    if (has_starts) __builtin_memcpy(&to->start[1][0][cell], &start, sizeof start);
+    if (has_starts) __builtin_memcpy(&to->start[PARTS - 1][0][cell], &start, sizeof start);
     if (matrix->minimum) __builtin_memcpy(&to->total[cell], &total, sizeof total);
 }
 
 // Four groups of x become the cells from `cell`, with parts that are scaled apart.
 INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4],
                            const Matrix *matrix, int has_starts) {
-    f32x16 parts[PARTS][2][4];
+    f32x16 parts[MAX_PARTS][2][4];
     float steps = (float)steps_of(matrix);
-    f32x4 top = magnitudes(x), inverse = 127.0f / top, scale = top * (1.0f / 127.0f), sums[PARTS];
+    f32x4 top = magnitudes(x), inverse = 127.0f / top, scale = top * (1.0f / 127.0f),
+          sums[MAX_PARTS] = {};
     __builtin_memcpy(&to->scale[cell], &scale, sizeof scale);
     for (int i = 0; i < 4; i++)
         for (int half = 0; half < 2; half++) {
             f32x16 scaled = load(x[i] + half * LANES) * inverse[i];
-            f32x16 first = __builtin_elementwise_roundeven(scaled);
-            f32x16 second = __builtin_elementwise_roundeven((scaled - first) * steps);
-            store_half(to, cell + i, 0, half, __builtin_convertvector(first, i32x16));
-            store_half(to, cell + i, 1, half, __builtin_convertvector(second, i32x16));
-            parts[0][half][i] = first, parts[1][half][i] = second;
+            for (int part = 0; part < PARTS; part++) {
+                f32x16 rounded = __builtin_elementwise_roundeven(scaled);
+                store_half(to, cell + i, part, half, __builtin_convertvector(rounded, i32x16));
+                parts[part][half][i] = rounded;
+                scaled = (scaled - rounded) * steps;
+            }
         }
     int bits = matrix->integers.bits;
     int32_t offset = matrix->zero + (bits < 8 ? 0 : bits == 8 ? DOT_OFFSET : DOT_OFFSET * 16);
@@ -134,7 +136,7 @@ INLINE void quantize_panel(Activations *to, size_t rows, const size_t *chosen, s
 }
 
 // Sums of both parts, or of the first one, as one f32 in the units of the group's scale.
-INLINE f32x16 join(const i32x16 dots[PARTS], int parts, const Matrix *matrix) {
+INLINE f32x16 join(const i32x16 dots[MAX_PARTS], int parts, const Matrix *matrix) {
     int steps = steps_of(matrix);
     if (is_joined(matrix)) return __builtin_convertvector(dots[0] * steps + dots[1], f32x16);
     f32x16 first = __builtin_convertvector(dots[0], f32x16);

@@ -13,8 +13,8 @@ enum { BLOCKS_AHEAD = 8 };
 // The terms of a matrix in 16 bits: scale * (q[0] + q[1] / TERM_STEPS). A product of integers
 // starts at `start`.
 typedef struct {
-    _Alignas(64) int8_t q[PARTS][MAX_RANK];
-    int32_t start[PARTS];
+    _Alignas(64) int8_t q[MAX_PARTS][MAX_RANK];
+    int32_t start[MAX_PARTS];
     float scale;
 } Terms;
 
@@ -26,7 +26,7 @@ INLINE void store_bytes(int8_t *to, f32x16 integers) {
 }
 
 INLINE void quantize_terms(Terms *to, const float *from, size_t rank) {
-    f32x16 magnitudes = {}, sums[PARTS] = {};
+    f32x16 magnitudes = {}, sums[MAX_PARTS] = {};
     for (size_t i = 0; i < rank; i += LANES)
         magnitudes = __builtin_elementwise_max(
             magnitudes, __builtin_elementwise_abs(load_part(from + i, rank - i)));
@@ -40,7 +40,7 @@ INLINE void quantize_terms(Terms *to, const float *from, size_t rank) {
         store_bytes(to->q[1] + i, second);
         sums[0] += first, sums[1] += second;
     }
-    for (int part = 0; part < PARTS; part++) {
+    for (int part = 0; part < MAX_PARTS; part++) {
         float total = sum(sums[part]);
         if (total != total) total = 0;  // NaN has no integer
         to->start[part] = (int32_t)total * -DOT_OFFSET;
@@ -51,17 +51,17 @@ INLINE void quantize_terms(Terms *to, const float *from, size_t rank) {
 // each output's products are also multiplied by its scale in `b_scale`.
 INLINE void add_block(const Terms *terms, int count, const int8_t *b, const _Float16 *b_scale,
                       size_t quads, float scale, float *out, size_t outputs, size_t width) {
-    i32x16 dots[SEQUENCE_ROWS][PARTS];
+    i32x16 dots[SEQUENCE_ROWS][MAX_PARTS];
 #pragma clang loop unroll(full)
     for (int row = 0; row < count; row++)
-        for (int part = 0; part < PARTS; part++)
+        for (int part = 0; part < MAX_PARTS; part++)
             dots[row][part] = (i32x16){} + terms[row].start[part];
     for (size_t quad = 0; quad < quads; quad++) {
         Quad four;
         __builtin_memcpy(&four, b + quad * sizeof four, sizeof four);
 #pragma clang loop unroll(full)
         for (int row = 0; row < count; row++)
-            for (int part = 0; part < PARTS; part++)
+            for (int part = 0; part < MAX_PARTS; part++)
                 dots[row][part] = dot_quad(dots[row][part], four, terms[row].q[part] + quad * QUAD);
     }
     f32x16 scales = widen(b_scale);

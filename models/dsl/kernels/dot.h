@@ -10,8 +10,11 @@
 
 #include "grouped.h"
 
-// The parts of an activation, at most.
-enum { PARTS = 2 };
+// The parts of int8 of an activation: a kernel is compiled for 16 bits or for 8.
+#ifndef ACTIVATION_BITS
+#define ACTIVATION_BITS 16
+#endif
+enum { PARTS = ACTIVATION_BITS / 8, MAX_PARTS = 2 };
 
 // Whether the CPU also multiplies sixteen rows of activations at once (tiles.h).
 #if defined(__AMX_INT8__) && defined(__AVX512VNNI__)

@@ -90,7 +90,7 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 
 // As `dot_run`, by dot products.
 INLINE void dot_apart(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
-    int32x4_t sums[PARTS][QUARTERS];
+    int32x4_t sums[MAX_PARTS][QUARTERS];
     UNROLL
     for (int part = 0; part < parts; part++) UNROLL
     for (int j = 0; j < QUARTERS; j++) sums[part][j] = vdupq_n_s32(starts[part]);
@@ -131,7 +131,7 @@ INLINE int8x16_t pair_of(Run run, int quad, int pair) {
 // As `dot_run`, of both parts: an instruction multiplies eight columns of both with two rows of
 // weights.
 INLINE void dot_both(i32x16 *dots, Run run, const int8_t *x, const int32_t *starts) {
-    int32x4_t sums[2 * QUARTERS], quarters[PARTS][QUARTERS];
+    int32x4_t sums[2 * QUARTERS], quarters[MAX_PARTS][QUARTERS];
     int32x4_t start = vcombine_s32(vdup_n_s32(starts[0]), vdup_n_s32(starts[1]));
     UNROLL
     for (int pair = 0; pair < 2 * QUARTERS; pair++) sums[pair] = start;
@@ -150,13 +150,13 @@ INLINE void dot_both(i32x16 *dots, Run run, const int8_t *x, const int32_t *star
         quarters[1][j] = vreinterpretq_s32_s64(vzip2q_s64(a, b));
     }
     UNROLL
-    for (int part = 0; part < PARTS; part++) dots[part] = whole_of(quarters[part]);
+    for (int part = 0; part < MAX_PARTS; part++) dots[part] = whole_of(quarters[part]);
 }
 
 #define DOT_NAME "i8mm"
 #define dot_low dot_run
 INLINE void dot_run(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
-    if (parts == PARTS)
+    if (parts == MAX_PARTS)
         dot_both(dots, run, x, starts);
     else
         dot_apart(dots, parts, run, x, starts);
@@ -204,7 +204,7 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 // As `dot_run`, of integers of 8 bits: two products are added in 16 bits. The loop stays one, so
 // that its sums stay in registers.
 INLINE void dot_large(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
-    int32x4_t sums[PARTS][QUARTERS][2], quarters[QUARTERS];
+    int32x4_t sums[MAX_PARTS][QUARTERS][2], quarters[QUARTERS];
     UNROLL
     for (int part = 0; part < parts; part++) UNROLL
     for (int j = 0; j < QUARTERS; j++) {
@@ -214,7 +214,7 @@ INLINE void dot_large(i32x16 *dots, int parts, Run run, const int8_t *x, const i
     }
 #pragma clang loop unroll(disable)
     for (int i = 0; i < run.count; i += 2, run.quads += 2 * sizeof(Quad), x += 2 * QUAD) {
-        int8x16_t first[PARTS], second[PARTS];
+        int8x16_t first[MAX_PARTS], second[MAX_PARTS];
         UNROLL
         for (int part = 0; part < parts; part++) {
             first[part] = repeat(x + part * GROUP);
@@ -240,12 +240,12 @@ INLINE void dot_large(i32x16 *dots, int parts, Run run, const int8_t *x, const i
 
 // The sums in 16 bits of the products of all quads of a run with the parts of x. They fit: eight
 // times 31 * 127 of five bits, four times 63 * 127 of six bits, whose runs have four quads.
-INLINE void sum_products(Products sums[PARTS][QUARTERS], int parts, Run run, const int8_t *x) {
+INLINE void sum_products(Products sums[MAX_PARTS][QUARTERS], int parts, Run run, const int8_t *x) {
     UNROLL
     for (int i = 0; i < run.count; i++) {
         // The two quads that are in the same bytes follow each other.
         int quad = i % 2 * (run.count / 2) + i / 2;
-        int8x16_t repeated[PARTS];
+        int8x16_t repeated[MAX_PARTS];
         UNROLL
         for (int part = 0; part < parts; part++)
             repeated[part] = repeat(x + part * GROUP + quad * QUAD);
@@ -263,9 +263,9 @@ INLINE void sum_products(Products sums[PARTS][QUARTERS], int parts, Run run, con
 // As `dot_run`, of joined parts, whose sum is dots[1]. Sixteen products of a row, 15 * 127 each,
 // fit into 16 bits.
 INLINE void dot_joined(i32x16 *dots, Run run, const int8_t *x, const int32_t *starts) {
-    Products sums[PARTS][QUARTERS];
+    Products sums[MAX_PARTS][QUARTERS];
     int32x4_t quarters[QUARTERS];
-    sum_products(sums, PARTS, run, x);
+    sum_products(sums, MAX_PARTS, run, x);
     UNROLL
     for (int j = 0; j < QUARTERS; j++) {
         Products first = sums[0][j], second = sums[1][j];
@@ -279,7 +279,7 @@ INLINE void dot_joined(i32x16 *dots, Run run, const int8_t *x, const int32_t *st
 
 // As `dot_run`, of integers of 5 and 6 bits, or of the lower four of 12.
 INLINE void dot_apart(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
-    Products sums[PARTS][QUARTERS];
+    Products sums[MAX_PARTS][QUARTERS];
     int32x4_t quarters[QUARTERS];
     sum_products(sums, parts, run, x);
     UNROLL
@@ -297,7 +297,7 @@ INLINE void dot_apart(i32x16 *dots, int parts, Run run, const int8_t *x, const i
 INLINE void dot_run(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
     if (run.bits == 8)
         dot_large(dots, parts, run, x, starts);
-    else if (run.bits == 4)
+    else if (run.bits == 4 && parts == MAX_PARTS)
         dot_joined(dots, run, x, starts);
     else
         dot_apart(dots, parts, run, x, starts);
@@ -310,8 +310,8 @@ INLINE void dot_wide(i32x16 *dots, int parts, Integers from, size_t group, const
     size_t at = group * GROUP * ROWS;
     Run upper = {.quads = from.whole + at, .count = QUADS, .bits = 8};
     Run lower = {.low = from.low + at / 2, .count = QUADS, .bits = 4};
-    const int32_t none[PARTS] = {0};
-    i32x16 above[PARTS];
+    const int32_t none[MAX_PARTS] = {0};
+    i32x16 above[MAX_PARTS];
     dot_run(above, parts, upper, x, none);
     dot_low(dots, parts, lower, x, starts);
     UNROLL

@@ -50,6 +50,8 @@ int NAME(const float *x, size_t x_at,
 #endif
 #if MINIMUM
     matrix.minimum = minimum + minimum_at;
+    // Known to the compiler, this needs no test in the loop.
+    if (!matrix.minimum) __builtin_unreachable();
 #endif
     matrix.integers = integers;
 #if ROUTED
@@ -62,7 +64,7 @@ int NAME(const float *x, size_t x_at,
     multiply_adapted(x + x_at, workgroup, blocks, rows, outputs, &matrix, &adapters, &next,
                      out + out_at);
 #else
-    multiply_all(x + x_at, share_of(workgroup, blocks, rows_each, rows, outputs), 2, &matrix, 0,
+    multiply_all(x + x_at, share_of(workgroup, blocks, rows_each, rows, outputs), PARTS, &matrix, 0,
                  out + out_at, outputs);
 #endif
     return 0;

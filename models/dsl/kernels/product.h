@@ -26,12 +26,12 @@
 // The exact sums of the products of both parts, or of the first one, of a cell of x with group `at`
 // of a matrix, or with a half of it. `quads` are the group's, and `lower` those of the lower four
 // bits of 12.
-INLINE void dot_parts(i32x16 dots[PARTS], int parts, const Quad *quads, const Halves *lower,
+INLINE void dot_parts(i32x16 dots[MAX_PARTS], int parts, const Quad *quads, const Halves *lower,
                       const Matrix *matrix, size_t at, int half, const Activations *x,
                       size_t cell) {
     int count = matrix->halves ? QUADS / 2 : QUADS, first = half * count;
     const int8_t *q = x->q[cell][0] + first * QUAD;
-    int32_t starts[PARTS];
+    int32_t starts[MAX_PARTS];
     (void)lower;
     for (int part = 0; part < parts; part++) starts[part] = x->start[part][half][cell];
     if (matrix->integers.bits > 8)
@@ -59,7 +59,7 @@ INLINE i32x16 dot_wide(const Quad *upper, const Halves *lower, const int8_t *x, 
 // The exact sums of the products of both parts, or of the first one, of a cell of x with group `at`
 // of a matrix, or with a half of it. `quads` are the group's, and `lower` those of the lower four
 // bits of 12.
-INLINE void dot_parts(i32x16 dots[PARTS], int parts, const Quad *quads, const Halves *lower,
+INLINE void dot_parts(i32x16 dots[MAX_PARTS], int parts, const Quad *quads, const Halves *lower,
                       const Matrix *matrix, size_t at, int half, const Activations *x,
                       size_t cell) {
     int bits = matrix->integers.bits, count = matrix->halves ? QUADS / 2 : QUADS;
@@ -74,6 +74,14 @@ INLINE void dot_parts(i32x16 dots[PARTS], int parts, const Quad *quads, const Ha
 
 #endif
 
+// The largest number of rows that share a pass over the weights: their sums stay in registers. Rows
+// of one part take less time, so that reading the weights matters more.
+#if defined(__AVX512F__) && ACTIVATION_BITS == 8
+enum { MAX_SHARING = 16 };
+#else
+enum { MAX_SHARING = 8 };
+#endif
+
 // Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
 // to `end`; they are added to unless `begin` is 0. Meanwhile bytes are fetched, if `fetches` is not
 // 0.
@@ -81,7 +89,7 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
                      size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
     int scales = matrix->halves ? 2 : 1;
     int is_small = matrix->integers.bits < 8, is_wide = matrix->integers.bits > 8;
-    f32x16 sums[8];
+    f32x16 sums[MAX_SHARING];
     Cursor cursor = {0};
     if (fetches) cursor = *fetches;
     for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
@@ -103,7 +111,7 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
         for (int row = 0; row < rows; row++) {
             size_t cell = first_cell + row;
             for (int i = 0; i < scales; i++) {
-                i32x16 dots[PARTS];
+                i32x16 dots[MAX_PARTS];
                 dot_parts(dots, parts, quads, lower, matrix, at, i, x, cell);
                 f32x16 product = join(dots, parts, matrix);
                 sums[row] = fma16(product, scale[i] * x->scale[cell], sums[row]);
@@ -144,17 +152,21 @@ INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *m
     for (size_t row = 0, count; row < share.rows; row += count) {
         size_t left = share.rows - row;
         count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        if (tiles && left >= TILE_ROWS) count = TILE_ROWS;
+        if ((tiles || MAX_SHARING == 16) && left >= 16) count = 16;
+        int in_tiles = tiles && count == TILE_ROWS;
         for (size_t first = 0, last; first < all; first = last) {
             last = least(first + CELLS / count, all);
-            quantize_panel(&panel, count, 0, first, last, x + row * all * GROUP, matrix,
-                           count < TILE_ROWS);
+            quantize_panel(&panel, count, 0, first, last, x + row * all * GROUP, matrix, !in_tiles);
             for (size_t block = share.begin; block < share.end; block++) {
                 float *to = out + row * stride + block * ROWS;
 #if TILES
-                if (count == TILE_ROWS)
+                if (in_tiles) {
                     multiply_tiles(&panel, matrix, block, first, last, to, stride);
+                    continue;
+                }
 #endif
+                if (MAX_SHARING == 16 && count == 16)
+                    multiply(&panel, 16, parts, matrix, block, first, last, fetches, to, stride);
                 if (count == 8)
                     multiply(&panel, 8, parts, matrix, block, first, last, fetches, to, stride);
                 if (count == 4)

@@ -5,19 +5,20 @@
 // columns of each of sixteen rows. Sums are exact, so a result has the bits that the other
 // instruction sets give. A product is stored while the next one is computed: two turns of
 // registers. Joined parts are one product of twice the columns: both parts of x, times the weights
-// that are multiplied by `steps`, and times the weights.
+// that are multiplied by `steps`, and times the weights. One part alone needs no tiles for a
+// second.
 #ifndef HEARTH_TILES_H
 #define HEARTH_TILES_H
 
 #include "activations.h"
 
 // The products of the parts of sixteen rows with sixteen rows of weights; if joined, only one.
-typedef int32_t TileSums[PARTS][ROWS][LANES];
+typedef int32_t TileSums[MAX_PARTS][ROWS][LANES];
 
 // Shapes the registers: 0 to 3 hold sums, 4 and 5 activations, 6 and 7 weights. The operand of
 // LDTILECFG is described in Intel's SDM, volume 1, chapter 18.
 INLINE void shape_tiles(const Matrix *matrix) {
-    int quads = is_joined(matrix) ? PARTS * QUADS : matrix->halves ? QUADS / 2 : QUADS;
+    int quads = is_joined(matrix) ? MAX_PARTS * QUADS : matrix->halves ? QUADS / 2 : QUADS;
     struct {
         uint8_t palette, start, reserved[14];
         uint16_t bytes[16];
@@ -50,33 +51,35 @@ INLINE void start_joined(int turn, const int8_t *x, const Quad *quads, int is_si
     }
 }
 
-// Starts the product of some quads with both parts of sixteen rows of x.
+// Starts the product of some quads with each part of sixteen rows of x.
 INLINE void start_tiles(int turn, const int8_t *x, const Quad *quads) {
     _tile_loadd(4, x, PARTS * GROUP);
-    _tile_loadd(5, x + GROUP, PARTS * GROUP);
+    if (PARTS == 2) _tile_loadd(5, x + GROUP, PARTS * GROUP);
     if (turn) {
         _tile_loadd(7, quads, sizeof(Quad));
         _tile_zero(2);
-        _tile_zero(3);
         _tile_dpbssd(2, 4, 7);
+        if (PARTS == 1) return;
+        _tile_zero(3);
         _tile_dpbssd(3, 5, 7);
     } else {
         _tile_loadd(6, quads, sizeof(Quad));
         _tile_zero(0);
-        _tile_zero(1);
         _tile_dpbssd(0, 4, 6);
+        if (PARTS == 1) return;
+        _tile_zero(1);
         _tile_dpbssd(1, 5, 6);
     }
 }
 
-// Stores the product that was started in this turn.
-INLINE void store_tiles(int turn, TileSums to, int joined) {
+// Stores the product that was started in this turn: its parts, or all of it if there is one.
+INLINE void store_tiles(int turn, TileSums to, int is_one) {
     if (turn) {
         _tile_stored(2, to[0], 4 * LANES);
-        if (!joined) _tile_stored(3, to[1], 4 * LANES);
+        if (!is_one) _tile_stored(3, to[1], 4 * LANES);
     } else {
         _tile_stored(0, to[0], 4 * LANES);
-        if (!joined) _tile_stored(1, to[1], 4 * LANES);
+        if (!is_one) _tile_stored(1, to[1], 4 * LANES);
     }
 }
 
@@ -85,7 +88,7 @@ INLINE void add_tiles(f32x16 sums[ROWS], TileSums from, const float *x_scale, f3
                       const Matrix *matrix) {
 #pragma clang loop unroll(full)
     for (int row = 0; row < ROWS; row++) {
-        i32x16 parts[PARTS];
+        i32x16 parts[MAX_PARTS];
         for (int part = 0; part < (is_joined(matrix) ? 1 : PARTS); part++)
             __builtin_memcpy(&parts[part], from[part][row], sizeof parts[part]);
         f32x16 product = is_joined(matrix) ? __builtin_convertvector(parts[0], f32x16)
@@ -95,7 +98,7 @@ INLINE void add_tiles(f32x16 sums[ROWS], TileSums from, const float *x_scale, f3
 }
 
 // The quads of a group of four bits, times `steps` and then once more: signed unless `zero` is 0.
-INLINE const Quad *joined_quads(Quad to[PARTS * QUADS], const Matrix *matrix, size_t group) {
+INLINE const Quad *joined_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix, size_t group) {
     const uint8_t *low = matrix->integers.low + group * GROUP * ROWS / 2;
     fetch_group(low, GROUP * ROWS / 2);
     uint8_t zero = (uint8_t)matrix->zero;
@@ -111,7 +114,7 @@ INLINE const Quad *joined_quads(Quad to[PARTS * QUADS], const Matrix *matrix, si
 }
 
 // The quads of a group, signed: those of 8 bits where they are, others unpacked to `to`.
-INLINE const Quad *signed_quads(Quad to[PARTS * QUADS], const Matrix *matrix, size_t group) {
+INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix, size_t group) {
     if (is_joined(matrix)) return joined_quads(to, matrix, group);
     if (matrix->integers.whole) {
         const int8_t *from = matrix->integers.whole + group * GROUP * ROWS;
@@ -123,14 +126,14 @@ INLINE const Quad *signed_quads(Quad to[PARTS * QUADS], const Matrix *matrix, si
     return to;
 }
 
-// What `multiply` computes, for sixteen rows and both parts. The tiles are shaped.
+// What `multiply` computes, for sixteen rows and all parts. The tiles are shaped.
 //
 // Step i is group i, or half i % 2 of group i / 2: a group is unpacked before its first step, and
 // a product is added in the step after its own.
 INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t block, size_t begin,
                            size_t end, float *out, size_t stride) {
     _Alignas(64) TileSums products[2];
-    _Alignas(64) Quad unpacked[2][PARTS * QUADS];
+    _Alignas(64) Quad unpacked[2][MAX_PARTS * QUADS];
     int joined = is_joined(matrix);
     size_t scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
     size_t first_group = block * matrix->groups;
@@ -156,7 +159,7 @@ INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t bl
                         quads + half * quads_each);
         if (step == 0) continue;
         size_t before = step - 1, added = begin + before / scales;
-        store_tiles(before & 1, products[before & 1], joined);
+        store_tiles(before & 1, products[before & 1], joined || PARTS == 1);
         add_tiles(sums, products[before & 1], x->scale + (added - begin) * ROWS,
                   widen(scale + (begin * scales + before) * ROWS), matrix);
         if (!minimum) continue;

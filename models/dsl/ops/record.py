@@ -86,7 +86,8 @@ class Kernel:
     Its arguments are a pointer and an offset in elements for each input and the result, the number
     of the workgroup, `sizes` and `scalars`. Every workgroup writes its own part of the result.
 
-    function    its file's name; in C it has `hearth_` in front
+    function    the name of its file, or of a variant of it (models/dsl/activations.py); in C it has
+                `hearth_` in front
     sizes       integer arguments
     workgroups  the number of calls
     scalars     f32 arguments

@@ -118,12 +118,15 @@ def _grouped(n: Numbers, v: _Values) -> Call:
     scale = v.bits(np.float16, blocks, groups, packing.ROWS)
     x = v.floats(rows, groups * packing.GROUP)
     if n.between(0, 1):
-        return Call("linear_grouped", [x, weight, scale], rows=(0,))
+        return Call("linear_grouped", [x, weight, scale], _activations(n), rows=(0,))
     experts = n.one_of(*(count for count in range(1, blocks + 1) if blocks % count == 0))
     chosen = v.integers(n.one_of(0, -2), experts, rows)
-    return Call(
-        "linear_routed_grouped", [x, chosen, weight, scale], {"experts": experts}, rows=(0, 1)
-    )
+    attrs = {"experts": experts, **_activations(n)}
+    return Call("linear_routed_grouped", [x, chosen, weight, scale], attrs, rows=(0, 1))
+
+
+def _activations(n: Numbers) -> dict[str, int]:
+    return {"activation_bits": 8} if n.between(0, 1) else {}
 
 
 def _halved(n: Numbers, v: _Values) -> Call:
@@ -157,10 +160,10 @@ def _small(n: Numbers, v: _Values) -> Call:
         return Call("embedding_small", [ids, *arrays], attrs, rows=(0,))
     x = v.floats(rows, groups * packing.GROUP)
     if kind == 1:
-        return Call("linear_small", [x, *arrays], attrs, rows=(0,))
+        return Call("linear_small", [x, *arrays], attrs | _activations(n), rows=(0,))
     experts = n.one_of(*(count for count in range(1, blocks + 1) if blocks % count == 0))
     chosen = v.integers(n.one_of(0, -2), experts, rows)
-    attrs["experts"] = experts
+    attrs |= {"experts": experts, **_activations(n)}
     return Call("linear_routed_small", [x, chosen, *arrays], attrs, rows=(0, 1))
 
 
@@ -304,7 +307,7 @@ def _adapted(n: Numbers, v: _Values, rows: int, places: int) -> Call:
     ]
     soon = v.bits(np.int8, places, n.between(1, 70), n.between(1, 200))
     inputs = [v.floats(rows, columns), terms, chosen, v.floats(rows), *factors, soon, *matrix]
-    return Call("linear_adapted", inputs, attrs, rows=(0, 1, 2, 3))
+    return Call("linear_adapted", inputs, attrs | _activations(n), rows=(0, 1, 2, 3))
 
 
 MAKERS = (

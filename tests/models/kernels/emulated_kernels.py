@@ -13,7 +13,7 @@ import numpy as np
 
 from baker.compiler.kernel_objects import instructions
 from baker.compiler.targets import find_target
-from tests.models.kernels.kernel_library import SOURCES, Kernels, build_library
+from tests.models.kernels.kernel_library import Kernels, build_library, kernel_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ EMULATED = {
     "i8mm": ("aarch64-i8mm", "max"),
 }
 
-_NAMES = sorted(f"hearth_{path.stem}" for path in SOURCES.glob("*.c"))
+_NAMES = [f"hearth_{name}" for name in kernel_names()]
 _PROGRAM = Path(__file__).with_name("emulated.c")
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
 from baker.compiler.targets import find_target
 from models import dsl
+from models.dsl.activations import kernel_name, kernel_source
 from models.dsl.ops import REGISTRY
 from models.dsl.types import DType, TensorType
 
@@ -43,16 +45,33 @@ _ALONE = ("-nostdlib", "-Wl,-z,defs")
 # than compiling one of them. These macros say which kernel a file makes of a shared body.
 _INTEGERS = re.compile(r"(linear|embedding)_(?!routed_(bf16|f32))|lora_up_i8")
 _MACROS = ("NAME", "BITS", "HALVES", "MINIMUM", "ROUTED", "ADAPTED")
+# Kernels that are also compiled for activations of 8 bits.
+_ROUNDING = re.compile(r"linear_(routed_)?(grouped|int\d)")
+
+
+def kernel_names() -> list[str]:
+    """The names of all kernels."""
+    names = sorted(path.stem for path in SOURCES.glob("*.c"))
+    return [*names, *(kernel_name(name, 8) for name in names if _ROUNDING.match(name))]
 
 
 def write_sources(library: Path) -> list[Path]:
-    """The sources of a library of all kernels: files of SOURCES, and a new one beside it."""
-    files = sorted(SOURCES.glob("*.c"))
-    integers = [file for file in files if _INTEGERS.match(file.stem)]
+    """The sources of a library of all kernels: files of SOURCES, and new ones beside it."""
     undefined = "".join(f"#undef {macro}\n" for macro in _MACROS)
-    together = library.with_suffix(".c")
-    together.write_text("".join(f'{undefined}#include "{file}"\n' for file in integers))
-    return [*(file for file in files if file not in integers), together]
+    alone, together = list[Path](), defaultdict[str | None, list[str]](list)
+    for name in kernel_names():
+        source, macros = kernel_source(name)
+        file, bits = SOURCES / f"{source}.c", macros.pop("ACTIVATION_BITS", None)
+        if _INTEGERS.match(name):
+            renamed = "".join(f"#define {macro} {value}\n" for macro, value in macros.items())
+            together[bits].append(f'{undefined}{renamed}#include "{file}"\n')
+        else:
+            alone.append(file)
+    for bits, includes in together.items():
+        alone.append(library.with_suffix(f".{bits}.c"))
+        defined = f"#define ACTIVATION_BITS {bits}\n" if bits else ""
+        alone[-1].write_text(defined + "".join(includes))
+    return alone
 
 
 def build_library(machine: str, cpu: str, library: Path, *more: str) -> None:

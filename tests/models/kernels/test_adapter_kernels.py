@@ -175,8 +175,9 @@ FORMS_WITH_ADAPTERS = [*FORMS, None]  # None: int8 in groups
 
 @pytest.mark.parametrize("form", FORMS_WITH_ADAPTERS, ids=str)
 @pytest.mark.parametrize("rows", [1, 3, 7, 8])
+@pytest.mark.parametrize("activation_bits", [16, 8])
 def test_a_product_with_adapters_has_the_bits_of_both_kernels(
-    kernels: Kernels, form: SmallForm | None, rows: int
+    kernels: Kernels, form: SmallForm | None, rows: int, activation_bits: int
 ) -> None:
     case = Case((20, 32 * 65, (512, 256, 16)), rows, dtype=np.int8)
     outputs, columns = sum(case.sources), case.x.shape[1]
@@ -187,6 +188,7 @@ def test_a_product_with_adapters_has_the_bits_of_both_kernels(
     else:
         name, attrs = "linear_small", {"bits": form.bits, "minimum": form.minimum}
         matrix = sample_small(rng, form, outputs, columns)
+    attrs["activation_bits"] = activation_bits
     case.y = kernels(name, (case.x, *matrix), np.full_like(case.y, np.nan), **attrs)
     adapters = (case.terms(kernels), case.chosen, case.scales, case.b, *case.b_scale, case.a)
     actual = kernels(

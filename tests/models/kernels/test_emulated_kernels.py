@@ -98,11 +98,15 @@ _EXTREME = np.stack(
 
 
 @pytest.mark.parametrize("weight", [127, -127, 0])
-def test_the_largest_products_of_int8_fit(arm: EmulatedKernels, here: Kernels, weight: int) -> None:
+@pytest.mark.parametrize("activation_bits", [16, 8])
+def test_the_largest_products_of_int8_fit(
+    arm: EmulatedKernels, here: Kernels, weight: int, activation_bits: int
+) -> None:
     integers = np.full((16, 64), weight, np.int8)
     integers[8:] = 127 * _SIGNS
     arrays = packing.pack(integers, np.full((16, 2), 0.01, np.float16))
-    check(arm, here, Call("linear_grouped", [_EXTREME, *arrays]))
+    attrs = {"activation_bits": activation_bits}
+    check(arm, here, Call("linear_grouped", [_EXTREME, *arrays], attrs))
 
 
 @pytest.mark.parametrize("byte", [0x88, 0x77, 0x78, 0x00])
@@ -118,13 +122,16 @@ def test_the_largest_products_of_halves_fit(arm: EmulatedKernels, here: Kernels,
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("activation_bits", [16, 8])
 def test_the_largest_products_of_small_integers_fit(
-    arm: EmulatedKernels, here: Kernels, form: SmallForm
+    arm: EmulatedKernels, here: Kernels, form: SmallForm, activation_bits: int
 ) -> None:
     least, largest = (-2048, 2047) if form.is_wide else (0, (1 << form.bits) - 1)
     integers = np.full((16, 64), largest, np.int16 if form.is_wide else np.uint8)
     integers[8:] = np.where(_SIGNS > 0, largest, least)
     scale = np.full((16, 64 // form.columns), 0.01, np.float16)
     arrays = packing.pack_small(form, integers, scale, scale if form.minimum else None)
-    attrs = {"bits": form.bits, "minimum": form.minimum}
+    attrs = {
+        "bits": form.bits, "minimum": form.minimum, "activation_bits": activation_bits,
+    }  # fmt: skip
     check(arm, here, Call("linear_small", [_EXTREME, *arrays], attrs))

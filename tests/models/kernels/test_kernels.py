@@ -16,7 +16,7 @@ from models.dsl import packing
 from models.dsl.fused import linear_grouped, linear_upper
 from tests.models.kernels.attention_cases import FORMS, SCALE, attended, cache_of
 from tests.models.kernels.emulated_kernels import EMULATED
-from tests.models.kernels.kernel_library import SOURCES, TARGETS, build_library
+from tests.models.kernels.kernel_library import TARGETS, build_library, kernel_names
 from tests.models.unpacked import whole
 
 if TYPE_CHECKING:
@@ -56,41 +56,61 @@ def matrix(rows: int, columns: int) -> tuple[Array, Array, Array]:
     return (*packing.pack(integers, scales), values)
 
 
-def product(kernels: Kernels, x: Array, weight: Array, scale: Array) -> Array:
+def product(
+    kernels: Kernels, x: Array, weight: Array, scale: Array, activation_bits: int = 16
+) -> Array:
     out = np.full((len(x), weight.shape[0] * 16), np.nan, np.float32)
-    return kernels("linear_grouped", (x, weight, scale), out)
+    return kernels("linear_grouped", (x, weight, scale), out, activation_bits=activation_bits)
 
 
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("rows", [1, 13, 39])
-def test_a_product_is_exact_to_sixteen_bits_of_the_activations(
-    kernels: Kernels, name: str, rows: int
+@pytest.mark.parametrize(("activation_bits", "parts"), [(16, 254), (8, 1)])
+def test_a_product_is_exact_to_the_bits_of_the_activations(
+    kernels: Kernels, name: str, rows: int, activation_bits: int, parts: int
 ) -> None:
     weight, scale, values = matrix(*MATRICES[name])
     x = np.random.default_rng(0).normal(size=(rows, values.shape[1])).astype(np.float32)
-    actual = product(kernels, x, weight, scale)
-    # Half a step of a group is max |x| / 127 / 254 / 2; it counts once for each weight.
-    steps = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * 254 * 2)
+    actual = product(kernels, x, weight, scale, activation_bits)
+    # Half a step of a group is max |x| / 127 / parts / 2; it counts once for each weight.
+    steps = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * parts * 2)
     bound = np.repeat(steps, 32, axis=1) @ np.abs(values).T + 1e-5
     assert (np.abs(actual - x @ values.T) < bound).all()
 
 
-def test_activations_are_rounded_as_numpy_rounds_them(kernels: Kernels) -> None:
-    """One large weight a row, so that a product shows its activation's sixteen bits."""
+@pytest.mark.parametrize("activation_bits", [16, 8])
+def test_activations_are_rounded_as_numpy_rounds_them(
+    kernels: Kernels, activation_bits: int
+) -> None:
+    """One large weight a row, so that a product shows its activation's bits."""
     weight, scale = packing.pack(
         np.eye(32, dtype=np.int8)[:16] * np.int8(127), np.ones((16, 1), np.float16)
     )
     x = np.random.default_rng(2).normal(size=(5, 32)).astype(np.float32)
-    expected = linear_grouped.evaluate((x, weight, scale), {})
-    np.testing.assert_allclose(product(kernels, x, weight, scale), expected, rtol=1e-6, atol=2e-6)
+    expected = linear_grouped.evaluate((x, weight, scale), {"activation_bits": activation_bits})
+    actual = product(kernels, x, weight, scale, activation_bits)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=2e-6)
 
 
-def test_a_row_has_the_same_bits_in_every_batch(kernels: Kernels) -> None:
+def test_a_tie_of_activations_of_eight_bits_is_rounded_to_even(kernels: Kernels) -> None:
+    weight, scale = packing.pack(np.eye(16, 32, dtype=np.int8), np.ones((16, 1), np.float16))
+    x = np.zeros((1, 32), np.float32)
+    x[0, :16] = [127, -127, *(step + 0.5 for step in range(-7, 7))]
+    expected = [127, -127, *(round(step + 0.5) for step in range(-7, 7))]
+    assert product(kernels, x, weight, scale, 8)[0].tolist() == expected
+
+
+@pytest.mark.parametrize("activation_bits", [16, 8])
+def test_a_row_has_the_same_bits_in_every_batch(kernels: Kernels, activation_bits: int) -> None:
     weight, scale, values = matrix(48, 32 * 66)
     x = np.random.default_rng(1).normal(size=(39, values.shape[1])).astype(np.float32)
-    alone = np.concatenate([product(kernels, row[None], weight, scale) for row in x])
+
+    def products(x: Array) -> Array:
+        return product(kernels, x, weight, scale, activation_bits)
+
+    alone = np.concatenate([products(row[None]) for row in x])
     for rows in (2, 13, 39):
-        assert np.array_equal(product(kernels, x[:rows].copy(), weight, scale), alone[:rows])
+        assert np.array_equal(products(x[:rows].copy()), alone[:rows])
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-38, 1e-30, 1.0, 1e30])
@@ -245,7 +265,7 @@ def test_for_every_target_they_need_nothing_else(name: str, tmp_path: Path) -> N
     machine = target.triple.partition("-")[0]
     build_library(machine, target.cpu.replace("-", "_"), tmp_path / "all.so")
     library = (tmp_path / "all.so").read_bytes()
-    assert all(f"hearth_{path.stem}\0".encode() in library for path in SOURCES.glob("*.c"))
+    assert all(f"hearth_{kernel}\0".encode() in library for kernel in kernel_names())
 
 
 def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
@@ -253,8 +273,9 @@ def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) ->
     x = np.random.default_rng(4).normal(size=(19, 32 * 65)).astype(np.float32)
     caches = [cache_of(name) for name in FORMS if name.startswith("a ring")]
     products = [product(kernels, x, weight, scale) for kernels in built.values()]
+    small = [product(kernels, x, weight, scale, 8) for kernels in built.values()]
     half = np.full(len(x), 2.0)
     better = [refined(kernels, x, weight, scale, half) for kernels in built.values()]
     mixed = [[attention(kernels, *cache) for kernels in built.values()] for cache in caches]
-    for first, *others in (products, better, *mixed):
+    for first, *others in (products, small, better, *mixed):
         assert all(np.array_equal(first, other) for other in others)

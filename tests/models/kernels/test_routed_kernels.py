@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     Matrices = tuple[str, tuple[Array, ...], dict[str, Any], Array]
 
 BY_NAME = {form.name: form for form in FORMS}
-STORED = ("f32", "bf16", "int8", *BY_NAME)
+# Stored forms; with `_a8`, beside activations of 8 bits.
+FLOATS, INTEGERS = ("f32", "bf16"), ("int8", *BY_NAME)
+STORED = (*FLOATS, *INTEGERS, *(f"{stored}_a8" for stored in INTEGERS))
 EXPERTS = 5
 # Rows and columns of an expert's matrix: a block; workgroups of unequal size; more than a panel of
 # columns.
@@ -37,6 +39,8 @@ SHAPES = [(16, 32), (16 * 19, 64), (32, 32 * 65)]
 
 def matrices(stored: str, rows: int, columns: int, experts: int = EXPERTS) -> Matrices:
     values: Array
+    more = {"activation_bits": 8} if stored.endswith("_a8") else {}
+    stored = stored.removesuffix("_a8")
     if stored in BY_NAME:
         form = BY_NAME[stored]
         arrays, values = test_small_kernels.matrix(form, experts * rows, columns)
@@ -49,7 +53,7 @@ def matrices(stored: str, rows: int, columns: int, experts: int = EXPERTS) -> Ma
         weight = np.random.default_rng(rows).normal(size=(experts * rows, columns)).astype(dtype)
         op, arrays, attributes, values = "linear_routed", (weight,), {}, weight.astype(np.float64)
     shape = (experts, rows, columns)
-    return op, arrays, {**attributes, "experts": experts}, values.reshape(shape)
+    return op, arrays, {**attributes, **more, "experts": experts}, values.reshape(shape)
 
 
 def product(kernels: Kernels, made: Matrices, x: Array, chosen: Array) -> Array:
@@ -74,7 +78,7 @@ def test_a_row_is_multiplied_with_the_matrix_of_its_expert(
     x, chosen = inputs(rows, shape[1])
     expected = np.einsum("mk,mnk->mn", x.astype(np.float64), made[3][chosen])
     # Half a step of a group is max |x| / 127 / steps / 2; f32 weights have no such steps.
-    steps = 16 if stored.startswith("int4") else 254
+    steps = 1 if stored.endswith("_a8") else 16 if stored.startswith("int4") else 254
     error = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * steps * 2)
     bound = np.einsum("mk,mnk->mn", np.repeat(error, 32, axis=1), np.abs(made[3][chosen])) + 2e-5
     assert (np.abs(product(kernels, made, x, chosen) - expected) < bound).all()

@@ -1,0 +1,84 @@
+"""How the kernels of products with integers round activations, each group of columns by its scale.
+
+To 16 bits: two int8, of which the second one holds what the first one leaves. To 12 bits beside
+weights of 4. Or to 8 bits, with the attribute `activation_bits`: half the products of integers. A
+kernel for 8 bits is compiled from the file of the kernel for 16.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from models.dsl import functions as f
+from models.dsl import ops, packing
+from models.dsl.ops.record import require
+from models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from models.dsl.graph import Tensor
+    from models.dsl.ops.record import Attrs
+
+_BITS = (16, 8)
+# The steps of a second int8 that are one of the first: both have sixteen bits.
+STEPS = 254
+# Ends the name of a kernel for activations of 8 bits.
+_EIGHT_BITS = "_a8"
+# The smallest largest magnitude of a group of activations: 127 divided by it is finite.
+_TINY = 2.0**-100
+
+
+def require_rows(x: TensorType) -> None:
+    """Raise TypeRuleError for activations that the kernels of products do not take."""
+    require(x.dtype in (DType.F32, DType.F64) and x.rank == 2, "rows f32 (M, K)")
+
+
+def require_bits(attrs: Attrs) -> None:
+    """Raise TypeRuleError for bits of activations that the kernels of products do not have."""
+    require(bits_of(attrs) in _BITS, f"activation_bits of {_BITS}")
+
+
+def bits_of(attrs: Attrs) -> int:
+    """The bits of activations, by the attributes of a product."""
+    bits: int = attrs.get("activation_bits", 16)
+    return bits
+
+
+def steps(bits: int, activation_bits: int) -> int:
+    """The steps of the second int8 of activations that are one of the first, beside such integers.
+
+    1 if there is no second one. Integers of four bits are multiplied with activations of twelve: 16
+    times a weight is a byte.
+    """
+    if activation_bits == 8:
+        return 1
+    return 16 if bits == 4 else STEPS
+
+
+def rounded(x: Tensor, steps: int, *, group: int = packing.GROUP) -> Tensor:
+    """x (M, K) as the kernels read it: f32 values that a scale per `group` columns and int8 hold.
+
+    A second int8 holds what the first one leaves, in `steps` of one, unless they are 1: 254 are
+    sixteen bits.
+    """
+    groups = ops.reshape(x, shape=(x.shape[0], x.shape[1] // group, group))
+    largest = ops.reduce_max(ops.absolute(groups), axes=(2,))
+    largest = ops.maximum(largest, ops.full_like(largest, _TINY))
+    scaled = groups * f.along_axes(127.0 / largest, groups, (2,))
+    integers = ops.round_(scaled)
+    if steps > 1:
+        integers = integers + ops.round_((scaled - integers) * float(steps)) * (1 / steps)
+    values = integers * f.along_axes(largest * (1 / 127), groups, (2,))
+    return ops.reshape(values, shape=x.shape)
+
+
+def kernel_name(name: str, activation_bits: int) -> str:
+    """The name of the kernel that rounds activations to so many bits."""
+    return name + _EIGHT_BITS if activation_bits == 8 else name
+
+
+def kernel_source(name: str) -> tuple[str, dict[str, str]]:
+    """The name of the file of a kernel, without `.c`, and the macros that it is compiled with."""
+    file = name.removesuffix(_EIGHT_BITS)
+    if file == name:
+        return name, {}
+    return file, {"ACTIVATION_BITS": "8", f"hearth_{file}": f"hearth_{name}"}
