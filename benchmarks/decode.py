@@ -200,6 +200,9 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--threads", type=int, default=physical_cores(), help="threads of every engine"
     )
+    parser.add_argument(
+        "--no-mmap", action="store_true", help="copy Hearth's weights into memory, as hearth serve"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="write the tables as Markdown"
@@ -249,6 +252,7 @@ def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> Benchmar
         server=server and shutil.which(server),
         threads=arguments.threads,
         context=contexts.pop(),
+        mapped=not arguments.no_mmap,
     )
 
 

@@ -66,7 +66,7 @@ class Model:
 class BenchmarkSetup:
     """How to measure; `server` is the path of llama-server, or None.
 
-    `tokens` are the text that all models read.
+    `tokens` are the text that all models read. Hearth's weights are `mapped`, or in memory.
     """
 
     tokens: tuple[int, ...]
@@ -74,6 +74,7 @@ class BenchmarkSetup:
     server: str | None
     threads: int
     context: int
+    mapped: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,8 @@ def run_worker(model: Model, bench: BenchmarkSetup) -> tuple[EngineDescription, 
         command += [f"--{name}", str(value)]
     if model.exact:
         command.append("--exact")
+    if not bench.mapped:
+        command.append("--no-mmap")
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     result = subprocess.run(
         command,
@@ -134,7 +137,7 @@ def run_worker(model: Model, bench: BenchmarkSetup) -> tuple[EngineDescription, 
 def serve_once(model: Model, bench: BenchmarkSetup) -> dict[str, float]:
     """Serve a model until its first answer; returns no figures without a server for it."""
     if model.is_hearth:
-        server = hearth(model.path, bench.threads, exact=model.exact)
+        server = hearth(model.path, bench.threads, exact=model.exact, mapped=bench.mapped)
     elif bench.server is not None and model.bench is None:
         server = llama_server(
             bench.server, model.path, slots=1, context=bench.context, threads=bench.threads

@@ -49,13 +49,13 @@ class EngineDescription:
 
 
 def open_hearth(
-    bundle: Path, context: int, threads: int, exact: bool
+    bundle: Path, context: int, threads: int, exact: bool, mapped: bool
 ) -> tuple[Reader, EngineDescription]:
     """Hearth, with the checks of `hearth serve`; `context` must be that of the bundle."""
     from runtime.open_bundle import open_bundle
     from server.version import version
 
-    manifest, runtime = open_bundle(bundle, threads=threads)
+    manifest, runtime = open_bundle(bundle, threads=threads, mapped=mapped)
     assert manifest.context == context, f"context {manifest.context}, expected {context}"
     weights = manifest.statistics["weights_bytes"]
     if not exact:
@@ -67,7 +67,7 @@ def open_hearth(
 
 
 def open_llama(
-    model: Path, context: int, threads: int, _exact: bool
+    model: Path, context: int, threads: int, _exact: bool, _mapped: bool
 ) -> tuple[Reader, EngineDescription]:
     """llama.cpp with its defaults: weights are repacked for the fastest kernels of the CPU."""
     runtime = LlamaCpp(model, context=context, threads=threads, profile=FASTEST)
@@ -79,7 +79,7 @@ def open_llama(
     return runtime, about
 
 
-ENGINES: dict[str, Callable[[Path, int, int, bool], tuple[Reader, EngineDescription]]] = {
+ENGINES: dict[str, Callable[[Path, int, int, bool, bool], tuple[Reader, EngineDescription]]] = {
     "hearth": open_hearth,
     "llama.cpp": open_llama,
 }
@@ -156,10 +156,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--begun", type=float, required=True, help="time.monotonic() at the start")
     parser.add_argument("--exact", action="store_true", help="compute all logits exactly")
+    parser.add_argument("--no-mmap", action="store_true", help="copy Hearth's weights into memory")
     arguments = parser.parse_args()
     text = Text(tokens=json.load(sys.stdin), exact=arguments.exact)
     runtime, about = ENGINES[arguments.engine](
-        arguments.model, arguments.context, arguments.threads, arguments.exact
+        arguments.model,
+        arguments.context,
+        arguments.threads,
+        arguments.exact,
+        not arguments.no_mmap,
     )
     figures = measure(runtime, text, arguments.begun)
     print(json.dumps({"about": asdict(about), "figures": figures}))  # noqa: T201

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 CACHE_MB = 256  # prompt cache, in addition to the slots
 
 
-def hearth(bundle: Path, threads: int, *, exact: bool = False) -> Server:
+def hearth(bundle: Path, threads: int, *, exact: bool = False, mapped: bool = True) -> Server:
     """Hearth in this environment, with compiled modules as after an installation."""
     for package in (*models.__path__, *server.__path__):
         compileall.compile_dir(package, quiet=1)
     options = ["--threads", str(threads), "--cache-ram", f"{CACHE_MB}MiB"]
     if exact:
         options += ["--logits", "exact"]
+    if not mapped:
+        options.append("--no-mmap")
     return Server(
         name="hearth", command=(sys.executable, "-m", "hearth", "serve", str(bundle), *options)
     )
