@@ -227,9 +227,11 @@ _ENCODERS: Mapping[Storage, Callable[[NDArray[np.float32]], tuple[NDArray[Any], 
     INT8_G32: int8_groups,
     INT8_G32_HALVES: _in_halves,
     **{
-        storage: _small_encoder(storage)
+        each: _small_encoder(storage)
         for storage in STORAGES.values()
         if storage.form is not None and not (storage.form.minimum or storage.form.is_wide)
+        for each in (storage, storage.table)
+        if each is not None
     },
     INT12_G32: int12_groups,
     INT12_G32_TABLE: int12_groups,
