@@ -201,8 +201,8 @@ def label_places(dot: tuple[float, float], width: float) -> list[tuple[Box, str]
     for away in range(0, 3 * _LINE, _LINE // 2):
         for middle in (y - away, y + away):
             top, bottom = middle - _LINE / 2, middle + _LINE / 2
-            places.append((Box(x + 2 * _DOT, top, x + 2 * _DOT + width, bottom), "start"))
             places.append((Box(x - 2 * _DOT - width, top, x - 2 * _DOT, bottom), "end"))
+            places.append((Box(x + 2 * _DOT, top, x + 2 * _DOT + width, bottom), "start"))
             if away >= _LINE:
                 places.append((Box(x - width / 2, top, x + width / 2, bottom), "middle"))
     return places

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _MIN_KL = 1e-6  # smaller values, such as 0, are drawn here
 _HEADROOM = 1.15  # space beyond the last point, for its label
+_LABEL_ROOM = 1.5  # space before the first point, for its label on the left
 _ROUND = (1, 1.5, 2, 3, 4, 6)
 _TALL = 330  # units, for many labels
 _ENGINES = ("Hearth", "llama.cpp")
@@ -113,7 +114,7 @@ def speed_by(path: Path, lines: Sequence[SpeedLine], *, x_label: str, what: str)
 
 def _round_axis(values: Sequence[float]) -> Axis:
     """A logarithmic axis around positive values, with round numbers as ticks."""
-    low, high = min(values) / _HEADROOM, max(values) * _HEADROOM
+    low, high = min(values) / _LABEL_ROOM, max(values) * _HEADROOM
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
     round_numbers = (step * 10.0**power for power in powers for step in _ROUND)
     ticks = tuple((at, f"{at:g}") for at in round_numbers if low <= at <= high)
