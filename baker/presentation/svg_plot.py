@@ -22,6 +22,8 @@ _LEFT, _RIGHT, _TOP = 48, 378, 30
 _INNER_HEIGHT, _BELOW = 162, 38
 _LEGEND_ROW = 16
 _CHARACTER = 7.5  # units; wide enough for any font
+_LINE, _DESCENT = 14, 3  # of a text: height, and the part below its baseline
+_DOT = 4  # half the width of a dot and of the space around it
 _MAX_NAME = 44  # characters in a legend
 _ROUND = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 _DECADES = 6
@@ -77,7 +79,10 @@ def decade_axis(values: Iterable[float], *, smallest: float) -> Axis:
 
 
 class Plot:
-    """A plot with two axes; `names` of two series or more become a legend above it."""
+    """A plot with two axes; `names` of two series or more become a legend above it.
+
+    `inner_height` is the distance between the ends of the vertical axis.
+    """
 
     def __init__(
         self,
@@ -88,11 +93,13 @@ class Plot:
         x_label: str,
         y_label: str = "",
         names: Sequence[str] = (),
+        inner_height: int = _INNER_HEIGHT,
     ) -> None:
         self._x, self._y = x, y
+        self._inner_height = inner_height
         rows = _legend_rows(names) if len(names) > 1 else []
         self._top = _TOP + _LEGEND_ROW * max(0, len(rows) + bool(y_label) - 1)
-        self._bottom = self._top + _INNER_HEIGHT
+        self._bottom = self._top + inner_height
         self.svg = picture(title, self._bottom + _BELOW)
         for row, entries in enumerate(rows):
             for left, series, name in entries:
@@ -128,6 +135,25 @@ class Plot:
         x, y = point
         write(self.svg, self._across(x), self._down(y) + (19 if below else -9), text, "middle")
 
+    def labels(self, labels: Sequence[tuple[tuple[float, float], str]]) -> None:
+        """Write a text beside each point ((x, y), text), where it covers the fewest dots and texts.
+
+        Points are labelled in the given order. Places farther from a point cost more.
+        """
+        dots = [(self._across(x), self._down(y)) for (x, y), _ in labels]
+        covered = [Box(x - _DOT, y - _DOT, x + _DOT, y + _DOT) for x, y in dots]
+        inside = Box(_LEFT, self._top - _DOT, WIDTH, self._bottom)
+        for dot, (_, text) in zip(dots, labels, strict=True):
+            places = label_places(dot, _CHARACTER * len(text))
+            costs = [
+                (sum(box.overlap(other) for other in covered) + box.area - box.overlap(inside), at)
+                for at, (box, _) in enumerate(places)
+            ]
+            box, anchor = places[min(costs)[1]]
+            x = {"start": box.left, "middle": (box.left + box.right) / 2, "end": box.right}[anchor]
+            write(self.svg, x, box.bottom - _DESCENT, text, anchor)
+            covered.append(box)
+
     def _axes(self, x_label: str) -> None:
         for at, label in self._y.ticks:
             height = self._down(at)
@@ -144,7 +170,42 @@ class Plot:
         return round(_LEFT + (_RIGHT - _LEFT) * self._x.fraction(value), 1)
 
     def _down(self, value: float) -> float:
-        return round(self._bottom - _INNER_HEIGHT * self._y.fraction(value), 1)
+        return round(self._bottom - self._inner_height * self._y.fraction(value), 1)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle of a picture; `bottom` is larger than `top`."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def area(self) -> float:
+        """The area."""
+        return (self.right - self.left) * (self.bottom - self.top)
+
+    def overlap(self, other: Box) -> float:
+        """The area that both boxes cover."""
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.bottom, other.bottom) - max(self.top, other.top)
+        return max(width, 0) * max(height, 0)
+
+
+def label_places(dot: tuple[float, float], width: float) -> list[tuple[Box, str]]:
+    """Boxes for a text of this width around a dot, with the text's anchor, the nearest first."""
+    x, y = dot
+    places = []
+    for away in range(0, 3 * _LINE, _LINE // 2):
+        for middle in (y - away, y + away):
+            top, bottom = middle - _LINE / 2, middle + _LINE / 2
+            places.append((Box(x - 2 * _DOT - width, top, x - 2 * _DOT, bottom), "end"))
+            places.append((Box(x + 2 * _DOT, top, x + 2 * _DOT + width, bottom), "start"))
+            if away >= _LINE:
+                places.append((Box(x - width / 2, top, x + width / 2, bottom), "middle"))
+    return places
 
 
 def picture(title: str, height: float) -> ET.Element:

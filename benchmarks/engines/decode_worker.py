@@ -52,16 +52,16 @@ def open_hearth(
     bundle: Path, context: int, threads: int, exact: bool, mapped: bool
 ) -> tuple[Reader, EngineDescription]:
     """Hearth, with the checks of `hearth serve`; `context` must be that of the bundle."""
+    from benchmarks.engines.step_bytes import step_bytes
     from runtime.open_bundle import open_bundle
     from server.version import version
 
     manifest, runtime = open_bundle(bundle, threads=threads, mapped=mapped)
     assert manifest.context == context, f"context {manifest.context}, expected {context}"
-    weights = manifest.statistics["weights_bytes"]
-    if not exact:
-        weights -= manifest.statistics["refining_bytes"]
     about = EngineDescription(
-        quantisation=manifest.precision, weights_bytes=weights, versions={"hearth": version()}
+        quantisation=manifest.precision,
+        weights_bytes=step_bytes(manifest, exact=exact),
+        versions={"hearth": version()},
     )
     return runtime, about
 

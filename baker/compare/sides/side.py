@@ -155,6 +155,11 @@ class LlamaSide(ReaderSide):
         super().__init__(llama, about, llama)
         self._llama = llama
 
+    @property
+    def weights_bytes(self) -> int:
+        """The size of all weights in the file, in bytes."""
+        return self._llama.weights_bytes
+
     def read(self, token_ids: Sequence[int], start: int) -> Iterator[FullPrediction]:
         """See Side."""
         self._read = []  # the slot is about to hold another text

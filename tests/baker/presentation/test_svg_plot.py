@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baker.presentation.svg_plot import SERIES, WIDTH, Plot, decade_axis, linear_axis, standalone
+from baker.presentation.svg_plot import (
+    SERIES,
+    WIDTH,
+    Box,
+    Plot,
+    decade_axis,
+    linear_axis,
+    standalone,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -55,3 +63,25 @@ def test_a_file_has_a_colour_for_every_series_and_the_name_of_the_plot() -> None
     style = svg.findtext(f"{SVG}style") or ""
     assert all(f".line.s{number}{{stroke:#" in style for number in range(SERIES))
     assert [path.get("class") for path in svg.iter(f"{SVG}path")][-1] == "line s1"
+
+
+def test_labels_of_close_points_cover_neither_each_other_nor_dots() -> None:
+    plot = Plot("title", linear_axis(1), linear_axis(1), x_label="x", inner_height=330)
+    points = [(0.5, 0.5), (0.52, 0.5), (0.5, 0.52), (0.54, 0.5), (1.0, 1.0), (0.0, 0.0)]
+    plot.labels([(point, f"label {number}") for number, point in enumerate(points)])
+    boxes = [
+        label_box(text) for text in plot.svg.iter("text") if (text.text or "").startswith("label ")
+    ]
+    assert len(boxes) == len(points)
+    for number, box in enumerate(boxes):
+        assert not any(box.overlap(other) for other in boxes[:number])
+        assert 40 < box.left < box.right <= WIDTH
+    dots = [(48 + 330 * x, 360 - 330 * y) for x, y in points]
+    assert not any(box.overlap(Box(x - 3, y - 3, x + 3, y + 3)) for box in boxes for x, y in dots)
+
+
+def label_box(text: ET.Element) -> Box:
+    """The box of a text of 7 characters, each 7.5 units wide."""
+    x, y, width = float(text.get("x", "")), float(text.get("y", "")), 7 * 7.5
+    left = {"start": x, "middle": x - width / 2, "end": x - width}[text.get("text-anchor", "")]
+    return Box(left, y - 11, left + width, y + 3)
