@@ -64,10 +64,10 @@ def units(graph: Graph) -> list[Unit]:
     while needed:
         tensor = needed.pop()
         unit = owners.get(id(tensor), tensor)
-        if not isinstance(tensor.origin, Apply) or id(unit) in found:
+        if id(tensor) not in position or id(unit) in found:
             continue
         found[id(unit)] = unit
-        read = [one for one in unit.inputs if isinstance(one.origin, Apply)]
+        read = [one for one in unit.inputs if id(one) in position]
         before[id(unit)] = {id(owners.get(id(one), one)) for one in read}
         needed += read
 
