@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+_RARE = "\U0010fffd"  # for private use: no vocabulary has it
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 
@@ -82,7 +83,10 @@ class Tokenizer:
     def from_file(path: Path, *, bos: int | None, context: int | None = None) -> Tokenizer:
         """Read a tokenizer.json; raises BadTokenizer."""
         try:
-            return Tokenizer(_read(path), bos=bos, context=context)
+            tokenizer = Tokenizer(_read(path), bos=bos, context=context)
+            # The library looks the unknown token up when a text first needs it.
+            tokenizer.read(_RARE)
+            return tokenizer
         # The library raises Exception, and BaseException for a panic.
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt | SystemExit):

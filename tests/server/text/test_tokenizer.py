@@ -90,6 +90,14 @@ def test_an_invalid_tokenizer_file_raises(tmp_path: Path, content: str) -> None:
         Tokenizer.from_file(path, bos=None)
 
 
+def test_a_vocabulary_without_its_unknown_token_raises(tmp_path: Path) -> None:
+    path, whole = tmp_path / "tokenizer.json", json.loads(LIBRARY.to_str())
+    whole["model"] |= {"byte_fallback": False, "unk_token": "<missing>"}
+    path.write_text(json.dumps(whole))
+    with pytest.raises(BadTokenizer, match=r"<missing>.*bake the bundle again"):
+        Tokenizer.from_file(path, bos=None)
+
+
 def _with_merges_as_strings(text: str) -> str:
     """As files were written that are older than the library's version 0.20."""
     whole = json.loads(text)
