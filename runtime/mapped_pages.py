@@ -35,11 +35,11 @@ def release_pages(file: Path) -> None:
 
 
 def move_to_memory(file: Path) -> None:
-    """Put copies in the place of all read-only mappings in this process of a file, as above.
+    """Replace all read-only mappings in this process of a file, a resolved path, by copies.
 
-    The copies have huge pages if Linux has them, and the file's own pages are released. Nothing may
-    read the mappings meanwhile. Raises OSError, and then they may have no contents. Without
-    /proc/self/maps (Linux) this does nothing.
+    The copies have huge pages if Linux has them, and the system may drop the cached pages of the
+    file. Nothing may read the mappings meanwhile. Raises OSError; the mappings are then unusable.
+    Without /proc/self/maps (Linux) this does nothing.
     """
     for mapping in _mappings(file):
         _replace(mapping, file)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from models.dsl import functions as f
 from models.dsl import ops
 from models.dsl.types import DType
@@ -144,12 +142,7 @@ def _written(
 ) -> tuple[Tensor, ...]:
     """The buffers of a sequence with new keys and values, each (N, G, D), at `places`."""
     if len(buffers) == len(heads):
-        return tuple(
-            f.write_f16_rows(buffer, places, x)
-            if buffer.dtype is DType.F16
-            else _write(buffer, places, ops.reshape(x, shape=(x.shape[0], buffer.shape[1])))
-            for buffer, x in zip(buffers, heads, strict=True)
-        )
+        return tuple(_write(buffer, places, x) for buffer, x in zip(buffers, heads, strict=True))
     integers, scales = buffers[: len(heads)], buffers[len(heads) :]
     return (
         *(f.write_int8_rows(old, places, x) for old, x in zip(integers, heads, strict=True)),
@@ -158,15 +151,11 @@ def _written(
 
 
 def _write(buffer: Tensor, places: Tensor, x: Tensor) -> Tensor:
-    """A buffer (R, E) with rows x (N, E) at `places` i32 (N,).
-
-    A narrower dtype of the buffer rounds x, and its largest value bounds x.
-    """
-    if x.dtype is not buffer.dtype:
-        largest = float(np.finfo(buffer.dtype.numpy).max)
-        bounded = ops.minimum(ops.maximum(x, ops.full_like(x, -largest)), ops.full_like(x, largest))
-        x = ops.convert(bounded, dtype=buffer.dtype)
-    return ops.scatter(buffer, places, x, combine="replace")
+    """A buffer (R, E) with the rows x, each of E values, at `places` i32 (N,)."""
+    if buffer.dtype is DType.F16:
+        return f.write_f16_rows(buffer, places, x)
+    rows = ops.reshape(x, shape=(x.shape[0], buffer.shape[1]))
+    return ops.scatter(buffer, places, rows, combine="replace")
 
 
 def _ring_rows(starts: list[Tensor], tokens: int, rows: int) -> Tensor:

@@ -44,10 +44,10 @@ def bits_of(attrs: Attrs) -> int:
 
 
 def steps(bits: int, activation_bits: int) -> int:
-    """The steps of the second int8 of activations that are one of the first, beside such integers.
+    """The steps of the second int8 of activations that equal one step of the first; 1 without one.
 
-    1 if there is no second one. Integers of four bits are multiplied with activations of twelve: 16
-    times a weight is a byte.
+    `bits` are those of the weights. Activations beside weights of 4 bits have 12 bits, because 16
+    times such a weight fits into a byte.
     """
     if activation_bits == 8:
         return 1
@@ -57,8 +57,8 @@ def steps(bits: int, activation_bits: int) -> int:
 def rounded(x: Tensor, steps: int, *, group: int = packing.GROUP) -> Tensor:
     """x (M, K) as the kernels read it: f32 values that a scale per `group` columns and int8 hold.
 
-    A second int8 holds what the first one leaves, in `steps` of one, unless they are 1: 254 are
-    sixteen bits.
+    Unless `steps` is 1, a second int8 holds the remainder, in units of 1 / `steps` of the first:
+    254 steps give sixteen bits.
     """
     groups = ops.reshape(x, shape=(x.shape[0], x.shape[1] // group, group))
     largest = ops.reduce_max(ops.absolute(groups), axes=(2,))
@@ -72,7 +72,7 @@ def rounded(x: Tensor, steps: int, *, group: int = packing.GROUP) -> Tensor:
 
 
 def kernel_name(name: str, activation_bits: int) -> str:
-    """The name of the kernel that rounds activations to so many bits."""
+    """The name of the variant of a kernel that rounds activations to `activation_bits`."""
     return name + _EIGHT_BITS if activation_bits == 8 else name
 
 

@@ -21,9 +21,9 @@ _LARGEST = float(np.finfo(np.float16).max)
 
 @composite()
 def write_f16_rows(cache: Tensor, places: Tensor, x: Tensor) -> Tensor:
-    """A cache f16 (R, G * D) with the heads x (N, G, D), rounded, at rows `places`, i32 (N,).
+    """A cache f16 (R, E) with the rows x (N, ...), each of E values, at `places`, i32 (N,).
 
-    The largest f16 bounds x.
+    Values beyond the range of f16 become its largest value.
     """
     rows = ops.reshape(x, shape=(x.shape[0], cache.shape[1]))
     narrow = ops.convert(clamp(rows, -_LARGEST, _LARGEST), dtype=DType.F16)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["gated_gelu_tanh", "gated_silu"]
 
-# As the kernel has it. A workgroup computes at least so many values, and there are at most so many.
-_LANES = 16
-_MIN_SHARE, _MAX_WORKGROUPS = 256, 8
+_LANES = 16  # as the kernel has them
+_MIN_SHARE = 256  # values of a workgroup
+_MAX_WORKGROUPS = 8
 
 
 def _limits(types: Types, _: Attrs) -> None:

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Turns of waiting before the thread offers its core to others: about 50 microseconds.
+// Turns of waiting before the thread offers its core to others.
 enum { PATIENCE = 1024 };
 
 // Counts of tickets taken, of calls done and of workgroups that have left, each in a cache line.

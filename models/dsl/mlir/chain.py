@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from models.dsl.ops.record import Kernel
 
-# Threads that run a chain, at most: IREE gives each a workgroup.
+# The workgroups of a chain, and so the largest number of threads that run it.
 WORKGROUPS = 16
 # The state of chain.h.
 STATE = TensorType((48,), DType.I32)
@@ -25,7 +25,7 @@ STATE = TensorType((48,), DType.I32)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a call reads or writes: in an argument, or in the results if `argument` is None."""
+    """A tensor's place in memory: an argument, None for the results, and an offset in elements."""
 
     argument: int | None
     offset: int = 0
@@ -57,7 +57,7 @@ class Chain:
 
     @cached_property
     def name(self) -> str:
-        """Its symbol, and the name of its C file: what it is, as a hash."""
+        """Its symbol and the name of its C file: a hash of its code and the types of its inputs."""
         types = [self.inputs[i].mlir for i in self.arguments]
         whole = "\n".join([*types, str(len(self.in_place)), *self._c_lines("")])
         return f"chain_{hashlib.sha256(whole.encode()).hexdigest()[:16]}"

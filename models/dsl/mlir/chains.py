@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 # runs so long that waiting does not matter. IREE passes 32 tensors to a dispatch, among them the
 # state and the results.
 _MAX_BYTES, _MAX_INPUTS = 1 << 21, 30
-# Results begin at multiples of so many f32.
-_ALIGNMENT = 16
+_ALIGNMENT = 16  # results start at multiples of this, in f32
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +101,9 @@ def _ordered(before: Mapping[int, set[int]], places: Mapping[int, int]) -> list[
 class _Finder:
     """The chains of a graph.
 
-    A kernel's stage is the number of times that something other than kernels and views of their
-    results must be computed on the way to it. The kernels of a stage can run in one dispatch. They
-    are cut into segments where the fewest results are passed on: so layers have equal chains.
+    The stage of a kernel counts the ops of the compiler, one after the other, that it has to wait
+    for. The kernels of a stage can run in one dispatch. They are cut into segments where the fewest
+    results are passed on, so that all layers have the same chains.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -321,7 +320,7 @@ def _viewed(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def _start(node: Tensor) -> int | None:
-    """Where a slice starts in the elements of its source; None if they are not side by side."""
+    """The offset of a slice in the elements of its source; None if the slice is not contiguous."""
     assert isinstance(node.origin, Apply)
     bounds, shape = node.origin.attrs["bounds"], node.inputs[0].shape
     partial = [i for i, (a, b, _) in enumerate(bounds) if b - a < shape[i]]
