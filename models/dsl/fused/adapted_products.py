@@ -102,7 +102,8 @@ def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     x, terms, b, soon, arrays = types[0], types[1], types[4], types[6], types[_BEFORE:]
     form = "grouped" if attrs["bits"] == _GROUPED else form_of(arrays, _small(attrs)).name
     workgroups = _FEW_WORKGROUPS if x.shape[0] >= _MANY_ROWS else MIN_WORKGROUPS
-    product = product_kernel(f"linear_{form}_adapted", x, result.shape[1], attrs, workgroups)
+    name, outputs = f"linear_{form}_adapted", result.shape[1]
+    product = product_kernel(name, types, outputs, attrs, matrix=_BEFORE, workgroups=workgroups)
     share, _, *sizes = product.sizes
     # Products that read the same x come before the same factors A: each fetches its part.
     matrices, start = terms.shape[1] // rank_of(b), attrs["first"]

@@ -90,23 +90,32 @@ def grouped_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def product_kernel(
-    name: str, x: TensorType, outputs: int, attrs: Attrs, workgroups: int = MIN_WORKGROUPS
+    name: str,
+    types: Types,
+    outputs: int,
+    attrs: Attrs,
+    *,
+    matrix: int = 1,
+    workgroups: int = MIN_WORKGROUPS,
 ) -> Kernel:
     """A kernel whose workgroups share the rows and the blocks of sixteen outputs.
 
+    `types` are those of its inputs: of x (M, K) and, from `matrix` on, of the arrays of a matrix.
     Each workgroup rounds its rows, so rows are divided first, and then blocks, until there are
     `workgroups` of them or one for each block.
     """
-    rows, columns = x.shape
+    rows, columns = types[0].shape
     blocks = outputs // packing.ROWS
     activation_bits = bits_of(attrs)
     max_rows = _MAX_SMALL_ROWS if activation_bits == 8 else _MAX_ROWS
     parts = -(-rows // max_rows)
     share = min(_MAX_BLOCKS, -(-blocks // -(-workgroups // parts)))
+    own = (one.size // blocks * share if one.rank > 2 else 0 for one in types[matrix:])
     return Kernel(
         function=kernel_name(name, activation_bits),
         sizes=(share, min(rows, max_rows), rows, outputs, columns),
         workgroups=parts * -(-blocks // share),
+        own=(*[0] * matrix, *own) if parts == 1 else (),
     )
 
 
@@ -137,7 +146,7 @@ linear_grouped: Fused = Fused(
     reference=_linear_grouped,
     limits=_limits,
     kernel=lambda types, result, attrs: product_kernel(
-        "linear_grouped", types[0], result.shape[1], attrs
+        "linear_grouped", types, result.shape[1], attrs
     ),
     samples=lambda rng: [
         Sample((normal(rng, 1, 32), *sample_matrix(rng, 16, 32))),

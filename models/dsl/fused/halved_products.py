@@ -8,6 +8,7 @@ upper part has eight: (N / 16, K / 32, 8, 64).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -106,7 +107,7 @@ def _require_parts(upper: TensorType, scale: TensorType, *lower: TensorType) -> 
 
 def _kernel(op: str, types: Types, result: TensorType) -> Kernel:
     suffix = f"_{INT12.name}" if is_wide(types[1]) else ""
-    return product_kernel(f"{op}{suffix}", types[0], result.shape[1], {})
+    return product_kernel(f"{op}{suffix}", types, result.shape[1], {})
 
 
 # --- linear_upper
@@ -195,7 +196,8 @@ linear_refined: Fused = Fused(
     "in each block of sixteen outputs of which one reaches its row's threshold.",
     reference=_linear_refined,
     limits=_refined_limits,
-    kernel=lambda types, result, _: _kernel("linear_refined", types, result),
+    # It reads few blocks of the matrix.
+    kernel=lambda types, result, _: replace(_kernel("linear_refined", types, result), own=()),
     samples=lambda rng: [_refined_sample(rng, _halves, 48), _refined_sample(rng, _wide_parts, 16)],
 )
 

@@ -138,7 +138,7 @@ linear_small: Fused = Fused(
     reference=_linear_small,
     limits=_limits,
     kernel=lambda types, result, attrs: product_kernel(
-        f"linear_{form_of(types[1:], attrs).name}", types[0], result.shape[1], attrs
+        f"linear_{form_of(types[1:], attrs).name}", types, result.shape[1], attrs
     ),
     samples=lambda rng: [
         Sample((normal(rng, rows, 64), *sample_small(rng, form, 16, 64)), _attrs(form) | more)

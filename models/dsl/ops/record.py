@@ -92,6 +92,8 @@ class Kernel:
     workgroups  the number of calls
     scalars     f32 arguments
     in_place    whether the result begins as the first input, which is then not an argument
+    own         the elements of each input that only one workgroup reads: those of workgroup w begin
+                at w times as many; 0 for an input that is read in another way, () for all such
     """
 
     function: str
@@ -99,6 +101,7 @@ class Kernel:
     workgroups: int
     scalars: tuple[float, ...] = ()
     in_place: bool = False
+    own: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

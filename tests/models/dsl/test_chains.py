@@ -94,3 +94,20 @@ def test_results_of_a_chain_are_apart(architecture: str) -> None:
             ends = [0, *(end for _, end in spans)]
             assert all(end <= start for end, (start, _) in zip(ends, spans, strict=False))
             assert ends[-1] <= segment.chain.size
+
+
+@pytest.mark.parametrize("architecture", DENSE)
+def test_the_parts_of_a_matrix_that_workgroups_read_cover_it(architecture: str) -> None:
+    """A thread that waits fetches them, in every level but the first."""
+    for segment in segments(units(decode(architecture, 2))):
+        chain, fetches = segment.chain, 0
+        for level in chain.levels:
+            for call in level:
+                for place, count in zip(call.inputs, call.kernel.own, strict=False):
+                    if count:
+                        assert place.argument is not None
+                        size, parts = chain.inputs[place.argument].size, call.kernel.workgroups
+                        assert count * (parts - 1) < size <= count * parts
+                        fetches += level is not chain.levels[0]
+        assert chain.c_text.count("fetch_until(") == fetches
+        assert fetches or len(chain.levels) == 1
