@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import bisect
 import functools
+import hashlib
 import json
 import re
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,11 +83,20 @@ class Tokenizer:
 
     @staticmethod
     def from_file(path: Path, *, bos: int | None, context: int | None = None) -> Tokenizer:
-        """Read a tokenizer.json; raises BadTokenizer."""
+        """Read a tokenizer.json; raises BadTokenizer.
+
+        While a tokenizer of the same content is in use, this is that one: a model that is loaded
+        again, and a second model with the same vocabulary, take no time and no memory for it.
+        """
         try:
-            tokenizer = Tokenizer(_read(path), bos=bos, context=context)
+            text = path.read_bytes()
+            key = hashlib.sha256(text).digest(), bos, context
+            if (known := _IN_USE.get(key)) is not None:
+                return known
+            tokenizer = Tokenizer(_read(text), bos=bos, context=context)
             # The library looks the unknown token up when a text first needs it.
             tokenizer.read(_RARE)
+            _IN_USE[key] = tokenizer
             return tokenizer
         # The library raises Exception, and BaseException for a panic.
         except BaseException as error:
@@ -204,18 +215,22 @@ class Tokenizer:
         return _BYTE_TOKEN.fullmatch(self._tokenizer.id_to_token(token) or "") is not None
 
 
-def _read(path: Path) -> tokenizers.Tokenizer:
+# By the SHA-256 of the file, `bos` and the context.
+_IN_USE: weakref.WeakValueDictionary[tuple[bytes, int | None, int | None], Tokenizer] = (
+    weakref.WeakValueDictionary()
+)
+
+
+def _read(text: bytes) -> tokenizers.Tokenizer:
     """The library's object for a tokenizer.json; raises various errors if it is invalid.
 
     The library's own reader holds a vocabulary three times and fragments memory: Gemma's takes
     20 MB more. So a BPE model is built from Python objects, and the library reads the rest.
     """
-    text = path.read_bytes()
     whole = json.loads(text)
     model = whole["model"]
     if model["type"] != "BPE":
         return tokenizers.Tokenizer.from_buffer(text)
-    del text
     added, whole["added_tokens"] = whole.get("added_tokens", []), []
     whole["model"] = {"type": "BPE", "vocab": {}, "merges": []}
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -123,6 +125,23 @@ def test_a_file_gives_the_same_tokenizer_as_the_library(tmp_path: Path, text: st
     )
     plain = "the quick <start> brown <eos>fox é€<end>"
     assert tokenizer.read(plain) == tuple(tokenizers.Tokenizer.from_str(text).encode(plain).ids)
+
+
+def test_models_share_the_tokenizer_of_equal_files(tmp_path: Path) -> None:
+    """A reload has the old and the new model in memory."""
+    path, copy = tmp_path / "tokenizer.json", tmp_path / "copy.json"
+    path.write_text(LIBRARY.to_str())
+    copy.write_text(LIBRARY.to_str())
+    tokenizer = Tokenizer.from_file(path, bos=None, context=8)
+    assert Tokenizer.from_file(copy, bos=None, context=8) is tokenizer
+    assert Tokenizer.from_file(path, bos=None, context=9) is not tokenizer
+    assert Tokenizer.from_file(path, bos=1, context=8) is not tokenizer
+    path.write_text(fakes.byte_level().to_str())
+    assert Tokenizer.from_file(path, bos=None, context=8) is not tokenizer
+    unused = weakref.ref(tokenizer)
+    del tokenizer
+    gc.collect()
+    assert unused() is None
 
 
 @pytest.mark.parametrize("library", [LIBRARY, fakes.byte_level()], ids=["gemma", "bytes"])
