@@ -30,7 +30,7 @@ from baker.presentation.console import open_console
 from baker.progress import TerminalProgress
 from models.bundle import LanguageManifest, read_manifest
 from models.gru import FORMS
-from models.precision import ACTIVATION_BITS, KV_CACHES, PRECISIONS
+from models.precision import ACTIVATION_BITS, KV_CACHES, NAMED_PRECISIONS, PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +63,15 @@ _MaxKl = Annotated[
         f"token, measured on two short texts.  [default: {MAX_KL}]",
     ),
 ]
+_MaxBytes = Annotated[
+    int | None,
+    typer.Option(
+        parser=byte_size,
+        metavar="SIZE",
+        help=f"With --precision {AUTO}, in place of --max-kl: the most bytes that the weights "
+        "take, such as 150M. Of what fits, the closest to f32 is taken.",
+    ),
+]
 _MaxMemory = Annotated[
     int | None,
     typer.Option(
@@ -76,9 +85,9 @@ _Calibration = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="With --precision int4-g32 or int5-g32: UTF-8 text that is like what the model will "
-        "read. Layers are rounded so that what they compute for it changes least. Default: a "
-        "text of prose, chat and code in several languages that comes with Hearth.",
+        help=f"With --precision int4-g32, int5-g32 or {AUTO}: UTF-8 text that is like what the "
+        "model will read. Layers are rounded so that what they compute for it changes least. "
+        "Default: a text of prose, chat and code in several languages that comes with Hearth.",
     ),
 ]
 _Out = Annotated[
@@ -109,8 +118,9 @@ _Precision = Annotated[
     typer.Option(
         metavar="PRECISION",
         help="How weight matrices are stored. "
-        + " ".join(f"{one.name}: {one.help}." for one in PRECISIONS.values())
-        + f" {AUTO}: the fastest within --max-kl and --max-memory.",
+        + " ".join(f"{name}: {PRECISIONS[name].help}." for name in NAMED_PRECISIONS)
+        + f" {AUTO}: the fastest within --max-kl and --max-memory, and fewer bits for matrices of "
+        "layers that matter less.",
     ),
 ]
 _KvCache = Annotated[
@@ -205,6 +215,7 @@ def bake_model(
     slots: _Slots = None,
     max_memory: _MaxMemory = None,
     max_kl: _MaxKl = None,
+    max_bytes: _MaxBytes = None,
     prefix: _Prefix = None,
     calibration: _Calibration = None,
     adapter: _Adapter = None,
@@ -230,6 +241,7 @@ def bake_model(
         out=out,
         max_memory=max_memory,
         max_kl=max_kl,
+        max_bytes=max_bytes,
         adapter=adapter,
         adapters=adapters,
         rank=rank,

@@ -137,10 +137,10 @@ class Layers:
             folder = Path(name)
             weights = token_weights(*model, self.matrices, tokens, folder, lambda _: None)
             storages = dict.fromkeys(self.matrices, storage)
-            arrays = calibrated_layers(*model, storages, tokens, weights, folder, lambda _: None)
+            made = calibrated_layers(*model, storages, tokens, weights, folder, lambda _: None)
             return {
                 name: stored_values(storage, stored, parameters[name].shape[0])
-                for name, stored in arrays.items()
+                for name, stored in made.arrays.items()
             }
 
 

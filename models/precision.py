@@ -27,6 +27,8 @@ class Precision:
     native         whether a matrix of a GGUF file that has integers keeps them instead
     layers         how the matrices of layers are stored, if in another way: they are rounded with
                    error compensation (baker/calibration)
+    assigned       whether `--precision auto` assigned a storage to each matrix of a layer, which it
+                   does in place of a user: nobody asks for such a precision by its name
     kernels        whether norms, RoPE and attention also use C kernels
     tolerance      the largest difference of a logit between NumPy and a compiled program that
                    rounding explains
@@ -45,6 +47,12 @@ class Precision:
     help: str
     native: bool = False
     layers: Storage | None = None
+    assigned: bool = False
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether layers are rounded by a calibration text."""
+        return self.layers is not None or self.assigned
 
     @property
     def kv_cache(self) -> KvCache:
@@ -88,8 +96,8 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.F32,
             kernels=False,
             tolerance=2e-3,
-            speed=7,
-            speed_without=7,
+            speed=8,
+            speed_without=8,
             help="exact",
         ),
         Precision(
@@ -97,7 +105,7 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.BF16,
             kernels=False,
             tolerance=0.25,
-            speed=6,
+            speed=7,
             speed_without=1,
             help="close to f32 in half the memory",
         ),
@@ -106,8 +114,8 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT12_G32,
             kernels=True,
             tolerance=2e-2,
-            speed=5,
-            speed_without=6,
+            speed=6,
+            speed_without=7,
             help="closer to f32 than bf16, smaller and faster",
         ),
         Precision(
@@ -115,7 +123,7 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT8_G32,
             kernels=True,
             tolerance=2e-2,
-            speed=4,
+            speed=5,
             speed_without=2,
             help="close to f32 in a quarter of the memory, and usually the fastest",
         ),
@@ -124,7 +132,7 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT8_G32,
             kernels=True,
             tolerance=2e-2,
-            speed=3,
+            speed=4,
             speed_without=3,
             help="the integers of a quantized GGUF file as they are, other weights as int8-g32",
             native=True,
@@ -149,5 +157,18 @@ PRECISIONS: Mapping[str, Precision] = {
             speed_without=5,
             help="the same in 5 bits",
         ),
+        Precision(
+            name="mixed",
+            storage=storage.INT8_G32,
+            kernels=True,
+            tolerance=2e-2,
+            speed=3,
+            speed_without=6,
+            help="the layers in 4, 5 and 8 bits",
+            native=True,
+            assigned=True,
+        ),
     )
 }
+# The precisions that a user asks for.
+NAMED_PRECISIONS = tuple(name for name, one in PRECISIONS.items() if not one.assigned)

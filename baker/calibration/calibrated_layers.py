@@ -34,6 +34,19 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class CalibratedLayers:
+    """Matrices that were rounded, by the name of their parameter.
+
+    arrays       of each one's storage, mapped from files
+    divergences  about what the rounding of each adds to the KL divergence of the predictions; but
+                 all have a factor in common that is not known
+    """
+
+    arrays: dict[str, StoredRows] = field(default_factory=dict)
+    divergences: dict[str, float] = field(default_factory=dict)
+
+
 def calibrated_layers(
     source: WeightSource,
     architecture: Architecture[Any],
@@ -43,13 +56,13 @@ def calibrated_layers(
     weights: Mapping[str, Floats],
     folder: Path,
     advance: Callable[[int], None],
-) -> dict[str, StoredRows]:
+) -> CalibratedLayers:
     """Round the matrices of `storages`, parameters by name, while reading tokens (S, T).
 
     `weights` are those of the tokens for each matrix, f32 (S * T,), by `token_weights`, which also
-    checks that the matrices are finite. Returns the arrays of each, mapped from files in `folder`;
-    `advance` is told the bytes of each matrix that is done. A matrix that no token reaches is not
-    among them. Raises a WeightsError.
+    checks that the matrices are finite. The arrays are in files in `folder`; `advance` is told the
+    bytes of each matrix that is done. A matrix that no token reaches is not among them. Raises a
+    WeightsError.
     """
     pass_ = _Pass(storages, weights, folder, advance)
     with threadpool_limits(1):  # the last bits of a sum depend on the number of threads
@@ -65,7 +78,7 @@ class _Pass:
     weights: Mapping[str, Floats]
     folder: Path
     advance: Callable[[int], None]
-    done: dict[str, StoredRows] = field(default_factory=dict)
+    done: CalibratedLayers = field(default_factory=CalibratedLayers)
 
     def rounded(self, name: str, _: Tensor, x: Array, weight: Array) -> Array:
         """The matrix of a parameter as rounded, if it is one to round."""
@@ -73,11 +86,14 @@ class _Pass:
             return weight
         storage = self.storages[name]
         assert storage.form is not None, storage.name
-        inputs = x.reshape(-1, x.shape[-1])
-        block = compensated(weight, hessian(inputs, self.weights[name]), storage.form.bits)
-        self.done[name] = self._kept(name, encoded_integers(storage, block))
+        weights = self.weights[name]
+        weighted = hessian(x.reshape(-1, x.shape[-1]), weights)
+        block = compensated(weight, weighted, storage.form.bits)
+        real = _real(block, storage.form.zero)
+        self.done.arrays[name] = self._kept(name, encoded_integers(storage, block))
+        self.done.divergences[name] = divergence(weight - real, weighted, weights)
         self.advance(weight.nbytes)
-        return _real(block, storage.form.zero)
+        return real
 
     def _kept(self, name: str, arrays: StoredRows) -> StoredRows:
         """Arrays in files, since those of a large model do not fit into memory."""
@@ -95,6 +111,18 @@ def hessian(inputs: Floats, weights: Floats) -> NDArray[np.float64]:
     mean = weights.mean(dtype=np.float64) or 1.0
     rows = inputs * np.sqrt(weights / mean).astype(np.float32)[:, np.newaxis]
     return (rows.T @ rows).astype(np.float64) / len(rows)
+
+
+def divergence(change: Floats, hessian: NDArray[np.float64], weights: Floats) -> float:
+    """About what changing a matrix by `change`, f32 (N, K), adds to the KL divergence.
+
+    As if the changes of its products had the direction of the gradients g no more often than any
+    other: half the mean of |g|^2 |change x|^2 / N. `hessian` (K, K) is the mean of |g| x x^T, in
+    proportion to the mean of the `weights` |g|, f32 (T,), which is taken for the other |g|: a few
+    tokens have most of the sum of squares.
+    """
+    products = np.vdot(change @ hessian.astype(np.float32), change)
+    return float(products) / len(change) * float(np.mean(weights)) ** 2 / 2
 
 
 def _real(block: IntegerBlock, zero: int) -> NDArray[np.float32]:

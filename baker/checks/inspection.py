@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.table import Table
@@ -123,10 +124,12 @@ def _program_rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
 def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
     adapters = manifest.adapters
     places = f"{adapters.count} places of rank {adapters.rank}" if adapters.count else "no places"
+    storages = Counter(manifest.storages.values())
     return [
         ("context", f"{manifest.context:,} tokens"),
         ("slots", f"{manifest.slots}"),
         ("adapters", places),
+        *(("matrices", f"{count} in {storage}") for storage, count in storages.most_common()),
         *((("activations", "int8"),) if manifest.activations == "int8" else ()),
         ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes per slot"),
         ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),

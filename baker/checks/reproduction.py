@@ -41,6 +41,7 @@ _OPTIONAL_LANGUAGE_OPTIONS = {
     "activations": str,
     "max_memory": int,
     "max_kl": float,
+    "max_bytes": int,
     "adapters": int,
     "rank": int,
 }

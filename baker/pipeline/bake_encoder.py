@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _FOLDER, _SUFFIX = "encoders", ".toml"
 # Those that store every matrix in the same way.
 ENCODER_PRECISIONS = tuple(
-    name for name, one in PRECISIONS.items() if not one.native and one.layers is None
+    name for name, one in PRECISIONS.items() if not one.native and not one.calibrated
 )
 _SEED = 0
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import tempfile
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from tokenizers import Tokenizer
 
 from baker.adapters.adapter import read_adapter
 from baker.adapters.merged_weights import MergedWeights
 from baker.atomic_folder import BakeError, folder_beside
 from baker.calibration.calibration_text import calibration_text, sequences
 from baker.compiler import targets
-from baker.compiler.kernel_objects import instructions_for
-from baker.parameters.native import default_precision, storages
-from baker.parameters.parameter_writer import locate
+from baker.parameters.native import default_precision
 from baker.pipeline import recipe
+from baker.pipeline.auto_stage import AutoStage, Chosen
 from baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
-from baker.pipeline.calibration_stage import layers_to_round, rounded_layers
+from baker.pipeline.calibration_stage import Calibration, layers_to_round
 from baker.pipeline.golden_stage import golden_stage
-from baker.pipeline.memory_plan import check_fits, footprint, too_large
+from baker.pipeline.memory_plan import check_fits, footprint
+from baker.pipeline.opened_model import OpenedModel
 from baker.pipeline.prompt_prefix import prefix_ids, write_prefix
-from baker.pipeline.recipe import RecipeError
 from baker.pipeline.shared_stages import (
     RecordedRequest,
     Workspace,
@@ -35,31 +31,30 @@ from baker.pipeline.shared_stages import (
     weights_bytes,
     write_weights,
 )
-from baker.precision.auto_precision import AUTO, MAX_KL, by_speed, choose
-from baker.precision.kl_from_f32 import Meter, beginnings
+from baker.precision.auto_precision import AUTO, MAX_KL
 from baker.reference.golden_values import prompt_ids
-from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
+from baker.tokenizer.tokenizer_files import chat_template, special_tokens
 from baker.weights.open_weights import PackagedWeights, open_weights
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file
 from models.dsl.types import TypeRuleError
 from models.peft.adapter_folder import adapter_files
 from models.precision import ACTIVATION_TOLERANCE, KV_TOLERANCE, PRECISIONS, kv_cache_of
-from models.program import ProgramOptions
 from runtime.language_model import IreeRuntime
 from runtime.self_test import self_test
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
 
-    from baker.parameters.parameter_writer import Located, StoredRows
+    import numpy as np
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+
     from baker.pipeline.recipe import BakeRequest, Defaults
     from baker.pipeline.shared_stages import CompiledProgram
-    from baker.precision.kl_from_f32 import Divergence
     from baker.progress import Progress
     from baker.weights.source import WeightSource
-    from models.bundle import Golden, GoldenRow, Target, TriedPrecision
+    from models.bundle import Golden, GoldenRow, Target
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
     from models.program import Program
@@ -78,15 +73,18 @@ class _Texts:
 
 @dataclass(frozen=True)
 class _BakeInputs:
-    """The inputs of every stage of baking a language model."""
+    """The inputs of every stage of baking a language model.
+
+    `storages` are those of parameters that are not stored as the precision says.
+    """
 
     recorded: RecordedRequest
-    source: WeightSource
-    architecture: Architecture[Any]
-    config: ModelConfig
+    model: OpenedModel
     defaults: Defaults
+    storages: Mapping[str, str]
     program: Program
     texts: _Texts
+    calibration: Calibration
     workspace: Workspace
 
 
@@ -98,31 +96,73 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     """
     recipe.check_storage(request)
     with progress.stage("open the weights"):
-        architecture = recipe.architecture_of(request)
         weights = request.weights or recipe.packaged_weights(request.model, request.size)
-        source = open_weights(weights)
-        recipe.check_architecture(request.model, source)
-        config = recipe.model_config(source, architecture)
-        source = _merged(request, source, architecture, config)
-        defaults = _defaults(request, source, architecture, config)
-        config = config.for_context(defaults.context)
+        model, defaults = _open(request, open_weights(weights))
         chosen = targets.find_targets(request.target)
         texts = _Texts(_prefix_text(request.prefix, chosen), calibration_text(request.calibration))
-    recorded = RecordedRequest(
-        model=request.model,
-        options=_options(request, defaults),
-        tried=_tried(request, source, config, defaults, progress),
-        package=weights.package if isinstance(weights, PackagedWeights) else None,
-        adapter=() if request.adapter is None else adapter_files(request.adapter),
-    )
-    trace = partial(_program, architecture, config, source)
-    if recorded.tried:
-        defaults = replace(defaults, precision=recorded.tried[-1].precision)
+    with tempfile.TemporaryDirectory(prefix="hearth-") as scratch:
+        calibration = _calibration(model, defaults, texts, Path(scratch), progress)
+        choice, options = Chosen(), _options(request, defaults)
+        if defaults.precision == AUTO:
+            stage = AutoStage(request, model, defaults, chosen[0], calibration, progress)
+            choice = stage.choose()
+            del stage  # and the programs that it traced
+            defaults = replace(defaults, precision=choice.tried[-1].precision)
+        recorded = RecordedRequest(
+            model=request.model,
+            options=options,
+            tried=choice.tried,
+            package=weights.package if isinstance(weights, PackagedWeights) else None,
+            adapter=() if request.adapter is None else adapter_files(request.adapter),
+        )
+        recipe.check_activations(request, defaults.precision)
+        storages = choice.storages or model.storages(defaults.precision)
+        program = _program(request, model, defaults, storages, progress)
+        out = request.out or Path(recipe.bundle_name(request, model.config, defaults))
+        size = weights_bytes(program.weights) + _OTHER_FILES
+        with folder_beside(out, size=size) as folder:
+            workspace = Workspace(folder=folder, targets=chosen, progress=progress)
+            _make(
+                _BakeInputs(
+                    recorded, model, defaults, storages, program, texts, calibration, workspace
+                )
+            )
+    return out
+
+
+def _open(request: BakeRequest, source: WeightSource) -> tuple[OpenedModel, Defaults]:
+    """The model of a request, and the values to bake it with."""
+    architecture = recipe.architecture_of(request)
+    recipe.check_architecture(request.model, source)
+    config = recipe.model_config(source, architecture)
+    source = _merged(request, source, architecture, config)
+    defaults = _defaults(request, source, architecture, config)
+    recipe.check_limits(request, defaults.precision)
     recipe.check_calibration(request, defaults.precision)
-    recipe.check_activations(request, defaults.precision)
+    return OpenedModel(source, architecture, config.for_context(defaults.context)), defaults
+
+
+def _calibration(
+    model: OpenedModel, defaults: Defaults, texts: _Texts, folder: Path, progress: Progress
+) -> Calibration:
+    def read() -> NDArray[np.int32]:
+        tokenizer = model.tokenizer
+        return sequences(texts.calibration, tokenizer.tokenizer, tokenizer.bos, defaults.context)
+
+    return Calibration(model.source, model.architecture, model.config, read, folder, progress)
+
+
+def _program(
+    request: BakeRequest,
+    model: OpenedModel,
+    defaults: Defaults,
+    storages: Mapping[str, str],
+    progress: Progress,
+) -> Program:
+    """The program of a bundle, which fits into the memory of the request."""
     with progress.stage("trace the model"):
         try:
-            program = trace(defaults)
+            program = model.program(defaults, storages)
         except TypeRuleError as error:
             raise BakeError(
                 f"--precision {defaults.precision} does not support this model: {error}; "
@@ -130,15 +170,8 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
             ) from error
     if request.max_memory is not None:
         with progress.stage("check the memory limit"):
-            check_fits(program, defaults, request.max_memory, trace)
-    out = request.out or Path(recipe.bundle_name(request, config, defaults))
-    size = weights_bytes(program.weights) + _OTHER_FILES
-    with folder_beside(out, size=size) as folder:
-        workspace = Workspace(folder=folder, targets=chosen, progress=progress)
-        _make(
-            _BakeInputs(recorded, source, architecture, config, defaults, program, texts, workspace)
-        )
-    return out
+            check_fits(program, defaults, request.max_memory, model.program)
+    return program
 
 
 def _defaults(
@@ -162,86 +195,27 @@ def _merged(
     return MergedWeights(source, terms, architecture, config)
 
 
-def _tried(
-    request: BakeRequest,
-    source: WeightSource,
-    config: ModelConfig,
-    defaults: Defaults,
-    progress: Progress,
-) -> tuple[TriedPrecision, ...]:
-    """The precisions tried for `auto`, the chosen one last; empty for any other precision."""
-    if defaults.precision != AUTO:
-        if request.max_kl is not None:
-            raise RecipeError(f"--max-kl needs --precision {AUTO}")
-        return ()
-
-    architecture, target = recipe.architecture_of(request), targets.find_targets(request.target)[0]
-
-    @cache
-    def meter() -> Meter:  # lazy: computing F32's predictions takes long
-        return Meter(source, architecture, config, beginnings(source), defaults.activations)
-
-    def obstacle(precision: str) -> str | None:
-        candidate = replace(defaults, precision=precision)
-        chosen = PRECISIONS[precision]
-        if request.activations not in (None, *chosen.activations):
-            return f"rounds no activations to {request.activations}"
-        if chosen.native and not storages(precision, source, architecture, config):
-            return f"stores these weights as {chosen.storage.name}"
-        try:
-            program = _program(architecture, config, source, candidate)
-        except TypeRuleError as error:
-            return f"does not support this model: {error}"
-        return too_large(program, candidate, request.max_memory)
-
-    def divergence(precision: str) -> Divergence:
-        with progress.stage(f"measure the KL divergence of {precision}"):
-            return meter().measure(precision)
-
-    return choose(
-        by_speed(instructions_for(target)),
-        max_kl=MAX_KL if request.max_kl is None else request.max_kl,
-        obstacle=obstacle,
-        divergence=divergence,
-    )
-
-
-def _program(
-    architecture: Architecture[Any], config: ModelConfig, source: WeightSource, defaults: Defaults
-) -> Program:
-    options = ProgramOptions(
-        context=defaults.context,
-        precision=defaults.precision,
-        prefill_tokens=defaults.prefill_tokens,
-        decode_batches=recipe.decode_batches(defaults.slots),
-        verify_tokens=recipe.VERIFY_TOKENS,
-        storages=storages(defaults.precision, source, architecture, config),
-        kv_cache=defaults.kv_cache,
-        activations=defaults.activations,
-        adapters=defaults.adapters,
-        adapter_rank=defaults.rank,
-    )
-    return architecture.program(config, options)
-
-
 def _make(inputs: _BakeInputs) -> None:
     """Write every file of the bundle. The compiler runs while the weights are written."""
     workspace, program = inputs.workspace, inputs.program
-    located = locate(inputs.source, inputs.architecture, inputs.config, program)
+    model, located = inputs.model, inputs.model.locate(program)
     with compile_in_background(workspace, program.graphs) as compiled:
         with workspace.progress.stage("write the tokenizer"):
             tokenizer = _write_tokenizer(inputs)
-        with _rounded(inputs, located, tokenizer) as rounded:
-            write_weights(workspace, inputs.source, located, rounded)
+        if "calibration" in inputs.recorded.options:
+            path = workspace.folder / layout.CALIBRATION
+            path.write_bytes(inputs.texts.calibration.encode())
+        rounded = inputs.calibration.rounded(layers_to_round(model.source, located))
+        write_weights(workspace, model.source, located, rounded.arrays)
     # After the compiler has ended: its threads and NumPy's would slow each other down.
     golden = golden_stage(
         workspace,
-        inputs.architecture,
-        inputs.config,
+        model.architecture,
+        model.config,
         prompt_ids(tokenizer),
         precision=inputs.defaults.precision,
         prefill_tokens=inputs.defaults.prefill_tokens,
-        storages=_storages(inputs),
+        storages=inputs.storages,
         kv_cache=inputs.defaults.kv_cache,
         activations=inputs.defaults.activations,
     )
@@ -255,28 +229,6 @@ def _make(inputs: _BakeInputs) -> None:
         if not verdict.passed:
             raise BakeError(f"{program_file.file}: {verdict.message}")
         _write_prefix(inputs, tokenizer, runtime, manifest)
-
-
-def _rounded(
-    inputs: _BakeInputs, located: Sequence[Located], tokenizer: Tokenizer
-) -> AbstractContextManager[Mapping[str, StoredRows]]:
-    """The layers that are rounded by the calibration text, if the precision has such."""
-    storage = PRECISIONS[inputs.defaults.precision].layers
-    if storage is None:
-        return nullcontext({})
-    if "calibration" in inputs.recorded.options:
-        path = inputs.workspace.folder / layout.CALIBRATION
-        path.write_bytes(inputs.texts.calibration.encode())
-    names = layers_to_round(inputs.source, located, storage)
-    bos = special_tokens(inputs.source).bos
-    return rounded_layers(
-        inputs.source,
-        inputs.architecture,
-        inputs.config,
-        dict.fromkeys(names, storage),
-        sequences(inputs.texts.calibration, tokenizer, bos, inputs.defaults.context),
-        inputs.workspace.progress,
-    )
 
 
 def _write_prefix(
@@ -300,7 +252,9 @@ def _write_prefix(
 
 
 def _write_manifest(inputs: _BakeInputs, manifest: LanguageManifest) -> LanguageManifest:
-    return write_manifest_and_bill(inputs.workspace.folder, manifest, licence_of(inputs.source))
+    return write_manifest_and_bill(
+        inputs.workspace.folder, manifest, licence_of(inputs.model.source)
+    )
 
 
 def _options(request: BakeRequest, defaults: Defaults) -> dict[str, str | int | float]:
@@ -315,7 +269,9 @@ def _options(request: BakeRequest, defaults: Defaults) -> dict[str, str | int | 
         options["kv_cache"] = request.kv_cache
     if request.activations is not None:
         options["activations"] = request.activations
-    if defaults.precision == AUTO:
+    if request.max_bytes is not None:
+        options["max_bytes"] = request.max_bytes
+    elif defaults.precision == AUTO:
         options["max_kl"] = MAX_KL if request.max_kl is None else request.max_kl
     if request.max_memory is not None:
         options["max_memory"] = request.max_memory
@@ -351,16 +307,12 @@ def _prefix_text(path: Path | None, chosen: Sequence[Target]) -> str | None:
 
 
 def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
-    text = tokenizer_json(inputs.source)
-    (inputs.workspace.folder / layout.TOKENIZER).write_text(text, encoding="utf-8")
-    template = chat_template(inputs.source)
+    tokenizer = inputs.model.tokenizer
+    (inputs.workspace.folder / layout.TOKENIZER).write_text(tokenizer.text, encoding="utf-8")
+    template = chat_template(inputs.model.source)
     if template is not None:
         (inputs.workspace.folder / layout.CHAT_TEMPLATE).write_text(template, encoding="utf-8")
-    return Tokenizer.from_str(text)
-
-
-def _storages(inputs: _BakeInputs) -> dict[str, str]:
-    return storages(inputs.defaults.precision, inputs.source, inputs.architecture, inputs.config)
+    return tokenizer.tokenizer
 
 
 def _manifest(
@@ -369,21 +321,21 @@ def _manifest(
     golden: tuple[Golden, ...],
     rows: tuple[GoldenRow, ...],
 ) -> LanguageManifest:
-    program = inputs.program
+    program, model = inputs.program, inputs.model
     cache_bytes = sum(spec.bytes for spec in program.caches)
     return LanguageManifest(
         format=layout.FORMAT,
-        architecture=inputs.architecture.name,
-        config=inputs.architecture.to_manifest(inputs.config),
+        architecture=model.architecture.name,
+        config=model.architecture.to_manifest(model.config),
         precision=inputs.defaults.precision,
-        storages=_storages(inputs),
+        storages=dict(inputs.storages),
         vocab_size=program.vocab_size,
         context=inputs.defaults.context,
         slots=inputs.defaults.slots,
         tolerance=PRECISIONS[inputs.defaults.precision].tolerance
         + KV_TOLERANCE[kv_cache_of([cache.dtype for cache in program.caches])]
         + ACTIVATION_TOLERANCE[inputs.defaults.activations],
-        special_tokens=special_tokens(inputs.source),
+        special_tokens=special_tokens(model.source),
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
         adapters=program.adapters,
@@ -394,6 +346,6 @@ def _manifest(
         golden=golden,
         golden_rows=rows,
         footprint=footprint(program.graphs, program.parameters),
-        provenance=provenance(inputs.recorded, inputs.source, compiled),
+        provenance=provenance(inputs.recorded, model.source, compiled),
         files=records(sorted(inputs.workspace.folder.iterdir())),
     )

@@ -143,7 +143,7 @@ def _weights(source: SourceRecord) -> dict[str, Any]:
 def _datasets(manifest: Manifest) -> Iterator[dict[str, Any]]:
     """The text that layers were rounded for, if there is one: in the bundle, or Hearth's own."""
     precision = PRECISIONS.get(manifest.precision)
-    if not isinstance(manifest, LanguageManifest) or precision is None or precision.layers is None:
+    if not isinstance(manifest, LanguageManifest) or precision is None or not precision.calibrated:
         return
     digests = {file.name: file.sha256 for file in manifest.files}
     shipped = sha256(calibration_text(None).encode()).hexdigest()

@@ -3,64 +3,101 @@
 from __future__ import annotations
 
 import math
-import tempfile
-from contextlib import contextmanager
-from pathlib import Path
+import shutil
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from baker.calibration.calibrated_layers import calibrated_layers
+from baker.calibration.calibrated_layers import CalibratedLayers, calibrated_layers
 from baker.calibration.token_weights import token_weights
 from baker.parameters.parameter_writer import keeps_integers
+from models.precision import PRECISIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from baker.parameters.parameter_writer import Located, StoredRows
+    from baker.parameters.parameter_writer import Located
     from baker.progress import Progress
     from baker.weights.source import WeightSource
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
     from models.dsl.storage import Storage
 
+# The storages whose integers are chosen for a calibration text.
+ROUNDED = tuple(one.layers for one in PRECISIONS.values() if one.layers is not None)
 
-def layers_to_round(
-    source: WeightSource, located: Sequence[Located], storage: Storage
-) -> dict[str, tuple[int, ...]]:
-    """The shapes of matrices that are stored so, by name; not those whose integers a file has."""
+
+def layers_to_round(source: WeightSource, located: Sequence[Located]) -> dict[str, Storage]:
+    """The matrices that are rounded by a text, by name; not those whose integers a file has."""
     return {
-        name: shape
+        name: one.weight.storage
         for one in located
-        if one.weight.storage is storage
-        for (name, shape), tensors in zip(one.weight.sources.items(), one.tensors, strict=True)
-        if not any(keeps_integers(source, tensor, storage) for tensor in tensors)
+        if one.weight.storage in ROUNDED
+        for name, tensors in zip(one.weight.sources, one.tensors, strict=True)
+        if not any(keeps_integers(source, tensor, one.weight.storage) for tensor in tensors)
     }
 
 
-@contextmanager
-def rounded_layers(
-    source: WeightSource,
-    architecture: Architecture[Any],
-    config: ModelConfig,
-    storages: Mapping[str, Storage],
-    tokens: NDArray[np.int32],
-    progress: Progress,
-) -> Iterator[Mapping[str, StoredRows]]:
-    """The arrays of matrices, rounded while the model reads tokens i32 (S, T).
+class Calibration:
+    """Rounds the layers of a model by the sequences i32 (S, T) that `read` returns.
 
-    They are in temporary files while the block runs. Raises a WeightsError or NotFiniteError.
+    They are read when they are first needed, and the weights of their tokens are computed once. The
+    arrays of the last rounding are in `folder`, a temporary one.
     """
-    if not storages:
-        yield {}
-        return
-    shapes = architecture.model(config).parameters()
-    size = sum(4 * math.prod(shapes[name].shape) for name in storages)
-    with tempfile.TemporaryDirectory(prefix="hearth-") as folder:
-        model, path = (source, architecture, config), Path(folder)
-        with progress.stage("weigh the tokens of the calibration text", len(tokens)) as advance:
-            weights = token_weights(*model, storages, tokens, path, advance)
-        with progress.stage("round the layers by the calibration text", size) as advance:
-            rounded = calibrated_layers(*model, storages, tokens, weights, path, advance)
-        yield rounded
+
+    def __init__(
+        self,
+        source: WeightSource,
+        architecture: Architecture[Any],
+        config: ModelConfig,
+        read: Callable[[], NDArray[np.int32]],
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        self._model = (source, architecture, config)
+        self._read = read
+        self._folder = folder
+        self._progress = progress
+        self._weights: dict[str, NDArray[np.float32]] = {}
+        self._storages: dict[str, Storage] = {}
+        self._last = CalibratedLayers()
+
+    def rounded(self, storages: Mapping[str, Storage]) -> CalibratedLayers:
+        """These matrices, rounded. Those of an earlier call are gone then.
+
+        Raises a WeightsError, NotFiniteError, or what `read` raises.
+        """
+        if storages != self._storages:
+            if not storages.keys() <= self._weights.keys():
+                self._weigh(storages)
+            self._last = self._round(storages)
+            self._storages = dict(storages)
+        return self._last
+
+    def _weigh(self, storages: Mapping[str, Storage]) -> None:
+        """Compute how much the tokens count for these matrices."""
+        stage = "weigh the tokens of the calibration text"
+        with self._progress.stage(stage, len(self._tokens)) as advance:
+            self._weights = token_weights(
+                *self._model, storages, self._tokens, self._folder, advance
+            )
+
+    def _round(self, storages: Mapping[str, Storage]) -> CalibratedLayers:
+        arrays = self._folder / "arrays"
+        if arrays.exists():
+            shutil.rmtree(arrays)
+        arrays.mkdir()
+        _, architecture, config = self._model
+        shapes = architecture.model(config).parameters()
+        size = sum(4 * math.prod(shapes[name].shape) for name in storages)
+        with self._progress.stage("round the layers by the calibration text", size) as advance:
+            return calibrated_layers(
+                *self._model, storages, self._tokens, self._weights, arrays, advance
+            )
+
+    @cached_property
+    def _tokens(self) -> NDArray[np.int32]:
+        return self._read()

@@ -19,7 +19,7 @@ from models.bundle import Footprint, language_memory, megabytes
 from models.dsl.graph import Apply
 from models.dsl.ops import Reads
 from models.dsl.types import TypeRuleError
-from models.precision import PRECISIONS
+from models.precision import NAMED_PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ def check_fits(
     fewer = (n for n in range(chosen.slots - 1, 0, -1) if memory.needed(n) <= limit)
     smaller = (
         *(replace(chosen, context=context) for context in _halved(chosen.context)),
-        *(replace(chosen, precision=name) for name in PRECISIONS if name != chosen.precision),
+        *(replace(chosen, precision=name) for name in NAMED_PRECISIONS if name != chosen.precision),
     )
     fitting = (_flag(chosen, choice) for choice in smaller if _fits(trace, choice, limit))
     would = [f"--slots {n}" for n in islice(fewer, 1)] + list(fitting)

@@ -19,7 +19,7 @@ from baker.weights.source import BadFile
 from models.catalog import ARCHITECTURES
 from models.config import ConfigError
 from models.dsl.functions import DECODE_ROWS
-from models.precision import ACTIVATION_BITS, KV_CACHES, PRECISIONS
+from models.precision import ACTIVATION_BITS, KV_CACHES, NAMED_PRECISIONS, PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,7 +48,8 @@ class BakeRequest:
     """A language model to bake. None means: as the recipe says.
 
     `max_memory` limits the memory of serving, in bytes; None: no limit. `max_kl` is the
-    largest mean KL divergence from F32, in nats, that the precision `auto` accepts. `calibration`
+    largest mean KL divergence from F32, in nats, that the precision `auto` accepts, `max_bytes` the
+    most bytes that it lets the weights take; at most one of them is given. `calibration`
     is the text that layers are rounded for; None: the one that is shipped. `adapter` is the folder
     of a LoRA adapter, which is merged into the weights. `adapters` is the number of places for
     adapters that a server loads, each of at most `rank`.
@@ -67,6 +68,7 @@ class BakeRequest:
     activations: str | None = None
     max_memory: int | None = None
     max_kl: float | None = None
+    max_bytes: int | None = None
     calibration: Path | None = None
     adapter: Path | None = None
     adapters: int | None = None
@@ -120,10 +122,10 @@ def check_storage(request: BakeRequest) -> None:
     None is the recipe's.
     """
     name = request.precision
-    if name not in (None, AUTO, *PRECISIONS):
+    if name not in (None, AUTO, *NAMED_PRECISIONS):
         renamed = "; int8 was renamed to int8-g32" if name == "int8" else ""
         raise RecipeError(
-            f"--precision: got {name!r}, expected {', '.join(PRECISIONS)}, {AUTO}{renamed}"
+            f"--precision: got {name!r}, expected {', '.join(NAMED_PRECISIONS)}, {AUTO}{renamed}"
         )
     if request.kv_cache not in (None, *KV_CACHES):
         raise RecipeError(f"--kv-cache: got {request.kv_cache!r}, expected {', '.join(KV_CACHES)}")
@@ -136,17 +138,32 @@ def check_storage(request: BakeRequest) -> None:
 def check_activations(request: BakeRequest, precision: str) -> None:
     """Raise RecipeError for activations that the products of the precision do not round."""
     if request.activations not in (None, *PRECISIONS[precision].activations):
-        rounding = (name for name, one in PRECISIONS.items() if one.activations)
+        rounding = (name for name in NAMED_PRECISIONS if PRECISIONS[name].activations)
         raise RecipeError(
             f"--activations: {precision} multiplies floats and rounds no activations to "
             f"{request.activations}; specify --precision {' or '.join(rounding)}"
         )
 
 
+def check_limits(request: BakeRequest, precision: str) -> None:
+    """Raise RecipeError for limits of `auto` with another precision, or for both of them."""
+    limits = {"--max-kl": request.max_kl, "--max-bytes": request.max_bytes}
+    given = [name for name, value in limits.items() if value is not None]
+    if given and precision != AUTO:
+        raise RecipeError(f"{given[0]} needs --precision {AUTO}")
+    if len(given) > 1:
+        raise RecipeError(
+            f"{' and '.join(given)}: specify one; the bytes that a divergence needs, or the "
+            "divergence that bytes allow, is what is sought"
+        )
+
+
 def check_calibration(request: BakeRequest, precision: str) -> None:
     """Raise RecipeError for a calibration text that the precision does not use."""
-    if request.calibration is not None and PRECISIONS[precision].layers is None:
-        rounding = (name for name, one in PRECISIONS.items() if one.layers is not None)
+    if request.calibration is None or precision == AUTO:
+        return
+    if not PRECISIONS[precision].calibrated:
+        rounding = (name for name in NAMED_PRECISIONS if PRECISIONS[name].calibrated)
         raise RecipeError(
             f"--calibration: {precision} does not round by a calibration text; specify "
             f"--precision {' or '.join(rounding)}"

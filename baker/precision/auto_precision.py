@@ -23,10 +23,13 @@ MAX_KL = 0.0035
 
 
 def by_speed(instructions: str | None) -> tuple[str, ...]:
-    """The names of all precisions, the fastest first, for kernels that use these instructions."""
+    """The names of whole precisions, the fastest first, for kernels that use these instructions.
+
+    Those that a calibration text rounds are not among them.
+    """
     portable = instructions == "portable"
     ranked = sorted(
-        (one for one in PRECISIONS.values() if one.layers is None),
+        (one for one in PRECISIONS.values() if not one.calibrated),
         key=lambda one: one.speed_without if portable else one.speed,
     )
     return tuple(one.name for one in ranked)

@@ -11,11 +11,11 @@ import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
-from tokenizers import Tokenizer
 
 from baker.compare.measurement.passages import shipped_texts
 from baker.compare.measurement.position_metrics import kl_divergence
@@ -23,15 +23,16 @@ from baker.compare.sides.prediction import FullPrediction
 from baker.parameters.native import storages
 from baker.parameters.parameter_writer import locate, write_parameters
 from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
-from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
 from models.dsl.functions import DECODE_ROWS
 from models.program import ProgramOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from baker.parameters.parameter_writer import StoredRows
+    from baker.tokenizer.tokenizer_files import SourceTokenizer
     from baker.weights.source import WeightSource
     from models.bundle import Activations
     from models.config import ModelConfig
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 # Tokens of each text: whole calls of DECODE_ROWS, since a call unpacks all weights.
 TOKENS = 4 * DECODE_ROWS
 _EXACT = "f32"
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +52,11 @@ class Divergence:
     positions: int
 
 
-def beginnings(source: WeightSource) -> list[tuple[int, ...]]:
+def beginnings(source: SourceTokenizer) -> list[tuple[int, ...]]:
     """The first TOKENS tokens of each of `hearth compare`'s texts; raises a WeightsError."""
-    tokenizer = Tokenizer.from_str(tokenizer_json(source))
-    bos = special_tokens(source).bos
-    start = () if bos is None else (bos,)
+    start = () if source.bos is None else (source.bos,)
     return [
-        (*start, *tokenizer.encode(text, add_special_tokens=False).ids)[:TOKENS]
+        (*start, *source.tokenizer.encode(text, add_special_tokens=False).ids)[:TOKENS]
         for text in shipped_texts().values()
     ]
 
@@ -74,24 +74,35 @@ class Meter:
     texts: Sequence[tuple[int, ...]]
     activations: Activations
 
-    def measure(self, precision: str) -> Divergence:
+    def measure(
+        self,
+        precision: str,
+        assigned: Mapping[str, str] = _NONE,
+        rounded: Mapping[str, StoredRows] = _NONE,
+    ) -> Divergence:
         """The divergence of a precision.
 
-        Raises a WeightsError, NotFiniteError or NotFinitePrediction.
+        `assigned` are storages by parameter, in place of those of the precision; `rounded` has the
+        arrays of parameters that are already rounded. Raises a WeightsError, NotFiniteError or
+        NotFinitePrediction.
         """
         if precision == _EXACT:
             return Divergence(mean=0.0, positions=0)
         divergences = [
             kl_divergence(exact.probabilities, exact.logprobs, FullPrediction(logits).logprobs)
-            for exact, logits in zip(self._exact, self._logits(precision), strict=True)
+            for exact, logits in zip(
+                self._exact, self._logits(precision, assigned, rounded), strict=True
+            )
         ]
         return Divergence(mean=float(f"{np.mean(divergences):.2g}"), positions=len(divergences))
 
     @cached_property
     def _exact(self) -> list[FullPrediction]:
-        return [FullPrediction(logits) for logits in self._logits(_EXACT)]
+        return [FullPrediction(logits) for logits in self._logits(_EXACT, _NONE, _NONE)]
 
-    def _logits(self, precision: str) -> list[NDArray[np.float32]]:
+    def _logits(
+        self, precision: str, assigned: Mapping[str, str], rounded: Mapping[str, StoredRows]
+    ) -> list[NDArray[np.float32]]:
         """The logits after each token of the texts, each f32 (V,)."""
         options = ProgramOptions(
             context=TOKENS,
@@ -99,7 +110,7 @@ class Meter:
             prefill_tokens=(DECODE_ROWS,),
             decode_batches=(1,),
             verify_tokens=(DECODE_ROWS,),
-            storages=storages(precision, self.source, self.architecture, self.config),
+            storages=assigned or storages(precision, self.source, self.architecture, self.config),
             activations=self.activations,
         )
         program = self.architecture.program(self.config, options)
@@ -107,7 +118,7 @@ class Meter:
         # One thread, as the last bits of a sum depend on it and bundles record the result.
         with tempfile.TemporaryDirectory(prefix="hearth-") as folder, threadpool_limits(1):
             archive = Path(folder) / "params.irpa"
-            write_parameters(self.source, located, archive, lambda _: None)
+            write_parameters(self.source, located, archive, lambda _: None, rounded)
             runtime = NumpyRuntime(
                 program,
                 stored_parameters(program.parameters, archive),

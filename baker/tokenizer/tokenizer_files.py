@@ -7,6 +7,8 @@ A Hugging Face folder has a tokenizer.json; the vocabulary of a GGUF file is con
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
@@ -27,6 +29,28 @@ if TYPE_CHECKING:
 _TURN_ENDS = ("<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|end|>")
 # Ends a document and therefore an answer, as in llama.cpp.
 _TEXT_END = "<|endoftext|>"
+
+
+@dataclass(frozen=True)
+class SourceTokenizer:
+    """The tokenizer of weights. It is converted once, when it is first needed."""
+
+    source: WeightSource
+
+    @cached_property
+    def text(self) -> str:
+        """As `tokenizer_json`."""
+        return tokenizer_json(self.source)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The library's object for it; raises a WeightsError."""
+        return Tokenizer.from_str(self.text)
+
+    @cached_property
+    def bos(self) -> int | None:
+        """The id of the token that starts a prompt; raises a WeightsError."""
+        return special_tokens(self.source).bos
 
 
 def tokenizer_json(source: WeightSource) -> str:

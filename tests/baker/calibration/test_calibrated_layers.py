@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from baker.atomic_folder import BakeError
-from baker.calibration.calibrated_layers import calibrated_layers
+from baker.calibration.calibrated_layers import (
+    CalibratedLayers,
+    calibrated_layers,
+    divergence,
+    hessian,
+)
 from baker.calibration.calibration_text import LENGTH, calibration_text, sequences
 from baker.calibration.token_weights import token_weights
 from baker.checks.reproduction import reproduce
@@ -36,8 +41,10 @@ if TYPE_CHECKING:
 GEMMA = ARCHITECTURES["gemma3"]
 
 
-def rounded(source: RandomWeights, folder: Path, bits: int) -> dict[str, Array]:
-    """The weights with those of layers rounded for the first 32 of TOKENS."""
+def rounded(
+    source: RandomWeights, folder: Path, bits: int
+) -> tuple[dict[str, Array], CalibratedLayers]:
+    """The weights with those of layers rounded for the first 32 of TOKENS, and the rounding."""
     storage = STORAGES[f"int{bits}-g32"]
     layers = {
         name: storage
@@ -47,18 +54,19 @@ def rounded(source: RandomWeights, folder: Path, bits: int) -> dict[str, Array]:
     tokens = np.array([TOKENS[:32]], np.int32)
     weights = token_weights(source, GEMMA, GROUPED, layers, tokens, folder, lambda _: None)
     done: list[int] = []
-    arrays = calibrated_layers(source, GEMMA, GROUPED, layers, tokens, weights, folder, done.append)
-    assert arrays.keys() == layers.keys()
+    made = calibrated_layers(source, GEMMA, GROUPED, layers, tokens, weights, folder, done.append)
+    assert made.arrays.keys() == made.divergences.keys() == layers.keys()
     assert sum(done) == sum(source.parameters[name].nbytes for name in layers)
     return source.parameters | {
-        name: small_weights(stored, bits=bits, has_minimum=False) for name, stored in arrays.items()
-    }
+        name: small_weights(stored, bits=bits, has_minimum=False)
+        for name, stored in made.arrays.items()
+    }, made
 
 
 @pytest.mark.parametrize("bits", [4, 5])
 def test_predictions_change_less_than_by_rounding_each_weight(tmp_path: Path, bits: int) -> None:
     source = RandomWeights()
-    calibrated = rounded(source, tmp_path, bits)
+    calibrated, _ = rounded(source, tmp_path, bits)
     storage = STORAGES[f"int{bits}-g32"]
     plain = source.parameters | {
         name: small_weights(encoded(storage, values), bits=bits, has_minimum=False)
@@ -71,6 +79,29 @@ def test_predictions_change_less_than_by_rounding_each_weight(tmp_path: Path, bi
         for weights in (calibrated, plain)
     ]
     assert divergences[0] < 0.5 * divergences[1]
+
+
+def test_what_a_matrix_adds_to_the_divergence_is_its_products_change() -> None:
+    rng = np.random.default_rng(0)
+    x, change = rng.normal(size=(50, 32)), rng.normal(size=(16, 32))
+    weights = rng.exponential(size=50)
+    products = (np.square(x @ change.T).mean(axis=1) * weights).mean()
+    got = divergence(
+        change.astype(np.float32),
+        hessian(x.astype(np.float32), weights.astype(np.float32)),
+        weights.astype(np.float32),
+    )
+    assert got == pytest.approx(products * weights.mean() / 2, rel=1e-5)
+
+
+def test_a_bit_more_leaves_about_a_quarter_of_the_expected_divergence(tmp_path: Path) -> None:
+    source = RandomWeights()
+    expected = []
+    for bits in (4, 5):
+        folder = tmp_path / str(bits)
+        folder.mkdir()
+        expected.append(sum(rounded(source, folder, bits)[1].divergences.values()))
+    assert 3 < expected[0] / expected[1] < 6
 
 
 # --- bakes

@@ -52,7 +52,7 @@ def tried(
         return Divergence(mean=kl[precision], positions=64)
 
     order = by_speed(instructions)
-    assert sorted(order) == sorted(n for n, one in PRECISIONS.items() if one.layers is None)
+    assert sorted(order) == sorted(n for n, one in PRECISIONS.items() if not one.calibrated)
     attempts = choose(order, max_kl=max_kl, obstacle=obstacles.get, divergence=divergence)
     return attempts, measured
 

@@ -1,0 +1,279 @@
+"""The stage of a bake that chooses how weights are stored: `--precision auto`.
+
+First whole precisions are tried, the fastest first, as baker/precision/auto_precision.py says. If
+the layers of the chosen one have 8 bits, fewer are tried, part by part. A part is a matrix, or the
+matrices that read the same inputs and are stored as one.
+
+All layers are rounded to 4 bits by the calibration text. That says how much each part matters, and
+the KL divergence of that model, measured, says what the sum of these errors means. Parts then get
+the bits that are expected to be the fewest within the limit; the result is rounded and measured,
+and the expectation corrected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+from baker.atomic_folder import BakeError
+from baker.compiler.kernel_objects import instructions_for
+from baker.pipeline.calibration_stage import ROUNDED
+from baker.pipeline.memory_plan import too_large
+from baker.pipeline.shared_stages import weights_bytes
+from baker.precision.auto_precision import AUTO, MAX_KL, by_speed, choose
+from baker.precision.bit_assignment import Choice, fewest_bytes, least_error
+from baker.precision.kl_from_f32 import Meter, beginnings
+from models.bundle import TriedPrecision, megabytes
+from models.dsl.storage import STORAGES
+from models.dsl.types import TypeRuleError
+from models.precision import PRECISIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from baker.calibration.calibrated_layers import CalibratedLayers
+    from baker.pipeline.calibration_stage import Calibration
+    from baker.pipeline.opened_model import OpenedModel
+    from baker.pipeline.recipe import BakeRequest, Defaults
+    from baker.precision.kl_from_f32 import Divergence
+    from baker.progress import Progress
+    from models.bundle import Target
+    from models.program import Program
+
+_MIXED = "mixed"
+_WHOLE = ("native", "int8-g32")  # the precisions whose layers may be stored in fewer bits
+_FEWEST, _LARGER = 4, (5,)
+# The part of the limit that an assignment is expected to reach, and how many are tried.
+_AIM = 0.9
+_TRIALS = 3
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What was tried, the chosen precision last; and the storages that parts were assigned."""
+
+    tried: tuple[TriedPrecision, ...] = ()
+    storages: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AutoStage:
+    """The choice for one request. `target` is the machine whose instructions decide the order."""
+
+    request: BakeRequest
+    model: OpenedModel
+    defaults: Defaults
+    target: Target
+    calibration: Calibration
+    progress: Progress
+
+    def choose(self) -> Chosen:
+        """Choose a precision for the limit of the request: of divergence, or of bytes.
+
+        Raises BakeError if nothing is within it, a WeightsError or NotFiniteError.
+        """
+        names = by_speed(instructions_for(self.target))
+        if self.request.max_bytes is not None:
+            return self._least_divergence(names, self.request.max_bytes)
+        limit = MAX_KL if self.request.max_kl is None else self.request.max_kl
+        tried = choose(names, max_kl=limit, obstacle=self._obstacle, divergence=self._divergence_of)
+        return self._fewest_bytes(tried, limit) if tried[-1].precision in _WHOLE else Chosen(tried)
+
+    def _obstacle(self, precision: str) -> str | None:
+        """Why the weights cannot be stored so, if so."""
+        chosen = PRECISIONS[precision]
+        if self.request.activations not in (None, *chosen.activations):
+            return f"rounds no activations to {self.request.activations}"
+        if chosen.native and not self.model.storages(precision):
+            return f"stores these weights as {chosen.storage.name}"
+        try:
+            program = self._program(precision)
+        except TypeRuleError as error:
+            return f"does not support this model: {error}"
+        candidate = replace(self.defaults, precision=precision)
+        return too_large(program, candidate, self.request.max_memory)
+
+    @cached_property
+    def _program(self) -> Callable[[str], Program]:
+        """The program of a precision, traced once."""
+        return cache(
+            lambda precision: self.model.program(replace(self.defaults, precision=precision))
+        )
+
+    def _divergence_of(self, precision: str) -> Divergence:
+        with self.progress.stage(f"measure the KL divergence of {precision}"):
+            return self._meter.measure(precision)
+
+    @cached_property
+    def _meter(self) -> Meter:  # lazy: computing F32's predictions takes long
+        model, texts = self.model, beginnings(self.model.tokenizer)
+        activations = self.defaults.activations
+        return Meter(model.source, model.architecture, model.config, texts, activations)
+
+    # --- the least divergence within a number of bytes
+
+    def _least_divergence(self, names: Sequence[str], limit: int) -> Chosen:
+        """Of the precisions within the limit, the closest; or a mix, if no precision is."""
+        tried = []
+        for name in names:
+            refused = self._obstacle(name) or self._too_many_bytes(name, limit)
+            kl = None if refused else self._divergence_of(name)
+            tried.append(_attempt(name, kl, refused))
+        fitting = [one for one in tried if one.kl is not None]
+        if fitting:
+            best = min(fitting, key=lambda one: one.kl or 0.0)
+            others = (one for one in tried if one is not best)
+            further = "another is closer to F32"
+            return Chosen((*(replace(one, refused=one.refused or further) for one in others), best))
+        whole = next((name for name in names if name in _WHOLE and not self._obstacle(name)), None)
+        if whole is None:
+            raise BakeError(f"--precision {AUTO}: " + "; ".join(one.text for one in tried))
+        parts = self._parts(whole)
+        rest = self._bytes(whole) - sum(choices[-1].size for choices in parts)
+        mix = least_error(parts, limit - rest)
+        if (size := rest + sum(one.size for one in mix)) > limit:
+            raise BakeError(
+                f"--max-bytes: the weights take at least {megabytes(size)} MB, "
+                f"and {megabytes(limit)} MB were given"
+            )
+        assigned = self._assigned(whole, mix)
+        return Chosen((*tried, _attempt(_MIXED, self._measured(assigned), None)), assigned)
+
+    def _bytes(self, precision: str) -> int:
+        return weights_bytes(self._program(precision).weights)
+
+    def _too_many_bytes(self, precision: str, limit: int) -> str | None:
+        size = self._bytes(precision)
+        if size <= limit:
+            return None
+        return f"takes {megabytes(size)} MB, more than --max-bytes {megabytes(limit)} MB"
+
+    # --- the fewest bytes within a divergence
+
+    def _fewest_bytes(self, tried: tuple[TriedPrecision, ...], limit: float) -> Chosen:
+        """A mix that is smaller than the last of what was tried, or that one if none is."""
+        *others, whole = tried
+        assert whole.kl is not None, "a precision that was chosen"
+        parts = self._parts(whole.precision)
+        mix, mixes = [choices[0] for choices in parts], list[TriedPrecision]()
+        for _ in range(1 + _TRIALS):
+            error = sum(one.error for one in mix)
+            if not error:  # this is the whole precision
+                break
+            assigned = self._assigned(whole.precision, mix)
+            measured = self._measured(assigned)
+            within = measured.mean <= limit  # false for NaN
+            reason = None if within else f"more than --max-kl {limit:g}"
+            mixes.append(_attempt(_MIXED, measured, reason))
+            if within:
+                larger = replace(whole, refused=f"larger than {_MIXED}")
+                return Chosen((*others, larger, *mixes), assigned)
+            allowed = _AIM * (limit - whole.kl) / (measured.mean - whole.kl) * error
+            mix = fewest_bytes(parts, allowed)
+        return Chosen((*others, *mixes, whole))
+
+    # --- parts
+
+    def _parts(self, whole: str) -> list[list[Choice]]:
+        """The choices of each part of the layers, the largest as in a whole precision.
+
+        No part for a model whose matrices cannot have 4 bits, nor for matrices of experts, which
+        are rounded without a text.
+        """
+        smallest = f"int{_FEWEST}-g32"
+        try:
+            program = self._program(smallest)
+        except TypeRuleError:
+            return []
+        native = self.model.storages(whole)
+        stacks = [
+            weight.sources
+            for weight in program.weights
+            if weight.storage.name == smallest
+            and all(len(shape) == 2 for shape in weight.sources.values())
+        ]
+        first = self._assigned(whole, [_choice(stack, native, _FEWEST, {}) for stack in stacks])
+        errors = self._rounded(first).divergences
+        return [
+            [
+                *(_choice(stack, native, bits, errors) for bits in (_FEWEST, *_LARGER)),
+                _whole_choice(stack, native),
+            ]
+            for stack in stacks
+            if all(name in errors or _bits(native.get(name, "")) <= _FEWEST for name in stack)
+        ]
+
+    def _assigned(self, whole: str, mix: Sequence[Choice]) -> dict[str, str]:
+        """The storages of all parameters that are not stored as the precision says."""
+        assigned = self.model.storages(whole)
+        for choice in mix:
+            assigned |= choice.storages
+        usual = PRECISIONS[_MIXED].storage.name
+        return {name: storage for name, storage in assigned.items() if storage != usual}
+
+    def _rounded(self, assigned: Mapping[str, str]) -> CalibratedLayers:
+        kept = self.model.storages("native")
+        return self.calibration.rounded(
+            {
+                name: STORAGES[storage]
+                for name, storage in assigned.items()
+                if STORAGES[storage] in ROUNDED and kept.get(name) != storage
+            }
+        )
+
+    def _measured(self, assigned: Mapping[str, str]) -> Divergence:
+        rounded = self._rounded(assigned)
+        with self.progress.stage(f"measure the KL divergence of {_MIXED}"):
+            return self._meter.measure(_MIXED, assigned, rounded.arrays)
+
+
+def _attempt(name: str, measured: Divergence | None, refused: str | None) -> TriedPrecision:
+    return TriedPrecision(
+        precision=name,
+        kl=None if measured is None else measured.mean,
+        positions=0 if measured is None else measured.positions,
+        refused=refused,
+    )
+
+
+def _choice(
+    stack: Mapping[str, tuple[int, ...]],
+    native: Mapping[str, str],
+    bits: int,
+    errors: Mapping[str, float],
+) -> Choice:
+    """The matrices of a part in so many bits, or in fewer if the file has them so.
+
+    `errors` are those in the fewest bits; with one bit more, a rounding error is half as large.
+    """
+    chosen, error = {}, 0.0
+    for name in stack:
+        if _bits(native.get(name, "")) <= bits:
+            chosen[name] = native[name]
+        else:
+            chosen[name] = f"int{bits}-g32"
+            error += errors.get(name, 0.0) / 4 ** (bits - _FEWEST)
+    return Choice(storages=chosen, size=_size(stack, chosen), error=error)
+
+
+def _whole_choice(stack: Mapping[str, tuple[int, ...]], native: Mapping[str, str]) -> Choice:
+    """The matrices of a part as the whole precision has them."""
+    usual = PRECISIONS[_MIXED].storage.name
+    chosen = {name: native.get(name, usual) for name in stack}
+    return Choice(storages=chosen, size=_size(stack, chosen), error=0.0)
+
+
+def _bits(storage: str) -> int:
+    """The bits of the integers of a storage; many for one that has none of fewer than 8."""
+    form = STORAGES[storage].form if storage else None
+    return form.bits if form else 8
+
+
+def _size(stack: Mapping[str, tuple[int, ...]], chosen: Mapping[str, str]) -> int:
+    """The bytes of matrices that are stored so."""
+    return sum(
+        array.nbytes
+        for name, (rows, columns) in stack.items()
+        for array in STORAGES[chosen[name]].arrays(rows, columns).values()
+    )

@@ -1,0 +1,155 @@
+"""`--precision auto` with bits for each part of the layers, up to the bundle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from baker.atomic_folder import BakeError
+from baker.calibration.calibration_text import calibration_text, sequences
+from baker.checks.reproduction import reproduce
+from baker.compare.measurement.position_metrics import kl_divergence
+from baker.compare.sides.prediction import FullPrediction
+from baker.compiler.targets import find_target
+from baker.pipeline.auto_stage import AutoStage, Chosen
+from baker.pipeline.bake_language_model import bake
+from baker.pipeline.calibration_stage import Calibration
+from baker.pipeline.opened_model import OpenedModel
+from baker.pipeline.recipe import RecipeError, defaults_for
+from baker.pipeline.shared_stages import weights_bytes
+from baker.precision.kl_from_f32 import beginnings
+from baker.reference.numpy_runtime import traced
+from baker.tokenizer.tokenizer_files import SourceTokenizer
+from baker.weights.open_weights import open_weights
+from examples.train_tiny_gemma import CONFIG, END, initial
+from models.bundle import LanguageManifest, read_manifest_of
+from models.catalog import ARCHITECTURES
+from models.gemma3 import Gemma3
+from runtime.language_model import IreeRuntime
+from tests.baker.small_gemma import small_gemma
+from tests.conftest import Silent, bake_request, few_entry_points
+from tests.models.families.gemma3.gemma3_reference import forward
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+PARTS = 2 * 5  # of two layers: query, key and value; output; gate; up; down
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    return small_gemma(tmp_path / "weights")
+
+
+def chosen(weights: Path, folder: Path, **limits: Any) -> tuple[Chosen, int]:
+    """What is chosen for small_gemma within limits, and the bytes of its weights."""
+    request = bake_request(folder / "bundle", weights=weights, precision="auto", **limits)
+    model = OpenedModel(open_weights(weights), ARCHITECTURES["gemma3"], CONFIG)
+    defaults = replace(defaults_for(request, CONFIG), prefill_tokens=(32,), slots=1)
+
+    def read() -> NDArray[np.int32]:
+        return sequences(calibration_text(None), model.tokenizer.tokenizer, END, 256)[:4]
+
+    calibration = Calibration(model.source, model.architecture, CONFIG, read, folder, Silent())
+    target = find_target("x86_64-avx512vnni")
+    choice = AutoStage(request, model, defaults, target, calibration, Silent()).choose()
+    program = model.program(
+        replace(defaults, precision=choice.tried[-1].precision), choice.storages
+    )
+    return choice, weights_bytes(program.weights)
+
+
+def precisions(choice: Chosen) -> list[str]:
+    return [one.precision for one in choice.tried]
+
+
+def test_the_fewest_bits_within_the_divergence_are_chosen(tmp_path: Path, weights: Path) -> None:
+    sizes = []
+    for limit, in_bits in ((1.0, {4}), (0.006, {4, 5}), (0.0005, {5, 8})):
+        choice, size = chosen(weights, tmp_path, max_kl=limit)
+        *tried, last = choice.tried
+        assert (last.precision, last.refused) == ("mixed", None)
+        assert precisions(choice)[:2] == ["native", "int8-g32"]
+        assert all(one.refused for one in tried)
+        assert last.kl is not None
+        assert last.kl <= limit
+        bits = {int(storage[3]) for storage in choice.storages.values()}
+        assert in_bits - {8} <= bits
+        sizes.append(size)
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) == 3
+
+
+def test_without_a_mix_within_the_divergence_a_whole_precision_is_chosen(
+    tmp_path: Path, weights: Path
+) -> None:
+    choice, _ = chosen(weights, tmp_path, max_kl=0.00016)
+    assert choice.storages == {}
+    assert precisions(choice)[0] == "native"
+    assert precisions(choice)[-1] == "int8-g32"
+    choice, _ = chosen(weights, tmp_path, max_kl=1e-5)
+    assert precisions(choice) == ["native", "int8-g32", "int12-g32"]
+
+
+def test_the_least_divergence_within_the_bytes_is_chosen(tmp_path: Path, weights: Path) -> None:
+    divergences = []
+    for limit in (70_000, 80_000):
+        choice, size = chosen(weights, tmp_path, max_bytes=limit)
+        assert precisions(choice)[-1] == "mixed"
+        assert 0.9 * limit < size <= limit
+        divergences.append(choice.tried[-1].kl or 0.0)
+    assert divergences == sorted(divergences, reverse=True)
+    choice, size = chosen(weights, tmp_path, max_bytes=150_000)
+    assert (precisions(choice)[-1], choice.storages) == ("int12-g32", {})
+    with pytest.raises(BakeError, match=r"at least 0\.1 MB, and 0\.1 MB were given"):
+        chosen(weights, tmp_path, max_bytes=40_000)
+
+
+@pytest.mark.slow
+def test_a_mixed_bundle_predicts_what_was_measured(tmp_path: Path, weights: Path) -> None:
+    request = bake_request(
+        tmp_path / "bundle", weights=weights, precision="auto", max_kl=0.004, slots=1
+    )
+    with few_entry_points():
+        bundle = bake(request, Silent())
+        assert reproduce(bundle, weights, Silent()) == []
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    stored = [one for one in traced(manifest).weights if {*one.sources} & {*manifest.storages}]
+    assert 0 < len(stored) <= PARTS
+    assert all(
+        manifest.storages[name] == one.storage.name for one in stored for name in one.sources
+    )
+    runtime = IreeRuntime(bundle, manifest, threads=1)
+    exact, divergences = initial(Gemma3(CONFIG).parameters(), seed=0), []
+    for tokens in beginnings(SourceTokenizer(open_weights(weights))):
+        expected = forward(CONFIG, exact, list(tokens))
+        for start in range(0, len(tokens), 4):
+            rows = runtime.verify(0, tokens[start : start + 4], start)
+            divergences += [
+                kl_divergence(p.probabilities, p.logprobs, FullPrediction(row).logprobs)
+                for p, row in zip(map(FullPrediction, expected[start:]), rows, strict=False)
+            ]
+    measured = manifest.provenance.tried[-1]
+    assert len(divergences) == measured.positions
+    assert np.mean(divergences) == pytest.approx(measured.kl, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "mixed"}, "--precision: got 'mixed', expected f32, .*, auto$"),
+        ({"precision": "bf16", "max_bytes": 1 << 20}, "--max-bytes needs --precision auto"),
+        ({"precision": "auto", "max_bytes": 1, "max_kl": 1.0}, "--max-kl and --max-bytes: specify"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_one_sentence(
+    tmp_path: Path, weights: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message) as error:
+        bake(bake_request(tmp_path / "bundle", weights=weights, **options), Silent())
+    assert "\n" not in str(error.value)
