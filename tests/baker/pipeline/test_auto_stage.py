@@ -14,6 +14,7 @@ from baker.checks.reproduction import reproduce
 from baker.compare.measurement.position_metrics import kl_divergence
 from baker.compare.sides.prediction import FullPrediction
 from baker.compiler.targets import find_target
+from baker.pipeline import auto_stage
 from baker.pipeline.auto_stage import AutoStage, Chosen
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.calibration_stage import Calibration
@@ -29,14 +30,20 @@ from models.bundle import LanguageManifest, read_manifest_of
 from models.catalog import ARCHITECTURES
 from models.gemma3 import Gemma3
 from runtime.language_model import IreeRuntime
+from tests.baker.pipeline.test_native import QuantizedWeights
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request, few_entry_points
+from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
 from tests.models.families.gemma3.gemma3_reference import forward
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from baker.calibration.calibrated_layers import CalibratedLayers
+    from models.dsl.storage import Storage
 
 PARTS = 2 * 5  # of two layers: query, key and value; output; gate; up; down
 
@@ -106,6 +113,40 @@ def test_the_least_divergence_within_the_bytes_is_chosen(tmp_path: Path, weights
     assert (precisions(choice)[-1], choice.storages) == ("int12-g32", {})
     with pytest.raises(BakeError, match=r"at least 0\.1 MB, and 0\.1 MB were given"):
         chosen(weights, tmp_path, max_bytes=40_000)
+
+
+def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others get 4 bits, within a limit that allows it."""
+    monkeypatch.setattr(auto_stage, "beginnings", lambda _: [tuple(TOKENS[:32])])
+    source = QuantizedWeights()
+    model = OpenedModel(source, ARCHITECTURES["gemma3"], GROUPED)
+    native = model.storages("native")
+    request = bake_request(tmp_path / "bundle", precision="auto", max_kl=10.0)
+    defaults = replace(defaults_for(request, GROUPED), prefill_tokens=(32,), slots=1)
+
+    def read() -> NDArray[np.int32]:
+        return np.array([TOKENS[:32]], np.int32)
+
+    target = find_target("x86_64-avx512vnni")
+    asked = []
+
+    class Recording(Calibration):
+        def rounded(self, storages: Mapping[str, Storage]) -> CalibratedLayers:
+            asked.append(set(storages))
+            return super().rounded(storages)
+
+    calibration = Recording(source, model.architecture, GROUPED, read, tmp_path, Silent())
+    choice = AutoStage(request, model, defaults, target, calibration, Silent()).choose()
+    assert precisions(choice) == ["native", "mixed"]
+    kept = {name for name, storage in native.items() if storage.startswith("int4")}
+    layers = {name for name in source.parameters if name.startswith("layers.")}
+    matrices = {name for name in layers if source.parameters[name].ndim == 2}
+    assert 0 < len(kept & matrices) < len(matrices)
+    for name in matrices:
+        assert choice.storages[name] == (native[name] if name in kept else "int4-g32")
+    assert asked == [matrices - kept] * len(asked)
 
 
 @pytest.mark.slow
