@@ -5,8 +5,8 @@
 static const float MOST = 65504.0f;
 
 // places i32 (rows,), x f32 (R, heads, width), of which `rows` rows from `first` on and the heads
-// from `start` up to `stop` are written, out f16 (S, (stop - start) * width). A workgroup computes a
-// row.
+// from `start` up to `stop` are written, out f16 (S, (stop - start) * width). A workgroup computes
+// a row.
 int hearth_cache_f16_rows(const int32_t *places, size_t places_at, const float *x, size_t x_at,
                           _Float16 *out, size_t out_at, size_t row, size_t first, size_t heads,
                           size_t start, size_t stop, size_t width) {

@@ -59,9 +59,7 @@ static inline void fetch_until(Chain *chain, int32_t count, const char *from, si
     }
 }
 
-static inline void call_done(Chain *chain) {
-    __atomic_fetch_add(chain->done, 1, __ATOMIC_RELEASE);
-}
+static inline void call_done(Chain *chain) { __atomic_fetch_add(chain->done, 1, __ATOMIC_RELEASE); }
 
 // The last one of `workgroups` makes the chain ready for the next one.
 static inline void leave_chain(Chain *chain, int32_t workgroups) {
