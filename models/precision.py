@@ -27,8 +27,8 @@ class Precision:
     native         whether a matrix of a GGUF file that has integers keeps them instead
     layers         how the matrices of layers are stored, if in another way: they are rounded with
                    error compensation (baker/calibration)
-    assigned       whether `--precision auto` assigned a storage to each matrix of a layer, which it
-                   does in place of a user: nobody asks for such a precision by its name
+    assigned       whether `--precision auto` assigns a storage to each matrix of a layer. Users
+                   cannot request such a precision by its name
     kernels        whether norms, RoPE and attention also use C kernels
     tolerance      the largest difference of a logit between NumPy and a compiled program that
                    rounding explains
@@ -170,5 +170,5 @@ PRECISIONS: Mapping[str, Precision] = {
         ),
     )
 }
-# The precisions that a user asks for.
+# The precisions that users can request.
 NAMED_PRECISIONS = tuple(name for name, one in PRECISIONS.items() if not one.assigned)

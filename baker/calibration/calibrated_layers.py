@@ -39,8 +39,8 @@ class CalibratedLayers:
     """Matrices that were rounded, by the name of their parameter.
 
     arrays       of each one's storage, mapped from files
-    divergences  about what the rounding of each adds to the KL divergence of the predictions; but
-                 all have a factor in common that is not known
+    divergences  what the rounding of each is expected to add to the KL divergence of the
+                 predictions, times an unknown factor that is the same for all
     """
 
     arrays: dict[str, StoredRows] = field(default_factory=dict)
@@ -114,12 +114,12 @@ def hessian(inputs: Floats, weights: Floats) -> NDArray[np.float64]:
 
 
 def divergence(change: Floats, hessian: NDArray[np.float64], weights: Floats) -> float:
-    """About what changing a matrix by `change`, f32 (N, K), adds to the KL divergence.
+    """What changing a matrix by `change`, f32 (N, K), is expected to add to the KL divergence.
 
-    As if the changes of its products had the direction of the gradients g no more often than any
-    other: half the mean of |g|^2 |change x|^2 / N. `hessian` (K, K) is the mean of |g| x x^T, in
-    proportion to the mean of the `weights` |g|, f32 (T,), which is taken for the other |g|: a few
-    tokens have most of the sum of squares.
+    For products that change in random directions, it is half the mean of |g|^2 |change x|^2 / N
+    over tokens with inputs x and gradients g. One of the two |g| is replaced by its mean, since a
+    few tokens have most of the sum of squares. `weights` f32 (T,) are |g|; `hessian` (K, K) is the
+    mean of |g| x x^T divided by the mean of |g|.
     """
     products = np.vdot(change @ hessian.astype(np.float32), change)
     return float(products) / len(change) * float(np.mean(weights)) ** 2 / 2

@@ -1,13 +1,13 @@
 """The stage of a bake that chooses how weights are stored: `--precision auto`.
 
-First whole precisions are tried, the fastest first, as baker/precision/auto_precision.py says. If
-the layers of the chosen one have 8 bits, fewer are tried, part by part. A part is a matrix, or the
-matrices that read the same inputs and are stored as one.
+The stage first tries whole precisions, the fastest first (baker/precision/auto_precision.py). If it
+chooses `native` or `int8-g32`, it then tries fewer bits for each part of the layers. A part is a
+matrix, or the matrices that read the same inputs and are stored as one.
 
-All layers are rounded to 4 bits by the calibration text. That says how much each part matters, and
-the KL divergence of that model, measured, says what the sum of these errors means. Parts then get
-the bits that are expected to be the fewest within the limit; the result is rounded and measured,
-and the expectation corrected.
+The stage rounds all layers to 4 bits by the calibration text. This gives the expected error of each
+part; the measured KL divergence of that model gives the unit of these errors. Then it assigns the
+fewest bits that are expected to be within the limit, rounds and measures the result, and corrects
+the unit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from baker.compiler.kernel_objects import instructions_for
 from baker.pipeline.calibration_stage import ROUNDED
 from baker.pipeline.memory_plan import too_large
 from baker.pipeline.shared_stages import weights_bytes
-from baker.precision.auto_precision import AUTO, MAX_KL, by_speed, choose
+from baker.precision.auto_precision import AUTO, attempt, by_speed, choose, not_measured
 from baker.precision.bit_assignment import Choice, fewest_bytes, least_error
 from baker.precision.kl_from_f32 import Meter, beginnings
 from models.bundle import TriedPrecision, megabytes
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 _MIXED = "mixed"
 _WHOLE = ("native", "int8-g32")  # the precisions whose layers may be stored in fewer bits
 _FEWEST, _LARGER = 4, (5,)
-# The part of the limit that an assignment is expected to reach, and how many are tried.
+# The expected divergence of an assignment, as a fraction of the limit.
 _AIM = 0.9
-_TRIALS = 3
+_MAX_CORRECTIONS = 3
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class AutoStage:
         names = by_speed(instructions_for(self.target))
         if self.request.max_bytes is not None:
             return self._least_divergence(names, self.request.max_bytes)
-        limit = MAX_KL if self.request.max_kl is None else self.request.max_kl
+        limit = self.request.kl_limit
         tried = choose(names, max_kl=limit, obstacle=self._obstacle, divergence=self._divergence_of)
         return self._fewest_bytes(tried, limit) if tried[-1].precision in _WHOLE else Chosen(tried)
 
@@ -114,21 +114,23 @@ class AutoStage:
     # --- the least divergence within a number of bytes
 
     def _least_divergence(self, names: Sequence[str], limit: int) -> Chosen:
-        """Of the precisions within the limit, the closest; or a mix, if no precision is."""
+        """The precision within the limit with the smallest divergence; a mix if none is within."""
         tried = []
         for name in names:
             refused = self._obstacle(name) or self._too_many_bytes(name, limit)
-            kl = None if refused else self._divergence_of(name)
-            tried.append(_attempt(name, kl, refused))
+            tried.append(
+                not_measured(name, refused) if refused else attempt(name, self._divergence_of(name))
+            )
         fitting = [one for one in tried if one.kl is not None]
         if fitting:
             best = min(fitting, key=lambda one: one.kl or 0.0)
             others = (one for one in tried if one is not best)
-            further = "another is closer to F32"
-            return Chosen((*(replace(one, refused=one.refused or further) for one in others), best))
-        whole = next((name for name in names if name in _WHOLE and not self._obstacle(name)), None)
-        if whole is None:
+            larger = f"more than {best.precision} has"
+            return Chosen((*(replace(one, refused=one.refused or larger) for one in others), best))
+        possible = [name for name in names if name in _WHOLE and not self._obstacle(name)]
+        if not possible:
             raise BakeError(f"--precision {AUTO}: " + "; ".join(one.text for one in tried))
+        whole = possible[0]
         parts = self._parts(whole)
         rest = self._bytes(whole) - sum(choices[-1].size for choices in parts)
         mix = least_error(parts, limit - rest)
@@ -138,7 +140,7 @@ class AutoStage:
                 f"and {megabytes(limit)} MB were given"
             )
         assigned = self._assigned(whole, mix)
-        return Chosen((*tried, _attempt(_MIXED, self._measured(assigned), None)), assigned)
+        return Chosen((*tried, attempt(_MIXED, self._measured(assigned))), assigned)
 
     def _bytes(self, precision: str) -> int:
         return weights_bytes(self._program(precision).weights)
@@ -157,16 +159,14 @@ class AutoStage:
         assert whole.kl is not None, "a precision that was chosen"
         parts = self._parts(whole.precision)
         mix, mixes = [choices[0] for choices in parts], list[TriedPrecision]()
-        for _ in range(1 + _TRIALS):
+        for _ in range(1 + _MAX_CORRECTIONS):
             error = sum(one.error for one in mix)
             if not error:  # this is the whole precision
                 break
             assigned = self._assigned(whole.precision, mix)
             measured = self._measured(assigned)
-            within = measured.mean <= limit  # false for NaN
-            reason = None if within else f"more than --max-kl {limit:g}"
-            mixes.append(_attempt(_MIXED, measured, reason))
-            if within:
+            mixes.append(attempt(_MIXED, measured, limit))
+            if mixes[-1].refused is None:
                 larger = replace(whole, refused=f"larger than {_MIXED}")
                 return Chosen((*others, larger, *mixes), assigned)
             allowed = _AIM * (limit - whole.kl) / (measured.mean - whole.kl) * error
@@ -228,24 +228,15 @@ class AutoStage:
             return self._meter.measure(_MIXED, assigned, rounded.arrays)
 
 
-def _attempt(name: str, measured: Divergence | None, refused: str | None) -> TriedPrecision:
-    return TriedPrecision(
-        precision=name,
-        kl=None if measured is None else measured.mean,
-        positions=0 if measured is None else measured.positions,
-        refused=refused,
-    )
-
-
 def _choice(
     stack: Mapping[str, tuple[int, ...]],
     native: Mapping[str, str],
     bits: int,
     errors: Mapping[str, float],
 ) -> Choice:
-    """The matrices of a part in so many bits, or in fewer if the file has them so.
+    """A part in `bits` bits. A matrix that the file stores in at most `bits` keeps its integers.
 
-    `errors` are those in the fewest bits; with one bit more, a rounding error is half as large.
+    `errors` are those of _FEWEST bits. Each further bit halves the rounding error.
     """
     chosen, error = {}, 0.0
     for name in stack:
@@ -265,7 +256,7 @@ def _whole_choice(stack: Mapping[str, tuple[int, ...]], native: Mapping[str, str
 
 
 def _bits(storage: str) -> int:
-    """The bits of the integers of a storage; many for one that has none of fewer than 8."""
+    """The bits of the integers of a storage with fewer than 8; 8 for other storages."""
     form = STORAGES[storage].form if storage else None
     return form.bits if form else 8
 

@@ -31,7 +31,7 @@ from baker.pipeline.shared_stages import (
     weights_bytes,
     write_weights,
 )
-from baker.precision.auto_precision import AUTO, MAX_KL
+from baker.precision.auto_precision import AUTO
 from baker.reference.golden_values import prompt_ids
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens
 from baker.weights.open_weights import PackagedWeights, open_weights
@@ -104,9 +104,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         calibration = _calibration(model, defaults, texts, Path(scratch), progress)
         choice, options = Chosen(), _options(request, defaults)
         if defaults.precision == AUTO:
-            stage = AutoStage(request, model, defaults, chosen[0], calibration, progress)
-            choice = stage.choose()
-            del stage  # and the programs that it traced
+            choice = AutoStage(request, model, defaults, chosen[0], calibration, progress).choose()
             defaults = replace(defaults, precision=choice.tried[-1].precision)
         recorded = RecordedRequest(
             model=request.model,
@@ -272,7 +270,7 @@ def _options(request: BakeRequest, defaults: Defaults) -> dict[str, str | int | 
     if request.max_bytes is not None:
         options["max_bytes"] = request.max_bytes
     elif defaults.precision == AUTO:
-        options["max_kl"] = MAX_KL if request.max_kl is None else request.max_kl
+        options["max_kl"] = request.kl_limit
     if request.max_memory is not None:
         options["max_memory"] = request.max_memory
     if request.prefix is not None:

@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from baker.precision.auto_precision import AUTO
+from baker.precision.auto_precision import AUTO, MAX_KL
 from baker.weights.open_weights import PackagedWeights
 from baker.weights.source import BadFile
 from models.catalog import ARCHITECTURES
@@ -73,6 +73,11 @@ class BakeRequest:
     adapter: Path | None = None
     adapters: int | None = None
     rank: int | None = None
+
+    @property
+    def kl_limit(self) -> float:
+        """The largest mean KL divergence that `auto` accepts, in nats."""
+        return MAX_KL if self.max_kl is None else self.max_kl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +157,7 @@ def check_limits(request: BakeRequest, precision: str) -> None:
     if given and precision != AUTO:
         raise RecipeError(f"{given[0]} needs --precision {AUTO}")
     if len(given) > 1:
-        raise RecipeError(
-            f"{' and '.join(given)}: specify one; the bytes that a divergence needs, or the "
-            "divergence that bytes allow, is what is sought"
-        )
+        raise RecipeError(f"{' and '.join(given)}: got both, expected one; omit one of them")
 
 
 def check_calibration(request: BakeRequest, precision: str) -> None:

@@ -6,6 +6,7 @@ precision. The order of speed follows from the bytes and kernels of a precision;
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from baker.atomic_folder import BakeError
@@ -64,8 +65,17 @@ def _try(
 ) -> TriedPrecision:
     refused = obstacle(precision)
     if refused is not None:
-        return TriedPrecision(precision=precision, kl=None, positions=0, refused=refused)
-    measured = divergence(precision)
+        return not_measured(precision, refused)
+    return attempt(precision, divergence(precision), max_kl)
+
+
+def not_measured(precision: str, refused: str) -> TriedPrecision:
+    """A precision that was refused before its divergence was measured."""
+    return TriedPrecision(precision=precision, kl=None, positions=0, refused=refused)
+
+
+def attempt(precision: str, measured: Divergence, max_kl: float = math.inf) -> TriedPrecision:
+    """A precision that was measured; refused if its divergence exceeds `max_kl`."""
     within = measured.mean <= max_kl  # false for NaN
     return TriedPrecision(
         precision=precision,

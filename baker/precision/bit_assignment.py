@@ -1,9 +1,10 @@
 """Which part of a model has how many bits: the fewest bytes, or the least error.
 
 A part is one or more matrices that are stored alike. Its choices differ in bytes and in the error
-that they add to the model's, and errors of parts add up. All parts begin with the fewest bytes;
-then the step that takes most error away for its bytes is taken, and so on. Only choices on the
-lower convex hull of a part are taken, so each step is worth less than those before it.
+that they add; the error of a model is the sum over its parts. All parts start with the fewest
+bytes. A step replaces the choice of one part by its next larger choice. Steps are taken in the
+order of the error that they remove per byte. Only choices on the lower convex hull of a part are
+used, so each step of a part removes less per byte than the one before it.
 """
 
 from __future__ import annotations

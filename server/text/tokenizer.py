@@ -85,8 +85,8 @@ class Tokenizer:
     def from_file(path: Path, *, bos: int | None, context: int | None = None) -> Tokenizer:
         """Read a tokenizer.json; raises BadTokenizer.
 
-        While a tokenizer of the same content is in use, this is that one: a model that is loaded
-        again, and a second model with the same vocabulary, take no time and no memory for it.
+        Returns the tokenizer of an equal file while one is in use. So a reloaded model, and a
+        second model with the same vocabulary, need no memory for it.
         """
         try:
             text = path.read_bytes()

@@ -49,8 +49,8 @@ static inline void wait_for(Chain *chain, int32_t count) {
             pause_core();
 }
 
-// Fetches bytes that will be read next into the second cache, until the first `count` calls are
-// done.
+// Fetches bytes into the second cache that the next call reads. Stops when the first `count` calls
+// are done.
 static inline void fetch_until(Chain *chain, int32_t count, const char *from, size_t bytes) {
     enum { LINE = 64, TOGETHER = 4 };
     for (size_t at = 0; at < bytes; at += LINE * TOGETHER) {

@@ -92,8 +92,8 @@ class Kernel:
     workgroups  the number of calls
     scalars     f32 arguments
     in_place    whether the result begins as the first input, which is then not an argument
-    own         the elements of each input that only one workgroup reads: those of workgroup w begin
-                at w times as many; 0 for an input that is read in another way, () for all such
+    own         for each input, the number n of elements that only one workgroup reads: workgroup w
+                reads those from n * w on. 0 if workgroups share the input; () if they share all
     """
 
     function: str

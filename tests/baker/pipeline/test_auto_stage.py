@@ -183,7 +183,10 @@ def test_a_mixed_bundle_predicts_what_was_measured(tmp_path: Path, weights: Path
     [
         ({"precision": "mixed"}, "--precision: got 'mixed', expected f32, .*, auto$"),
         ({"precision": "bf16", "max_bytes": 1 << 20}, "--max-bytes needs --precision auto"),
-        ({"precision": "auto", "max_bytes": 1, "max_kl": 1.0}, "--max-kl and --max-bytes: specify"),
+        (
+            {"precision": "auto", "max_bytes": 1, "max_kl": 1.0},
+            "--max-kl and --max-bytes: got both",
+        ),
     ],
 )
 def test_what_cannot_be_asked_for_is_one_sentence(
