@@ -20,6 +20,7 @@ import iree.runtime as rt
 import numpy as np
 
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
+from runtime.calling_thread import behind_workers
 from runtime.mapped_pages import move_to_memory, release_pages
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class Device:
         for argument in arguments:
             inputs.push_ref(argument)
         outputs = rt.VmVariantList(results)
-        self._context.invoke(function, inputs, outputs)
+        with behind_workers():
+            self._context.invoke(function, inputs, outputs)
         if not self._settled:
             release_pages(self._parameters)
             self._settled = True
