@@ -23,13 +23,15 @@ typedef struct {
     const int8_t *whole;
     const uint8_t *upper, *lower;
     const uint8_t *low, *high;
+    int is_scattered;  // whether other groups than the next ones are read next
 } Integers;
 
-// Bytes that are fetched ahead. A mapped file has small pages, at whose ends a CPU's own fetching
-// stops; and one that multiplies many rows with a group comes late to the next.
-enum { AHEAD = 8192 };
+// Bytes that are fetched ahead into the second cache. A mapped file has small pages, at whose ends
+// a CPU's own fetching stops; and one that multiplies many rows with a group comes late to the
+// next.
+enum { AHEAD = 4096 };
 // Groups that are fetched ahead of arrays with few bytes in a group.
-enum { GROUPS_AHEAD = 32 };
+enum { GROUPS_AHEAD = 16 };
 
 // The integer that stands for 0. Those of 12 bits count from the middle of their lower four, so
 // that the upper eight alone are the nearest multiples of 16.
@@ -38,20 +40,23 @@ INLINE int zero_of(int bits, int has_minimum) {
     return bits == 12 ? 8 : 1 << (bits - 1);
 }
 
+INLINE void fetch_lines(const void *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + at, 0, 2);
+}
+
 INLINE void fetch(const void *from, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + AHEAD + at);
+    fetch_lines((const char *)from + AHEAD, bytes);
 }
 
 // Fetches the bytes of a later group of an array that has `bytes` in each.
 INLINE void fetch_group(const void *from, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += 64)
-        __builtin_prefetch((const char *)from + GROUPS_AHEAD * bytes + at);
+    fetch_lines((const char *)from + GROUPS_AHEAD * bytes, bytes);
 }
 
 // The quads of a group's lower four bits: 0 to 15.
 INLINE void unpack_low(Halves quads[QUADS], Integers from, size_t group) {
     const uint8_t *low = from.low + group * GROUP * ROWS / 2;
-    fetch_group(low, GROUP * ROWS / 2);
+    if (!from.is_scattered) fetch_group(low, GROUP * ROWS / 2);
     for (int i = 0; i < QUADS / 2; i++) {
         Halves two;
         __builtin_memcpy(&two, low + i * sizeof two, sizeof two);
@@ -85,13 +90,13 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
     }
     if (from.whole) {
         const int8_t *at = from.whole + group * GROUP * ROWS;
-        fetch(at, GROUP * ROWS);
+        if (!from.is_scattered) fetch(at, GROUP * ROWS);
         for (int i = 0; i < QUADS; i++)
             __builtin_memcpy(&quads[i], at + i * sizeof(Quad), sizeof(Quad));
         return;
     }
     const uint8_t *upper = from.upper + group * GROUP * ROWS / 2;
-    fetch(upper, GROUP * ROWS / 2);
+    if (!from.is_scattered) fetch(upper, GROUP * ROWS / 2);
     for (int i = 0; i < QUADS / 2; i++) {
         Halves two, low;
         __builtin_memcpy(&two, upper + i * sizeof two, sizeof two);
