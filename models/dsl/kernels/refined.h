@@ -4,7 +4,7 @@
 
 #include "product.h"
 
-// Fetches a block of a matrix in halves, or of 12 bits, into the second cache.
+// Fetches a block of a matrix in halves, or of 12 bits.
 INLINE void fetch_block(const Matrix *matrix, size_t block) {
     const Integers *from = &matrix->integers;
     size_t quads = block * matrix->groups * GROUP * ROWS, half = matrix->groups * GROUP * ROWS / 2;
