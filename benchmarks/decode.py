@@ -198,6 +198,13 @@ def options() -> argparse.Namespace:
     parser.add_argument("--llama-server", metavar="PATH", help="default: serve only bundles")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
+        "--tokens",
+        type=int,
+        default=DEPTHS[-1] + STEPS,
+        help=f"length of the text, at least {DEPTHS[0] + STEPS}; a short one omits deep contexts "
+        "and long prompts, which take minutes with large models",
+    )
+    parser.add_argument(
         "--threads", type=int, default=physical_cores(), help="threads of every engine"
     )
     parser.add_argument(
@@ -211,6 +218,8 @@ def options() -> argparse.Namespace:
     arguments = parser.parse_args()
     if not arguments.pair and not any(model.is_hearth for model in arguments.alone):
         parser.error("expected at least one bundle: --pair or --alone")
+    if arguments.tokens < DEPTHS[0] + STEPS:
+        parser.error(f"--tokens: got {arguments.tokens}, expected at least {DEPTHS[0] + STEPS}")
     return arguments
 
 
@@ -247,7 +256,7 @@ def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> Benchmar
     assert tokenizer is not None, "a language model has one"
     text = " ".join(shipped_texts().values())
     return BenchmarkSetup(
-        tokens=tokenizer.tokenize(text)[: DEPTHS[-1] + STEPS],
+        tokens=tokenizer.tokenize(text)[: arguments.tokens],
         python=arguments.llama_python,
         server=server and shutil.which(server),
         threads=arguments.threads,

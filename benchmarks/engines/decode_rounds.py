@@ -102,7 +102,8 @@ def run_worker(model: Model, bench: BenchmarkSetup) -> tuple[EngineDescription, 
     """Measure a model once in a new process; raises BenchmarkError."""
     if model.bench is not None:
         try:
-            return model.bench.measure(model.path, bench.threads, bench.context)
+            limit = min(bench.context, len(bench.tokens))
+            return model.bench.measure(model.path, bench.threads, limit)
         except LlamaBenchError as error:
             raise BenchmarkError(f"{model.name}: {error}") from error
     engine = "hearth" if model.is_hearth else "llama.cpp"

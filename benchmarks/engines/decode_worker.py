@@ -96,16 +96,18 @@ class Text:
 def measure(runtime: Reader, text: Text, begun: float) -> dict[str, float]:
     """Measure prefill and decode: rates in tokens/s, times in seconds since `begun`.
 
-    Figures that exceed the context are omitted, as is the batch if the reader has too few slots.
+    Figures that exceed the context or the text are omitted, as is the batch if the reader has too
+    few slots.
     """
+    limit = min(runtime.context, len(text.tokens))
     loaded = time.monotonic() - begun
     read_prompt(runtime, text.tokens[: PROMPTS[0]], exact=text.exact)
     figures = {"load_s": loaded, "first_token_s": time.monotonic() - begun}
     for size in PROMPTS:
-        if size <= runtime.context:
+        if size <= limit:
             figures[f"prefill_{size}"] = size / _prefill_seconds(runtime, text.tokens[:size])
     for depth in DEPTHS:
-        if depth + STEPS <= runtime.context:
+        if depth + STEPS <= limit:
             figures[f"decode_{depth}"] = _decode_rate(runtime, text, depth, 1)
     figures |= _memory()  # with one slot in use
     if min(runtime.slots, runtime.batch) >= TOGETHER:

@@ -57,6 +57,8 @@ def test_a_worker_measures_everything_that_fits_the_context() -> None:
     assert set(figures) - set(small) == {
         "prefill_512", "decode_1024", "decode_1900", "decode_together",
     }  # fmt: skip
+    short = Text(tokens=TEXT.tokens[: DEPTHS[0] + STEPS], exact=False)
+    assert set(measure(whole, short, time.monotonic())) == {*small, "decode_together"}
     too_small = FakeRuntime(vocab_size=16, context=DEPTHS[0] + STEPS - 1)
     assert set(small) - set(measure(too_small, TEXT, time.monotonic())) == {"decode_128"}
 
