@@ -12,57 +12,65 @@
 
 #include "attention_many.h"
 
-enum { TOGETHER = 4 };
+// Keys whose scores are computed together, and queries that read them together: their sums stay in
+// registers.
+#ifdef __AVX512F__
+enum { TOGETHER = 4, SHARING = 4 };
+#else
+enum { TOGETHER = 4, SHARING = 1 };
+#endif
 
 // scores[i][k] = scale * query i times key k of the block.
 INLINE void score(const float *query, const Queries *queries, int count, const Cache *cache,
                   const Block *block, float scores[QUERIES][KEYS]) {
-    for (size_t k = 0; k < block->keys; k += TOGETHER) {
-        f32x16 products[QUERIES][TOGETHER];
-        for (int j = 0; j < count; j++)
-            for (int i = 0; i < TOGETHER; i++) products[j][i] = (f32x16){};
-        for (size_t d = 0; d < cache->width; d += LANES) {
-            f32x16 key[TOGETHER];
-            for (int i = 0; i < TOGETHER; i++)
-                key[i] = load_value(cache->key + block->row[k + i] + d);
-            for (int i = 0; i < TOGETHER; i++)
-                __builtin_prefetch(cache->value + block->row[k + i] + d);
+    for (size_t k = 0; k < block->keys; k += TOGETHER)
 #pragma clang loop unroll(full)
-            for (int j = 0; j < count; j++) {
-                f32x16 own = load(query + queries->at[j] + d);
+        for (int first = 0; first < count; first += SHARING) {
+            f32x16 products[SHARING][TOGETHER];
+            for (int j = 0; j < SHARING; j++)
+                for (int i = 0; i < TOGETHER; i++) products[j][i] = (f32x16){};
+            for (size_t d = 0; d < cache->width; d += LANES) {
+                f32x16 key[TOGETHER];
                 for (int i = 0; i < TOGETHER; i++)
-                    products[j][i] = fma16(own, key[i], products[j][i]);
+                    key[i] = load_value(cache->key + block->row[k + i] + d);
+                for (int i = 0; i < TOGETHER && first == 0; i++)
+                    __builtin_prefetch(cache->value + block->row[k + i] + d);
+#pragma clang loop unroll(full)
+                for (int j = 0; j < SHARING && first + j < count; j++) {
+                    f32x16 own = load(query + queries->at[first + j] + d);
+                    for (int i = 0; i < TOGETHER; i++)
+                        products[j][i] = fma16(own, key[i], products[j][i]);
+                }
+            }
+#pragma clang loop unroll(full)
+            for (int j = 0; j < SHARING && first + j < count; j++) {
+                f32x4 four = sums4(products[j]) * cache->scale;
+                __builtin_memcpy(&scores[first + j][k], &four, sizeof four);
             }
         }
-        for (int j = 0; j < count; j++) {
-            f32x4 four = sums4(products[j]) * cache->scale;
-            __builtin_memcpy(&scores[j][k], &four, sizeof four);
-        }
-    }
 }
 
 // Adds the values of the block's positions, weighted.
 INLINE void mix(float mixed[QUERIES][MOST_WIDTH], int count, const float kept[QUERIES],
                 const Cache *cache, const Block *block, const Block *next,
                 float weights[QUERIES][KEYS]) {
-    enum { ACROSS = 4 };
-    for (size_t d = 0; d < cache->width; d += ACROSS * LANES) {
-        f32x16 sums[QUERIES][ACROSS];
+    for (size_t d = 0; d < cache->width; d += WIDE * LANES) {
+        f32x16 sums[QUERIES][WIDE];
         for (int j = 0; j < count; j++)
-            for (int i = 0; i < ACROSS; i++) sums[j][i] = load(mixed[j] + d + i * LANES) * kept[j];
+            for (int i = 0; i < WIDE; i++) sums[j][i] = load(mixed[j] + d + i * LANES) * kept[j];
         for (size_t k = 0; k < block->keys; k++) {
             const Value *row = cache->value + block->row[k] + d;
-            f32x16 value[ACROSS];
-            for (int i = 0; i < ACROSS; i++) value[i] = load_value(row + i * LANES);
-            for (int i = 0; i < ACROSS; i++)
+            f32x16 value[WIDE];
+            for (int i = 0; i < WIDE; i++) value[i] = load_value(row + i * LANES);
+            for (int i = 0; i < WIDE; i++)
                 __builtin_prefetch(cache->key + next->row[k] + d + i * LANES);
 #pragma clang loop unroll(full)
             for (int j = 0; j < count; j++)
-                for (int i = 0; i < ACROSS; i++)
+                for (int i = 0; i < WIDE; i++)
                     sums[j][i] = fma16(splat(weights[j][k]), value[i], sums[j][i]);
         }
         for (int j = 0; j < count; j++)
-            for (int i = 0; i < ACROSS; i++) store(mixed[j] + d + i * LANES, sums[j][i]);
+            for (int i = 0; i < WIDE; i++) store(mixed[j] + d + i * LANES, sums[j][i]);
     }
 }
 
