@@ -27,9 +27,15 @@ __all__ = [
     "cache_row_scales",
 ]
 
-# As the kernel has them: queries of a workgroup, and widths of a head.
+# As the kernel has them: queries of a workgroup of few tokens, and widths of a head.
 _QUERIES = 4
 _WIDTH_STEP, _MAX_WIDTH = 64, 256
+# Queries of a workgroup of a prefill, the fastest first. A workgroup of more transposes keys and
+# converts values for more; of fewer than 16, transposing takes longer than it saves.
+_PREFILL_QUERIES = (64, 32, 16)
+_PREFILL_TOKENS = 16
+# Workgroups that leave enough for each of up to eight threads.
+_MIN_WORKGROUPS = 8
 # A kernel computes so many values of a head at a time.
 _LANES = 16
 
@@ -71,13 +77,15 @@ def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     (tokens, heads, width), (rows, columns) = types[0].shape, types[1].shape
     groups = columns // width
     together = _heads_together(heads // groups, alone=tokens * groups == 1)
+    parts = heads // together
+    queries = _queries_of_workgroup(tokens, tokens * together, parts)
     # All positions are below `keys`: a window of as many keys sees all of them.
     window = attrs["keys"] if attrs.get("window") is None else attrs["window"]
     dtype = types[1].dtype
     return Kernel(
         function="attention_cached" + ("" if dtype is types[0].dtype else f"_{dtype.label}"),
-        sizes=(tokens, heads, groups, width, rows, window, together),
-        workgroups=heads // together * -(-tokens * together // _QUERIES),
+        sizes=(tokens, heads, groups, width, rows, window, together, queries),
+        workgroups=parts * -(-tokens * together // queries),
         scalars=(attrs["scale"],),
     )
 
@@ -89,6 +97,18 @@ def _heads_together(shared: int, *, alone: bool) -> int:
     """
     limit = min(_QUERIES, shared // 2 if alone and shared > 1 else shared)
     return max(heads for heads in range(1, limit + 1) if shared % heads == 0)
+
+
+def _queries_of_workgroup(tokens: int, queries: int, parts: int) -> int:
+    """Queries of one workgroup, of all `queries` of each of the `parts` of the heads.
+
+    A decode step and a verification of drafts spread their few queries over the threads.
+    """
+    if tokens >= _PREFILL_TOKENS:
+        for count in _PREFILL_QUERIES:
+            if parts * -(-queries // count) >= _MIN_WORKGROUPS:
+                return count
+    return _QUERIES
 
 
 def _sample(rng: np.random.Generator, tokens: int, start: int, window: int | None) -> Sample:

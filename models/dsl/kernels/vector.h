@@ -97,7 +97,9 @@ INLINE f32x16 choose(i32x16 mask, f32x16 a, f32x16 b) {
 INLINE f32x16 exp16(f32x16 x) {
     const f32x16 zero = {};
     x = __builtin_elementwise_max(x, zero - 87.0f);
-    f32x16 n = __builtin_elementwise_roundeven(x * 1.44269504f);
+    // x / ln 2, rounded to the nearest integer, which is in the last bits of `shifted`.
+    const float shift = 0x1.8p23f;
+    f32x16 shifted = x * 1.44269504f + shift, n = shifted - shift;
     f32x16 r = fma16(n, zero - 0.693359375f, x);
     r = fma16(n, zero + 2.12194440e-4f, r);
     f32x16 p = zero + 1.9875691500e-4f;
@@ -107,10 +109,13 @@ INLINE f32x16 exp16(f32x16 x) {
     p = fma16(p, r, zero + 1.6666665459e-1f);
     p = fma16(p, r, zero + 5.0000001201e-1f);
     p = fma16(p, r * r, r) + 1.0f;
-    i32x16 exponent = (__builtin_convertvector(n, i32x16) + 127) << 23;
-    f32x16 power;
-    __builtin_memcpy(&power, &exponent, sizeof power);
-    return p * power;
+    // p times 2^n, which is never subnormal: n is added to its exponent.
+    i32x16 exponent, result;
+    __builtin_memcpy(&exponent, &shifted, sizeof exponent);
+    __builtin_memcpy(&result, &p, sizeof result);
+    result += exponent << 23;
+    __builtin_memcpy(&p, &result, sizeof p);
+    return p;
 }
 
 #endif

@@ -42,8 +42,14 @@ FORMS = {
     "three heads share": (9, 9, 3, 64, 150, 100, 45),
     "eight heads share": (3, 8, 1, 64, 80, 1000, 64),
     "a window of one": (4, 2, 1, 64, 30, 1, 10),
+    "a prefill": (43, 9, 3, 64, 150, 100, 45),
+    "a prefill, with three queries left over": (37, 9, 3, 64, 300, 1000, 91),
+    "a prefill of wide heads": (33, 4, 1, 256, 200, 64, 130),
+    "a prefill of heads of 192, in a ring that has wrapped": (17, 16, 8, 192, 90, 70, 345),
+    "a prefill with a window of one": (20, 8, 4, 64, 40, 1, 10),
     "one token, in f16": (1, 4, 1, 256, 96, 64, 70),
     "a ring that has wrapped, in f16": (5, 4, 2, 64, 70, 64, 333),
+    "a prefill that wraps a ring, in f16": (43, 9, 3, 64, 150, 100, 245),
 }
 
 

@@ -14,6 +14,9 @@ import pytest
 from baker.compiler.targets import TARGET_NAMES, find_target
 from models.dsl import packing
 from models.dsl.fused import linear_grouped, linear_upper
+from models.dsl.ops import REGISTRY
+from models.dsl.ops.record import Kernel
+from models.dsl.types import DType, TensorType
 from tests.models.kernels.attention_cases import FORMS, SCALE, attended, cache_of
 from tests.models.kernels.emulated_kernels import EMULATED
 from tests.models.kernels.kernel_library import TARGETS, build_library, kernel_names
@@ -247,6 +250,34 @@ def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
     assert np.array_equal(attention(kernels, query, key, value, start, window), actual)
 
 
+def queries_of_workgroup(query: Array, key: Array) -> int:
+    types = [TensorType(x.shape, DType.F32) for x in (query, key, key)]
+    start = TensorType((1,), DType.I32)
+    kernel = REGISTRY["attention_cached"].lower(
+        (*types, start), types[0], {"window": 1, "scale": SCALE}
+    )
+    assert isinstance(kernel, Kernel)
+    return kernel.sizes[-1]
+
+
+def test_workgroups_of_prefills_alone_have_many_queries() -> None:
+    for name in FORMS:
+        query, key, *_ = cache_of(name)
+        assert (queries_of_workgroup(query, key) > 4) == ("prefill" in name), name
+
+
+@pytest.mark.parametrize("first", [15, 16, 17])
+def test_a_prefill_in_two_parts_has_the_same_bits(kernels: Kernels, first: int) -> None:
+    query, key, value, start, window = cache_of("a prefill")
+    together = attention(kernels, query, key, value, start, window)
+    assert queries_of_workgroup(query[:15], key) < queries_of_workgroup(query[:16], key)
+    parts = [
+        attention(kernels, query[:first].copy(), key, value, start, window),
+        attention(kernels, query[first:].copy(), key, value, start + first, window),
+    ]
+    assert np.array_equal(np.concatenate(parts), together)
+
+
 def test_large_scores_neither_overflow_nor_vanish(kernels: Kernels) -> None:
     query, key, value, start, window = cache_of("one token, one group")
     query *= 300
@@ -271,7 +302,7 @@ def test_for_every_target_they_need_nothing_else(name: str, tmp_path: Path) -> N
 def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
     weight, scale, _ = matrix(*MATRICES["more than a panel of columns"])
     x = np.random.default_rng(4).normal(size=(19, 32 * 65)).astype(np.float32)
-    caches = [cache_of(name) for name in FORMS if name.startswith("a ring")]
+    caches = [cache_of(name) for name in FORMS if "wrap" in name]
     products = [product(kernels, x, weight, scale) for kernels in built.values()]
     small = [product(kernels, x, weight, scale, 8) for kernels in built.values()]
     half = np.full(len(x), 2.0)
