@@ -1,0 +1,290 @@
+"""Write a GGUF file with random weights in the shape of a published size of Gemma 3.
+
+    python -m benchmarks.synthetic_weights gemma-3-270m-q4_k_m.gguf 4b gemma3-4b-q4_0.gguf
+    hearth bake gemma3 --weights gemma3-4b-q4_0.gguf --precision native --slots 1 --out gemma3-4b
+
+The speed, the memory and the time of a bake depend on the shape and the types of a file, and hardly
+on its values. So sizes whose weights are not at hand can be measured, in Hearth and in llama.cpp;
+what the model answers is noise. The vocabulary and the chat template are those of the first file.
+
+The types are those that llama-quantize writes for Q4_0: matrices of layers Q4_0, norms F32, and the
+embedding table, which is also the output head, Q6_K, or Q8_0 if its rows are not a multiple of 256
+columns. The values of a matrix have a standard deviation of 1 / sqrt(columns) and a mean of 0, so
+its products have the size of its inputs. The same seed gives the same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+
+from baker.presentation.console import open_console
+from baker.progress import TerminalProgress
+from baker.weights.gguf import GgufSource
+from baker.weights.source import BadFile, WeightsError, block_shapes
+from models.decoder.config.decoder_config import every_nth_layer_sees_all
+from models.gemma3 import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+    from baker.progress import Progress
+
+ARCHITECTURE = "gemma3"
+# Source: config.json of google/gemma-3-270m-it, -1b-it, -4b-it, -12b-it and -27b-it.
+SIZES: Mapping[str, Config] = {
+    "270m": Config(
+        layers=18, hidden=640, ffn=2048, heads=4, kv_heads=1, head_dim=256,
+        max_context=32768, vocab_size=262144, query_scale=256**-0.5,
+        windows=every_nth_layer_sees_all(6, 18, 512),
+    ),
+    "1b": Config(
+        layers=26, hidden=1152, ffn=6912, heads=4, kv_heads=1, head_dim=256,
+        max_context=32768, vocab_size=262144, query_scale=256**-0.5,
+        windows=every_nth_layer_sees_all(6, 26, 512),
+    ),
+    "4b": Config(
+        layers=34, hidden=2560, ffn=10240, heads=8, kv_heads=4, head_dim=256,
+        max_context=131072, vocab_size=262208, query_scale=256**-0.5, rope_factor=8.0,
+        windows=every_nth_layer_sees_all(6, 34, 1024),
+    ),
+    "12b": Config(
+        layers=48, hidden=3840, ffn=15360, heads=16, kv_heads=8, head_dim=256,
+        max_context=131072, vocab_size=262208, query_scale=256**-0.5, rope_factor=8.0,
+        windows=every_nth_layer_sees_all(6, 48, 1024),
+    ),
+    "27b": Config(
+        layers=62, hidden=5376, ffn=21504, heads=32, kv_heads=16, head_dim=128,
+        max_context=131072, vocab_size=262208, query_scale=168**-0.5, rope_factor=8.0,
+        windows=every_nth_layer_sees_all(6, 62, 1024),
+    ),
+}  # fmt: skip
+_VOCABULARY = "tokenizer."  # the keys that are copied
+_TOKENS = "tokenizer.ggml.tokens"
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor of the file: `shape` is row-major."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: Type
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes without the padding."""
+        block, block_bytes = gguf.GGML_QUANT_SIZES[self.type]
+        return math.prod(self.shape) // block * block_bytes
+
+
+def tensors_of(config: Config) -> Iterator[TensorInfo]:
+    """The tensors of a model, in the order of the file."""
+    hidden, ffn = config.hidden, config.ffn
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    table = Type.Q8_0 if hidden % gguf.QK_K else Type.Q6_K
+    yield TensorInfo("token_embd.weight", (config.vocab_size, hidden), table)
+    yield TensorInfo("output_norm.weight", (hidden,), Type.F32)
+    shapes: dict[str, tuple[int, ...]] = {
+        "attn_norm": (hidden,),
+        "attn_q": (queries, hidden),
+        "attn_k": (keys, hidden),
+        "attn_v": (keys, hidden),
+        "attn_q_norm": (config.head_dim,),
+        "attn_k_norm": (config.head_dim,),
+        "attn_output": (hidden, queries),
+        "post_attention_norm": (hidden,),
+        "ffn_norm": (hidden,),
+        "ffn_gate": (ffn, hidden),
+        "ffn_up": (ffn, hidden),
+        "ffn_down": (hidden, ffn),
+        "post_ffw_norm": (hidden,),
+    }
+    for layer in range(config.layers):
+        for name, shape in shapes.items():
+            type_ = Type.F32 if len(shape) == 1 else Type.Q4_0
+            yield TensorInfo(f"blk.{layer}.{name}.weight", shape, type_)
+
+
+def random_rows(
+    tensor: TensorInfo, shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[np.uint8]:
+    """The stored bytes of some rows of a tensor, `shape`, as uint8 (blocks, bytes of a block)."""
+    if tensor.type == Type.F32:
+        return rng.uniform(0.9, 1.1, shape).astype("<f4").view(np.uint8).reshape(-1, 4)
+    block, block_bytes = gguf.GGML_QUANT_SIZES[tensor.type]
+    count = math.prod(shape) // block
+    stored = rng.integers(0, 256, (count, block_bytes), np.uint8)
+    _SET_SCALES[tensor.type](stored, tensor.shape[-1] ** -0.5, rng)
+    return stored
+
+
+# The layouts of blocks are those of ggml-common.h. `stored` has random bytes; the functions replace
+# those of the scales, so that values have the given standard deviation.
+
+
+def _set_q4_0(stored: NDArray[np.uint8], deviation: float, rng: np.random.Generator) -> None:
+    """The f16 scale, then nibbles from -8: their mean is -0.5, so half the scales are negative."""
+    scales = _scales(len(stored), deviation / _rms(range(-8, 8)), rng)
+    stored[:, :2] = _f16_bytes(scales * rng.choice((-1, 1), len(stored)))
+
+
+def _set_q8_0(stored: NDArray[np.uint8], deviation: float, rng: np.random.Generator) -> None:
+    """The f16 scale, then int8: llama.cpp writes no -128."""
+    stored[:, :2] = _f16_bytes(_scales(len(stored), deviation / _rms(range(-127, 128)), rng))
+    integers = stored[:, 2:]
+    integers[integers == 0x80] = 0
+
+
+def _set_q6_k(stored: NDArray[np.uint8], deviation: float, rng: np.random.Generator) -> None:
+    """192 bytes of integers of 6 bits from -32, 16 scales of int8, the f16 scale of these."""
+    scales = rng.integers(64, 128, (len(stored), 16)) * rng.choice((-1, 1), (len(stored), 16))
+    stored[:, 192:208] = scales.astype(np.int8).view(np.uint8)
+    size = deviation / (_rms(range(-32, 32)) * _rms(range(64, 128)))
+    stored[:, 208:] = _f16_bytes(_scales(len(stored), size, rng))
+
+
+_SET_SCALES: Mapping[Type, Callable[[NDArray[np.uint8], float, np.random.Generator], None]] = {
+    Type.Q4_0: _set_q4_0,
+    Type.Q8_0: _set_q8_0,
+    Type.Q6_K: _set_q6_k,
+}
+
+
+def _rms(integers: range) -> float:
+    return float(np.sqrt(np.mean(np.square(integers))))
+
+
+def _scales(count: int, rms: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Random positive scales: the smallest is a third of the largest."""
+    return rng.uniform(0.5, 1.5, count) * (rms / math.sqrt(1 + 1 / 12))
+
+
+def _f16_bytes(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """(N,) values as (N, 2) bytes."""
+    return values.astype("<f2").view(np.uint8).reshape(-1, 2)
+
+
+def read_vocabulary(path: Path) -> dict[str, object]:
+    """The keys of the tokenizer of a GGUF file of Gemma 3; raises a WeightsError."""
+    metadata = GgufSource(path).metadata()
+    architecture = metadata.get("general.architecture")
+    if architecture != ARCHITECTURE or not metadata.get(_TOKENS):
+        raise BadFile(
+            f"{path}: got the architecture {architecture!r} "
+            f"{'with' if metadata.get(_TOKENS) else 'without'} a vocabulary, expected "
+            f"{ARCHITECTURE!r} with one; give a GGUF file of Gemma 3, such as that of the 270M"
+        )
+    return {key: value for key, value in metadata.items() if key.startswith(_VOCABULARY)}
+
+
+def write_header(path: Path, config: Config, vocabulary: Mapping[str, object], name: str) -> None:
+    """Write the keys and the list of tensors, without the padding before the first tensor."""
+    writer = gguf.GGUFWriter(path, ARCHITECTURE)
+    writer.add_name(name)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_context_length(config.max_context)
+    writer.add_embedding_length(config.hidden)
+    writer.add_block_count(config.layers)
+    writer.add_feed_forward_length(config.ffn)
+    writer.add_head_count(config.heads)
+    writer.add_head_count_kv(config.kv_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_sliding_window(next(window for window in config.windows if window is not None))
+    writer.add_rope_freq_base(config.rope_base)
+    if config.rope_factor != 1:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(config.rope_factor)
+    for key, value in vocabulary.items():
+        # Integers of GGUF vocabularies are u32, and those in arrays i32, which the writer infers.
+        type_ = gguf.GGUFValueType.get_type(value)
+        is_integer = type_ == gguf.GGUFValueType.INT32
+        writer.add_key_value(key, value, gguf.GGUFValueType.UINT32 if is_integer else type_)
+    for tensor in tensors_of(config):
+        writer.add_tensor_info(
+            tensor.name, tensor.shape, np.dtype(np.float32), tensor.stored_bytes, tensor.type
+        )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+
+
+def write_tensors(
+    file: BinaryIO, config: Config, rng: np.random.Generator, wrote: Callable[[int], None]
+) -> None:
+    """Append the tensors, a few megabytes at a time; `wrote` is called with their bytes."""
+    for tensor in tensors_of(config):
+        file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
+        for shape in block_shapes(tensor.shape):
+            wrote(file.write(random_rows(tensor, shape, rng).data))
+    file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
+
+
+def write_synthetic(
+    vocabulary: Path, config: Config, out: Path, *, name: str, seed: int, progress: Progress
+) -> None:
+    """Write the file; it has as many rows of embeddings as the vocabulary has tokens.
+
+    Raises a WeightsError, or an OSError if the file cannot be written.
+    """
+    keys = read_vocabulary(vocabulary)
+    tokens = keys[_TOKENS]
+    assert isinstance(tokens, list), "read_vocabulary checks it"
+    config = replace(config, vocab_size=len(tokens))
+    total = sum(tensor.stored_bytes for tensor in tensors_of(config))
+    with tempfile.TemporaryDirectory(prefix=".hearth.", dir=out.parent) as folder:
+        part = Path(folder) / out.name
+        write_header(part, config, keys, name)
+        with part.open("ab") as file, progress.stage(f"write {total / 1e6:.0f} MB", total) as wrote:
+            write_tensors(file, config, np.random.default_rng(seed), wrote)
+        part.replace(out)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and write the file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m benchmarks.synthetic_weights",
+    )
+    parser.add_argument("vocabulary", type=Path, help="GGUF file of Gemma 3 of any size")
+    parser.add_argument("size", choices=SIZES, help="size whose shape the weights have")
+    parser.add_argument("out", type=Path, help="GGUF file to write")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the weights (default: 0)")
+    options = parser.parse_args(arguments)
+    console = open_console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        if options.out.exists() and options.out.samefile(options.vocabulary):
+            raise BadFile(f"{options.out}: got the file of the vocabulary, expected another file")
+        write_synthetic(
+            options.vocabulary,
+            SIZES[options.size],
+            options.out,
+            name=f"Gemma 3 {options.size} with random weights",
+            seed=options.seed,
+            progress=TerminalProgress(console),
+        )
+    except (OSError, WeightsError) as error:
+        sys.exit(f"synthetic_weights: {error}")
+    console.print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
+    console.print(f"next: hearth bake gemma3 --weights {options.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""Random weights in the shape of Gemma 3: the file, its values, and errors."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import gguf
+import numpy as np
+import pytest
+
+from baker.weights.gguf import GgufSource
+from baker.weights.source import BLOCK_BYTES
+from benchmarks.synthetic_weights import (
+    SIZES,
+    main,
+    read_vocabulary,
+    tensors_of,
+    write_header,
+    write_tensors,
+)
+from models.catalog import ARCHITECTURES
+from models.decoder.config.decoder_config import every_nth_layer_sees_all
+from models.gemma3 import Config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOKENS = 700
+TINY = Config(
+    layers=7, hidden=256, ffn=96, heads=2, kv_heads=1, head_dim=32, max_context=64,
+    vocab_size=1000, query_scale=32**-0.5, windows=every_nth_layer_sees_all(6, 7, 16),
+)  # fmt: skip
+NARROW = replace(TINY, hidden=96)  # no multiple of the 256 columns of a block of Q6_K
+
+
+@pytest.fixture(autouse=True)
+def tiny_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that are written in no time."""
+    monkeypatch.setattr("benchmarks.synthetic_weights.SIZES", {"tiny": TINY, "narrow": NARROW})
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> Path:
+    return write_vocabulary(tmp_path / "vocabulary.gguf")
+
+
+def write_vocabulary(path: Path, *, architecture: str = "gemma3", tokens: int = TOKENS) -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(8)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([f"token {i}é" for i in range(tokens)])
+    writer.add_token_scores([-0.5 * i for i in range(tokens)])
+    writer.add_token_types([1 + i % 6 for i in range(tokens)])
+    writer.add_bos_token_id(2)
+    writer.add_add_bos_token(True)
+    writer.add_chat_template("{{ messages }}")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    return path
+
+
+def write(vocabulary: Path, name: str = "tiny", *, seed: int = 0) -> Path:
+    out = vocabulary.with_name(f"{name}-{seed}.gguf")
+    main([str(vocabulary), name, str(out), "--seed", str(seed)])
+    return out
+
+
+def config_of(path: Path) -> Any:
+    """The configuration that is read of a file; its numbers are f32."""
+    source = GgufSource(path)
+    shapes = {name: source.shape(name) for name in source.names()}
+    config = ARCHITECTURES["gemma3"].from_gguf(dict(source.metadata()), shapes, source.read)
+    assert config.norm_eps == np.float32(1e-6)
+    return replace(config, norm_eps=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "table"), [("tiny", TINY, "Q6_K"), ("narrow", NARROW, "Q8_0")]
+)
+def test_both_readers_find_the_shapes_and_types(
+    vocabulary: Path, name: str, config: Config, table: str
+) -> None:
+    out = write(vocabulary, name)
+    hidden = config.hidden
+    layer = {
+        "attn_q": (64, hidden), "attn_k": (32, hidden), "attn_v": (32, hidden),
+        "attn_output": (hidden, 64), "ffn_gate": (96, hidden), "ffn_up": (96, hidden),
+        "ffn_down": (hidden, 96), "attn_norm": (hidden,), "attn_q_norm": (32,),
+        "attn_k_norm": (32,), "post_attention_norm": (hidden,), "ffn_norm": (hidden,),
+        "post_ffw_norm": (hidden,),
+    }  # fmt: skip
+    expected = {
+        f"blk.{i}.{part}.weight": (shape, "F32" if part.endswith("norm") else "Q4_0")
+        for i in range(config.layers)
+        for part, shape in layer.items()
+    }
+    expected["token_embd.weight"] = (TOKENS, hidden), table
+    expected["output_norm.weight"] = (hidden,), "F32"
+
+    read = gguf.GGUFReader(out).tensors
+    found = {t.name: (tuple(map(int, t.shape))[::-1], t.tensor_type.name) for t in read}
+    assert found == expected
+    source = GgufSource(out)
+    assert {
+        name: (source.shape(name), source.dtype(name).replace("f32", "F32"))
+        for name in source.names()
+    } == expected
+    for tensor in read:
+        np.testing.assert_array_equal(
+            source.read(tensor.name), gguf.dequantize(tensor.data, tensor.tensor_type)
+        )
+
+
+def test_a_file_is_read_as_the_configuration_that_was_asked_for(vocabulary: Path) -> None:
+    assert config_of(write(vocabulary)) == replace(TINY, vocab_size=TOKENS)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_header_of_a_published_size_is_read_as_its_configuration(
+    vocabulary: Path, size: str
+) -> None:
+    config = replace(SIZES[size], vocab_size=TOKENS)
+    out = vocabulary.with_name(f"{size}.gguf")
+    write_header(out, config, read_vocabulary(vocabulary), size)
+    # The data are a hole in the file.
+    padded = sum(tensor.stored_bytes + 31 for tensor in tensors_of(config))
+    os.truncate(out, out.stat().st_size + 31 + padded)
+    assert config_of(out) == config
+
+
+def test_the_vocabulary_and_its_types_are_copied(vocabulary: Path) -> None:
+    def keys(path: Path) -> dict[str, Any]:
+        fields = gguf.GGUFReader(path).fields.values()
+        return {
+            field.name: (field.types, field.contents())
+            for field in fields
+            if field.name.startswith("tokenizer.")
+        }
+
+    copied = keys(write(vocabulary))
+    assert copied == keys(vocabulary)
+    assert "tokenizer.chat_template" in copied
+
+
+def test_the_same_seed_gives_the_same_bytes(vocabulary: Path) -> None:
+    first = write(vocabulary).read_bytes()
+    assert write(vocabulary).read_bytes() == first
+    other = write(vocabulary, seed=1).read_bytes()
+    assert len(other) == len(first)
+    assert other != first
+
+
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [
+        ("tiny", "token_embd.weight"),
+        ("narrow", "token_embd.weight"),
+        ("tiny", "blk.6.attn_q.weight"),
+        ("narrow", "blk.0.ffn_down.weight"),
+    ],
+    ids=["Q6_K", "Q8_0", "Q4_0", "Q4_0 of 96 columns"],
+)
+def test_values_have_a_deviation_by_the_columns_and_no_mean(
+    vocabulary: Path, size: str, name: str
+) -> None:
+    values = GgufSource(write(vocabulary, size)).read(name)
+    scaled = values * np.sqrt(values.shape[1])
+    assert abs(np.std(scaled) - 1) < 0.03
+    assert abs(np.mean(scaled)) < 0.05
+
+
+def test_scales_differ_and_half_of_those_of_q4_0_are_negative(vocabulary: Path) -> None:
+    source = GgufSource(write(vocabulary))
+    (block,) = source.integer_blocks("blk.0.ffn_gate.weight")
+    sizes = np.abs(block.scale)
+    assert 2.8 < sizes.max() / sizes.min() < 3.01
+    assert 0.4 < np.mean(block.scale < 0) < 0.6
+    assert set(np.unique(block.integers)) == set(range(16))
+
+
+def test_q8_0_has_no_integer_that_llama_cpp_never_writes(vocabulary: Path) -> None:
+    (block,) = GgufSource(write(vocabulary, "narrow")).integer_blocks("token_embd.weight")
+    assert (block.integers.min(), block.integers.max()) == (-127, 127)
+
+
+def test_norms_are_near_one(vocabulary: Path) -> None:
+    norm = GgufSource(write(vocabulary)).read("output_norm.weight")
+    assert (norm >= 0.9).all()
+    assert (norm <= 1.1).all()
+    assert len(np.unique(norm)) > 200
+
+
+def test_memory_does_not_grow_with_a_tensor(tmp_path: Path) -> None:
+    config = replace(TINY, layers=1, windows=(16,), vocab_size=1 << 17)  # a table of 27 MB
+    tracemalloc.start()
+    with (tmp_path / "data").open("wb") as file:
+        write_tensors(file, config, np.random.default_rng(0), lambda _: None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (tmp_path / "data").stat().st_size > 27e6
+    assert peak < BLOCK_BYTES
+
+
+def test_the_bytes_of_all_tensors_are_reported(tmp_path: Path) -> None:
+    reported: list[int] = []
+    with (tmp_path / "data").open("wb") as file:
+        write_tensors(file, TINY, np.random.default_rng(0), reported.append)
+    assert sum(reported) == sum(tensor.stored_bytes for tensor in tensors_of(TINY))
+
+
+def test_an_interrupted_write_keeps_the_old_file(
+    vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = write(vocabulary).read_bytes()
+    monkeypatch.setattr("benchmarks.synthetic_weights.write_tensors", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(vocabulary)
+    assert vocabulary.with_name("tiny-0.gguf").read_bytes() == before
+    assert sorted(path.name for path in vocabulary.parent.iterdir()) == [
+        "tiny-0.gguf",
+        "vocabulary.gguf",
+    ]
+
+
+def test_wrong_files_are_rejected_by_name(tmp_path: Path, vocabulary: Path) -> None:
+    llama = write_vocabulary(tmp_path / "llama.gguf", architecture="llama")
+    no_tokens = write_vocabulary(tmp_path / "empty.gguf", tokens=0)
+    text = tmp_path / "text.gguf"
+    text.write_text("no weights")
+    cases = {
+        (llama, "out.gguf"): r"llama.gguf: got the architecture 'llama' with a vocab.* 'gemma3'",
+        (no_tokens, "out.gguf"): r"empty.gguf: got the architecture 'gemma3' without a vocabulary",
+        (text, "out.gguf"): r"text.gguf is not a GGUF file",
+        (tmp_path / "none.gguf", "out.gguf"): r"cannot read .*none.gguf: No such file",
+        (vocabulary, vocabulary.name): r"vocabulary.gguf: got the file of the vocabulary",
+        (vocabulary, "missing/out.gguf"): r"No such file or directory: .*missing",
+    }
+    before = vocabulary.read_bytes()
+    for (given, out), message in cases.items():
+        with pytest.raises(SystemExit, match=message):
+            main([str(given), "tiny", str(tmp_path / out)])
+    assert vocabulary.read_bytes() == before
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_help_names_every_size(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "{tiny,narrow}" in capsys.readouterr().out
