@@ -10,15 +10,20 @@ if TYPE_CHECKING:
 
 _JSON_WORDS = {"True": "true", "False": "false", "None": "null"}  # Python's words in messages
 SIZE = "a number of bytes, or a number with a unit, such as 256MiB"
+_PHRASES = {
+    "extra_forbidden": "no field of this name",
+    "missing": "a value",
+    "none_required": "null",
+    "tuple_type": "a valid list",
+    "dict_type": "a JSON object",
+    "byte_size": SIZE,
+    "byte_size_unit": SIZE,
+}
 
 
 def expected(problem: Mapping[str, Any]) -> str:
     """The values that a field accepts, by one of ValidationError.errors()."""
     match problem["type"]:
-        case "extra_forbidden":
-            return "no field of this name"
-        case "missing":
-            return "a value"
         case "union_tag_invalid":
             return f"one of {problem['ctx']['expected_tags']}"
         case "literal_error":
@@ -27,17 +32,13 @@ def expected(problem: Mapping[str, Any]) -> str:
                 lambda word: _JSON_WORDS[word[0]],
                 problem["ctx"]["expected"],
             )
-        case "none_required":
-            return "null"
-        case "tuple_type":
-            return "a valid list"
-        case "dict_type":
-            return "a JSON object"
+        case "too_long":
+            return f"at most {problem['ctx']['max_length']} items"
         case "model_attributes_type" | "model_type":
             # Of a whole body, the header Content-Type can be the reason.
             nested = len(problem.get("loc", ())) > 1
             return "a JSON object" if nested else "a JSON object, sent as application/json"
-        case "byte_size" | "byte_size_unit":
-            return SIZE
+        case known if known in _PHRASES:
+            return _PHRASES[known]
     phrase = re.sub(r"^(\w+ should (be|have)|Value error,) ", "", problem["msg"])
     return re.sub(r", (unable to|got a) .*", "", phrase)

@@ -39,7 +39,13 @@ ALLOWED = {
     # The path of a request: api -> services -> text -> engine -> sampling and runtime.
     "server.sampling": (),
     "server.engine": ("server.errors", "server.sampling", "runtime"),
-    "server.text": ("server.errors", "server.engine", "server.sampling", "models.bundle"),
+    "server.text": (
+        "server.errors",
+        "server.engine",
+        "server.process.free_memory",
+        "server.sampling",
+        "models.bundle",
+    ),
     "server.services": (
         "server.errors",
         "server.logs",

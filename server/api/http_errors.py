@@ -42,6 +42,8 @@ from server.logs import request_id
 from server.validation import expected
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fastapi import FastAPI, Request
 
 # The first row with a matching class applies.
@@ -192,19 +194,40 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
         return respond(fault(400, f"body: not JSON: {reason}"))
     # Every member of a union reports a problem: report the deepest ones of the first field.
     of_field = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
-    deepest = max(of_field, key=lambda problem: len(problem["loc"]))
+    deepest = _too_long(of_field) or max(of_field, key=lambda problem: len(problem["loc"]))
     field = _path(deepest, error.body)
     same_path = [
         problem
         for problem in of_field
         if len(problem["loc"]) == len(deepest["loc"]) and _path(problem, error.body) == field
     ]
+    if deepest["type"] == "too_long":
+        same_path = [deepest]
     invalid = InvalidRequest(
         field=field,
-        got=None if deepest["type"] == "missing" else shown(deepest["input"]),
+        got=_got(deepest),
         expected=" or ".join(dict.fromkeys(_expected(problem) for problem in same_path)),
     )
     return respond(describe(invalid))
+
+
+def _too_long(problems: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The problem of a list with too many items, if other members refuse its first item."""
+    for problem in problems:
+        if problem["type"] == "too_long":
+            depth = len(problem["loc"])
+            if all(other["loc"][depth:][:1] in ((), (0,)) for other in problems):
+                return problem
+    return None
+
+
+def _got(problem: dict[str, Any]) -> Scalar:
+    match problem["type"]:
+        case "missing":
+            return None
+        case "too_long":
+            return f"{len(problem['input'])} items"
+    return shown(problem["input"])
 
 
 def _expected(problem: dict[str, Any]) -> str:
@@ -248,7 +271,13 @@ def shown(value: object) -> Scalar:
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     try:
-        text = value if isinstance(value, str) else repr(value)
-    except RecursionError:  # the parser accepts deeper nesting than repr
+        text = value if isinstance(value, str) else _text(value)
+    except RecursionError:  # the parser accepts deeper nesting than the encoder
         text = "a value nested too deeply to be shown"
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    return repr(value)

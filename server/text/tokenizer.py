@@ -9,10 +9,12 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
+import itertools
 import json
 import re
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +23,10 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from models.bundle import CHARACTERS_PER_TOKEN, BundleError
 from server.errors import TextTooLong
+from server.process.free_memory import no_other_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
 _RARE = "\U0010fffd"  # for private use: no vocabulary has it
@@ -93,7 +96,9 @@ class Tokenizer:
             key = hashlib.sha256(text).digest(), bos, context
             if (known := _IN_USE.get(key)) is not None:
                 return known
-            tokenizer = Tokenizer(_read(text), bos=bos, context=context)
+            with no_other_thread():
+                library = _read(text)
+            tokenizer = Tokenizer(library, bos=bos, context=context)
             # The library looks the unknown token up when a text first needs it.
             tokenizer.read(_RARE)
             _IN_USE[key] = tokenizer
@@ -243,8 +248,29 @@ def _read(text: bytes) -> tokenizers.Tokenizer:
 
 
 def _bpe(options: dict[str, Any]) -> models.BPE:
-    """The model of a tokenizer.json. In older files a merge is one string."""
-    merges = options.pop("merges")
-    pairs = [tuple(m.split(" ") if isinstance(m, str) else m) for m in merges]
+    """The model of a tokenizer.json."""
+    merges: Any = _Merges(options.pop("merges"))
     known = {name: value for name, value in options.items() if value is not None and name != "type"}
-    return models.BPE(merges=pairs, **known)
+    return models.BPE(merges=merges, **known)
+
+
+class _Merges(Sequence[tuple[str, str]]):
+    """The merges of a tokenizer.json as pairs, which are made when they are read.
+
+    The file has lists of two strings, an older one strings with a space between the two.
+    """
+
+    def __init__(self, merges: list[Any]) -> None:
+        self._merges = merges
+
+    def __len__(self) -> int:
+        return len(self._merges)
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self)[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        # Without Python code for each of half a million merges.
+        if self._merges and isinstance(self._merges[0], str):
+            return map(tuple, map(str.split, self._merges, itertools.repeat(" ")))
+        return map(tuple, map(list.__iter__, self._merges))

@@ -51,7 +51,7 @@ REFUSED_BY_SCHEMA = [
     ({"prompt": "x", "stop": 5}, "stop", 5),
     ({"prompt": "x", "stop": ""}, "stop", ""),
     ({"prompt": "x", "stop": ["a", ""]}, "stop[1]", ""),
-    ({"prompt": "x", "stop": ["a"] * 17}, "stop", str(["a"] * 17)),
+    ({"prompt": "x", "stop": ["a"] * 17}, "stop", "17 items"),
     ({"prompt": "x", "stop": "\udfff"}, "stop", "\udfff"),
     ({"prompt": "x", "logprobs": 21}, "logprobs", 21),
     ({"prompt": "x", "logprobs": True}, "logprobs", True),
@@ -61,8 +61,9 @@ REFUSED_BY_SCHEMA = [
     ({"prompt": "x", "typical_p": 2}, "typical_p", 2),
     ({"prompt": "x", "dry_base": 0.5}, "dry_base", 0.5),
     ({"prompt": "x", "guided_regex": "b" * 300}, "guided_regex", "b" * 200 + "..."),
-    ({"prompt": {"a": 1}}, "prompt", "{'a': 1}"),
-    ({"prompt": "x", "stop": {"a": 1}}, "stop", "{'a': 1}"),
+    ({"prompt": {"a": 1}}, "prompt", '{"a": 1}'),
+    ({"prompt": "x", "stop": {"a": 1}}, "stop", '{"a": 1}'),
+    ({"prompt": "x", "stop": [["é", None, True]]}, "stop[0]", '["é", null, true]'),
     ({"prompt": "x", "logit_bias": {"a": {}}}, "logit_bias.a", "{}"),
     ([], "body", "[]"),
     ("x", "body", "x"),
@@ -106,7 +107,31 @@ def test_every_route_with_a_body_rejects_duplicate_keys(client: httpx.Client) ->
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("/v1/responses", {"input": {"a": 1}}, "input: got \"{'a': 1}\", expected a valid string"),
+        (
+            "/v1/responses",
+            {"input": {"a": None}},
+            r'input: got "{\"a\": null}", expected a valid string',
+        ),
+        (
+            "/v1/completions",
+            {"prompt": ["a"] * 64},
+            'prompt: got "64 items", expected at most 16 items',
+        ),
+        (
+            "/v1/completions",
+            {"prompt": [[5]] * 15 + [["a"]]},
+            'prompt[15][0]: got "a", expected a valid integer',
+        ),
+        (
+            "/v1/completions",
+            {"prompt": "x", "stop": ["a"] * 17},
+            'stop: got "17 items", expected at most 16 items',
+        ),
+        (
+            "/v1/embeddings",
+            {"input": ["a"] * 2049},
+            'input: got "2049 inputs", expected at most 2048 inputs',
+        ),
         (
             "/v1/responses",
             {"input": "x", "previous_response_id": "y"},

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _BEGIN = """
 import sys, threading
 from pathlib import Path
-from server.process.free_memory import bound_free_memory
+from server.process.free_memory import bound_free_memory, free_memory
 
 def anonymous():
     status = Path("/proc/self/status").read_text()
@@ -52,6 +56,40 @@ for _ in range(40):
 del blocks
 print(anonymous() - before)
 """
+# A tokenizer is read again and again while other threads replace the objects that they hold.
+_READS = """
+import collections, json, random, time
+from server.text.tokenizer import Tokenizer
+
+letters = [chr(0x4E00 + number) for number in range(320)]
+merges = [[first, second] for first in letters for second in letters]
+names = letters + ["".join(pair) for pair in merges]
+vocabulary = {name: number for number, name in enumerate(names)}
+file = Path(sys.argv[1], "tokenizer.json")
+model = {"type": "BPE", "vocab": vocabulary, "merges": merges}
+file.write_text(json.dumps({"model": model}))
+del merges, names, vocabulary, model
+newest = collections.deque(maxlen=20_000)
+
+def replace():
+    while not kept:
+        newest.extend([random.random(), str(random.random())] for _ in range(200))
+        time.sleep(0.002)
+
+threads = [threading.Thread(target=replace) for _ in range(2)]
+for thread in threads:
+    thread.start()
+time.sleep(1)
+for number in range(12):
+    Tokenizer.from_file(file, bos=None)
+    free_memory()
+    if number == 0:
+        first = anonymous()
+print(anonymous() - first)
+kept.append(None)
+for thread in threads:
+    thread.join()
+"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -60,3 +98,10 @@ def test_little_of_what_was_freed_is_kept(program: str) -> None:
     command = [sys.executable, "-c", _BEGIN + program]
     kept = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert int(kept) < 50e6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_reading_a_tokenizer_again_takes_no_more_memory(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _BEGIN + _READS, str(tmp_path)]
+    grown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(grown) < 10e6
