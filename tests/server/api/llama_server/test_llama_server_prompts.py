@@ -16,6 +16,7 @@ from server.setting_files import read_template
 from server.settings import Settings
 from tests.server import adapter_folders as folders
 from tests.server import fakes
+from tests.server.generate_client import wait_until
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty
 
 if TYPE_CHECKING:
@@ -163,6 +164,11 @@ def test_slots_can_be_turned_off() -> None:
 
 def test_a_free_slot_has_no_rest_of_an_answer(client: httpx.Client) -> None:
     complete(client)
+
+    def slots_are_free() -> bool:
+        return not any(slot["is_processing"] for slot in client.get("/slots").json())
+
+    wait_until(slots_are_free)  # the engine frees a slot after the answer's last event
     for slot in client.get("/slots").json():
         assert slot["next_token"] == [{"n_decoded": 0, "n_remain": -1}]
 
