@@ -22,18 +22,18 @@ def behind_workers() -> Iterator[None]:
     A policy other than the usual one is kept. Without these policies (Linux), and where a sandbox
     forbids it, this does nothing.
     """
-    usual = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
-    changed = usual and _changed_to(os.SCHED_BATCH)
+    changed = hasattr(os, "SCHED_BATCH") and _changed(os.SCHED_OTHER, os.SCHED_BATCH)
     try:
         yield
     finally:
         if changed:
-            _changed_to(os.SCHED_OTHER)
+            _changed(os.SCHED_BATCH, os.SCHED_OTHER)
 
 
-def _changed_to(policy: int) -> bool:
-    """Whether the system gave this thread the policy."""
+def _changed(before: int, after: int) -> bool:
+    """Change the policy of this thread, if it is `before`; whether the system did so."""
     with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, policy, os.sched_param(0))
-        return True
+        if os.sched_getscheduler(0) == before:
+            os.sched_setscheduler(0, after, os.sched_param(0))
+            return True
     return False

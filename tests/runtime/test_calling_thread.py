@@ -73,10 +73,17 @@ def test_another_policy_is_kept() -> None:
     assert policies == [os.SCHED_IDLE] * 2
 
 
-def test_a_sandbox_may_forbid_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("forbidden", ["sched_getscheduler", "sched_setscheduler"])
+def test_a_sandbox_may_forbid_it(monkeypatch: pytest.MonkeyPatch, forbidden: str) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    with behind_workers():
-        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    policies, policy = [], os.sched_getscheduler
+
+    def work() -> None:
+        with behind_workers():
+            policies.append(policy(0))
+
+    monkeypatch.setattr(os, forbidden, refuse)
+    in_a_thread(work)
+    assert policies == [os.SCHED_OTHER]
