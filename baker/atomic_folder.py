@@ -131,11 +131,16 @@ def _lock(folder: int, *, wait: bool) -> bool:
 
 
 def _sync(paths: Iterable[Path]) -> None:
-    """Flush files, or the names in folders, to disk, so that a rename survives a power failure."""
+    """Flush files, or the names in folders, to disk, so that a rename survives a power failure.
+
+    Then the system may drop them from its cache, where writing them in blocks left small pages:
+    what maps the weights next reads them into huge pages, if the file system has them.
+    """
     for path in paths:
         opened = os.open(path, os.O_RDONLY)
         try:
             os.fsync(opened)
+            os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(opened)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
 from runtime.calling_thread import behind_workers
-from runtime.mapped_pages import move_to_memory, release_pages
+from runtime.mapped_pages import move_to_memory, prefer_huge_pages, release_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -174,7 +174,9 @@ class Device:
         # IREE maps the file. If Python mapped it, IREE's queue thread would unmap it some time
         # after this device is deleted, without the GIL, and end the process.
         parameters.load(str(self._parameters), format="irpa", mmap=True)
-        if not mapped:
+        if mapped:
+            prefer_huge_pages(self._parameters)
+        else:
             move_to_memory(self._parameters)
         provider = parameters.create_provider(scope=PARAMETER_SCOPE)
         # VmModule.mmap opens the file for writing, and a bundle may be on a read-only disk.

@@ -34,6 +34,17 @@ def release_pages(file: Path) -> None:
         _libc().madvise(mapping.start, mapping.size, mmap.MADV_DONTNEED)
 
 
+def prefer_huge_pages(file: Path) -> None:
+    """Ask for huge pages in all read-only mappings in this process of a file, a resolved path.
+
+    Call this before the pages are read. Linux then reads the file into huge pages of its cache,
+    where the file system has them (XFS, and ext4 since Linux 6.16); pages that are in the cache
+    stay as they are. Without /proc/self/maps (Linux) this does nothing.
+    """
+    for mapping in _mappings(file):
+        _libc().madvise(mapping.start, mapping.size, getattr(mmap, "MADV_HUGEPAGE", 0))
+
+
 def move_to_memory(file: Path) -> None:
     """Replace all read-only mappings in this process of a file, a resolved path, by copies.
 

@@ -33,6 +33,21 @@ def test_a_bundle_is_replaced_and_no_temporary_folder_remains(tmp_path: Path) ->
         assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 
+def test_the_cache_forgets_the_files_once_they_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What maps the weights next reads them into huge pages."""
+    done: list[tuple[object, int]] = []
+    monkeypatch.setattr("os.fsync", lambda file: done.append(("on disk", os.fstat(file).st_ino)))
+    monkeypatch.setattr(
+        "os.posix_fadvise", lambda file, *advice: done.append((advice, os.fstat(file).st_ino))
+    )
+    put(tmp_path / "bundle")
+    number = (tmp_path / "bundle" / MANIFEST).stat().st_ino
+    forget = (0, 0, os.POSIX_FADV_DONTNEED)
+    assert [what for what, file in done if file == number] == ["on disk", forget]
+
+
 def test_a_complete_bundle_exists_at_every_moment_of_a_replacement(tmp_path: Path) -> None:
     out = tmp_path / "bundle"
     put(out, _OLD)

@@ -18,6 +18,8 @@ from runtime.language_model import IreeRuntime
 from runtime.mapped_pages import move_to_memory, release_pages
 from tests.server import tiny
 
+HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -63,6 +65,16 @@ def test_released_pages_of_a_file_are_read_again(tmp_path: Path, name: str) -> N
         assert mapped[-1:] == b"x"
 
 
+def test_mapped_weights_are_read_into_huge_pages(bundle: Path) -> None:
+    """Where the file system has them: the mapping has the advice, "hg" in proc_pid_smaps(5)."""
+    file = (bundle / PARAMETERS).resolve()
+    device = Device(bundle, threads=1)
+    (_, mapping) = Path("/proc/self/smaps").read_text("utf-8").split(f"{file}\n", 1)
+    flags = mapping.split("VmFlags:", 1)[1].split("\n", 1)[0].split()
+    assert ("hg" in flags) is HUGE.exists()
+    del device
+
+
 def test_reserved_zeros_take_memory_when_they_are_written(bundle: Path) -> None:
     def resident() -> int:
         pages = Path("/proc/self/statm").read_text("ascii").split()[1]
@@ -80,8 +92,6 @@ def test_reserved_zeros_take_memory_when_they_are_written(bundle: Path) -> None:
 
 
 # --- weights in memory
-
-HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def huge_bytes() -> int:
