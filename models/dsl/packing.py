@@ -14,19 +14,21 @@ and is approximate: each integer counts as the middle of those that have its upp
     upper   i8  (N / 16, K / 32, 4, 64)
     lower   i8  (N / 16, K / 32, 4, 64)
 
-Integers of 4, 5, 6 or 12 bits (`SmallForm`) have their lowest four apart. They are unsigned, except
-those of 12 bits:
+Integers of 4, 5, 6 or 12 bits (`SmallForm`) have four of their bits apart: the lowest four, of 6
+bits the upper four. They are unsigned, except those of 12 bits:
 
     low      i8  (N / 16, K / 32, 4, 64): four bits of quad i, and four of quad i + 4
+             i8  (N / 16, K / 32, 2, 64): for 6 bits, the lowest two of each of four quads
     high     i8  (N / 16, K / 32, 1, 64): for 5 bits, the fifth bit of each of the eight quads
-             i8  (N / 16, K / 32, 2, 64): for 6 bits, two bits of each of four quads
+             i8  (N / 16, K / 32, 4, 64): for 6 bits, four bits of quad i, and four of quad i + 4
              i8  (N / 16, K / 32, 8, 64): for 12 bits, the upper eight, signed
     scale    f16 (N / 16, K / 32, 16), or (N / 16, K / 16, 16) with a scale for 16 columns
     minimum  f16 (N / 16, K / 32, 16), if there is one:
              the real weight is integer * scale + minimum, otherwise (integer - zero) * scale
 
 The scale of 12 bits is that of the upper eight: the real weight is (integer - zero) / 16 * scale.
-As zero is 8, the upper eight alone are the nearest int8 to it.
+As zero is 8, the upper eight alone are the nearest int8 to it. Of 6 bits the upper four alone count
+as the middle of the integers that have them.
 
 `ROWS`, `GROUP` and `QUAD` also stand in kernels/grouped.h.
 """
@@ -51,6 +53,8 @@ QUADS = GROUP // QUAD
 LANES = ROWS * QUAD
 # Stands for both lower halves of a byte, 8 and 8, where they are not read: an i8.
 MIDDLE = -0x78
+# Stands for four times the lowest two bits of 6, 2 each, where they are not read: an i8.
+MIDDLES_OF_TWO = -0x56
 # What stands for 0 in the lowest four bits of 12.
 MIDDLE_OF_FOUR = 8
 
@@ -101,7 +105,7 @@ def split(weight: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.int8]]
 
 @dataclass(frozen=True, kw_only=True)
 class SmallForm:
-    """A form of matrices of integers that have their lowest four bits apart.
+    """A form of matrices of integers that have four of their bits apart.
 
     bits     of an integer: 4, 5, 6 or 12
     columns  that share a scale: 32 or 16
@@ -125,6 +129,11 @@ class SmallForm:
         return self.bits > 8
 
     @property
+    def low_bits(self) -> int:
+        """The bits of an integer that are in the array `low`."""
+        return 2 if self.bits == 6 else 4
+
+    @property
     def name(self) -> str:
         """The name of the form in the names of kernels."""
         suffix = "_minimum" if self.minimum else "_halves" if self.columns < GROUP else ""
@@ -132,11 +141,10 @@ class SmallForm:
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """The shapes of the stored arrays by name; raises TypeRuleError for odd sizes."""
-        low = half_shape(rows, columns)
-        blocks, groups = low[:2]
-        shapes = {"low": low}
+        blocks, groups = half_shape(rows, columns)[:2]
+        shapes: dict[str, tuple[int, ...]] = {"low": (blocks, groups, self.low_bits, LANES)}
         if self.bits > 4:
-            shapes["high"] = (blocks, groups, self.bits - 4, LANES)
+            shapes["high"] = (blocks, groups, self.bits - self.low_bits, LANES)
         shapes["scale"] = (blocks, columns // self.columns, ROWS)
         if self.minimum:
             shapes["minimum"] = (blocks, groups, ROWS)
@@ -157,16 +165,24 @@ def pack_small(
     blocks, groups = shapes["low"][:2]
     quads = integers.reshape(blocks, ROWS, groups, QUADS, QUAD).transpose(0, 2, 3, 1, 4)
     quads = quads.reshape(blocks, groups, QUADS, LANES)
-    first, second = np.split((quads & 0x0F).astype(np.uint8), 2, axis=2)
-    arrays: list[NDArray[np.int8] | NDArray[np.float16]] = [(first | second << 4).view(np.int8)]
+    low = (quads & ((1 << form.low_bits) - 1)).astype(np.uint8)
+    arrays: list[NDArray[np.int8] | NDArray[np.float16]] = [_packed(low, form.low_bits)]
     if "high" in shapes:
-        more = form.bits - 4
-        in_byte = 8 // more
-        bits = (quads >> 4).astype(np.uint8).reshape(blocks, groups, more, in_byte, LANES)
-        places = (np.arange(in_byte, dtype=np.uint8) * more)[:, np.newaxis]
-        arrays.append(np.bitwise_or.reduce(bits << places, axis=3).view(np.int8))
+        high = (quads >> form.low_bits).astype(np.uint8)
+        arrays.append(_packed(high, form.bits - form.low_bits))
     for factors in (scale, minimum):
         if factors is not None:
             by_row = factors.reshape(blocks, ROWS, -1).transpose(0, 2, 1)
             arrays.append(np.ascontiguousarray(by_row))
     return tuple(arrays)
+
+
+def _packed(quads: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
+    """Quads (..., 8, 64) of integers of 1, 2, 4 or 8 bits, as many in a byte as fit."""
+    if bits == 4:
+        first, second = np.split(quads, 2, axis=2)
+        return (first | second << 4).view(np.int8)
+    in_byte = 8 // bits
+    planes = quads.reshape(*quads.shape[:2], bits, in_byte, LANES)
+    places = (np.arange(in_byte, dtype=np.uint8) * bits)[:, np.newaxis]
+    return np.bitwise_or.reduce(planes << places, axis=3).view(np.int8)

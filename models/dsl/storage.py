@@ -19,7 +19,7 @@ from models.dsl.fused.routed_products import (
     linear_routed_grouped,
     linear_routed_small,
 )
-from models.dsl.fused.small_products import FORMS, INT12, embedding_small, linear_small
+from models.dsl.fused.small_products import FORMS, INT6, INT12, embedding_small, linear_small
 from models.dsl.graph import Apply, Graph, Parameter, Tensor
 from models.dsl.rewrite import Rule, node, rewritten, variables
 from models.dsl.types import DType, TensorType
@@ -178,13 +178,23 @@ INT8_G32 = Storage(
     logits=_only_products,
     table=INT8_G32_HALVES,
 )
-INT12_G32_TABLE = replace(
-    _small(INT12, is_table=True),
-    name="int12-g32 in two parts",
-    logits=lambda x, exact, low, high, scale: two_part_head(x, exact, high, low, scale),
-    partial=frozenset({"low"}),
-)
+
+
+def _in_two_parts(form: SmallForm) -> Storage:
+    """As `_small` for a table of integers whose upper part alone gives approximate logits."""
+    whole = _small(form, is_table=True)
+    return replace(
+        whole,
+        name=f"{whole.name} in two parts",
+        logits=lambda x, exact, low, high, scale: two_part_head(x, exact, high, low, scale),
+        partial=frozenset({"low"}),
+    )
+
+
+INT12_G32_TABLE = _in_two_parts(INT12)
 INT12_G32 = replace(_small(INT12), table=INT12_G32_TABLE)
+INT6_G16_TABLE = _in_two_parts(INT6)
+INT6_G16 = replace(_small(INT6), table=INT6_G16_TABLE)
 # Ways to store a matrix, by name; those of tables are not among them.
 STORAGES: Mapping[str, Storage] = {
     storage.name: storage
@@ -193,7 +203,8 @@ STORAGES: Mapping[str, Storage] = {
         BF16,
         INT8_G32,
         INT12_G32,
-        *(_small(form) for form in FORMS if form != INT12),
+        INT6_G16,
+        *(_small(form) for form in FORMS if form not in (INT6, INT12)),
     )
 }
 

@@ -18,7 +18,7 @@ from baker.parameters.quantization import (
     int12_groups,
     to_bf16,
 )
-from models.dsl.storage import INT8_G32_HALVES, INT12_G32_TABLE, Storage
+from models.dsl.storage import INT6_G16_TABLE, INT8_G32_HALVES, INT12_G32_TABLE, Storage
 from tests.models.unpacked import real_weights, small_weights
 
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ def test_bf16_rejects_values_that_would_become_infinite() -> None:
         to_bf16(np.array([[np.finfo(np.float32).max]], np.float32))
 
 
-@pytest.mark.parametrize("storage", [INT8_G32_HALVES, INT12_G32_TABLE], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "storage", [INT8_G32_HALVES, INT6_G16_TABLE, INT12_G32_TABLE], ids=lambda one: one.name
+)
 def test_a_table_with_any_number_of_rows_is_filled_with_its_last_row(storage: Storage) -> None:
     table = np.random.default_rng(0).normal(size=(19, 32)).astype(np.float32)
     filled = np.concatenate([table, np.repeat(table[-1:], 13, axis=0)])

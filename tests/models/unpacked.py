@@ -32,23 +32,29 @@ def whole(upper: Array, lower: Array | None) -> Array:
     return both.view(np.int8)
 
 
+def _nibbles(packed: Array) -> Array:
+    """i32 (..., 8, 64) of four bits of quad i and four of quad i + 4 in each byte."""
+    byte = packed.view(np.uint8).astype(np.int32)
+    return np.concatenate([byte & 15, byte >> 4], axis=2)
+
+
 def small_weights(arrays: Sequence[Array], *, bits: int, has_minimum: bool) -> Array:
     """f32 (N, K) of the stored arrays of integers of 4 to 6 or 12 bits."""
     low, *rest = arrays
     blocks, groups = low.shape[:2]
-    integers = np.empty((blocks, groups, 8, 64), np.int32)
-    for quad in range(8):
-        byte = low[:, :, quad % 4].view(np.uint8).astype(np.int32)
-        integers[:, :, quad] = byte >> 4 if quad > 3 else byte & 15
+    if bits == 6:
+        integers = 4 * _nibbles(rest.pop(0))
+        two = low.view(np.uint8).astype(np.int32)
+        for quad in range(8):
+            integers[:, :, quad] += two[:, :, quad // 4] >> quad % 4 * 2 & 3
+    else:
+        integers = _nibbles(low)
     if bits == 12:
         integers += 16 * rest.pop(0).astype(np.int32)
-    elif bits > 4:
+    elif bits == 5:
         high = rest.pop(0).view(np.uint8).astype(np.int32)
         for quad in range(8):
-            if bits == 5:
-                integers[:, :, quad] += 16 * (high[:, :, 0] >> quad & 1)
-            else:
-                integers[:, :, quad] += 16 * (high[:, :, quad // 4] >> quad % 4 * 2 & 3)
+            integers[:, :, quad] += 16 * (high[:, :, 0] >> quad & 1)
     values = np.empty((blocks, 16, groups * 32), np.float32)
     for row in range(16):
         lanes = integers[..., 4 * row : 4 * row + 4].reshape(blocks, -1).astype(np.float32)

@@ -1,8 +1,8 @@
 """An output head in two parts, and an embedding table: matrices of int8 in groups, in halves.
 
 `linear_upper` computes approximate outputs, from the upper halves of the weights. `linear_refined`
-computes those again that may matter, from whole integers. Both also take integers of 12 bits, whose
-upper part has eight: (N / 16, K / 32, 8, 64).
+computes those again that may matter, from whole integers. Both also take integers of 6 bits, whose
+upper part has four, and of 12, whose upper part has eight: (N / 16, K / 32, 8, 64).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from models.dsl.fused.grouped_products import (
     sample_matrix,
     times_transposed,
 )
-from models.dsl.fused.small_products import INT12, dequantized_small, sample_small
+from models.dsl.fused.small_products import INT6, INT12, dequantized_small, sample_small
 from models.dsl.ops.record import Kernel, Reads, Sample, require
 from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from models.dsl.graph import Tensor
     from models.dsl.ops.record import Array, Attrs, Types
+    from models.dsl.packing import SmallForm
 
     # (generator, N, K) -> upper part, lower part, scale
     _Parts = Callable[[np.random.Generator, int, int], tuple[Array, Array, Array]]
@@ -80,33 +81,53 @@ def middle(upper: Tensor) -> Tensor:
 @composite(blocks=True)
 def upper_product(x: Tensor, upper: Tensor, scale: Tensor) -> Tensor:
     """x W^T for x (M, K) and W (N, K) in two parts, from the upper one alone."""
-    integers = upper if is_wide(upper.type) else middle(upper)
+    form = form_of_parts(upper.type, scale.type)
+    if form is INT6:
+        low = ops.full(
+            shape=(*upper.shape[:2], form.low_bits, packing.LANES),
+            dtype=DType.I8,
+            value=packing.MIDDLES_OF_TWO,
+        )
+        return times_transposed(x, dequantized_small((low, upper, scale), form, x.dtype))
+    integers = upper if form is INT12 else middle(upper)
     return times_transposed(x, dequantized(integers, scale, x.dtype))
 
 
 @composite(blocks=True)
 def halved_product(x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
     """x W^T for x (M, K) and W (N, K) in two parts."""
-    if is_wide(upper.type):
-        weight = dequantized_small((lower, upper, scale), INT12, x.dtype)
-    else:
+    form = form_of_parts(upper.type, scale.type)
+    if form is None:
         weight = dequantized(whole(upper, lower), scale, x.dtype)
+    else:
+        weight = dequantized_small((lower, upper, scale), form, x.dtype)
     return times_transposed(x, weight)
 
 
-def is_wide(upper: TensorType) -> bool:
-    """Whether an upper part is the upper eight bits of 12, and not the upper half of int8."""
-    return upper.rank == 4 and upper.shape[2] == packing.QUADS
+def form_of_parts(upper: TensorType, scale: TensorType) -> SmallForm | None:
+    """The form of integers in two parts, or None for int8 in halves; raises TypeRuleError."""
+    require(upper.rank == 4 and scale.rank == 3, "an upper part of rank 4 and a scale of rank 3")
+    if upper.shape[2] == packing.QUADS:
+        return INT12
+    return INT6 if scale.shape[1] == 2 * upper.shape[1] else None
 
 
 def _require_parts(upper: TensorType, scale: TensorType, *lower: TensorType) -> None:
-    quads = packing.QUADS if is_wide(upper) else _HALF_QUADS
-    require_matrix((upper,), scale, quads)
-    require_matrix(lower, scale, _HALF_QUADS)
+    form = form_of_parts(upper, scale)
+    if form is None:
+        require_matrix((upper, *lower), scale, _HALF_QUADS)
+        return
+    blocks, groups = upper.shape[:2]
+    shapes = form.shapes(blocks * packing.ROWS, groups * packing.GROUP)
+    arrays = {"low": lower[0] if lower else None, "high": upper, "scale": scale}
+    for name, type_ in arrays.items():
+        expected = TensorType(shapes[name], DType.F16 if name == "scale" else DType.I8)
+        require(type_ in (None, expected), f"{name} {expected}")
 
 
-def _kernel(op: str, types: Types, result: TensorType) -> Kernel:
-    suffix = f"_{INT12.name}" if is_wide(types[1]) else ""
+def _kernel(op: str, types: Types, scale: TensorType, result: TensorType) -> Kernel:
+    form = form_of_parts(types[1], scale)
+    suffix = f"_{form.name}" if form else ""
     return product_kernel(f"{op}{suffix}", types, result.shape[1], {})
 
 
@@ -134,9 +155,12 @@ def _halves(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, A
     return (*packing.split(weight), scale)
 
 
-def _wide_parts(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, Array, Array]:
-    lower, upper, scale = sample_small(rng, INT12, rows, columns)
-    return upper, lower, scale
+def _parts_of(form: SmallForm) -> _Parts:
+    def parts(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, Array, Array]:
+        lower, upper, scale = sample_small(rng, form, rows, columns)
+        return upper, lower, scale
+
+    return parts
 
 
 def _upper_sample(rng: np.random.Generator, parts: _Parts, skipped: list[int]) -> Sample:
@@ -147,15 +171,15 @@ def _upper_sample(rng: np.random.Generator, parts: _Parts, skipped: list[int]) -
 
 linear_upper: Fused = Fused(
     name="linear_upper",
-    doc="Rows (M, K), rounded to 8 bits per group, times the upper halves of a matrix (N, K): "
-    "each integer counts as the middle of those with its upper half. Or times the upper 8 bits "
-    "of 12. Zeros if all are skipped.",
+    doc="Rows (M, K), rounded to 8 bits per group, times the upper halves of a matrix (N, K), or "
+    "the upper 4 bits of 6: each integer counts as the middle of those with its upper part. Or "
+    "times the upper 8 bits of 12. Zeros if all are skipped.",
     reference=_linear_upper,
     limits=_upper_limits,
-    kernel=lambda types, result, _: _kernel("linear_upper", types, result),
+    kernel=lambda types, result, _: _kernel("linear_upper", types, types[2], result),
     samples=lambda rng: [
         *(_upper_sample(rng, _halves, skipped) for skipped in ([0], [0, 1] * 5, [1, 1])),
-        _upper_sample(rng, _wide_parts, [0, 1]),
+        *(_upper_sample(rng, _parts_of(form), [0, 1]) for form in (INT6, INT12)),
     ],
 )
 
@@ -192,13 +216,18 @@ def _refined_sample(rng: np.random.Generator, parts: _Parts, outputs: int) -> Sa
 
 linear_refined: Fused = Fused(
     name="linear_refined",
-    doc="Approximate products (M, N), with those of `linear_grouped` (of 12 bits, `linear_small`) "
-    "in each block of sixteen outputs of which one reaches its row's threshold.",
+    doc="Approximate products (M, N), with those of `linear_grouped` (of 6 and 12 bits, "
+    "`linear_small`) in each block of sixteen outputs of which one reaches its row's threshold.",
     reference=_linear_refined,
     limits=_refined_limits,
     # It reads few blocks of the matrix.
-    kernel=lambda types, result, _: replace(_kernel("linear_refined", types, result), own=()),
-    samples=lambda rng: [_refined_sample(rng, _halves, 48), _refined_sample(rng, _wide_parts, 16)],
+    kernel=lambda types, result, _: replace(
+        _kernel("linear_refined", types, types[3], result), own=()
+    ),
+    samples=lambda rng: [
+        _refined_sample(rng, _halves, 48),
+        *(_refined_sample(rng, _parts_of(form), 16) for form in (INT6, INT12)),
+    ],
 )
 
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from models.dsl.graph import Tensor
     from models.dsl.ops.record import Array, Attrs, Types
 
-__all__ = ["FORMS", "INT12", "embedding_small", "linear_small"]
+__all__ = ["FORMS", "INT6", "INT12", "embedding_small", "linear_small"]
 
+INT6 = SmallForm(bits=6, columns=packing.GROUP // 2)
 INT12 = SmallForm(bits=12)
 
 # Forms that have kernels: each one has a file linear_NAME.c and a file embedding_NAME.c.
@@ -38,7 +39,7 @@ FORMS = (
     SmallForm(bits=4, minimum=True),
     SmallForm(bits=5),
     SmallForm(bits=5, minimum=True),
-    SmallForm(bits=6, columns=packing.GROUP // 2),
+    INT6,
     INT12,
 )
 
@@ -62,32 +63,37 @@ def form_of(arrays: Types, attrs: Attrs) -> SmallForm:
     return form
 
 
-def integers(low: Tensor, high: Tensor | None, bits: int) -> Tensor:
+def integers(low: Tensor, high: Tensor | None, form: SmallForm) -> Tensor:
     """The unsigned integers i8 (..., 8, 64) of their stored parts, of 4 to 6 bits."""
-
-    def taken(x: Tensor, at: int, count: int) -> Tensor:
-        """`count` bits of each byte, from bit `at`."""
-        moved = ops.shift_right(x, ops.full_like(x, at)) if at else x
-        return ops.bitwise_and(moved, ops.full_like(x, (1 << count) - 1))
-
-    four = ops.concatenate(taken(low, 0, 4), taken(low, 4, 4), axis=2)
+    lower = _unpacked(low, form.low_bits)
     if high is None:
-        return four
-    more = bits - 4
-    quads = [
-        taken(f.narrow(high, 2, byte, byte + 1), at, more)
-        for byte in range(high.shape[2])
-        for at in range(0, 8, more)
-    ]
-    upper = ops.concatenate(*quads, axis=2)
-    return ops.bitwise_or(four, ops.shift_left(upper, ops.full_like(upper, 4)))
+        return lower
+    upper = _unpacked(high, form.bits - form.low_bits)
+    return ops.bitwise_or(lower, ops.shift_left(upper, ops.full_like(upper, form.low_bits)))
+
+
+def _unpacked(packed: Tensor, bits: int) -> Tensor:
+    """The quads (..., 8, 64) of 1, 2 or 4 bits each, as `packing` has them in bytes."""
+    places = range(0, 8, bits)
+    if bits == 4:
+        quads = [_taken(packed, at, bits) for at in places]
+    else:
+        planes = (f.narrow(packed, 2, byte, byte + 1) for byte in range(packed.shape[2]))
+        quads = [_taken(plane, at, bits) for plane in planes for at in places]
+    return ops.concatenate(*quads, axis=2)
+
+
+def _taken(x: Tensor, at: int, count: int) -> Tensor:
+    """`count` bits of each byte, from bit `at`."""
+    moved = ops.shift_right(x, ops.full_like(x, at)) if at else x
+    return ops.bitwise_and(moved, ops.full_like(x, (1 << count) - 1))
 
 
 def dequantized_small(arrays: tuple[Tensor, ...], form: SmallForm, dtype: DType) -> Tensor:
     """The real weights (N, K) of stored arrays."""
     low, *rest = arrays
     high = rest.pop(0) if form.bits > 4 else None
-    values = by_rows(integers(low, None if form.is_wide else high, form.bits), dtype)
+    values = by_rows(integers(low, None if form.is_wide else high, form), dtype)
     if form.zero:
         values = values - float(form.zero)
     if form.is_wide:

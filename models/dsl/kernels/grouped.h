@@ -16,8 +16,9 @@ typedef int8_t Quad __attribute__((vector_size(QUAD * ROWS)));
 typedef uint8_t Halves __attribute__((vector_size(QUAD * ROWS)));
 
 // Where the integers of a matrix are. Those of 8 bits are signed, and whole or in halves, of which
-// the lower may be left out. Those of 4 to 6 bits are unsigned: four bits in `low`, others in
-// `high`. Those of 12 bits are signed: the upper eight in `whole`, four in `low`.
+// the lower may be left out. Those of 4 to 6 bits are unsigned: four bits in `low` and the fifth in
+// `high`, or of 6 bits two in `low`, which may be left out, and four in `high`. Those of 12 bits are
+// signed: the upper eight in `whole`, four in `low`.
 typedef struct {
     int bits;
     const int8_t *whole;
@@ -58,30 +59,49 @@ INLINE void fetch_group(const void *from, size_t bytes) {
     fetch_lines((const char *)from + GROUPS_AHEAD * bytes, bytes);
 }
 
-// The quads of a group's lower four bits: 0 to 15.
-INLINE void unpack_low(Halves quads[QUADS], Integers from, size_t group) {
-    const uint8_t *low = from.low + group * GROUP * ROWS / 2;
-    if (!from.is_scattered) fetch_group(low, GROUP * ROWS / 2);
+// The quads of a group of four bits, which are moved up: 0 to 15 for none.
+INLINE void unpack_four(Halves quads[QUADS], const uint8_t *four, int up, size_t group, int fetch) {
+    four += group * GROUP * ROWS / 2;
+    if (fetch) fetch_group(four, GROUP * ROWS / 2);
     for (int i = 0; i < QUADS / 2; i++) {
         Halves two;
-        __builtin_memcpy(&two, low + i * sizeof two, sizeof two);
-        quads[i] = two & 0x0F, quads[i + QUADS / 2] = two >> 4;
+        uint8_t mask = (uint8_t)(0x0F << up);
+        __builtin_memcpy(&two, four + i * sizeof two, sizeof two);
+        quads[i] = (two << up) & mask, quads[i + QUADS / 2] = (two >> (4 - up)) & mask;
     }
 }
 
-// The quads of a group of integers of 4 to 6 bits: 0 to 63.
+// The quads of a group's lower four bits: 0 to 15.
+INLINE void unpack_low(Halves quads[QUADS], Integers from, size_t group) {
+    unpack_four(quads, from.low, 0, group, !from.is_scattered);
+}
+
+// Adds one or two bits of each quad, moved up. A byte has one bit of all eight, or two of four.
+INLINE void add_bits(Halves quads[QUADS], const uint8_t *planes, int bits, int up, size_t group,
+                     int fetch) {
+    int in_byte = 8 / bits, count = QUADS / in_byte;
+    planes += group * sizeof(Halves) * count;
+    if (fetch) fetch_group(planes, count * sizeof(Halves));
+    for (int i = 0; i < QUADS; i++) {
+        Halves plane;
+        __builtin_memcpy(&plane, planes + i / in_byte * sizeof plane, sizeof plane);
+        int left = up - i % in_byte * bits, mask = ((1 << bits) - 1) << up;
+        quads[i] |= (left < 0 ? plane >> -left : plane << left) & (uint8_t)mask;
+    }
+}
+
+// The quads of a group of integers of 4 to 6 bits: 0 to 63. Without their lowest two bits, those of
+// 6 are the middle of what they may be.
 INLINE void unpack_small(Quad quads[QUADS], Integers from, size_t group) {
     Halves whole[QUADS];
-    unpack_low(whole, from, group);
-    // A byte of `high` has one bit of each of the eight quads, or two bits of each of four.
-    int more = from.bits - 4, in_byte = more ? 8 / more : QUADS, count = QUADS / in_byte;
-    const uint8_t *high = more ? from.high + group * sizeof(Halves) * count : 0;
-    if (more) fetch_group(high, count * sizeof(Halves));
-    for (int i = 0; i < QUADS && more; i++) {
-        Halves plane;
-        __builtin_memcpy(&plane, high + i / in_byte * sizeof plane, sizeof plane);
-        int up = 4 - i % in_byte * more, mask = ((1 << more) - 1) << 4;
-        whole[i] |= (up < 0 ? plane >> -up : plane << up) & (uint8_t)mask;
+    int fetch = !from.is_scattered;
+    if (from.bits == 6) {
+        unpack_four(whole, from.high, 2, group, fetch);
+        if (from.low) add_bits(whole, from.low, 2, 0, group, fetch);
+        for (int i = 0; i < QUADS && !from.low; i++) whole[i] |= 2;
+    } else {
+        unpack_low(whole, from, group);
+        if (from.bits == 5) add_bits(whole, from.high, 1, 4, group, fetch);
     }
     for (int i = 0; i < QUADS; i++) quads[i] = (Quad)whole[i];
 }

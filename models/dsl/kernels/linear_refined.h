@@ -1,5 +1,6 @@
 // The body of a kernel of coarse products, of which those that matter are computed from whole
-// weights, int8 in halves or integers of 12 bits: op `linear_refined`. A file says NAME and BITS.
+// weights, int8 in halves or integers of 6 or 12 bits: op `linear_refined`. A file says NAME and
+// BITS.
 //
 // A block of sixteen outputs matters to a row if one of them reaches the row's threshold. A row's
 // outputs have the bits that `linear_grouped` or `linear_small` gives, or those of `linear_upper`.
@@ -17,6 +18,9 @@ int NAME(const float *x, size_t x_at, const uint8_t *upper, size_t upper_at, con
 #if BITS == 12
     Integers integers = {BITS, .whole = (const int8_t *)upper + upper_at, .low = lower + lower_at,
                          .is_scattered = 1};
+#elif BITS == 6
+    Integers integers = {BITS, .high = upper + upper_at, .low = lower + lower_at,
+                         .is_scattered = 1};
 #else
     Integers integers = {BITS, .upper = upper + upper_at, .lower = lower + lower_at,
                          .is_scattered = 1};
@@ -25,6 +29,7 @@ int NAME(const float *x, size_t x_at, const uint8_t *upper, size_t upper_at, con
         .integers = integers,
         .scale = scale + scale_at,
         .zero = zero_of(BITS, 0),
+        .halves = BITS == 6,
         .groups = columns / GROUP,
     };
     x += x_at, coarse += coarse_at, threshold += threshold_at, out += out_at;

@@ -1,5 +1,5 @@
 // The body of a kernel that multiplies rows of f32 with the upper bits of a matrix in groups: the
-// upper halves of int8, or the upper 8 bits of 12. Op `linear_upper`; a file says NAME and BITS.
+// upper halves of int8, the upper 4 bits of 6, or the upper 8 of 12. Op `linear_upper`; a file says NAME and BITS.
 #include "product.h"
 
 // x f32 (rows, columns), upper and scale of (outputs, columns), skipped i32 (rows,), out f32
@@ -13,10 +13,18 @@ int NAME(const float *x, size_t x_at, const uint8_t *upper, size_t upper_at, con
     size_t needed = 0;
 #if BITS == 12
     Integers integers = {8, .whole = (const int8_t *)upper + upper_at};
+#elif BITS == 6
+    Integers integers = {BITS, .high = upper + upper_at};
 #else
     Integers integers = {8, .upper = upper + upper_at};
 #endif
-    Matrix matrix = {integers, scale + scale_at, .groups = columns / GROUP};
+    Matrix matrix = {
+        .integers = integers,
+        .scale = scale + scale_at,
+        .zero = BITS == 6 ? zero_of(BITS, 0) : 0,
+        .halves = BITS == 6,
+        .groups = columns / GROUP,
+    };
     out += out_at;
     for (size_t row = 0; row < rows; row++) needed += !skipped[skipped_at + row];
     if (needed) {

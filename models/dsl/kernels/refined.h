@@ -4,15 +4,20 @@
 
 #include "product.h"
 
-// Fetches a block of a matrix in halves, or of 12 bits.
+// Fetches a block of a matrix of 8 bits in halves, or of 6 or 12 bits.
 INLINE void fetch_block(const Matrix *matrix, size_t block) {
     const Integers *from = &matrix->integers;
     size_t quads = block * matrix->groups * GROUP * ROWS, half = matrix->groups * GROUP * ROWS / 2;
     if (from->whole) fetch_lines(from->whole + quads, 2 * half);
     if (from->upper) fetch_lines(from->upper + quads / 2, half);
     if (from->lower) fetch_lines(from->lower + quads / 2, half);
-    if (from->low) fetch_lines(from->low + quads / 2, half);
-    fetch_lines(matrix->scale + block * matrix->groups * ROWS, matrix->groups * ROWS * 2);
+    if (from->low && from->bits == 12) fetch_lines(from->low + quads / 2, half);
+    if (from->bits == 6) {
+        fetch_lines(from->high + quads / 2, half);
+        fetch_lines(from->low + quads / 4, half / 2);
+    }
+    size_t scales = matrix->groups * ROWS * (matrix->halves ? 2 : 1);
+    fetch_lines(matrix->scale + block * scales, scales * 2);
 }
 
 // The first block from `block` on that matters, or `end`.

@@ -37,7 +37,12 @@ def sample(one: storage.Storage) -> list[NDArray[Any]]:
 
 @pytest.mark.parametrize(
     "one",
-    [*storage.STORAGES.values(), storage.INT8_G32_HALVES, storage.INT12_G32_TABLE],
+    [
+        *storage.STORAGES.values(),
+        storage.INT8_G32_HALVES,
+        storage.INT6_G16_TABLE,
+        storage.INT12_G32_TABLE,
+    ],
     ids=lambda one: one.name,
 )
 def test_stored_matrices_have_their_real_weights(one: storage.Storage) -> None:

@@ -1,0 +1,3 @@
+#define NAME hearth_linear_upper_int6_halves
+#define BITS 6
+#include "linear_upper.h"
