@@ -10,7 +10,9 @@ what the model answers is noise. The vocabulary and the chat template are those 
 The types are those that llama-quantize writes for Q4_0: matrices of layers Q4_0, norms F32, and the
 embedding table, which is also the output head, Q6_K, or Q8_0 if its rows are not a multiple of 256
 columns. The values of a matrix have a standard deviation of 1 / sqrt(columns) and a mean of 0, so
-its products have the size of its inputs. The same seed gives the same file.
+its products have the size of its inputs. The weights of the final norm are larger: with 4.5 the
+logits are about as uneven as those of Gemma 3 270M on text, so that the two-part head computes as
+many of them again. With 1 they are flat, which is the hard case. The same seed gives the same file.
 """
 
 from __future__ import annotations
@@ -71,6 +73,8 @@ SIZES: Mapping[str, Config] = {
         windows=every_nth_layer_sees_all(6, 62, 1024),
     ),
 }  # fmt: skip
+FINAL_NORM = 4.5  # the mean of the weights of the final norm; that of other norms is 1
+_FINAL_NORM_NAME = "output_norm.weight"
 _VOCABULARY = "tokenizer."  # the keys that are copied
 _TOKENS = "tokenizer.ggml.tokens"
 
@@ -96,7 +100,7 @@ def tensors_of(config: Config) -> Iterator[TensorInfo]:
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     table = Type.Q8_0 if hidden % gguf.QK_K else Type.Q6_K
     yield TensorInfo("token_embd.weight", (config.vocab_size, hidden), table)
-    yield TensorInfo("output_norm.weight", (hidden,), Type.F32)
+    yield TensorInfo(_FINAL_NORM_NAME, (hidden,), Type.F32)
     shapes: dict[str, tuple[int, ...]] = {
         "attn_norm": (hidden,),
         "attn_q": (queries, hidden),
@@ -226,18 +230,35 @@ def write_header(path: Path, config: Config, vocabulary: Mapping[str, object], n
 
 
 def write_tensors(
-    file: BinaryIO, config: Config, rng: np.random.Generator, wrote: Callable[[int], None]
+    file: BinaryIO,
+    config: Config,
+    rng: np.random.Generator,
+    wrote: Callable[[int], None],
+    final_norm: float = FINAL_NORM,
 ) -> None:
-    """Append the tensors, a few megabytes at a time; `wrote` is called with their bytes."""
+    """Append the tensors, a few megabytes at a time; `wrote` is called with their bytes.
+
+    The weights of the final norm have a mean of `final_norm`.
+    """
     for tensor in tensors_of(config):
         file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
         for shape in block_shapes(tensor.shape):
-            wrote(file.write(random_rows(tensor, shape, rng).data))
+            rows = random_rows(tensor, shape, rng)
+            if tensor.name == _FINAL_NORM_NAME:
+                rows = (rows.view("<f4") * np.float32(final_norm)).view(np.uint8)
+            wrote(file.write(rows.data))
     file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
 
 
 def write_synthetic(
-    vocabulary: Path, config: Config, out: Path, *, name: str, seed: int, progress: Progress
+    vocabulary: Path,
+    config: Config,
+    out: Path,
+    *,
+    name: str,
+    seed: int,
+    final_norm: float,
+    progress: Progress,
 ) -> None:
     """Write the file; it has as many rows of embeddings as the vocabulary has tokens.
 
@@ -252,7 +273,7 @@ def write_synthetic(
         part = Path(folder) / out.name
         write_header(part, config, keys, name)
         with part.open("ab") as file, progress.stage(f"write {total / 1e6:.0f} MB", total) as wrote:
-            write_tensors(file, config, np.random.default_rng(seed), wrote)
+            write_tensors(file, config, np.random.default_rng(seed), wrote, final_norm)
         part.replace(out)
 
 
@@ -267,6 +288,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("size", choices=SIZES, help="size whose shape the weights have")
     parser.add_argument("out", type=Path, help="GGUF file to write")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights (default: 0)")
+    parser.add_argument(
+        "--final-norm",
+        type=float,
+        default=FINAL_NORM,
+        help=f"mean of the weights of the final norm; 1 gives flat logits (default: {FINAL_NORM})",
+    )
     options = parser.parse_args(arguments)
     console = open_console(stderr=True, highlight=False, soft_wrap=True)
     try:
@@ -278,6 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.out,
             name=f"Gemma 3 {options.size} with random weights",
             seed=options.seed,
+            final_norm=options.final_norm,
             progress=TerminalProgress(console),
         )
     except (OSError, WeightsError) as error:

@@ -185,4 +185,5 @@ def _packed(quads: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
     in_byte = 8 // bits
     planes = quads.reshape(*quads.shape[:2], bits, in_byte, LANES)
     places = (np.arange(in_byte, dtype=np.uint8) * bits)[:, np.newaxis]
-    return np.bitwise_or.reduce(planes << places, axis=3).view(np.int8)
+    packed: NDArray[np.uint8] = np.bitwise_or.reduce(planes << places, axis=3)
+    return packed.view(np.int8)

@@ -26,6 +26,7 @@ from models.decoder.config.decoder_config import every_nth_layer_sees_all
 from models.gemma3 import Config
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 TOKENS = 700
@@ -64,9 +65,11 @@ def write_vocabulary(path: Path, *, architecture: str = "gemma3", tokens: int = 
     return path
 
 
-def write(vocabulary: Path, name: str = "tiny", *, seed: int = 0) -> Path:
+def write(
+    vocabulary: Path, name: str = "tiny", *, seed: int = 0, options: Sequence[str] = ()
+) -> Path:
     out = vocabulary.with_name(f"{name}-{seed}.gguf")
-    main([str(vocabulary), name, str(out), "--seed", str(seed)])
+    main([str(vocabulary), name, str(out), "--seed", str(seed), *options])
     return out
 
 
@@ -188,11 +191,13 @@ def test_q8_0_has_no_integer_that_llama_cpp_never_writes(vocabulary: Path) -> No
     assert (block.integers.min(), block.integers.max()) == (-127, 127)
 
 
-def test_norms_are_near_one(vocabulary: Path) -> None:
-    norm = GgufSource(write(vocabulary)).read("output_norm.weight")
-    assert (norm >= 0.9).all()
-    assert (norm <= 1.1).all()
-    assert len(np.unique(norm)) > 200
+def test_norms_are_near_one_and_the_final_one_near_its_option(vocabulary: Path) -> None:
+    for options, mean in (([], 4.5), (["--final-norm", "1"], 1)):
+        source = GgufSource(write(vocabulary, options=options))
+        for name, middle in (("output_norm.weight", mean), ("blk.0.ffn_norm.weight", 1)):
+            norm = source.read(name) / np.float32(middle)
+            assert (np.abs(norm - 1) <= 0.1001).all()
+            assert len(np.unique(norm)) > 200
 
 
 def test_memory_does_not_grow_with_a_tensor(tmp_path: Path) -> None:
