@@ -17,7 +17,7 @@ typedef uint8_t Halves __attribute__((vector_size(QUAD * ROWS)));
 
 // Where the integers of a matrix are. Those of 8 bits are signed, and whole or in halves, of which
 // the lower may be left out. Those of 4 to 6 bits are unsigned: four bits in `low` and the fifth in
-// `high`, or of 6 bits two in `low`, which may be left out, and four in `high`. Those of 12 bits are
+// `high`; of 6 bits two in `low`, which may be left out, and four in `high`. Those of 12 bits are
 // signed: the upper eight in `whole`, four in `low`.
 typedef struct {
     int bits;

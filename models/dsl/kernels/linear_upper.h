@@ -1,5 +1,6 @@
 // The body of a kernel that multiplies rows of f32 with the upper bits of a matrix in groups: the
-// upper halves of int8, the upper 4 bits of 6, or the upper 8 of 12. Op `linear_upper`; a file says NAME and BITS.
+// upper halves of int8, the upper 4 bits of 6, or the upper 8 of 12. Op `linear_upper`; a file says
+// NAME and BITS.
 #include "product.h"
 
 // x f32 (rows, columns), upper and scale of (outputs, columns), skipped i32 (rows,), out f32
