@@ -196,8 +196,8 @@ class Settings(BaseSettings):
         "Model",
         True,
         "Map the weights of language models from their file. --no-mmap copies them into memory "
-        "with huge pages: models of 1 GB and more decode faster, but start later, and servers of "
-        "one bundle share no memory.",
+        "with huge pages: where the file system has none (ext4 before Linux 6.16), models of 1 GB "
+        "and more decode faster, but start later, and servers of one bundle share no memory.",
     )
     queue_limit: int = _setting(
         "Model",
