@@ -178,8 +178,10 @@ linear_upper: Fused = Fused(
     limits=_upper_limits,
     kernel=lambda types, result, _: _kernel("linear_upper", types, types[2], result),
     samples=lambda rng: [
-        *(_upper_sample(rng, _halves, skipped) for skipped in ([0], [0, 1] * 5, [1, 1])),
-        *(_upper_sample(rng, _parts_of(form), [0, 1]) for form in (INT6, INT12)),
+        _upper_sample(rng, _halves, [0, 1] * 5),
+        _upper_sample(rng, _halves, [1, 1]),
+        _upper_sample(rng, _parts_of(INT6), [0]),
+        _upper_sample(rng, _parts_of(INT12), [0, 1]),
     ],
 )
 

@@ -24,18 +24,19 @@ typedef struct {
     const int8_t *whole;
     const uint8_t *upper, *lower;
     const uint8_t *low, *high;
-    int is_scattered;  // whether other groups than the next ones are read next
+    size_t last;  // the last group that the call reads, or 0 if it does not read them in order
 } Integers;
 
-// Bytes that are fetched ahead, groups that are fetched ahead of arrays with few bytes in a group,
-// and the nearest cache that they are fetched into: 3 is the first, 2 the second. A mapped file has
-// small pages, at whose ends a CPU's own fetching stops; and one that multiplies many rows with a
-// group comes late to the next. On x86 the first cache is left to the CPU: measured on Zen 4. A
-// core that runs in order, as the Cortex-A53, would wait for the second one.
+// Groups that are fetched ahead, half as many of whole integers of 8 bits, and the nearest cache
+// that they are fetched into: 3 is the first, 2 the second. A mapped file has small pages, at whose
+// ends a CPU's own fetching stops; and one that multiplies many rows with a group comes late to the
+// next. On x86 the first cache is left to the CPU: measured on Zen 4. A core that runs in order, as
+// the Cortex-A53, would wait for the second one. Behind the call's last group nothing is fetched:
+// another thread reads it.
 #if defined(__x86_64__)
-enum { AHEAD = 4096, GROUPS_AHEAD = 16, NEAREST = 2 };
+enum { AHEAD = 16, NEAREST = 2 };
 #else
-enum { AHEAD = 8192, GROUPS_AHEAD = 32, NEAREST = 3 };
+enum { AHEAD = 32, NEAREST = 3 };
 #endif
 
 // The integer that stands for 0. Those of 12 bits count from the middle of their lower four, so
@@ -50,19 +51,17 @@ INLINE void fetch_lines(const void *from, size_t bytes) {
         __builtin_prefetch((const char *)from + at, 0, NEAREST);
 }
 
-INLINE void fetch(const void *from, size_t bytes) {
-    fetch_lines((const char *)from + AHEAD, bytes);
-}
-
-// Fetches the bytes of a later group of an array that has `bytes` in each.
-INLINE void fetch_group(const void *from, size_t bytes) {
-    fetch_lines((const char *)from + GROUPS_AHEAD * bytes, bytes);
+// Fetches the bytes of a later group than `group` of an array that has `bytes` in each.
+INLINE void fetch_group(const void *array, size_t bytes, size_t group, size_t last) {
+    size_t ahead = bytes == GROUP * ROWS ? AHEAD / 2 : AHEAD;
+    if (last) fetch_lines((const char *)array + least(group + ahead, last) * bytes, bytes);
 }
 
 // The quads of a group of four bits, which are moved up: 0 to 15 for none.
-INLINE void unpack_four(Halves quads[QUADS], const uint8_t *four, int up, size_t group, int fetch) {
+INLINE void unpack_four(Halves quads[QUADS], const uint8_t *four, int up, size_t group,
+                        size_t last) {
+    fetch_group(four, GROUP * ROWS / 2, group, last);
     four += group * GROUP * ROWS / 2;
-    if (fetch) fetch_group(four, GROUP * ROWS / 2);
     for (int i = 0; i < QUADS / 2; i++) {
         Halves two;
         uint8_t mask = (uint8_t)(0x0F << up);
@@ -73,15 +72,15 @@ INLINE void unpack_four(Halves quads[QUADS], const uint8_t *four, int up, size_t
 
 // The quads of a group's lower four bits: 0 to 15.
 INLINE void unpack_low(Halves quads[QUADS], Integers from, size_t group) {
-    unpack_four(quads, from.low, 0, group, !from.is_scattered);
+    unpack_four(quads, from.low, 0, group, from.last);
 }
 
 // Adds one or two bits of each quad, moved up. A byte has one bit of all eight, or two of four.
 INLINE void add_bits(Halves quads[QUADS], const uint8_t *planes, int bits, int up, size_t group,
-                     int fetch) {
+                     size_t last) {
     int in_byte = 8 / bits, count = QUADS / in_byte;
+    fetch_group(planes, count * sizeof(Halves), group, last);
     planes += group * sizeof(Halves) * count;
-    if (fetch) fetch_group(planes, count * sizeof(Halves));
     for (int i = 0; i < QUADS; i++) {
         Halves plane;
         __builtin_memcpy(&plane, planes + i / in_byte * sizeof plane, sizeof plane);
@@ -94,14 +93,13 @@ INLINE void add_bits(Halves quads[QUADS], const uint8_t *planes, int bits, int u
 // 6 are the middle of what they may be.
 INLINE void unpack_small(Quad quads[QUADS], Integers from, size_t group) {
     Halves whole[QUADS];
-    int fetch = !from.is_scattered;
     if (from.bits == 6) {
-        unpack_four(whole, from.high, 2, group, fetch);
-        if (from.low) add_bits(whole, from.low, 2, 0, group, fetch);
+        unpack_four(whole, from.high, 2, group, from.last);
+        if (from.low) add_bits(whole, from.low, 2, 0, group, from.last);
         for (int i = 0; i < QUADS && !from.low; i++) whole[i] |= 2;
     } else {
         unpack_low(whole, from, group);
-        if (from.bits == 5) add_bits(whole, from.high, 1, 4, group, fetch);
+        if (from.bits == 5) add_bits(whole, from.high, 1, 4, group, from.last);
     }
     for (int i = 0; i < QUADS; i++) quads[i] = (Quad)whole[i];
 }
@@ -115,13 +113,13 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
     }
     if (from.whole) {
         const int8_t *at = from.whole + group * GROUP * ROWS;
-        if (!from.is_scattered) fetch(at, GROUP * ROWS);
+        fetch_group(from.whole, GROUP * ROWS, group, from.last);
         for (int i = 0; i < QUADS; i++)
             __builtin_memcpy(&quads[i], at + i * sizeof(Quad), sizeof(Quad));
         return;
     }
     const uint8_t *upper = from.upper + group * GROUP * ROWS / 2;
-    if (!from.is_scattered) fetch(upper, GROUP * ROWS / 2);
+    fetch_group(from.upper, GROUP * ROWS / 2, group, from.last);
     for (int i = 0; i < QUADS / 2; i++) {
         Halves two, low;
         __builtin_memcpy(&two, upper + i * sizeof two, sizeof two);

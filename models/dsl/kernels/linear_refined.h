@@ -16,14 +16,11 @@ int NAME(const float *x, size_t x_at, const uint8_t *upper, size_t upper_at, con
          size_t columns) {
     Share share = share_of(workgroup, blocks, rows_each, rows, outputs);
 #if BITS == 12
-    Integers integers = {BITS, .whole = (const int8_t *)upper + upper_at, .low = lower + lower_at,
-                         .is_scattered = 1};
+    Integers integers = {BITS, .whole = (const int8_t *)upper + upper_at, .low = lower + lower_at};
 #elif BITS == 6
-    Integers integers = {BITS, .high = upper + upper_at, .low = lower + lower_at,
-                         .is_scattered = 1};
+    Integers integers = {BITS, .high = upper + upper_at, .low = lower + lower_at};
 #else
-    Integers integers = {BITS, .upper = upper + upper_at, .lower = lower + lower_at,
-                         .is_scattered = 1};
+    Integers integers = {BITS, .upper = upper + upper_at, .lower = lower + lower_at};
 #endif
     Matrix matrix = {
         .integers = integers,

@@ -101,8 +101,9 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
         for (int i = 0; i < scales; i++) scale[i] = widen(matrix->scale + (at * scales + i) * ROWS);
         if (matrix->minimum) minimum = widen(matrix->minimum + at * ROWS);
         if (is_wide) scale[0] *= 1.0f / 16.0f;
-        if (is_small) fetch_group(matrix->scale + at * scales * ROWS, scales * ROWS * 2);
-        if (matrix->minimum) fetch_group(matrix->minimum + at * ROWS, ROWS * 2);
+        size_t soon = matrix->integers.last;
+        if (is_small) fetch_group(matrix->scale, scales * ROWS * 2, at, soon);
+        if (matrix->minimum) fetch_group(matrix->minimum, ROWS * 2, at, soon);
         Quad quads[QUADS];
         Halves lower[QUADS];
         unpack(quads, matrix->integers, at);
@@ -137,11 +138,19 @@ INLINE Share share_of(size_t workgroup, size_t blocks, size_t rows_each, size_t 
     return (Share){row, least(rows_each, rows - row), begin, least(begin + blocks, outputs / ROWS)};
 }
 
+// A matrix of which a call reads no block from `end` on.
+INLINE Matrix read_until(const Matrix *matrix, size_t end) {
+    Matrix read = *matrix;
+    read.integers.last = end * matrix->groups - 1;
+    return read;
+}
+
 // A share of all rows of x, f32 (rows, columns), times a matrix: out has `stride` floats a row.
 // Meanwhile bytes are fetched, if `fetches` is not 0; there are few rows then.
-INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *matrix,
+INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *whole,
                          Cursor *fetches, float *out, size_t stride) {
     Activations panel;
+    const Matrix own = read_until(whole, share.end), *matrix = &own;
     size_t all = matrix->groups;
     x += share.row * all * GROUP, out += share.row * stride;
     int has_tiles = TILES && matrix->integers.bits <= 8;

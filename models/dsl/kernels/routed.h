@@ -7,9 +7,10 @@
 
 // Some rows of x times the blocks `begin` to `end` of a matrix, of which `first` is the first one
 // of their expert: out has `outputs` floats a row.
-INLINE void multiply_rows(const float *x, const size_t *rows, int count, const Matrix *matrix,
+INLINE void multiply_rows(const float *x, const size_t *rows, int count, const Matrix *whole,
                           size_t first, size_t begin, size_t end, float *out, size_t outputs) {
     Activations panel;
+    const Matrix own = read_until(whole, first + end), *matrix = &own;
     float sums[TOGETHER][ROWS];
     size_t all = matrix->groups;
     for (size_t start = 0, stop; start < all; start = stop) {

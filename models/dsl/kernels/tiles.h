@@ -100,7 +100,7 @@ INLINE void add_tiles(f32x16 sums[ROWS], TileSums from, const float *x_scale, f3
 // The quads of a group of four bits, times `steps` and then once more: signed unless `zero` is 0.
 INLINE const Quad *joined_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix, size_t group) {
     const uint8_t *low = matrix->integers.low + group * GROUP * ROWS / 2;
-    fetch_group(low, GROUP * ROWS / 2);
+    fetch_group(matrix->integers.low, GROUP * ROWS / 2, group, matrix->integers.last);
     uint8_t zero = (uint8_t)matrix->zero;
     for (int i = 0; i < QUADS / 2; i++) {
         Halves two;
@@ -117,9 +117,8 @@ INLINE const Quad *joined_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix
 INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix, size_t group) {
     if (is_joined(matrix)) return joined_quads(to, matrix, group);
     if (matrix->integers.whole) {
-        const int8_t *from = matrix->integers.whole + group * GROUP * ROWS;
-        fetch(from, GROUP * ROWS);
-        return (const Quad *)from;
+        fetch_group(matrix->integers.whole, GROUP * ROWS, group, matrix->integers.last);
+        return (const Quad *)(matrix->integers.whole + group * GROUP * ROWS);
     }
     unpack(to, matrix->integers, group);
     for (int i = 0; i < QUADS && matrix->integers.bits < 8; i++) to[i] -= (int8_t)matrix->zero;
@@ -136,7 +135,7 @@ INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t bl
     _Alignas(64) Quad unpacked[2][MAX_PARTS * QUADS];
     int joined = is_joined(matrix);
     size_t scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
-    size_t first_group = block * matrix->groups;
+    size_t first_group = block * matrix->groups, last = matrix->integers.last;
     const _Float16 *scale = matrix->scale + first_group * scales * ROWS;
     const _Float16 *minimum = matrix->minimum ? matrix->minimum + first_group * ROWS : 0;
     f32x16 sums[ROWS];
@@ -149,8 +148,9 @@ INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t bl
         if (half == 0) quads = next;
         if (half == scales - 1 && group + 1 < end) {
             next = signed_quads(unpacked[(group + 1 - begin) & 1], matrix, first_group + group + 1);
-            fetch_group(scale + group * scales * ROWS, scales * ROWS * sizeof *scale);
-            if (minimum) fetch_group(minimum + group * ROWS, ROWS * sizeof *minimum);
+            size_t at = first_group + group;
+            fetch_group(matrix->scale, scales * ROWS * sizeof *scale, at, last);
+            if (minimum) fetch_group(matrix->minimum, ROWS * sizeof *minimum, at, last);
         }
         if (group < end && joined)
             start_joined(step & 1, x->q[(group - begin) * ROWS][0], quads, matrix->zero);

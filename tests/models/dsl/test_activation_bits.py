@@ -15,7 +15,8 @@ from tests.models.dsl.test_fuse import OPTIONS, program_of
     [
         ("llama", {}, set()),  # a head in two parts
         ("qwen3moe", {}, set()),
-        ("gemma3", {"embed_tokens.weight": "int6-g16"}, {16}),
+        ("gemma3", {"embed_tokens.weight": "int6-g16"}, set()),
+        ("gemma3", {"embed_tokens.weight": "int5-g32"}, {16}),
         ("gemma2", {"embed_tokens.weight": "int12-g32"}, {16}),  # computed whole
     ],
 )
