@@ -26,15 +26,13 @@ typedef struct {
     int is_scattered;  // whether other groups than the next ones are read next
 } Integers;
 
-// Bytes that are fetched ahead, groups that are fetched ahead of arrays with few bytes in a group,
-// and the nearest cache that they are fetched into: 3 is the first, 2 the second. A mapped file has
-// small pages, at whose ends a CPU's own fetching stops; and one that multiplies many rows with a
-// group comes late to the next. On x86 the first cache is left to the CPU: measured on Zen 4. A
-// core that runs in order, as the Cortex-A53, would wait for the second one.
+// Bytes that are fetched ahead, and groups that are fetched ahead of arrays with few bytes in a
+// group. A mapped file has small pages, at whose ends a CPU's own fetching stops; and one that
+// multiplies many rows with a group comes late to the next. Measured on Zen 4.
 #if defined(__x86_64__)
-enum { AHEAD = 4096, GROUPS_AHEAD = 16, NEAREST = 2 };
+enum { AHEAD = 4096, GROUPS_AHEAD = 16 };
 #else
-enum { AHEAD = 8192, GROUPS_AHEAD = 32, NEAREST = 3 };
+enum { AHEAD = 8192, GROUPS_AHEAD = 32 };
 #endif
 
 // The integer that stands for 0. Those of 12 bits count from the middle of their lower four, so
