@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from baker.atomic_folder import BakeError
 from baker.pipeline.recipe import MIN_CONTEXT
 from models.bundle import Footprint, language_memory, megabytes
+from models.dsl.composite import Fused
 from models.dsl.graph import Apply
 from models.dsl.ops import Reads
-from models.dsl.types import TypeRuleError
+from models.dsl.types import DType, TypeRuleError
 from models.precision import NAMED_PRECISIONS
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from baker.pipeline.recipe import Defaults
     from models.bundle import Memory
-    from models.dsl.graph import Graph
+    from models.dsl.graph import Graph, Tensor
     from models.dsl.types import TensorType
     from models.program import Program
 
@@ -133,11 +134,21 @@ def call_bytes(graph: Graph) -> int:
     held = most = 0
     for at, node in enumerate(graph.nodes):
         if id(node) in ends and id(node) not in results:
-            held += node.type.nbytes
-            leaving[ends[id(node)]] += node.type.nbytes
+            held += _bytes(node)
+            leaving[ends[id(node)]] += _bytes(node)
         most = max(most, held)
         held -= leaving[at]
     return sum(out.type.nbytes for out in results.values()) + most * 3 // 2
+
+
+def _bytes(node: Tensor) -> int:
+    """The bytes of a value, and of what its kernel needs to compute it."""
+    assert isinstance(node.origin, Apply)
+    op, scratch = node.origin.op, None
+    if isinstance(op, Fused) and op.kernel is not None:
+        types = tuple(source.type for source in node.inputs)
+        scratch = op.kernel(types, node.type, node.origin.attrs).scratch
+    return node.type.nbytes + (scratch.size * DType.F32.numpy.itemsize if scratch else 0)
 
 
 def _last_readers(graph: Graph) -> dict[int, int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from models.dsl import functions as f
 from models.dsl.composite import Fused
-from models.dsl.ops.record import Kernel, Sample, require
+from models.dsl.ops.record import Kernel, Sample, Scratch, require
 from models.dsl.ops.samples import normal
 from models.dsl.types import DType, TensorType
 
@@ -27,15 +27,15 @@ __all__ = [
     "cache_row_scales",
 ]
 
-# As the kernel has them: queries of a workgroup of few tokens, and widths of a head.
-_QUERIES = 4
+# As the kernels have them: queries that share keys, keys of a block, and widths of a head.
+_QUERIES, _KEYS = 4, 64
 _WIDTH_STEP, _MAX_WIDTH = 64, 256
 # Queries of a workgroup of a prefill, the fastest first. A workgroup of more transposes keys and
 # converts values for more; of fewer than 16, transposing takes longer than it saves.
 _PREFILL_QUERIES = (64, 32, 16)
 _PREFILL_TOKENS = 16
 # Workgroups that leave enough for each of up to eight threads.
-_MIN_WORKGROUPS = 8
+_WORKGROUPS = 8
 # A kernel computes so many values of a head at a time.
 _LANES = 16
 
@@ -76,39 +76,60 @@ def _limit_shapes(query: TensorType, key: TensorType, attrs: Attrs) -> None:
 def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     (tokens, heads, width), (rows, columns) = types[0].shape, types[1].shape
     groups = columns // width
-    together = _heads_together(heads // groups, alone=tokens * groups == 1)
-    parts = heads // together
-    queries = _queries_of_workgroup(tokens, tokens * together, parts)
     # All positions are below `keys`: a window of as many keys sees all of them.
     window = attrs["keys"] if attrs.get("window") is None else attrs["window"]
-    dtype = types[1].dtype
+    sizes = (tokens, heads, groups, width, rows, window)
+    suffix = "" if types[1].dtype is types[0].dtype else f"_{types[1].dtype.label}"
+    together = _heads_together(heads // groups)
+    parts = heads // together
+    queries = _queries_of_workgroup(tokens, tokens * together, parts)
+    if queries is None:
+        stored = min(rows, window + tokens - 1) + _KEYS - 1  # from the first key of a block on
+        return _spread(sizes, min(attrs["keys"], stored), attrs["scale"], suffix)
     return Kernel(
-        function="attention_cached" + ("" if dtype is types[0].dtype else f"_{dtype.label}"),
-        sizes=(tokens, heads, groups, width, rows, window, together, queries),
+        function=f"attention_many{suffix}",
+        sizes=(*sizes, together, queries),
         workgroups=parts * -(-tokens * together // queries),
         scalars=(attrs["scale"],),
     )
 
 
-def _heads_together(shared: int, *, alone: bool) -> int:
-    """Heads of one workgroup, which read keys together, of the `shared` heads of a group.
+def _spread(sizes: tuple[int, ...], keys: int, scale: float, suffix: str) -> Kernel:
+    """Scores of up to `keys` keys, spread over them, then values, spread over their widths."""
+    tokens, heads, groups, width, *_ = sizes
+    keys = -(-keys // _LANES) * _LANES
+    slices = groups * -(-tokens * (heads // groups) // _QUERIES) * (width // _WIDTH_STEP)
+    shares = min(slices, _WORKGROUPS)
+    scores = Kernel(
+        function=f"attention_scores{suffix}",
+        sizes=(*sizes, keys, _WORKGROUPS),
+        workgroups=_WORKGROUPS,
+        scalars=(scale,),
+    )
+    return Kernel(
+        function=f"attention_mix{suffix}",
+        sizes=(*sizes, keys, shares),
+        workgroups=shares,
+        scalars=(scale,),
+        scratch=Scratch(kernel=scores, size=tokens * heads * keys),
+    )
 
-    The heads of a single token and a single group are split: else one thread would have them all.
-    """
-    limit = min(_QUERIES, shared // 2 if alone and shared > 1 else shared)
-    return max(heads for heads in range(1, limit + 1) if shared % heads == 0)
+
+def _heads_together(shared: int) -> int:
+    """Heads of one workgroup, which read keys together, of the `shared` heads of a group."""
+    return max(heads for heads in range(1, _QUERIES + 1) if shared % heads == 0)
 
 
-def _queries_of_workgroup(tokens: int, queries: int, parts: int) -> int:
+def _queries_of_workgroup(tokens: int, queries: int, parts: int) -> int | None:
     """Queries of one workgroup, of all `queries` of each of the `parts` of the heads.
 
-    A decode step and a verification of drafts spread their few queries over the threads.
+    None for few: a decode step and a verification of drafts spread over keys and widths.
     """
     if tokens >= _PREFILL_TOKENS:
         for count in _PREFILL_QUERIES:
-            if parts * -(-queries // count) >= _MIN_WORKGROUPS:
+            if parts * -(-queries // count) >= _WORKGROUPS:
                 return count
-    return _QUERIES
+    return None
 
 
 def _sample(rng: np.random.Generator, tokens: int, start: int, window: int | None) -> Sample:

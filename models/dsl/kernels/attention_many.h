@@ -1,9 +1,10 @@
-// Attention of many queries: the bits that attention.h gives for few.
+// Attention of many queries: the bits that attention_scores.h and attention_mix.h give for few.
+// Each dtype of a cache has a file, which says NAME, Value and load_value, and SCALED if each head
+// of a row has a scale.
 //
 // Keys are transposed, so that lanes are keys and no sum of lanes is needed: the products of lane i
-// of attention.h are added up in a vector for 16 keys, and these vectors in the order in which
-// sums4 adds lanes. Values are converted once for all queries. Sets of QUERIES queries read what
-// attention.h reads for them.
+// of attention_scores.h are added up in a vector for 16 keys, and these vectors in the order in
+// which sums4 adds lanes. Values are converted once for all queries.
 #ifndef HEARTH_ATTENTION_MANY_H
 #define HEARTH_ATTENTION_MANY_H
 
@@ -176,7 +177,8 @@ INLINE void mix_sets(float *out, const Queries *sets, size_t from, size_t to,
     }
 }
 
-// `count` sets of queries, the oldest first. Mixed values are added up in `out`.
+// `count` sets of queries, the oldest first; the last query may be repeated to fill the last set.
+// Mixed values are added up in `out`.
 INLINE void attend_many(const float *query, const Queries *sets, size_t count, const Cache *cache,
                         size_t window, float *out) {
     Softmax softmax[MOST_QUERIES / QUERIES];
@@ -217,9 +219,29 @@ INLINE void attend_many(const float *query, const Queries *sets, size_t count, c
     for (size_t s = 0; s < count; s++)
         for (int j = 0; j < QUERIES; j++) {
             float *row = out + sets[s].at[j];
+            if (j && sets[s].at[j] == sets[s].at[j - 1]) break;  // the last query, repeated
             for (size_t d = 0; d < cache->width; d += LANES)
                 store(row + d, load(row + d) / softmax[s].total[j]);
         }
+}
+
+// out f32 (tokens, heads, width). A workgroup computes `queries`, a multiple of QUERIES, of
+// `together` heads of one group, token after token.
+int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t together,
+         size_t queries, float scale) {
+    size_t parts = heads / together, head = workgroup % parts * together;
+    size_t begin = workgroup / parts * queries, end = tokens * together;
+    const Cache cache = CACHE(head / (heads / groups));
+    Queries sets[MOST_QUERIES / QUERIES];
+    size_t count = least(end - begin, queries), all = (count + QUERIES - 1) / QUERIES;
+    size_t token = begin / together, next = begin % together;
+    for (size_t j = 0; j < all * QUERIES; j++) {
+        sets[j / QUERIES].at[j % QUERIES] = (token * heads + head + next) * width;
+        sets[j / QUERIES].position[j % QUERIES] = (size_t)start[start_at] + token;
+        if (j + 1 < count && ++next == together) next = 0, token++;
+    }
+    attend_many(query + query_at, sets, all, &cache, window, out + out_at);
+    return 0;
 }
 
 #endif

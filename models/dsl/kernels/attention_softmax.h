@@ -17,6 +17,32 @@ typedef struct {
 #endif
 } Cache;
 
+// Arguments of all kernels of attention: query f32 (tokens, heads, width), key and value
+// (rows, groups, width), their scales f32 (rows, groups), start i32 (1,).
+#ifdef SCALED
+#define INPUTS                                                                                  \
+    const float *query, size_t query_at, const Value *key, size_t key_at, const Value *value,   \
+        size_t value_at, const float *key_scale, size_t key_scale_at, const float *value_scale, \
+        size_t value_scale_at, const int32_t *start, size_t start_at
+#define SCALES(group) \
+    , key_scale + key_scale_at + (group), value_scale + value_scale_at + (group), groups
+#else
+#define INPUTS                                                                                \
+    const float *query, size_t query_at, const Value *key, size_t key_at, const Value *value, \
+        size_t value_at, const int32_t *start, size_t start_at
+#define SCALES(group)
+#endif
+#define SIZES size_t tokens, size_t heads, size_t groups, size_t width, size_t rows, size_t window
+
+// The part of a cache that a group of heads reads.
+#define CACHE(group)                     \
+    {key + key_at + (group) * width,     \
+     value + value_at + (group) * width, \
+     rows,                               \
+     groups * width,                     \
+     width,                              \
+     scale SCALES(group)}
+
 // Heads of tokens that share their keys: where each lies, in floats, and its position. The first
 // one is the oldest.
 typedef struct {

@@ -27,16 +27,14 @@ typedef struct {
     size_t last;  // the last group that the call reads, or 0 if it does not read them in order
 } Integers;
 
-// Groups that are fetched ahead, half as many of whole integers of 8 bits, and the nearest cache
-// that they are fetched into: 3 is the first, 2 the second. A mapped file has small pages, at whose
-// ends a CPU's own fetching stops; and one that multiplies many rows with a group comes late to the
-// next. On x86 the first cache is left to the CPU: measured on Zen 4. A core that runs in order, as
-// the Cortex-A53, would wait for the second one. Behind the call's last group nothing is fetched:
+// Groups that are fetched ahead, half as many of whole integers of 8 bits. A mapped file has small
+// pages, at whose ends a CPU's own fetching stops; and one that multiplies many rows with a group
+// comes late to the next. Measured on Zen 4. Behind the call's last group nothing is fetched:
 // another thread reads it.
 #if defined(__x86_64__)
-enum { AHEAD = 16, NEAREST = 2 };
+enum { AHEAD = 16 };
 #else
-enum { AHEAD = 32, NEAREST = 3 };
+enum { AHEAD = 32 };
 #endif
 
 // The integer that stands for 0. Those of 12 bits count from the middle of their lower four, so

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -116,13 +117,20 @@ class _Finder:
             self._enter(node)
 
     def segments(self) -> list[Segment]:
-        """The chains, each of at least two kernels."""
+        """The chains, each of at least two kernels or of one that has a scratch."""
         stages: dict[int, list[Tensor]] = defaultdict(list)
         for node in self._graph.nodes:
             if id(node) in self._kernels:
                 stages[self._stages[id(node)]].append(node)
         found = [one for nodes in stages.values() for one in self._merged(self._levels(nodes))]
-        return [segment for segment in found if len(segment.results) > 1 and _is_small(segment)]
+        return [one for segment in found for one in self._used(segment)]
+
+    def _used(self, segment: Segment) -> list[Segment]:
+        """A segment if it is worth a dispatch, else its kernels that have a scratch."""
+        if len(segment.results) > 1 and _is_small(segment):
+            return [segment]
+        nodes = [node for node, _ in segment.results]
+        return [self._segment([[one]]) for one in nodes if self._kernels[id(one)].scratch]
 
     def _merged(self, levels: list[list[Tensor]]) -> list[Segment]:
         """Segments of a stage: those that follow each other are one while it is small enough.
@@ -233,14 +241,22 @@ class _Finder:
             inputs.setdefault(id(viewed), viewed)
             return Place(list(inputs).index(id(viewed)), start)
 
-        def call(node: Tensor) -> Call:
+        def steps(node: Tensor) -> tuple[Call, ...]:
+            """The call of a node's kernel, behind that of its scratch."""
+            nonlocal size
             kernel, (first, *others) = self._kernels[id(node)], node.inputs
             read = (place(first, whole=kernel.in_place), *map(place, others))
             if kernel.in_place:
                 places[id(node)] = read[0]
-            return Call(kernel, read, places[id(node)])
+            if kernel.scratch is None:
+                return (Call(kernel, read, places[id(node)]),)
+            scratch = Place(None, size)
+            size += _aligned(kernel.scratch.size)
+            last = Call(kernel, (*read, scratch), places[id(node)])
+            return Call(kernel.scratch.kernel, read, scratch), last
 
-        calls = tuple(tuple(map(call, level)) for level in levels)
+        stepwise = (zip_longest(*map(steps, level)) for level in levels)
+        calls = tuple(tuple(call for call in step if call) for level in stepwise for step in level)
         written = {one.result.argument for level in calls for one in level} - {None}
         chain = Chain(
             inputs=tuple(flat(one.type) for one in inputs.values()),
@@ -262,7 +278,7 @@ class _Finder:
             for part in parts if all(id(one) in inside for one in parts) else [node]:
                 places[id(part)] = Place(None, end)
                 end += part.type.size
-            end = -(-end // _ALIGNMENT) * _ALIGNMENT
+            end = _aligned(end)
         return places, max(end, _ALIGNMENT)  # no tensor is empty
 
     def _parts(self, node: Tensor) -> tuple[Tensor, ...]:
@@ -286,8 +302,12 @@ class _Finder:
 
 
 def _is_small(segment: Segment) -> bool:
-    size = segment.chain.size * segment.chain.results.dtype.numpy.itemsize
+    size = sum(node.type.nbytes for node, place in segment.results if place.argument is None)
     return size <= _MAX_BYTES and len(segment.inputs) <= _MAX_INPUTS
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def _kernels(graph: Graph) -> dict[int, Kernel]:

@@ -26,6 +26,9 @@ class Executable:
     inputs: tuple[TensorType, ...]
     result: TensorType
 
+    def __post_init__(self) -> None:
+        assert self.kernel.scratch is None, "only a chain calls two kernels"
+
     @property
     def name(self) -> str:
         """Its symbol, and that of the function in it: what it is, in full."""

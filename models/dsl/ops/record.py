@@ -26,6 +26,7 @@ __all__ = [
     "Op",
     "Reads",
     "Sample",
+    "Scratch",
     "require",
 ]
 
@@ -94,6 +95,8 @@ class Kernel:
     in_place    whether the result begins as the first input, which is then not an argument
     own         for each input, the number n of elements that only one workgroup reads: workgroup w
                 reads those from n * w on. 0 if workgroups share the input; () if they share all
+    scratch     what another kernel computes first: an argument behind the inputs. Such a kernel is
+                always in a chain (models/dsl/mlir/chains.py)
     """
 
     function: str
@@ -102,6 +105,15 @@ class Kernel:
     scalars: tuple[float, ...] = ()
     in_place: bool = False
     own: tuple[int, ...] = ()
+    scratch: Scratch | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scratch:
+    """What a kernel computes for another one, of the same inputs: `size` f32."""
+
+    kernel: Kernel
+    size: int
 
 
 @dataclass(frozen=True)

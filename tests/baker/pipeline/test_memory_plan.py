@@ -14,7 +14,7 @@ from baker.pipeline.memory_plan import call_bytes, check_fits, footprint, progra
 from baker.pipeline.recipe import Defaults, decode_batches
 from models.decoder import entry_points
 from models.dsl import functions as f
-from models.dsl import ops
+from models.dsl import fused, ops
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
 from models.gemma3 import Config, Gemma3
@@ -27,7 +27,7 @@ from tests.models.presets import GEMMA3
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from models.dsl.graph import Tensor
+    from models.dsl.graph import Graph, Tensor
     from models.program import Program
 
 CONFIG = replace(TINY, layers=3, windows=(4, 4, None))
@@ -88,6 +88,27 @@ def test_a_call_holds_what_is_read_later() -> None:
     # A product and the one that it is made of; the result comes on top. All five, and the result.
     assert call_bytes(trace("chain", chain, {"x": tensor_type})) == 400 + 2 * 400 * 3 // 2
     assert call_bytes(trace("wide", wide, {"x": tensor_type})) == 5 * 400 + 5 * 400 * 3 // 2
+
+
+def test_the_scores_of_attention_are_counted() -> None:
+    def read_later(keys: int) -> Graph:
+        cache = TensorType((keys, 64), DType.F16)
+        inputs = {
+            "query": TensorType((1, 4, 64), DType.F32),
+            "key": cache,
+            "value": cache,
+            "start": TensorType((1,), DType.I32),
+        }
+
+        def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+            return (fused.attention_cached(*tensors, keys=keys, scale=0.1) + 1.0,)
+
+        return trace("read_later", function, inputs)
+
+    heads, values = 4, 4 * 64
+    for keys in (1600, 3200):
+        expected = 4 * values + 4 * (values + heads * keys) * 3 // 2
+        assert call_bytes(read_later(keys)) == expected
 
 
 def test_what_is_updated_in_place_takes_nothing() -> None:

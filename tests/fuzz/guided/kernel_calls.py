@@ -9,7 +9,6 @@ one row alone, which must have the bits that it has beside others.
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,15 +22,17 @@ from models.dsl.fused.adapter_products import LANES, MAX_SMALL_RANK, TERMS, adap
 from models.dsl.fused.small_products import FORMS
 from models.dsl.ops import REGISTRY
 from models.dsl.types import DType, TensorType
+from tests.fuzz.guided.guarded_memory import GuardedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
+    from models.dsl.ops.record import Kernel
+
     Array = NDArray[Any]
 
-_ARENA = 32 << 20  # bytes for an array
 _MARGIN = 256  # bytes before a result that must stay as they are
 
 
@@ -316,23 +317,9 @@ MAKERS = (
 )  # fmt: skip
 
 
-class _Arena:
-    """Memory that ends where a page begins that may not be read."""
-
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _ARENA + mmap.PAGESIZE)
-        self._bytes = np.frombuffer(self._memory, np.uint8)
-        end = ctypes.c_void_p(self._bytes.ctypes.data + _ARENA)
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.mprotect(end, ctypes.c_size_t(mmap.PAGESIZE), 0):
-            raise OSError(ctypes.get_errno(), "mprotect")
-
-    def last(self, size: int) -> Array:
-        """The last bytes before the page."""
-        return self._bytes[_ARENA - size : _ARENA]
-
-
-_arenas: defaultdict[int, _Arena] = defaultdict(_Arena)  # by the number of the array
+# By the number of the array; that of what one kernel computes for another is _SCRATCH.
+_arenas: defaultdict[int, GuardedMemory] = defaultdict(GuardedMemory)
+_SCRATCH = -1
 
 
 def call_of(data: bytes) -> Call:
@@ -380,18 +367,25 @@ def _compute(library: Library, call: Call, *, fill: int, offset: int) -> Array:
     for number, array in enumerate(call.inputs[kernel.in_place :]):
         memory = place(number, array.nbytes, array.itemsize)
         memory[:] = _bytes(array)
+    if kernel.scratch is not None:
+        place(_SCRATCH, kernel.scratch.size * 4, 4)[:] = fill
+        _call(library, kernel.scratch.kernel, arguments)
     out = place(len(call.inputs), result_type.nbytes, result_type.dtype.numpy.itemsize)
     around = _arenas[len(call.inputs)].last(len(out) + _MARGIN)
     around[:] = fill
     if kernel.in_place:
         out[:] = _bytes(call.inputs[0])
+    _call(library, kernel, arguments)
+    assert (around[:_MARGIN] == fill).all(), f"{call.op} wrote before its result"
+    return out.view(result_type.dtype.numpy).reshape(result_type.shape).copy()
+
+
+def _call(library: Library, kernel: Kernel, arguments: list[Any]) -> None:
     sizes = [ctypes.c_size_t(size) for size in kernel.sizes]
     scalars = [ctypes.c_float(scalar) for scalar in kernel.scalars]
     function = library.function(kernel.function)
     for workgroup in reversed(range(kernel.workgroups)):
         assert function(*arguments, ctypes.c_size_t(workgroup), *sizes, *scalars) == 0
-    assert (around[:_MARGIN] == fill).all(), f"{call.op} wrote before its result"
-    return out.view(result_type.dtype.numpy).reshape(result_type.shape).copy()
 
 
 def _bytes(array: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 
 from models.catalog import ARCHITECTURES
 from models.dsl.composite import inlined
+from models.dsl.fused import attention_cached
 from models.dsl.mlir.chains import Segment, units
+from models.dsl.trace import trace
+from models.dsl.types import DType, TensorType
 from tests.models.dsl.test_fuse import OPTIONS, tiny
 
 if TYPE_CHECKING:
@@ -86,14 +90,57 @@ def test_a_dispatch_has_at_most_32_tensors(batch: int) -> None:
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-def test_results_of_a_chain_are_apart(architecture: str) -> None:
+def test_results_of_a_chain_are_apart_and_scratches_computed_before(architecture: str) -> None:
     for _, graph in ARCHITECTURES[architecture].program(tiny(architecture), OPTIONS).entry_points:
         for segment in segments(units(inlined(graph))):
-            inside = [(node, place) for node, place in segment.results if place.argument is None]
-            spans = sorted((place.offset, place.offset + node.type.size) for node, place in inside)
+            inside = [(place, node.type.size) for node, place in segment.results]
+            for before, level in pairwise(segment.chain.levels):
+                computed = {call.result: call.kernel for call in before}
+                for call in level:
+                    if call.kernel.scratch is not None:
+                        assert computed[call.inputs[-1]] == call.kernel.scratch.kernel
+                        inside.append((call.inputs[-1], call.kernel.scratch.size))
+            spans = sorted(
+                (place.offset, place.offset + size)
+                for place, size in inside
+                if place.argument is None
+            )
             ends = [0, *(end for _, end in spans)]
             assert all(end <= start for end, (start, _) in zip(ends, spans, strict=False))
             assert ends[-1] <= segment.chain.size
+
+
+def attention(keys: int, tokens: int = 1) -> Graph:
+    """Attention of new tokens over a cache of as many positions."""
+    cache = TensorType((keys, 64), DType.F16)
+    inputs = {
+        "query": TensorType((tokens, 4, 64), DType.F32),
+        "key": cache,
+        "value": cache,
+        "start": TensorType((1,), DType.I32),
+    }
+    return trace(
+        "attention", lambda *tensors: (attention_cached(*tensors, keys=keys, scale=0.1),), inputs
+    )
+
+
+@pytest.mark.parametrize("keys", [100, 1 << 20])
+def test_attention_alone_is_a_chain_of_scores_and_values(keys: int) -> None:
+    """However large the scores are: no single dispatch has a scratch."""
+    (segment,) = segments(units(attention(keys)))
+    (scores,), (values,) = segment.chain.levels
+    assert values.kernel.scratch is not None
+    assert scores.kernel == values.kernel.scratch.kernel
+    assert segment.chain.size >= 4 * 64 + 4 * keys
+
+
+def test_large_scores_do_not_cut_a_chain() -> None:
+    def layers(context: int) -> int:
+        config = tiny("llama", layers=4, max_context=context)
+        program = ARCHITECTURES["llama"].program(config, replace(OPTIONS, context=context))
+        return len(segments(units(entry_point(program, "decode_2"))))
+
+    assert layers(1 << 18) == layers(64)
 
 
 @pytest.mark.parametrize("architecture", DENSE)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 SCALE = 0.4
+KEYS = 2**31 - 1  # all positions are below it
 
 
 def attended(query: Array, key: Array, value: Array, start: int, window: int) -> Array:

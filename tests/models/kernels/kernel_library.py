@@ -12,6 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
 from baker.compiler.targets import find_target
 from models import dsl
@@ -97,8 +99,16 @@ class Kernels(ABC):
         kernel: Any = REGISTRY[name].lower(
             types, TensorType(result.shape, DType.of(result.dtype)), attrs
         )
+        return self.computed(kernel, inputs, result)
+
+    def computed(self, kernel: Any, inputs: tuple[Array, ...], result: Array) -> Array:
+        """Call a lowered kernel, behind that of its scratch."""
         if kernel.in_place:
             result[:], inputs = inputs[0], inputs[1:]
+        if kernel.scratch is not None:
+            scratch = np.full(kernel.scratch.size, np.nan, np.float32)
+            self._call(kernel.scratch.kernel, (*inputs, scratch))
+            inputs = (*inputs, scratch)
         arrays = (*inputs, result)
         assert all(array.flags.c_contiguous for array in arrays)
         self._call(kernel, arrays)

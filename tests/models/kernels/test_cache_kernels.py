@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.models.kernels.attention_cases import FORMS, SCALE, attended, cache_of
+from tests.models.kernels.attention_cases import FORMS, KEYS, SCALE, attended, cache_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,7 +46,7 @@ def attention(
 ) -> Array:
     inputs = (query, *stored, np.array([start], np.int32))
     out = np.full_like(query, np.nan)
-    attrs = {"keys": 2**31 - 1, "window": window, "scale": SCALE}
+    attrs = {"keys": KEYS, "window": window, "scale": SCALE}
     return kernels("attention_cached_i8", inputs, out, **attrs)
 
 

@@ -18,7 +18,7 @@ from models.dsl.mlir.chain import STATE, WORKGROUPS
 from models.dsl.mlir.chains import Segment, units
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType
-from tests.models.dsl.test_chains import decode
+from tests.models.dsl.test_chains import attention, decode
 from tests.models.kernels.kernel_library import SOURCES
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ THREADS = (1, 2, 5, WORKGROUPS)
 class Library:
     """A chain and its kernels for this machine."""
 
-    def __init__(self, chain: Chain, folder: Path) -> None:
+    def __init__(self, chain: Chain, folder: Path, positions: int) -> None:
         source, library = folder / f"{chain.name}.c", folder / f"{chain.name}.so"
         source.write_text(chain.c_text, encoding="utf-8")
         files = [source, *(SOURCES / f"{name}.c" for name in chain.functions)]
         flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
         command = [sys.executable, "-m", PACKAGE, "cc", "-mcpu=native", *flags, f"-I{SOURCES}"]
         subprocess.run([*command, "-shared", "-o", library, *files], check=True)
+        self.positions = positions
         self.chain, self._library = chain, ctypes.CDLL(str(library))
 
     def separately(self, inputs: list[Array], results: Array) -> None:
@@ -106,17 +107,21 @@ GRAPHS: Mapping[str, Callable[[], Graph]] = {
     "gemma3": lambda: decode("gemma3", 2),
     "llama": lambda: decode("llama", 2),
     "long_product": long_product_graph,
+    "attention": lambda: attention(1000, tokens=3),
 }
+# Positions and rows: those of a graph are below it, else below 20.
+MAX_POSITIONS = {"attention": 900}
 
 
 @pytest.fixture(scope="module", params=GRAPHS)
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
     """The first chain of a graph; those of models decode two sequences."""
     segments = [unit for unit in units(GRAPHS[request.param]()) if isinstance(unit, Segment)]
-    return Library(segments[0].chain, tmp_path_factory.mktemp("chain"))
+    positions = MAX_POSITIONS.get(request.param, 20)
+    return Library(segments[0].chain, tmp_path_factory.mktemp("chain"), positions)
 
 
-def random_inputs(chain: Chain) -> list[Array]:
+def random_inputs(chain: Chain, positions: int) -> list[Array]:
     """Rows of caches that exist, and any integers and floats."""
     rng = np.random.default_rng(7)
     arrays = []
@@ -124,7 +129,7 @@ def random_inputs(chain: Chain) -> list[Array]:
         if one.dtype.numpy == np.int8:
             array = rng.integers(-127, 128, one.shape, dtype=np.int8)
         elif one.dtype.numpy == np.int32:
-            array = rng.integers(0, 20, one.shape, dtype=np.int32)
+            array = rng.integers(positions // 2, positions, one.shape, dtype=np.int32)
         else:
             array = (rng.normal(size=one.shape) / 8).astype(one.dtype.numpy)
         arrays.append(array)
@@ -135,7 +140,7 @@ def random_inputs(chain: Chain) -> list[Array]:
 def test_any_number_of_threads_computes_what_the_kernels_compute(
     library: Library, threads: int
 ) -> None:
-    chain, inputs = library.chain, random_inputs(library.chain)
+    chain, inputs = library.chain, random_inputs(library.chain, library.positions)
     expected = [array.copy() for array in inputs]
     results = np.zeros(chain.size, np.float32)
     library.separately(expected, results)

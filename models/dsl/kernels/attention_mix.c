@@ -1,6 +1,6 @@
 #include "vector.h"
 
-#define NAME hearth_attention_cached
+#define NAME hearth_attention_mix
 typedef float Value;
 #define load_value load
-#include "attention.h"
+#include "attention_mix.h"
