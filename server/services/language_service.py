@@ -188,15 +188,17 @@ class LanguageService(Service):
         """
         return [await self.embed(text, field) for field, text in texts]
 
-    async def complete_all(self, requests: Sequence[TextRequest]) -> Choices:
+    async def complete_all(
+        self, requests: Sequence[TextRequest], *, answers_per_prompt: int = 1
+    ) -> Choices:
         """Accept all requests or none; raises what `complete` raises.
 
-        InvalidRequest if they can never be accepted together: a client must not retry.
+        InvalidRequest if they can never be accepted together: a client must not retry. It names the
+        field `n` if one prompt has them all.
         """
         if len(requests) > (capacity := self._backend.capacity):
-            one_prompt = len({request.prompt for request in requests}) == 1
             raise InvalidRequest(
-                field="n" if one_prompt else requests[0].field,
+                field="n" if len(requests) == answers_per_prompt else requests[0].field,
                 got=f"{len(requests)} answers",
                 expected=f"at most {capacity}, the slots and --queue-limit together",
             )
