@@ -18,6 +18,7 @@ from models.bundle import (
     CHAT_TEMPLATE,
     DEFAULT_PREFIX_CACHE,
     PREFIX,
+    SIGNATURE_MEMORY,
     TOKENIZER,
     Admitted,
     LanguageManifest,
@@ -315,7 +316,7 @@ def open_language_service(
             manifest,
             max_memory=options.max_memory,
             prefix_cache=options.cache_ram,
-            reserved=reserved,
+            reserved=reserved + (SIGNATURE_MEMORY if options.keys else 0),
         )
         start_threads(threads)
         # Before the weights: reading a tokenizer takes three times the memory that it keeps.
