@@ -19,7 +19,7 @@ import glob
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,23 @@ class BakeError(Exception):
     """A bundle cannot be made or moved to its destination; the message says why."""
 
 
+def check_destination(out: Path | None) -> None:
+    """Raise BakeError if `folder_beside` would, except for the size of the disk.
+
+    A bake asks this first: it needs the folder only after minutes of work. None is the default
+    folder, whose name is not known yet.
+    """
+    if out is None:
+        return
+    out = Path(os.path.realpath(out))
+    _require_bundle(out)
+    parent = next(folder for folder in out.parents if folder.exists())
+    with _naming(out):
+        probe = tempfile.mkdtemp(prefix=_prefix(out), dir=parent)
+        with suppress(FileNotFoundError):  # another bake to `out` removes what has no lock
+            Path(probe).rmdir()
+
+
 @contextmanager
 def folder_beside(out: Path, *, size: int) -> Iterator[Path]:
     """A temporary folder on the disk of `out` for a bundle of about `size` bytes.
@@ -49,8 +66,7 @@ def folder_beside(out: Path, *, size: int) -> Iterator[Path]:
     out = Path(os.path.realpath(out))  # replace the target of a symbolic link
     with _naming(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    if out.exists() and not _is_bundle(out):
-        raise BakeError(f"--out: {out} exists and is not a bundle; choose another folder")
+    _require_bundle(out)
     with _staging(out) as folder:
         if shutil.disk_usage(folder).free < size:
             raise BakeError(_too_small(out, size))
@@ -66,6 +82,16 @@ def folder_beside(out: Path, *, size: int) -> Iterator[Path]:
             reason = f"{name} cannot be written ({error.strerror}): "
             raise BakeError(reason + _too_small(out, size)) from error
         _put(made, out)
+
+
+def _require_bundle(out: Path) -> None:
+    """Raise BakeError if `out` exists and is not a bundle."""
+    if out.exists() and not _is_bundle(out):
+        raise BakeError(f"--out: {out} exists and is not a bundle; choose another folder")
+
+
+def _prefix(out: Path) -> str:
+    return f".{out.name}.bake-"
 
 
 def _too_small(out: Path, size: int) -> str:
@@ -88,7 +114,7 @@ def _naming(out: Path) -> Iterator[None]:
 @contextmanager
 def _staging(out: Path) -> Iterator[Path]:
     """A locked folder beside `out`; removes the folders that killed bakes left there."""
-    prefix = f".{out.name}.bake-"
+    prefix = _prefix(out)
     parent = os.open(out.parent, os.O_RDONLY)
     try:
         _lock(

@@ -4,20 +4,22 @@
 
 Each bundle is served with one slot and with all slots, in a control group whose limit is the sum of
 models/bundle/memory_sum.py. Every kind of route is used once, then requests fill every slot to its
-context, one of them with a grammar, while others have the largest accepted bodies; the system may
-not kill the server. With 80 % of the
-memory for one slot, `hearth serve` must report an error. "Measured" is the peak of resident memory,
-without the pages of params.irpa that are not read in every step, since the system can reclaim them.
-Linux only, as root.
+context, one of them with a grammar, while others have the largest accepted bodies and the longest
+texts, one at a time: two of them are more than the server accepts. The system may not kill the
+server. With 80 % of the memory for one slot, `hearth serve` must report an error. "Measured" is the
+peak of resident memory, without the pages of params.irpa that are not read in every step, since the
+system can reclaim them. Linux only, as root.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import re
+import resource
 import sys
 import threading
 import time
@@ -36,16 +38,19 @@ from models.bundle import (
     CHAT_TEMPLATE,
     PARAMETERS,
     REQUEST_MEMORY,
+    TEXT_BYTES_PER_TOKEN,
     BundleError,
     LanguageManifest,
     megabytes,
     read_manifest_of,
 )
+from server.api.middleware.body_limits import estimated_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_INTERVAL = 0.1  # seconds between two samples of the process
+_INTERVAL = 0.005  # seconds between two samples of private memory
+_MAPPED_INTERVAL = 0.1  # and of mapped files, which take longer to count
 _ANSWER = 16  # tokens
 _INSUFFICIENT = 0.8  # of the memory that one slot needs
 _LARGE_ROUNDS = 5
@@ -97,13 +102,26 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
+        files = weights = 0
+        due = 0.0
         while not self._stop.wait(_INTERVAL):
             try:
-                weights, everything = resident(self._pid)
-            except OSError:
+                private = private_memory(self._pid)
+                if time.monotonic() >= due:
+                    weights, everything = resident(self._pid)
+                    files = max(0, everything - private)
+                    due = time.monotonic() + _MAPPED_INTERVAL
+            except (OSError, ValueError):  # the process has ended
                 return
-            self.resident = max(self.resident, everything)
-            self.measured = max(self.measured, everything - max(0, weights - self._read))
+            self.resident = max(self.resident, files + private)
+            unread = max(0, weights - self._read)
+            self.measured = max(self.measured, files + private - unread)
+
+
+def private_memory(pid: int) -> int:
+    """Resident bytes of a process that are not of mapped files."""
+    _, pages, mapped, *_ = map(int, Path(f"/proc/{pid}/statm").read_text("ascii").split())
+    return (pages - mapped) * resource.getpagesize()
 
 
 def resident(pid: int) -> tuple[int, int]:
@@ -193,7 +211,9 @@ async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:
     bodies.append({"prompt": "JSON:", "max_tokens": _ANSWER, "json_schema": {"type": "object"}})
     async with httpx.AsyncClient(base_url=server.url, timeout=3600) as client:
         await _use_every_route(client, manifest)
-        large = asyncio.create_task(_send_large(client))
+        others = sum(estimated_memory(json.dumps(body).encode()) for body in bodies)
+        long = large_bodies(REQUEST_MEMORY - others) + long_texts(manifest.context)
+        large = asyncio.create_task(send_large(client, long * _LARGE_ROUNDS))
         answers = await asyncio.gather(
             *(client.post("/v1/completions", json=body) for body in bodies), return_exceptions=True
         )
@@ -226,25 +246,38 @@ async def _use_every_route(client: httpx.AsyncClient, manifest: LanguageManifest
             raise ServerFailed(f"{response.url}: got {response.status_code}: {response.text:.200}")
 
 
-async def _send_large(client: httpx.AsyncClient) -> None:
-    """Send the largest accepted bodies concurrently; each must get an error response."""
-    bodies = [
-        b'{"prompt": "' + b"the dog " * (REQUEST_MEMORY // 64 - 9) + b'"}',
-        b'{"prompt": "' + "\N{FOX FACE}".encode() + b"a" * (REQUEST_MEMORY // 8 - 999) + b'"}',
-        b'{"prompt": [' + b"[]," * (REQUEST_MEMORY // 104 - 9) + b"[]]}",
-        b'{"prompt": [' + b"{}," * (REQUEST_MEMORY // 104 - 9) + b"{}]}",
-        b'{"prompt": [' + b"500," * (REQUEST_MEMORY // 72 - 9) + b"5]}",
+def large_bodies(memory: int) -> list[bytes]:
+    """Bodies of about `memory` bytes each, as server/api/middleware/body_limits.py counts."""
+    return [
+        b'{"prompt": "' + b"the dog " * (memory // 64 - 9) + b'"}',
+        b'{"prompt": "' + "\N{FOX FACE}".encode() + b"a" * (memory // 8 - 999) + b'"}',
+        b'{"prompt": [' + b"[]," * (memory // 104 - 9) + b"[]]}",
+        b'{"prompt": [' + b"{}," * (memory // 104 - 9) + b"{}]}",
+        b'{"prompt": [' + b"500," * (memory // 72 - 9) + b"5]}",
     ]
-    for _ in range(_LARGE_ROUNDS):
-        answers = await asyncio.gather(
-            *(
-                client.post("/v1/completions", content=body, headers=_JSON)
-                for body in bodies
-                for _ in range(2)
+
+
+def long_texts(context: int) -> list[bytes]:
+    """Bodies with the longest texts that are tokenized for a context, which are too many tokens."""
+    size = context * TEXT_BYTES_PER_TOKEN
+    draw = random.Random(size)
+    texts = (
+        " \n" * (size // 2),
+        "\N{FOX FACE}" * (size // 4),
+        "".join(chr(draw.randrange(33, 127)) for _ in range(size)),
+    )
+    return [json.dumps({"prompt": text}, ensure_ascii=False).encode() for text in texts]
+
+
+async def send_large(client: httpx.AsyncClient, bodies: Sequence[bytes]) -> None:
+    """Send bodies one after the other; each must be read, and rejected for what it says."""
+    for body in bodies:
+        answer = await client.post("/v1/completions", content=body, headers=_JSON)
+        if answer.status_code != httpx.codes.BAD_REQUEST:
+            raise ServerFailed(
+                f"a body of {len(body)} bytes: got {answer.status_code}, expected 400: "
+                f"{answer.text:.200}"
             )
-        )
-        if unexpected := {answer.status_code for answer in answers} - {400, 503}:
-            raise ServerFailed(f"large bodies got the status codes {unexpected}")
 
 
 def served_table(served: Sequence[Served]) -> Table:

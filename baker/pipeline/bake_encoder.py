@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from baker.atomic_folder import check_destination
 from baker.compiler.targets import find_targets
 from baker.parameters.parameter_writer import locate
 from baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
@@ -121,6 +122,7 @@ def bake_encoder(request: EncoderBakeRequest, progress: Progress) -> Path:
         raise RecipeError(
             f"--precision: got {precision!r}, expected {', '.join(ENCODER_PRECISIONS)}"
         )
+    check_destination(request.out)
     with progress.stage("open the weights"):
         source = open_weights(request.weights)
         architecture = ENCODERS[defaults.architecture]

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from baker.atomic_folder import check_destination
 from baker.compiler.targets import find_targets
 from baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from baker.pipeline.shared_stages import RecordedRequest
@@ -48,6 +49,7 @@ def bake_gru(request: GruBakeRequest, progress: Progress) -> Path:
     Raises ConfigError, which names the tensor that is missing, unknown or has a wrong shape, and
     what bake_arrays raises.
     """
+    check_destination(request.out)
     with progress.stage("open the weights"):
         source = SafetensorsFile(request.weights)
         values = _values(request)

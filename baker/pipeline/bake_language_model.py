@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from baker.adapters.adapter import read_adapter
 from baker.adapters.merged_weights import MergedWeights
-from baker.atomic_folder import BakeError, folder_beside
+from baker.atomic_folder import BakeError, check_destination, folder_beside
 from baker.calibration.calibration_text import calibration_text, sequences
 from baker.compiler import targets
 from baker.parameters.native import default_precision
@@ -95,6 +95,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     or OSError. After an error or KeyboardInterrupt, no bundle and no file is left behind.
     """
     recipe.check_storage(request)
+    check_destination(request.out)
     with progress.stage("open the weights"):
         weights = request.weights or recipe.packaged_weights(request.model, request.size)
         model, defaults = _open(request, open_weights(weights))

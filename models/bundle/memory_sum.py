@@ -6,7 +6,9 @@ The sum counts memory that the system cannot take back while a bundle is served.
 pages of params.irpa that are read when the program rearranges weights at its start, nor those of
 which single rows are looked up: the system may drop these at any time and read them again.
 
-It knows sizes and no machine. benchmarks/memory_contract.py measures what a process takes.
+The library of --require-signature is not in the sum either: the server subtracts SIGNATURE_MEMORY
+from its limit. The sum knows sizes and no machine; benchmarks/memory_contract.py measures what a
+process takes.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "CHARACTERS_PER_TOKEN",
     "DEFAULT_PREFIX_CACHE",
     "REQUEST_MEMORY",
     "SHARED_MEMORY",
+    "SIGNATURE_MEMORY",
+    "TEXT_BYTES_PER_TOKEN",
     "Admitted",
     "Footprint",
     "Memory",
@@ -32,16 +35,18 @@ __all__ = [
 ]
 
 # Python with the server's libraries and IREE, connections and threads.
-PROCESS_MEMORY = 90_000_000
-# Bytes per token of the vocabulary: 260 of the tokenizer, 240 of grammars.
-TEXT_PER_TOKEN = 520
+PROCESS_MEMORY = 114_000_000
+# The library that checks signatures, with `hearth serve --require-signature`.
+SIGNATURE_MEMORY = 11_000_000
+# Bytes per token of the vocabulary: 255 of the tokenizer, 175 of grammars.
+TEXT_PER_TOKEN = 430
 # All request bodies and the objects parsed from them: server/api/middleware/body_limits.py.
 REQUEST_MEMORY = 32_000_000
 # What all models of a process share.
 SHARED_MEMORY = PROCESS_MEMORY + REQUEST_MEMORY
-# Longest text that is tokenized, in characters per token of the context: prose has 4, much white
-# space 20. While it runs, the tokenizer takes 100 bytes per character; texts take turns.
-CHARACTERS_PER_TOKEN = 32
+# Longest text that is tokenized, in bytes of UTF-8 per token of the context: prose has 4, much
+# white space 20. While it runs, the tokenizer takes 100 bytes per byte; texts take turns.
+TEXT_BYTES_PER_TOKEN = 32
 _TOKENIZING_BYTES = 100
 # Default size of the prefix cache.
 DEFAULT_PREFIX_CACHE = 256 * 2**20
@@ -110,7 +115,7 @@ class Memory:
         return (
             ("process", PROCESS_MEMORY),
             ("text", TEXT_PER_TOKEN * self.vocab_size),
-            ("requests", REQUEST_MEMORY + _TOKENIZING_BYTES * CHARACTERS_PER_TOKEN * self.context),
+            ("requests", REQUEST_MEMORY + _TOKENIZING_BYTES * TEXT_BYTES_PER_TOKEN * self.context),
             ("weights", self.weights),
             ("adapters", self.adapters),
             ("step", self.step(slots)),

@@ -18,6 +18,7 @@ from models.bundle import (
     CHAT_TEMPLATE,
     DEFAULT_PREFIX_CACHE,
     PREFIX,
+    SIGNATURE_MEMORY,
     TOKENIZER,
     Admitted,
     LanguageManifest,
@@ -188,15 +189,17 @@ class LanguageService(Service):
         """
         return [await self.embed(text, field) for field, text in texts]
 
-    async def complete_all(self, requests: Sequence[TextRequest]) -> Choices:
+    async def complete_all(
+        self, requests: Sequence[TextRequest], *, answers_per_prompt: int = 1
+    ) -> Choices:
         """Accept all requests or none; raises what `complete` raises.
 
-        InvalidRequest if they can never be accepted together: a client must not retry.
+        InvalidRequest if they can never be accepted together: a client must not retry. It names the
+        field `n` if one prompt has them all.
         """
         if len(requests) > (capacity := self._backend.capacity):
-            one_prompt = len({request.prompt for request in requests}) == 1
             raise InvalidRequest(
-                field="n" if one_prompt else requests[0].field,
+                field="n" if len(requests) == answers_per_prompt else requests[0].field,
                 got=f"{len(requests)} answers",
                 expected=f"at most {capacity}, the slots and --queue-limit together",
             )
@@ -313,7 +316,7 @@ def open_language_service(
             manifest,
             max_memory=options.max_memory,
             prefix_cache=options.cache_ram,
-            reserved=reserved,
+            reserved=reserved + (SIGNATURE_MEMORY if options.keys else 0),
         )
         start_threads(threads)
         # Before the weights: reading a tokenizer takes three times the memory that it keeps.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from models.bundle import CHARACTERS_PER_TOKEN, BundleError
+from models.bundle import TEXT_BYTES_PER_TOKEN, BundleError
 from server.errors import TextTooLong
 from server.process.free_memory import no_other_thread
 
@@ -65,16 +65,16 @@ class SpecialName:
 class Tokenizer:
     """A tokenizer that puts `bos` in front of a text, if the model has one.
 
-    A text of more than CHARACTERS_PER_TOKEN characters for each token of the `context` raises
-    TextTooLong, because the library takes 100 bytes per character while it works. Without a context
-    there is no limit.
+    A text of more than TEXT_BYTES_PER_TOKEN bytes of UTF-8 for each token of the `context` raises
+    TextTooLong, because the library takes memory per byte while it works. Without a context there
+    is no limit.
     """
 
     def __init__(
         self, tokenizer: tokenizers.Tokenizer, *, bos: int | None, context: int | None = None
     ) -> None:
         self._tokenizer = tokenizer
-        self._max_characters = None if context is None else context * CHARACTERS_PER_TOKEN
+        self._max_bytes = None if context is None else context * TEXT_BYTES_PER_TOKEN
         self.bos = bos
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(id_ for id_, token in added.items() if token.special)
@@ -178,10 +178,13 @@ class Tokenizer:
             return self._tokenizer.encode(text, add_special_tokens=whole)
 
     def _require_short(self, text: str) -> None:
-        if self._max_characters is not None and len(text) > self._max_characters:
+        if self._max_bytes is None or 4 * len(text) <= self._max_bytes:
+            return
+        size = len(text) if text.isascii() else len(text.encode(errors="replace"))
+        if size > self._max_bytes:
             raise TextTooLong(
-                f"text: too long: got {len(text):,} characters, expected at most "
-                f"{self._max_characters:,}, {CHARACTERS_PER_TOKEN} for each token of the context"
+                f"text: too long: got {size:,} bytes of UTF-8, expected at most "
+                f"{self._max_bytes:,}, {TEXT_BYTES_PER_TOKEN} for each token of the context"
             )
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:

@@ -8,13 +8,19 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from baker import atomic_folder as staging
-from baker.atomic_folder import BakeError, folder_beside
+from baker.atomic_folder import BakeError, check_destination, folder_beside
+from baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
+from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
+from baker.pipeline.bake_language_model import bake
 from models.bundle import MANIFEST, NotABundle, WrongFormat, read_manifest
+from tests.conftest import Silent, bake_request
 
 # A manifest of a version that is not read: enough to be a bundle that may be replaced.
 _OLD, _NEW = '{"format": 1}', '{"format": 2}'
@@ -154,6 +160,32 @@ def test_a_folder_that_cannot_be_written_is_named(out: str) -> None:
         folder_beside(Path(out), size=1),
     ):
         raise AssertionError("the folder was made")
+
+
+@pytest.mark.parametrize("out", ["/proc/bundle", "/proc/folder/bundle"])
+def test_a_destination_is_refused_before_the_weights_are_opened(out: str, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.safetensors"
+    options: dict[str, Any] = {"weights": missing, "out": Path(out), "target": "host"}
+    gru = GruBakeRequest(steps=None, batch=None, batch_first=False, form=None, **options)
+    encoder = EncoderBakeRequest(model="bert", precision=None, context=None, **options)
+    language = bake_request(Path(out), weights=missing, precision="f32", context=64)
+    for bake_any in (
+        partial(bake_gru, gru),
+        partial(bake_encoder, encoder),
+        partial(bake, language),
+    ):
+        with pytest.raises(BakeError, match=f"^--out: {out} cannot be written: No such file"):
+            bake_any(Silent())
+
+
+def test_a_destination_is_checked_without_a_trace(tmp_path: Path) -> None:
+    check_destination(None)
+    check_destination(tmp_path / "new" / "bundle")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    for out, reason in (("file", "is not a bundle"), ("file/bundle", "Not a directory")):
+        with pytest.raises(BakeError, match=f"^--out: {tmp_path / out} .*{reason}"):
+            check_destination(tmp_path / out)
 
 
 def test_other_errors_are_not_reported_as_a_full_disk(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ another run with the same --seed and --keep continues there.
 With --coverage, libFuzzer changes the files of a group of readers and keeps those that reach new
 code in --keep, where another run continues; it needs `hearth[fuzz]`. `all` is every group. The
 group `kernels` are the C kernels under ASan and UBSan, which needs clang (the variable CLANG).
+--minutes and the limit of 60 s for an input are CPU time, without that of compiling the kernels.
 """
 
 from __future__ import annotations
@@ -54,7 +55,12 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.fuzz", description=__doc__.partition("\n")[0] if __doc__ else None
     )
-    parser.add_argument("--minutes", type=float, default=1.0, help="in all, shared by the readers")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=1.0,
+        help="in all, shared by the readers; of CPU time with --coverage",
+    )
     parser.add_argument("--reader", action="append", choices=sorted(READERS), help="only this one")
     parser.add_argument("--runs", type=int, help="runs of a reader, in place of --minutes")
     parser.add_argument("--seed", type=int, default=0, help="of the first run; others count on")

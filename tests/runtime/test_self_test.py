@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from models.bundle import GoldenRow
-from runtime.self_test import ROW_TOLERANCE, Level, Verdict, self_test
+from models.dsl.fused import LOGIT_MARGIN
+from runtime.self_test import MARGIN, ROW_TOLERANCE, Level, Verdict, self_test
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 
@@ -46,6 +47,30 @@ def test_one_wrong_logit_fails_and_is_named(step: int) -> None:
     assert verdict.largest_difference == pytest.approx(0.5)
     assert "differs by 0.5 at golden prompt 1" in verdict.message
     assert self_test(RUNTIME, (wrong,), tolerance=0.51).passed
+
+
+@pytest.mark.parametrize(("below", "passes"), [(0.3, False), (1.0, True)])
+def test_logits_that_may_be_approximate_are_not_compared(below: float, passes: bool) -> None:
+    """Those that are more than MARGIN below the largest of their step."""
+
+    @dataclass(kw_only=True)
+    class Wrong(FakeRuntime):
+        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
+            logits = super().decode(slots, tokens, positions, exact)
+            largest = logits.max(axis=1, keepdims=True)
+            logits[logits < largest - below * MARGIN] += 0.5
+            return logits
+
+    runtime = Wrong(vocab_size=40, context=64, spread=15.0)
+    case = fakes.golden_of(runtime, prompt=(2, 5, 6, 7, 8), steps=4)[0]
+    distances = [max(step.logits) - logit for step in case.steps for logit in step.logits]
+    assert any(0.3 * MARGIN < distance < MARGIN for distance in distances)
+    assert max(distances) > MARGIN
+    assert self_test(runtime, (case,), tolerance=0.1).passed is passes
+
+
+def test_every_logit_that_is_compared_is_exact() -> None:
+    assert MARGIN < LOGIT_MARGIN
 
 
 def test_logits_that_are_not_numbers_fail() -> None:

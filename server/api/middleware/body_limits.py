@@ -61,14 +61,14 @@ class BodyLimit:
         async def receive_within_limit() -> Message:
             nonlocal taken
             message = await receive_some()
-            size = _estimate(message.get("body", b""))
+            size = estimated_memory(message.get("body", b""))
             taken += size
             self._taken += size
             if self._taken > self._memory:
                 total = taken
                 while message.get("more_body"):  # read the rest, so that the client gets the answer
                     message = await receive_some()
-                    total += _estimate(message.get("body", b""))
+                    total += estimated_memory(message.get("body", b""))
                 if total > self._memory:
                     raise HTTPException(413, "body: too many values; send a smaller request")
                 raise HTTPException(503, "request memory is full; retry later", _RETRY)
@@ -86,7 +86,7 @@ class BodyLimit:
         return f"body: too large: expected at most {self._max_bytes} bytes (--max-body-bytes)"
 
 
-def _estimate(part: bytes) -> int:
-    """Estimated memory of a part of a body, parsed, in bytes."""
+def estimated_memory(part: bytes) -> int:
+    """The memory that a part of a JSON body takes once it is parsed, in bytes, as an estimate."""
     values = sum(map(part.count, (b",", b":", b"[", b"{")))
     return _BYTES_PER_BYTE * len(part) + _BYTES_PER_VALUE * values

@@ -141,7 +141,8 @@ async def completions(
             )
             for _, prompt in prompts(body.prompt, "prompt")
             for choice in range(body.n)
-        ]
+        ],
+        answers_per_prompt=body.n,
     )
     parts = _parts(body, service, choices)
     first = head(service, "cmpl-", "text_completion")

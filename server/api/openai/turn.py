@@ -80,7 +80,8 @@ async def begin(
                 field=turn.field,
             )
             for choice in range(choices)
-        ]
+        ],
+        answers_per_prompt=choices,
     )
 
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from server.batch.batch_targets import in_process
+from tests.fuzz.guided.cpu_limits import within_ticks
 from tests.server import adapter_folders, fakes, templates
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message
 
-_SECONDS = 60  # for an answer
+_TICKS = 60  # seconds for an answer, not counting those in which the process is stopped
 _JSON = ((b"content-type", b"application/json"),)
 # With tokens to fill in the middle: without them /infill answers 501.
 _SPECIAL = (*templates.CHATML_SPECIAL, "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
@@ -56,7 +57,7 @@ class _Server:
 
     def send(self, request: Request) -> list[Message]:
         """The messages of the answer; raises what the application raises, and TimeoutError."""
-        return self._runner.run(asyncio.wait_for(self._send(request), _SECONDS))
+        return self._runner.run(within_ticks(self._send(request), _TICKS))
 
     async def _send(self, request: Request) -> list[Message]:
         sent: list[Message] = []

@@ -21,7 +21,10 @@ _ASAN = "detect_leaks=0:detect_stack_use_after_return=0"
 
 
 def run(groups: Sequence[str], minutes: float, keep: Path, say: Callable[[str], None]) -> int:
-    """Fuzz one group after the other; the exit code, 1 if anything was found."""
+    """Fuzz one group after the other; the exit code, 1 if anything was found.
+
+    `minutes` of CPU time are shared by the groups.
+    """
     keep.mkdir(parents=True, exist_ok=True)
     for group in groups:
         before = _cpu_seconds()

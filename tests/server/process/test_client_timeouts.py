@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 import json
 import resource
 import socket
@@ -11,11 +13,15 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from server.process import client_timeouts
+from server.process.client_timeouts import TimedConnection
+from server.process.draining_server import DrainingServer
 from tests.server import fakes
 from tests.server.api.middleware.test_abuse import connect, request
 from tests.server.api.operator.test_operator_routes import wait_until_free
@@ -148,6 +154,40 @@ def test_idle_connections_cost_no_system_calls(monkeypatch: pytest.MonkeyPatch) 
         assert not asked
         answer(client, max_tokens=100)
         assert len(asked) in range(1, 5)  # once a second
+
+
+def test_connections_are_checked_a_few_at_a_time() -> None:
+    """All of thousands at once would delay every request, once a second."""
+    server = DrainingServer(FastAPI(), mock.Mock())
+    server.config.load()
+    connections = [mock.Mock(spec=TimedConnection) for _ in range(25)]
+    server.server_state.connections.update(connections)
+
+    async def checks_by_tick() -> list[int]:
+        counts = [0]
+        for tick in range(10):
+            await server.on_tick(tick)
+            counts.append(sum(each.close_if_timed_out.call_count for each in connections))
+        return [after - before for before, after in itertools.pairwise(counts)]
+
+    assert max(asyncio.run(checks_by_tick())) <= 3
+    assert [each.close_if_timed_out.call_count for each in connections] == [1] * 25
+
+
+def test_a_connection_that_was_closed_meanwhile_is_not_checked() -> None:
+    server = DrainingServer(FastAPI(), mock.Mock())
+    server.config.load()
+    connections = [mock.Mock(spec=TimedConnection) for _ in range(25)]
+    server.server_state.connections.update(connections)
+
+    async def close_all_after_a_tick() -> None:
+        await server.on_tick(0)
+        server.server_state.connections.clear()
+        for tick in range(1, 10):
+            await server.on_tick(tick)
+
+    asyncio.run(close_all_after_a_tick())
+    assert sum(each.close_if_timed_out.call_count for each in connections) == 3
 
 
 def _established(connection: socket.socket) -> bool:

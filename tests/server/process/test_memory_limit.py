@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from models.bundle import PARAMETERS, TOKENIZER, Admitted, NotABundle, NotEnoughMemory
+from models.bundle import (
+    PARAMETERS,
+    SIGNATURE_MEMORY,
+    TOKENIZER,
+    Admitted,
+    LanguageManifest,
+    NotABundle,
+    NotEnoughMemory,
+    read_manifest_of,
+    read_public_key,
+)
 from runtime.language_model import IreeRuntime
 from server.open_service import open_model
 from server.process import memory_limit as memory
 from server.process.memory_limit import Limit, admit, memory_limit
+from server.services.language_service import EngineOptions, open_language_service
 from server.settings import Settings
+from tests.models.bundle.signed_folders import SigningKey
 from tests.server import fakes, tiny
-
-if TYPE_CHECKING:
-    from models.bundle import LanguageManifest
 
 NO_LIMIT_V1 = "9223372036854771712"
 
@@ -123,6 +133,20 @@ def test_the_bakers_limit_counts(manifest: LanguageManifest) -> None:
     options = {"max_memory": manifest.memory.needed(3)}
     baked = replace(manifest, provenance=replace(manifest.provenance, options=options))
     assert admit(baked, max_memory=None, prefix_cache=0).slots == 3
+
+
+@pytest.mark.usefixtures("system", "manifest")
+def test_checking_signatures_takes_memory(bundle: Path, tmp_path: Path) -> None:
+    signed = shutil.copytree(bundle, tmp_path / "signed")
+    fakes.gemma_like().save(str(signed / TOKENIZER))
+    manifest = read_manifest_of(signed, LanguageManifest)
+    signer = SigningKey(tmp_path / "keys")
+    signer.sign(signed)
+    key, needed = read_public_key(signer.public), manifest.memory.needed(1)
+    for missing in (0, 1):
+        options = EngineOptions(keys=(key,), max_memory=needed + SIGNATURE_MEMORY - missing)
+        with pytest.raises(NotEnoughMemory) if missing else contextlib.nullcontext():
+            open_language_service(signed, options=options, threads=1)
 
 
 def test_an_entry_point_without_a_size_is_named(manifest: LanguageManifest) -> None:

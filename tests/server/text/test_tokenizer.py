@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, processors
 
-from models.bundle import CHARACTERS_PER_TOKEN
+from models.bundle import TEXT_BYTES_PER_TOKEN
 from server.errors import TextTooLong
 from server.text.tokenizer import BadTokenizer, Tokenizer
 from tests.server import fakes
@@ -51,11 +51,20 @@ def test_a_whole_text_has_the_tokens_that_the_tokenizer_puts_around_it() -> None
 
 def test_a_text_longer_than_any_context_raises() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=64)
-    longest = "x" * (64 * CHARACTERS_PER_TOKEN)
+    longest = "x" * (64 * TEXT_BYTES_PER_TOKEN)
     assert tokenizer.encode(longest) == Tokenizer(LIBRARY, bos=fakes.BOS).encode(longest)
     for read in (tokenizer.encode, tokenizer.read, tokenizer.special_names):
-        with pytest.raises(TextTooLong, match="got 2,049 characters, expected at most 2,048"):
+        with pytest.raises(TextTooLong, match="got 2,049 bytes of UTF-8, expected at most 2,048"):
             read(longest + "x")
+
+
+def test_bytes_not_characters_limit_a_text() -> None:
+    """A character that the vocabulary lacks is up to four tokens."""
+    tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=64)
+    longest = "\N{FOX FACE}" * (64 * TEXT_BYTES_PER_TOKEN // 4)
+    assert tokenizer.encode(longest) == Tokenizer(LIBRARY, bos=fakes.BOS).encode(longest)
+    with pytest.raises(TextTooLong, match="got 2,052 bytes of UTF-8, expected at most 2,048"):
+        tokenizer.encode(longest + "\N{FOX FACE}")
 
 
 def test_special_tokens_have_names_and_no_text() -> None:

@@ -55,7 +55,9 @@ def test_a_full_queue_is_a_429_with_counts() -> None:
     ("body", "field"),
     [
         ({"prompt": ["a", "b", "c", "d"]}, "prompt"),
+        ({"prompt": ["a", "a", "a", "a"]}, "prompt"),
         ({"prompt": ["a", "b"], "n": 2}, "prompt"),
+        ({"prompt": ["a", "a"], "n": 2}, "prompt"),
         ({"prompt": "a", "n": 4}, "n"),
     ],
 )

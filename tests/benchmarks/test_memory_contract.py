@@ -1,0 +1,51 @@
+"""The requests of the memory contract are those that take memory, and its peaks are seen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import httpx
+import pytest
+
+from benchmarks.memory_contract import Watch, large_bodies, long_texts, send_large
+from benchmarks.serving.server_process import ServerFailed
+from models.bundle import REQUEST_MEMORY
+from server.api.middleware.body_limits import estimated_memory
+from tests.server.fakes import fake_service, gemma_like, running
+
+_CONTEXT = 256
+
+
+def test_the_largest_bodies_and_the_longest_texts_are_read() -> None:
+    """Not refused with 503: then nothing parses them."""
+    bodies = large_bodies(REQUEST_MEMORY) + long_texts(_CONTEXT)
+    assert all(estimated_memory(body) > 0.99 * REQUEST_MEMORY for body in bodies[:5])
+    with running(fake_service(gemma_like(), context=_CONTEXT)) as client:
+        asyncio.run(_sent(str(client.base_url), bodies))
+
+
+def test_a_body_that_is_not_read_fails() -> None:
+    too_large = large_bodies(REQUEST_MEMORY + 100_000)[:1]
+    with (
+        running(fake_service(gemma_like(), context=_CONTEXT)) as client,
+        pytest.raises(ServerFailed, match="got 413, expected 400"),
+    ):
+        asyncio.run(_sent(str(client.base_url), too_large))
+
+
+async def _sent(url: str, bodies: list[bytes]) -> None:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        await send_large(client, bodies)
+
+
+def test_the_peak_of_private_memory_is_measured() -> None:
+    size = 64 * 2**20
+    with Watch(os.getpid(), 0) as watch:
+        time.sleep(0.5)
+        before = watch.measured
+        held = b"x" * size
+        time.sleep(0.5)
+        del held
+    assert watch.measured - before > 0.8 * size
