@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from models.config import ConfigError
 from models.dsl import functions as f
 from models.dsl.nn import GRU
-from models.dsl.storage import plain_weights
+from models.dsl.stored_weights import plain_weights
 from models.dsl.trace import trace
 from models.dsl.types import DType, TensorType, TypeRuleError
 from models.program import ArraysProgram

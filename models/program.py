@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from models.bundle import Activations, AdapterPlaces, CacheSpec
     from models.dsl.graph import Graph
-    from models.dsl.storage import Storage, Weight
+    from models.dsl.storage import Storage
+    from models.dsl.stored_weights import Weight
     from models.dsl.types import TensorType
     from models.precision import KvCache
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from baker.weights.source import WeightSource
     from models.config import ModelConfig
     from models.decoder.architecture import ArchitectureFiles
-    from models.dsl.storage import Storage, Weight
+    from models.dsl.storage import Storage
+    from models.dsl.stored_weights import Weight
     from models.program import ArraysProgram, Program, StoredTensor
 
     # Some rows of a weight, or all, as the arrays of its storage.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from baker.weights.source import WeightSource
     from models.bundle import Compiler, FileRecord, KernelBuild, Target, TriedPrecision
     from models.dsl.graph import Graph
-    from models.dsl.storage import Weight
+    from models.dsl.stored_weights import Weight
 
 _MODULE = "hearth"
 

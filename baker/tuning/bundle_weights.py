@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
     from models.dsl.graph import Tensor
-    from models.dsl.storage import Weight
+    from models.dsl.stored_weights import Weight
 
     Array = NDArray[Any]
 

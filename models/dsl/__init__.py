@@ -13,7 +13,7 @@ optimizers Adam, SGD: from weights and gradients to the next weights, in ops
 fused      ops that have a C kernel, whose value, shape rule and gradient are a function's
 rewrite    patterns, and rules that replace parts of a graph
 fuse       the table of rules: what is computed together
-storage    how matrices are stored, and the rules that read them so
+storage    how matrices are stored; stored_weights has the rules that read them so
 packing    the order in which kernels read a matrix of int8 in groups
 mlir       Graphs -> the text of one StableHLO module
 registry   ops and functions -> operators.json, docs/operators.md

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from models.bundle import AdapterDType
-    from models.dsl.storage import Weights
+    from models.dsl.stored_weights import Weights
 
 # Only matrices of layers have places: tables and output heads do not.
 _LAYERS = "layers."

@@ -20,12 +20,13 @@ from models.dsl.composite import inlined
 from models.dsl.graph import Apply, Graph, Parameter, Tensor, deduplicated, rebuilt
 from models.dsl.merged_slices import with_merged_slices
 from models.dsl.rewrite import Node, Part, Rule, node, rewritten, variables
-from models.dsl.storage import Storage, Weight, Weights, store_matrices, stored_graph
+from models.dsl.stored_weights import Weight, Weights, store_matrices, stored_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from models.dsl.rewrite import Pattern
+    from models.dsl.storage import Storage
 
 
 def norm(x: Pattern, weight: Pattern) -> Node:

@@ -16,7 +16,8 @@ from baker.reference.numpy_runtime import stored_parameters
 from baker.weights import gguf_integers
 from models import gemma3
 from models.catalog import ARCHITECTURES
-from models.dsl.storage import F32, STORAGES, Weight
+from models.dsl.storage import F32, STORAGES
+from models.dsl.stored_weights import Weight
 from models.dsl.types import DType, TensorType
 from models.program import ProgramOptions, StoredTensor
 from tests.baker.pipeline.test_auto_precision import RandomWeights
