@@ -22,6 +22,9 @@ WORKGROUPS = 16
 # The most bytes of an array that a thread fetches while it waits: with 16 KB and with 256 KB, steps
 # took as long.
 _FETCHED = 1 << 16
+# Of a call with more than _MANY workgroups, such as one for each row of a prefill, a thread takes
+# _TOGETHER at a time: to take one and to count it takes as long as to normalise a row.
+_MANY, _TOGETHER = 64, 4
 # The state of chain.h.
 STATE = TensorType((48,), DType.I32)
 
@@ -41,6 +44,17 @@ class Call:
     kernel: Kernel
     inputs: tuple[Place, ...]
     result: Place
+
+    @property
+    def together(self) -> int:
+        """The workgroups that have one ticket."""
+        count = self.kernel.workgroups
+        return _TOGETHER if count > _MANY and count % _TOGETHER == 0 else 1
+
+    @property
+    def tickets(self) -> int:
+        """How many tickets it has."""
+        return self.kernel.workgroups // self.together
 
 
 @dataclass(frozen=True)
@@ -110,16 +124,16 @@ class Chain:
         for level in self.levels:
             start = first
             for call in level:
-                first += call.kernel.workgroups
-                yield f"        if (ticket < {first}) {{"
+                yield f"        if (ticket < {first + call.tickets}) {{"
                 if start:
-                    own = self._own(call, first - call.kernel.workgroups)
+                    own = self._own(call, first)
                     yield from (f"            fetch_until(chain, {start}, {one});" for one in own)
                     yield f"            wait_for(chain, {start});"
-                yield f"            {self._c_call(call, first - call.kernel.workgroups)};"
+                yield from self._c_call(call, first)
                 yield "            call_done(chain);"
                 yield "            continue;"
                 yield "        }"
+                first += call.tickets
         yield "        break;"
         yield "    }"
         yield f"    leave_chain(chain, {WORKGROUPS});"
@@ -130,10 +144,11 @@ class Chain:
         for one, count in zip(call.inputs, call.kernel.own, strict=False):
             if count and one.argument is not None:
                 width = self.inputs[one.argument].dtype.numpy.itemsize
-                at = f"a{one.argument}_at + {one.offset} + (ticket - {first_ticket}) * {count}"
-                yield f"a{one.argument} + ({at}) * {width}, {min(count * width, _FETCHED)}"
+                own = count * call.together
+                at = f"a{one.argument}_at + {one.offset} + (ticket - {first_ticket}) * {own}"
+                yield f"a{one.argument} + ({at}) * {width}, {min(own * width, _FETCHED)}"
 
-    def _c_call(self, call: Call, first_ticket: int) -> str:
+    def _c_call(self, call: Call, first_ticket: int) -> Iterator[str]:
         def place(one: Place) -> str:
             if one.argument is None:
                 return f"results, results_at + {one.offset}"
@@ -141,9 +156,12 @@ class Chain:
 
         read = call.inputs[1:] if call.kernel.in_place else call.inputs
         places = [place(one) for one in (*read, call.result)]
-        sizes = [f"ticket - {first_ticket}", *map(str, call.kernel.sizes)]
+        sizes = ["i", *map(str, call.kernel.sizes)]
         scalars = [f"{float(np.float32(scalar)).hex()}f" for scalar in call.kernel.scalars]
-        return f"hearth_{call.kernel.function}({', '.join([*places, *sizes, *scalars])})"
+        arguments = ", ".join([*places, *sizes, *scalars])
+        begin = f"(ticket - {first_ticket}) * {call.together}"
+        yield f"            for (size_t i = {begin}; i < {begin} + {call.together}; i++)"
+        yield f"                hearth_{call.kernel.function}({arguments});"
 
     def dispatch(self, operands: list[str], state: str) -> str:
         """The operation that calls it: its results are those in place, the state and the others."""

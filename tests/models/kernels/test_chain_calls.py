@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from baker.compiler.kernel_objects import FLAGS, PACKAGE
-from models.dsl import fused
+from models.dsl import fused, ops
 from models.dsl.fused.grouped_products import sample_matrix as sample
 from models.dsl.mlir.chain import STATE, WORKGROUPS
 from models.dsl.mlir.chains import Segment, units
@@ -103,11 +103,29 @@ def long_product_graph() -> Graph:
     return trace("long_product", long_product, {"x": x, "weight": weight, "scale": scale})
 
 
+def many_rows() -> Graph:
+    """Calls with a workgroup for each of 132 rows, of which a thread takes several at a time."""
+    row, rows = TensorType((64,), DType.F32), TensorType((132, 64), DType.F32)
+
+    def twice(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        sums = fused.add_norm(x, x, weight, eps=1e-6)
+        first, second = (
+            ops.reshape(
+                ops.slice_(sums, bounds=((i, i + 1, 1), (0, 132, 1), (0, 64, 1))), shape=rows.shape
+            )
+            for i in range(2)
+        )
+        return (fused.add_norm(first, second, weight, eps=1e-6),)
+
+    return trace("many_rows", twice, {"x": rows, "weight": row})
+
+
 GRAPHS: Mapping[str, Callable[[], Graph]] = {
     "gemma3": lambda: decode("gemma3", 2),
     "llama": lambda: decode("llama", 2),
     "long_product": long_product_graph,
     "attention": lambda: attention(1000, tokens=3),
+    "many_rows": many_rows,
 }
 # Positions and rows: those of a graph are below it, else below 20.
 MAX_POSITIONS = {"attention": 900}
@@ -159,3 +177,10 @@ def test_any_number_of_threads_computes_what_the_kernels_compute(
         for got, wanted in zip(given, expected, strict=True):
             assert got.tobytes() == wanted.tobytes()
         assert not state.any()  # ready for the next chain
+
+
+def test_a_thread_takes_several_of_many_rows_at_a_time() -> None:
+    (segment,) = (unit for unit in units(many_rows()) if isinstance(unit, Segment))
+    assert [(call.kernel.workgroups, call.tickets) for call in segment.chain.calls] == [
+        (132, 33)
+    ] * 2
