@@ -34,22 +34,29 @@ _MAX_BYTES = 1 << 16
 _MAX_MEMORY = 3072  # MiB
 
 
+class Findings:
+    """The defects of a group's readers: an input and a traceback of each, once."""
+
+    def __init__(self, group: str, folder: Path) -> None:
+        self.path = folder / group
+        self._seen: set[str] = set()
+
+    def add(self, data: bytes, victim: coverage_inputs.Victim, error: BaseException) -> None:
+        """Write an input and the traceback of its error, if no other input had this one."""
+        place = "".join(traceback.format_tb(error.__traceback__)[-2:]) + type(error).__name__
+        name = hashlib.sha1(place.encode()).hexdigest()[:12]
+        if name in self._seen:
+            return
+        self._seen.add(name)
+        text = "".join(traceback.format_exception(error))
+        Path(f"{self.path}-{name}").write_bytes(data)
+        Path(f"{self.path}-{name}.txt").write_text(f"{victim.reader.name} {victim.file}\n{text}")
+
+
 def main(group: str, folder: Path, seconds: int) -> NoReturn:
     """Fuzz a group's readers; ends the process."""
-    if group == KERNELS:
-        from tests.fuzz.guided import kernel_sanitizers
-
-        libraries = kernel_sanitizers.build(folder / "libraries")
-        coverage_inputs.add(kernel_sanitizers.reader(libraries), coverage_inputs.groups())
-    inputs, found = folder / group, folder / "found"
-    inputs.mkdir(parents=True, exist_ok=True)
-    found.mkdir(exist_ok=True)
-    for data in coverage_inputs.seeds(group):
-        (inputs / coverage_inputs.name_of(data)).write_bytes(data)
-    logging.disable()
-    warnings.simplefilter("ignore")  # of NumPy, on NaN values
-    template_budget.MAX_SECONDS = _TEMPLATE_SECONDS
-    seen: set[str] = set()
+    inputs, found = _prepare(group, folder)
+    findings = Findings(group, found)
     runs = 0
 
     def test(data: bytes) -> None:
@@ -64,14 +71,7 @@ def main(group: str, folder: Path, seconds: int) -> NoReturn:
             with cpu_limit(_INPUT_SECONDS):
                 victim.read(content)
         except (Exception, CpuTimeExceeded) as error:
-            place = "".join(traceback.format_tb(error.__traceback__)[-2:]) + type(error).__name__
-            name = hashlib.sha1(place.encode()).hexdigest()[:12]
-            if name not in seen:
-                seen.add(name)
-                (found / f"{group}-{name}").write_bytes(data)
-                (found / f"{group}-{name}.txt").write_text(
-                    f"{victim.reader.name} {victim.file}\n{traceback.format_exc()}"
-                )
+            findings.add(data, victim, error)
 
     def mutate(data: bytes, max_size: int, seed: int) -> bytes:
         changed = coverage_inputs.mutated(
@@ -84,12 +84,30 @@ def main(group: str, folder: Path, seconds: int) -> NoReturn:
         "report_slow_units": _HANG_SECONDS,
         "rss_limit_mb": _MAX_MEMORY,
         "max_len": _MAX_BYTES,
-        "artifact_prefix": f"{found / group}-",
+        "artifact_prefix": f"{findings.path}-",
     }
     flags = [f"-{name}={value}" for name, value in options.items()]
     atheris.Setup([sys.argv[0], *flags, str(inputs)], test, custom_mutator=mutate)
     atheris.Fuzz()
     raise AssertionError("libFuzzer ends the process")
+
+
+def _prepare(group: str, folder: Path) -> tuple[Path, Path]:
+    """Write a group's first inputs and set limits; the folders of inputs and of what is found."""
+    if group == KERNELS:
+        from tests.fuzz.guided import kernel_sanitizers
+
+        libraries = kernel_sanitizers.build(folder / "libraries")
+        coverage_inputs.add(kernel_sanitizers.reader(libraries), coverage_inputs.groups())
+    inputs, found = folder / group, folder / "found"
+    inputs.mkdir(parents=True, exist_ok=True)
+    found.mkdir(exist_ok=True)
+    for data in coverage_inputs.seeds(group):
+        (inputs / coverage_inputs.name_of(data)).write_bytes(data)
+    logging.disable()
+    warnings.simplefilter("ignore")  # of NumPy, on NaN values
+    template_budget.MAX_SECONDS = _TEMPLATE_SECONDS
+    return inputs, found
 
 
 if __name__ == "__main__":
