@@ -107,7 +107,7 @@ def split(weight: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.int8]]
 class SmallForm:
     """A form of matrices of integers that have four of their bits apart.
 
-    bits     of an integer: 4, 5, 6 or 12
+    bits     of an integer: 4, 5, 6 or 12; 2 for the lower part of 6
     columns  that share a scale: 32 or 16
     minimum  whether each group has a minimum; the integers then count from it
     """
@@ -131,7 +131,7 @@ class SmallForm:
     @property
     def low_bits(self) -> int:
         """The bits of an integer that are in the array `low`."""
-        return 2 if self.bits == 6 else 4
+        return 2 if self.bits in (2, 6) else 4
 
     @property
     def name(self) -> str:

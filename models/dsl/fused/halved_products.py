@@ -1,8 +1,8 @@
 """An output head in two parts, and an embedding table: matrices of int8 in groups, in halves.
 
-`linear_upper` computes approximate outputs, from the upper halves of the weights. `linear_refined`
-computes those again that may matter, from whole integers. Both also take integers of 6 bits, whose
-upper part has four, and of 12, whose upper part has eight: (N / 16, K / 32, 8, 64).
+`linear_upper` computes approximate outputs, from the upper halves of the weights. To those that may
+matter `linear_refined` adds the products of the lower halves. Both also take integers of 6 bits,
+whose upper part has four, and of 12, whose upper part has eight: (N / 16, K / 32, 8, 64).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from models.dsl import functions as f
 from models.dsl import ops, packing
-from models.dsl.activations import STEPS, require_rows, rounded
+from models.dsl.activations import STEPS, require_rows, rounded, steps
 from models.dsl.composite import Fused, composite
 from models.dsl.fused.grouped_products import (
     dequantized,
@@ -27,6 +27,7 @@ from models.dsl.fused.grouped_products import (
 from models.dsl.fused.small_products import INT6, INT12, dequantized_small, sample_small
 from models.dsl.ops.record import Kernel, Reads, Sample, require
 from models.dsl.ops.samples import normal
+from models.dsl.packing import SmallForm
 from models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from models.dsl.graph import Tensor
     from models.dsl.ops.record import Array, Attrs, Types
-    from models.dsl.packing import SmallForm
 
     # (generator, N, K) -> upper part, lower part, scale
     _Parts = Callable[[np.random.Generator, int, int], tuple[Array, Array, Array]]
@@ -47,6 +47,12 @@ __all__ = ["LOGIT_MARGIN", "embedding_halved", "linear_refined", "linear_upper",
 LOGIT_MARGIN = 11.0
 
 _HALF_QUADS = packing.QUADS // 2
+# The lower part of a matrix of these bits is a matrix, too: of integers less the middle of theirs.
+_LOWER = {
+    6: SmallForm(bits=2, columns=INT6.columns),
+    8: SmallForm(bits=4),
+    12: SmallForm(bits=4),  # of which one step is a sixteenth of a step of the upper part
+}
 
 
 def two_part_head(x: Tensor, exact: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
@@ -56,12 +62,14 @@ def two_part_head(x: Tensor, exact: Tensor, upper: Tensor, lower: Tensor, scale:
     they share a block of sixteen with a larger one; so most of the lower part is never read. All
     are exact in rows for which `exact`, i32 (M,), is not 0.
     """
-    approximate = linear_upper(x, upper, scale, exact)
+    approximate = linear_upper(x, upper, scale)
     largest = ops.reduce_max(approximate, axes=(1,))
     flagged = ops.compare(exact, ops.full_like(exact, 0), direction="NE")
     everything = ops.full_like(largest, -math.inf)
     threshold = ops.select(flagged, everything, largest + -LOGIT_MARGIN)
-    return linear_refined(x, upper, lower, scale, approximate, threshold)
+    form = form_of_parts(upper.type, scale.type)
+    bits = form.bits if form else 8
+    return linear_refined(x, lower, scale, approximate, threshold, bits=bits)
 
 
 def whole(upper: Tensor, lower: Tensor) -> Tensor:
@@ -94,14 +102,10 @@ def upper_product(x: Tensor, upper: Tensor, scale: Tensor) -> Tensor:
 
 
 @composite(blocks=True)
-def halved_product(x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor) -> Tensor:
-    """x W^T for x (M, K) and W (N, K) in two parts."""
-    form = form_of_parts(upper.type, scale.type)
-    if form is None:
-        weight = dequantized(whole(upper, lower), scale, x.dtype)
-    else:
-        weight = dequantized_small((lower, upper, scale), form, x.dtype)
-    return times_transposed(x, weight)
+def lower_product(x: Tensor, lower: Tensor, scale: Tensor, *, bits: int) -> Tensor:
+    """x W^T for x (M, K) and W (N, K) of `bits` in two parts, from what the lower one adds."""
+    product = times_transposed(x, dequantized_small((lower, scale), _LOWER[bits], x.dtype))
+    return product * (1 / 16) if bits == INT12.bits else product
 
 
 def form_of_parts(upper: TensorType, scale: TensorType) -> SmallForm | None:
@@ -112,21 +116,15 @@ def form_of_parts(upper: TensorType, scale: TensorType) -> SmallForm | None:
     return INT6 if scale.shape[1] == 2 * upper.shape[1] else None
 
 
-def _require_parts(upper: TensorType, scale: TensorType, *lower: TensorType) -> None:
-    form = form_of_parts(upper, scale)
-    if form is None:
-        require_matrix((upper, *lower), scale, _HALF_QUADS)
-        return
-    blocks, groups = upper.shape[:2]
+def _require_arrays(form: SmallForm, arrays: dict[str, TensorType]) -> None:
+    blocks, groups = arrays["scale"].shape[0], next(iter(arrays.values())).shape[1]
     shapes = form.shapes(blocks * packing.ROWS, groups * packing.GROUP)
-    arrays = {"low": lower[0] if lower else None, "high": upper, "scale": scale}
     for name, type_ in arrays.items():
         expected = TensorType(shapes[name], DType.F16 if name == "scale" else DType.I8)
-        require(type_ in (None, expected), f"{name} {expected}")
+        require(type_ == expected, f"{name} {expected}")
 
 
-def _kernel(op: str, types: Types, scale: TensorType, result: TensorType) -> Kernel:
-    form = form_of_parts(types[1], scale)
+def _kernel(op: str, types: Types, form: SmallForm | None, result: TensorType) -> Kernel:
     suffix = f"_{form.name}" if form else ""
     return product_kernel(f"{op}{suffix}", types, result.shape[1], {})
 
@@ -134,20 +132,18 @@ def _kernel(op: str, types: Types, scale: TensorType, result: TensorType) -> Ker
 # --- linear_upper
 
 
-def _linear_upper(x: Tensor, upper: Tensor, scale: Tensor, skipped: Tensor) -> Tensor:
-    product = upper_product(rounded(x, 1), upper, scale)
-    counted = ops.compare(skipped, ops.full_like(skipped, 0), direction="EQ")
-    needed = ops.reduce_max(ops.convert(counted, dtype=x.dtype), axes=(0,))
-    some = ops.compare(needed, ops.full_like(needed, 0.0), direction="GT")
-    zeros = ops.full_like(product, 0.0)
-    return ops.select(f.trailing(some, product.shape), product, zeros)
+def _linear_upper(x: Tensor, upper: Tensor, scale: Tensor) -> Tensor:
+    return upper_product(rounded(x, STEPS), upper, scale)
 
 
 def _upper_limits(types: Types, _: Attrs) -> None:
-    x, upper, scale, skipped = types
+    x, upper, scale = types
     require_rows(x)
-    _require_parts(upper, scale)
-    require(skipped == TensorType((x.shape[0],), DType.I32), "flags i32 (M,)")
+    form = form_of_parts(upper, scale)
+    if form is None:
+        require_matrix((upper,), scale, _HALF_QUADS)
+    else:
+        _require_arrays(form, {"high": upper, "scale": scale})
 
 
 def _halves(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, Array, Array]:
@@ -163,25 +159,25 @@ def _parts_of(form: SmallForm) -> _Parts:
     return parts
 
 
-def _upper_sample(rng: np.random.Generator, parts: _Parts, skipped: list[int]) -> Sample:
+def _upper_sample(rng: np.random.Generator, parts: _Parts, rows: int) -> Sample:
     upper, _, scale = parts(rng, 16, 32)
-    x = normal(rng, len(skipped), 32)
-    return Sample((x, upper, scale, np.array(skipped, np.int32)))
+    return Sample((normal(rng, rows, 32), upper, scale))
 
 
 linear_upper: Fused = Fused(
     name="linear_upper",
-    doc="Rows (M, K), rounded to 8 bits per group, times the upper halves of a matrix (N, K), or "
+    doc="Rows (M, K), rounded to 16 bits per group, times the upper halves of a matrix (N, K), or "
     "the upper 4 bits of 6: each integer counts as the middle of those with its upper part. Or "
-    "times the upper 8 bits of 12. Zeros if all are skipped.",
+    "times the upper 8 bits of 12.",
     reference=_linear_upper,
     limits=_upper_limits,
-    kernel=lambda types, result, _: _kernel("linear_upper", types, types[2], result),
+    kernel=lambda types, result, _: _kernel(
+        "linear_upper", types, form_of_parts(*types[1:]), result
+    ),
     samples=lambda rng: [
-        _upper_sample(rng, _halves, [0, 1] * 5),
-        _upper_sample(rng, _halves, [1, 1]),
-        _upper_sample(rng, _parts_of(INT6), [0]),
-        _upper_sample(rng, _parts_of(INT12), [0, 1]),
+        _upper_sample(rng, _halves, 10),
+        _upper_sample(rng, _parts_of(INT6), 1),
+        _upper_sample(rng, _parts_of(INT12), 2),
     ],
 )
 
@@ -190,45 +186,50 @@ linear_upper: Fused = Fused(
 
 
 def _linear_refined(
-    x: Tensor, upper: Tensor, lower: Tensor, scale: Tensor, approximate: Tensor, threshold: Tensor
+    x: Tensor, lower: Tensor, scale: Tensor, approximate: Tensor, threshold: Tensor, *, bits: int
 ) -> Tensor:
-    exact = halved_product(rounded(x, STEPS), upper, lower, scale)
-    rows, outputs = exact.shape
+    added = lower_product(rounded(x, steps(_LOWER[bits].bits, 16)), lower, scale, bits=bits)
+    rows, outputs = added.shape
     shape = (rows, outputs // packing.ROWS, packing.ROWS)
     largest = ops.reduce_max(ops.reshape(approximate, shape=shape), axes=(2,))
     limit = f.along_axes(threshold, largest, (1,))
     reached = ops.compare(largest, limit, direction="GE")
     chosen = ops.broadcast(reached, shape=shape, axes=(0, 1))
+    exact = approximate + added
     return ops.select(ops.reshape(chosen, shape=exact.shape), exact, approximate)
 
 
-def _refined_limits(types: Types, _: Attrs) -> None:
-    x, upper, lower, scale = types[:4]
+def _refined_limits(types: Types, attrs: Attrs) -> None:
+    x, lower, scale = types[:3]
     require_rows(x)
-    _require_parts(upper, scale, lower)
+    require(attrs["bits"] in _LOWER, f"bits of {tuple(_LOWER)}")
+    _require_arrays(_LOWER[attrs["bits"]], {"low": lower, "scale": scale})
 
 
-def _refined_sample(rng: np.random.Generator, parts: _Parts, outputs: int) -> Sample:
-    upper, lower, scale = parts(rng, outputs, 32)
+def _refined_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
+    form = {6: INT6, 8: None, 12: INT12}[attrs["bits"]]
+    # It reads few blocks of the matrix.
+    return replace(_kernel("linear_refined", types, form, result), own=())
+
+
+def _refined_sample(rng: np.random.Generator, parts: _Parts, outputs: int, bits: int) -> Sample:
+    _, lower, scale = parts(rng, outputs, 32)
     approximate = normal(rng, 3, outputs)
     # Some blocks of the first row if it has several, none of the second, all of the third.
     threshold = np.array([np.sort(approximate[0])[-3], 100, -100], np.float32)
-    return Sample((normal(rng, 3, 32), upper, lower, scale, approximate, threshold))
+    return Sample((normal(rng, 3, 32), lower, scale, approximate, threshold), {"bits": bits})
 
 
 linear_refined: Fused = Fused(
     name="linear_refined",
-    doc="Approximate products (M, N), with those of `linear_grouped` (of 6 and 12 bits, "
-    "`linear_small`) in each block of sixteen outputs of which one reaches its row's threshold.",
+    doc="Approximate products (M, N) of a matrix of `bits` of 6, 8 or 12, and what its lower part "
+    "adds in each block of sixteen outputs of which one reaches its row's threshold.",
     reference=_linear_refined,
     limits=_refined_limits,
-    # It reads few blocks of the matrix.
-    kernel=lambda types, result, _: replace(
-        _kernel("linear_refined", types, types[3], result), own=()
-    ),
+    kernel=_refined_kernel,
     samples=lambda rng: [
-        _refined_sample(rng, _halves, 48),
-        *(_refined_sample(rng, _parts_of(form), 16) for form in (INT6, INT12)),
+        _refined_sample(rng, _halves, 48, 8),
+        *(_refined_sample(rng, _parts_of(form), 16, form.bits) for form in (INT6, INT12)),
     ],
 )
 

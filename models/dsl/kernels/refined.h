@@ -1,23 +1,15 @@
-// The outputs of a row that are computed again from whole weights.
+// The outputs of a row to which the products of the lower part of a matrix are added.
 #ifndef HEARTH_REFINED_H
 #define HEARTH_REFINED_H
 
 #include "product.h"
 
-// Fetches a block of a matrix of 8 bits in halves, or of 6 or 12 bits.
+// Fetches a block of a matrix of 2 or 4 bits.
 INLINE void fetch_block(const Matrix *matrix, size_t block) {
-    const Integers *from = &matrix->integers;
-    size_t quads = block * matrix->groups * GROUP * ROWS, half = matrix->groups * GROUP * ROWS / 2;
-    if (from->whole) fetch_lines(from->whole + quads, 2 * half);
-    if (from->upper) fetch_lines(from->upper + quads / 2, half);
-    if (from->lower) fetch_lines(from->lower + quads / 2, half);
-    if (from->low && from->bits == 12) fetch_lines(from->low + quads / 2, half);
-    if (from->bits == 6) {
-        fetch_lines(from->high + quads / 2, half);
-        fetch_lines(from->low + quads / 4, half / 2);
-    }
+    size_t bytes = matrix->groups * GROUP * ROWS * (size_t)matrix->integers.bits / 8;
     size_t scales = matrix->groups * ROWS * (matrix->halves ? 2 : 1);
-    fetch_lines(matrix->scale + block * scales, scales * 2);
+    fetch_lines(matrix->integers.low + block * bytes, bytes);
+    fetch_lines(matrix->scale + block * scales, scales * sizeof *matrix->scale);
 }
 
 // The first block from `block` on that matters, or `end`.
@@ -27,9 +19,9 @@ INLINE size_t next_block(const float *coarse, float threshold, size_t block, siz
 }
 
 // The outputs of one row of x, f32 (columns,), in the blocks `begin` to `end`. While a block is
-// multiplied, the next one that matters is fetched: they are far apart.
-INLINE void refine(const float *x, const Matrix *matrix, const float *coarse, float threshold,
-                   float *out, size_t begin, size_t end) {
+// multiplied, the next one that matters is fetched: at once if it is far, else as it is read.
+INLINE void refine(const float *x, const Matrix *matrix, float step, const float *coarse,
+                   float threshold, float *out, size_t begin, size_t end) {
     Activations panel;
     size_t all = matrix->groups;
     for (size_t block = begin; block < end; block++)
@@ -41,9 +33,15 @@ INLINE void refine(const float *x, const Matrix *matrix, const float *coarse, fl
             quantize_panel(&panel, 1, 0, first, last, x, matrix, 1);
         }
         for (size_t next; block < end; block = next) {
+            float added[ROWS] = {};
+            Matrix read = *matrix;
             next = next_block(coarse, threshold, block + 1, end);
-            if (next < end) fetch_block(matrix, next);
-            multiply(&panel, 1, 2, matrix, block, first, last, 0, out + block * ROWS, 0);
+            if (next == block + 1)
+                read = read_until(matrix, least(next + 1, end));
+            else if (next < end)
+                fetch_block(matrix, next);
+            multiply(&panel, 1, PARTS, &read, block, first, last, 0, added, 0);
+            store(out + block * ROWS, load(out + block * ROWS) + load(added) * step);
         }
     }
 }

@@ -138,12 +138,13 @@ def _halved(n: Numbers, v: _Values) -> Call:
     x = v.floats(rows, groups * packing.GROUP)
     kind = n.between(0, 2)
     if kind == 0:
-        return Call("linear_upper", [x, upper, scale, v.integers(0, n.between(0, 1), rows)])
+        return Call("linear_upper", [x, upper, scale], rows=(0,))
     if kind == 1:
         ids = v.integers(0, blocks * packing.ROWS - 1, rows)
         return Call("embedding_halved", [ids, upper, lower, scale], rows=(0,))
     coarse, threshold = v.floats(rows, blocks * packing.ROWS), v.floats(rows)
-    return Call("linear_refined", [x, upper, lower, scale, coarse, threshold], rows=(0, 4, 5))
+    arrays = [x, lower, scale, coarse, threshold]
+    return Call("linear_refined", arrays, {"bits": n.one_of(8, 12)}, rows=(0, 3, 4))
 
 
 def _small(n: Numbers, v: _Values) -> Call:

@@ -114,11 +114,11 @@ def test_the_largest_products_of_halves_fit(arm: EmulatedKernels, here: Kernels,
     upper = np.full((1, 2, 4, 64), byte, np.uint8).view(np.int8)
     scale = np.full((1, 2, 16), 0.01, np.float16)
     rows = len(_EXTREME)
-    check(arm, here, Call("linear_upper", [_EXTREME, upper, scale, np.zeros(rows, np.int32)]))
+    check(arm, here, Call("linear_upper", [_EXTREME, upper, scale]))
     coarse, threshold = np.zeros((rows, 16), np.float32), np.full(rows, -1, np.float32)
     for lower in (np.zeros_like(upper), np.full_like(upper, -1)):
-        inputs: list[Array] = [_EXTREME, upper, lower, scale, coarse, threshold]
-        check(arm, here, Call("linear_refined", inputs))
+        inputs: list[Array] = [_EXTREME, lower, scale, coarse, threshold]
+        check(arm, here, Call("linear_refined", inputs, {"bits": 8}))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
