@@ -5,11 +5,13 @@ Signatures by a public key are also checked without it: see models/bundle/signat
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import getproxies
 
 from baker.atomic_file import write_atomically
 from models.bundle import (
@@ -32,9 +34,26 @@ if TYPE_CHECKING:
     from model_signing.signing import Config as SigningConfig
     from model_signing.verifying import Config as VerifyingConfig
 
+# Where sigstore fetches the keys of its services first. It retries for 140 s without an answer.
+_SIGSTORE = ("tuf-repo-cdn.sigstore.dev", 443)
+_CONNECT_TIMEOUT = 10.0  # seconds
+
+# Messages of model-signing and PyKCS11 about PKCS #11, and what they mean.
+_MEANINGS = {
+    "CKR_PIN_INCORRECT": "wrong PIN: correct pin-value, or the file of pin-source, which must "
+    "not end with a newline",
+    "CKR_PIN_LOCKED": "the PIN is locked after too many wrong ones: reset it",
+    "Could not find any object": "no such key in the token: the URI must name a private and a "
+    "public key, and have the PIN in pin-source or pin-value",
+    "module-name attribute is not set": "no PKCS #11 module: add ?module-path=/path/of/module.so "
+    "to the URI",
+    "cannot convert 'NoneType' object to bytes": "wrong kind of key in the token: expected P-256, "
+    "P-384 or P-521",
+}
+
 
 class SigningError(BundleError):
-    """A folder cannot be signed."""
+    """A folder cannot be signed, or its signature cannot be checked here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +90,11 @@ class Signer:
                 signing_certificate=self.certificate,
                 certificate_chain=chain,
             )
+            _repair_certificates_of_tokens()
         elif self.pkcs11:
             config.use_pkcs11_signer(pkcs11_uri=self.pkcs11)
         else:
+            _require_sigstore()
             config.use_sigstore_signer(identity_token=self.token, use_ambient_credentials=True)
 
 
@@ -102,19 +123,42 @@ def verify_certificate(folder: Path, roots: tuple[Path, ...]) -> None:
 
 def verify_identity(folder: Path, identity: str, issuer: str) -> None:
     """Check the keyless signature of a folder; raises BadSignature. Needs a network."""
-    _verify(
-        folder,
-        lambda config: config.use_sigstore_verifier(identity=identity, oidc_issuer=issuer),
-    )
+
+    def configure(config: VerifyingConfig) -> VerifyingConfig:
+        _require_sigstore()
+        return config.use_sigstore_verifier(identity=identity, oidc_issuer=issuer)
+
+    _verify(folder, configure)
 
 
 def _verify(folder: Path, configure: Callable[[VerifyingConfig], VerifyingConfig]) -> None:
     require_signed_files(folder, None)  # it names the file that was changed in words
-    with _library(BadSignature, f"{folder / SIGNATURE}: wrong signature"):
+    with _library(SigningError, f"{folder / SIGNATURE}: cannot be verified"):
         from model_signing import verifying
 
         config = configure(verifying.Config()).set_hashing_config(_hashing())
+    with _library(BadSignature, f"{folder / SIGNATURE}: wrong signature"):
         config.verify(folder.resolve(), folder / SIGNATURE)
+
+
+def _repair_certificates_of_tokens() -> None:
+    """Write certificates as for keys in files: model-signing 1.1.1 fails, by its issue 614."""
+    from model_signing._signing import sign_certificate, sign_pkcs11
+
+    material = sign_certificate.Signer._get_verification_material
+    sign_pkcs11.CertSigner._get_verification_material = material
+
+
+def _require_sigstore() -> None:
+    """Raise ConnectionError where no network leads to Sigstore. Proxies are not tried."""
+    if getproxies().keys() & {"https", "all"}:
+        return
+    try:
+        socket.create_connection(_SIGSTORE, _CONNECT_TIMEOUT).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"no connection to Sigstore at {_SIGSTORE[0]}, which keyless signatures need: {error}"
+        ) from error
 
 
 def _hashing() -> hashing.Config:
@@ -148,5 +192,13 @@ def _library(error_type: type[BundleError], problem: str) -> Iterator[None]:
             "pip install 'hearth[sign]'"
         ) from error
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise error_type(f"{problem}: {reason}") from error
+        raise error_type(f"{problem}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """What an exception of model-signing says, or of its cause if it says nothing."""
+    words = str(error) or str(error.__cause__ or type(error).__name__)
+    for message, meaning in _MEANINGS.items():
+        if message in words:
+            return meaning
+    return " ".join(words.split())

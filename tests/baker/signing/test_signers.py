@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from model_signing import hashing, signing
 from model_signing._cli import main as reference
 
 from baker.checks.reproduction import compare
+from baker.signing import signers
 from baker.signing.signers import Signer, SigningError, sign, verify_certificate
 from hearth import cli
 from models.bundle import (
@@ -239,6 +241,40 @@ def test_the_golden_signature_with_a_certificate_is_verified(tmp_path: Path) -> 
     (tmp_path / "signme-2").write_text("signme-3")
     with pytest.raises(BadSignature, match="signme-2"):
         verify_certificate(tmp_path, (GOLDEN / "ca-cert.pem",))
+
+
+def test_keyless_without_a_network_is_refused_at_once(
+    adapter: Path,
+    key: SigningKey,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        monkeypatch.setattr(signers, "_SIGSTORE", closed.getsockname())
+    sign(adapter, Signer(key=key.private))
+    signature = (adapter / SIGNATURE).read_bytes()
+    account = ["--identity", "me@example.com", "--issuer", "https://example.com"]
+    commands = {
+        f"hearth sign: {adapter}: cannot be signed": ["sign", adapter, "--keyless"],
+        f"hearth verify: {adapter / SIGNATURE}: cannot be verified": ["verify", adapter, *account],
+    }
+    for problem, command in commands.items():
+        code, _, stderr = run(command, monkeypatch, capsys)
+        assert code == 1
+        assert stderr.startswith(f"{problem}: no connection to Sigstore at 127.0.0.1, which keyl")
+        assert stderr.endswith("Connection refused\n")
+        assert stderr.count("\n") == 1
+    assert (adapter / SIGNATURE).read_bytes() == signature
+
+
+def test_a_missing_root_certificate_is_not_called_a_wrong_signature(
+    adapter: Path, key: SigningKey, tmp_path: Path
+) -> None:
+    sign(adapter, Signer(key=key.private))
+    with pytest.raises(SigningError, match=r"model\.sig: cannot be verified: .*missing\.pem"):
+        verify_certificate(adapter, (tmp_path / "missing.pem",))
 
 
 def test_verify_checks_the_signature_of_an_adapter(
