@@ -5,7 +5,7 @@
 Each bundle is served with one slot and with all slots, in a control group whose limit is the sum of
 models/bundle/memory_sum.py. Every kind of route is used once, then requests fill every slot to its
 context, one of them with a grammar, while others have the largest accepted bodies and the longest
-texts, one at a time: two of them are more than the server accepts. The system may not kill the
+texts, one at a time: the largest take all the memory for requests. The system may not kill the
 server. With 80 % of the memory for one slot, `hearth serve` must report an error. "Measured" is the
 peak of resident memory, without the pages of params.irpa that are not read in every step, since the
 system can reclaim them. Linux only, as root.
