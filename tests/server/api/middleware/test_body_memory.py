@@ -11,7 +11,6 @@ from starlette.exceptions import HTTPException
 
 from server.api.middleware import body_limits
 from server.api.middleware.body_limits import BodyLimit, estimated_memory
-from server.app import Guards
 from tests.server import fakes
 from tests.server.api.middleware.test_abuse import connect, request
 from tests.server.generate_client import LIBRARY
@@ -221,7 +220,6 @@ def test_a_server_reads_large_bodies_one_after_the_other(monkeypatch: pytest.Mon
     monkeypatch.setattr(body_limits, "_MAX_WAIT", 30)
     size = 3_900_000
     body = b'{"prompt": "' + b"a" * (size - 14) + b'"}'
-    guards = Guards(max_body_bytes=size)
 
     async def post_all(url: str) -> list[int]:
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
@@ -230,7 +228,7 @@ def test_a_server_reads_large_bodies_one_after_the_other(monkeypatch: pytest.Mon
             return [answer.status_code for answer in await asyncio.gather(*posts)]
 
     with (
-        fakes.running(fakes.fake_service(LIBRARY), guards=guards) as client,
+        fakes.running(fakes.pool(fakes.fake_service(LIBRARY), max_body_bytes=size)) as client,
         connect(client) as slow,
     ):
         slow.sendall(request(b'{"prompt": "', length=size))

@@ -29,8 +29,9 @@ LIMIT = 2000
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    guards = Guards(api_keys=KEYS, cors_origins=(ORIGIN,), max_body_bytes=LIMIT)
-    with fakes.running(fakes.fake_service(LIBRARY), guards=guards) as client:
+    guards = Guards(api_keys=KEYS, cors_origins=(ORIGIN,))
+    pool = fakes.pool(fakes.fake_service(LIBRARY), max_body_bytes=LIMIT)
+    with fakes.running(pool, guards=guards) as client:
         yield client
 
 
