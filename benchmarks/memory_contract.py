@@ -5,7 +5,7 @@
 Each bundle is served with one slot and with all slots, in a control group whose limit is the sum of
 models/bundle/memory_sum.py. Every kind of route is used once, then requests fill every slot to its
 context, one of them with a grammar, while others have the largest accepted bodies and the longest
-texts, one at a time: two of them are more than the server accepts. The system may not kill the
+texts, one at a time: the largest take all the memory for requests. The system may not kill the
 server. With 80 % of the memory for one slot, `hearth serve` must report an error. "Measured" is the
 peak of resident memory, without the pages of params.irpa that are not read in every step, since the
 system can reclaim them. Linux only, as root.
@@ -25,7 +25,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
 from rich.console import Console
@@ -55,6 +55,14 @@ _ANSWER = 16  # tokens
 _INSUFFICIENT = 0.8  # of the memory that one slot needs
 _LARGE_ROUNDS = 5
 _JSON = {"Content-Type": "application/json"}
+
+
+class Post(NamedTuple):
+    """A request with a large body, and the status of an answer whose body was read."""
+
+    path: str
+    body: bytes
+    status: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,8 +220,8 @@ async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:
     async with httpx.AsyncClient(base_url=server.url, timeout=3600) as client:
         await _use_every_route(client, manifest)
         others = sum(estimated_memory(json.dumps(body).encode()) for body in bodies)
-        long = large_bodies(REQUEST_MEMORY - others) + long_texts(manifest.context)
-        large = asyncio.create_task(send_large(client, long * _LARGE_ROUNDS))
+        posts = large_bodies(REQUEST_MEMORY - others) + long_texts(manifest.context)
+        large = asyncio.create_task(send_large(client, posts * _LARGE_ROUNDS))
         answers = await asyncio.gather(
             *(client.post("/v1/completions", json=body) for body in bodies), return_exceptions=True
         )
@@ -246,37 +254,46 @@ async def _use_every_route(client: httpx.AsyncClient, manifest: LanguageManifest
             raise ServerFailed(f"{response.url}: got {response.status_code}: {response.text:.200}")
 
 
-def large_bodies(memory: int) -> list[bytes]:
+def large_bodies(memory: int) -> list[Post]:
     """Bodies of about `memory` bytes each, as server/api/middleware/body_limits.py counts."""
-    return [
+    bodies = (
         b'{"prompt": "' + b"the dog " * (memory // 64 - 9) + b'"}',
         b'{"prompt": "' + "\N{FOX FACE}".encode() + b"a" * (memory // 8 - 999) + b'"}',
         b'{"prompt": [' + b"[]," * (memory // 104 - 9) + b"[]]}",
         b'{"prompt": [' + b"{}," * (memory // 104 - 9) + b"{}]}",
         b'{"prompt": [' + b"500," * (memory // 72 - 9) + b"5]}",
-    ]
+    )
+    return [Post("/v1/completions", body, httpx.codes.BAD_REQUEST) for body in bodies]
 
 
-def long_texts(context: int) -> list[bytes]:
-    """Bodies with the longest texts that are tokenized for a context, which are too many tokens."""
+def long_texts(context: int) -> list[Post]:
+    """The longest texts that are tokenized for a context. As prompts, they are too many tokens."""
     size = context * TEXT_BYTES_PER_TOKEN
     draw = random.Random(size)
     texts = (
         " \n" * (size // 2),
         "\N{FOX FACE}" * (size // 4),
         "".join(chr(draw.randrange(33, 127)) for _ in range(size)),
+        "\1" * size,
     )
-    return [json.dumps({"prompt": text}, ensure_ascii=False).encode() for text in texts]
+    return [
+        Post(path, json.dumps(fields | {name: text}, ensure_ascii=False).encode(), status)
+        for text in texts
+        for path, name, fields, status in (
+            ("/v1/completions", "prompt", {}, httpx.codes.BAD_REQUEST),
+            ("/tokenize", "content", {"with_pieces": True}, httpx.codes.OK),
+        )
+    ]
 
 
-async def send_large(client: httpx.AsyncClient, bodies: Sequence[bytes]) -> None:
-    """Send bodies one after the other; each must be read, and rejected for what it says."""
-    for body in bodies:
-        answer = await client.post("/v1/completions", content=body, headers=_JSON)
-        if answer.status_code != httpx.codes.BAD_REQUEST:
+async def send_large(client: httpx.AsyncClient, posts: Sequence[Post]) -> None:
+    """Send bodies one after the other; each must be read."""
+    for post in posts:
+        answer = await client.post(post.path, content=post.body, headers=_JSON)
+        if answer.status_code != post.status:
             raise ServerFailed(
-                f"a body of {len(body)} bytes: got {answer.status_code}, expected 400: "
-                f"{answer.text:.200}"
+                f"{post.path}: a body of {len(post.body)} bytes: got {answer.status_code}, "
+                f"expected {post.status}: {answer.text:.200}"
             )
 
 

@@ -96,16 +96,21 @@ class Verdict:
         """The verdict as a sentence."""
         if self.level == "off":
             return "the self-test is off"
-        if self.error is not None:
-            return f"the self-test failed: the model cannot be run: {self.error}"
-        if self.steps == 0:
-            return "the self-test failed: the bundle has no golden values; bake it again"
         if self.passed:
             return f"the self-test passed: {self.steps} steps within {self.largest_difference:.2g}"
+        advice = "" if self.error else "; bake the bundle on this machine, or report it"
+        return f"the self-test failed: {self.failure}{advice}"
+
+    @property
+    def failure(self) -> str:
+        """The reason why the test failed."""
+        if self.error is not None:
+            return f"the model cannot be run: {self.error}"
+        if self.steps == 0:
+            return "the bundle has no golden values"
         return (
-            f"the self-test failed: a value differs by {self.largest_difference:.3g} at "
-            f"{self.where}, expected at most {self.tolerance:.3g}; bake the bundle on this "
-            "machine, or report it"
+            f"a value differs by {self.largest_difference:.3g} at {self.where}, expected at most "
+            f"{self.tolerance:.3g}"
         )
 
 

@@ -74,19 +74,17 @@ _LOCAL_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 
 @dataclass(frozen=True, kw_only=True)
 class Guards:
-    """Access and size limits of requests.
+    """Limits of access.
 
     api_keys        every request must have one of these keys; empty for no keys
     cors_origins    origins of web pages that may send requests; "*" allows any, "localhost" all
                     of this machine
-    max_body_bytes  maximum size of a request body
     strict_fields   reject fields that have no effect
     slots           answer /slots
     """
 
     api_keys: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
-    max_body_bytes: int = 10 * 2**20
     strict_fields: bool = False
     slots: bool = True
 
@@ -157,8 +155,7 @@ def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
 def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
     """Add the middleware, the innermost first."""
     app.add_middleware(Leases)
-    memory = pool.request_memory(guards.max_body_bytes)
-    app.add_middleware(BodyLimit, max_bytes=guards.max_body_bytes, memory=memory)
+    app.add_middleware(BodyLimit, max_bytes=pool.max_body_bytes, memory=pool.request_memory)
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)
     if guards.cors_origins:

@@ -132,7 +132,6 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...]) -> None:
     guards = Guards(
         api_keys=api_keys,
         cors_origins=settings.cors_origins,
-        max_body_bytes=settings.max_body_bytes,
         strict_fields=settings.strict_fields,
         slots=settings.slots,
     )

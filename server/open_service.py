@@ -46,6 +46,7 @@ def open_pool(loaded: LoadedSettings) -> ModelPool:
             [_deployment(loaded, *named) for named in _named_folders(settings).items()],
             find=functools.partial(_find, loaded),
             memory=limit.bytes if limit else _physical_memory(),
+            max_body_bytes=settings.max_body_bytes,
             pinned=settings.pin,
             idle_timeout=settings.idle_timeout,
             queue_limit=settings.queue_limit,

@@ -20,6 +20,7 @@ from baker.pipeline.shared_stages import (
     compile_in_background,
     provenance,
     records,
+    require_passed,
     statistics,
     weights_bytes,
     write_weights,
@@ -128,8 +129,7 @@ def bake_arrays(
             with progress.stage(f"compare {program_file.file} with golden values"):
                 runtime = ArraysRuntime(folder, manifest, threads=None, program=program_file)
                 verdict = self_test_arrays(runtime, examples, manifest.tolerance)
-            if not verdict.passed:
-                raise BakeError(f"{program_file.file}: {verdict.message}")
+            require_passed(program_file, verdict)
 
 
 def function_specs(program: ArraysProgram) -> tuple[FunctionSpec, ...]:

@@ -27,6 +27,7 @@ from baker.pipeline.shared_stages import (
     compile_in_background,
     provenance,
     records,
+    require_passed,
     statistics,
     weights_bytes,
     write_weights,
@@ -225,8 +226,7 @@ def _make(inputs: _BakeInputs) -> None:
             runtime = IreeRuntime(workspace.folder, manifest, threads=None, program=program_file)
             rows = manifest.golden_rows
             verdict = self_test(runtime, manifest.golden, manifest.tolerance, rows=rows)
-        if not verdict.passed:
-            raise BakeError(f"{program_file.file}: {verdict.message}")
+        require_passed(program_file, verdict)
         _write_prefix(inputs, tokenizer, runtime, manifest)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from baker.atomic_folder import BakeError
 from baker.compiler.compilation import Compilation
 from baker.compiler.targets import check_program
 from baker.parameters.parameter_writer import write_parameters
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from models.bundle import Compiler, FileRecord, KernelBuild, Target, TriedPrecision
     from models.dsl.graph import Graph
     from models.dsl.stored_weights import Weight
+    from runtime.self_test import Verdict
 
 _MODULE = "hearth"
 
@@ -195,3 +197,12 @@ def provenance(
 def records(paths: Iterable[Path]) -> tuple[FileRecord, ...]:
     """The records of files for the manifest."""
     return tuple(record_file(path) for path in paths)
+
+
+def require_passed(program_file: ProgramFile, verdict: Verdict) -> None:
+    """Raise BakeError if a compiled program failed its comparison with golden values."""
+    if not verdict.passed:
+        raise BakeError(
+            f"{program_file.file}: the comparison of the compiled program with NumPy failed: "
+            f"{verdict.failure}; report it with the command of this bake and its weights"
+        )

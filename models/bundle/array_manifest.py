@@ -32,7 +32,6 @@ GOLDEN = "golden.bin"
 # Of a request in JSON, with its answer, as server/api/middleware/body_limits.py estimates it.
 _MEMORY_PER_VALUE = 256
 _MEMORY_PER_BYTE = 18
-_MAX_BODY_BYTES = 10 * 2**20  # the server's default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +83,8 @@ class ArraysManifest(Manifest):
     kind: Literal["arrays", "encoder"] = "arrays"
     functions: tuple[FunctionSpec, ...]
 
-    @property
-    def own_memory(self) -> int:
-        """As Manifest.own_memory, with the requests that SHARED_MEMORY has no room for."""
-        return super().own_memory + self.request_memory(_MAX_BODY_BYTES) - REQUEST_MEMORY
-
-    def request_memory(self, max_body_bytes: int) -> int:
-        """Bytes that all requests together may take: at least what one of the largest takes."""
+    def added_request_memory(self, max_body_bytes: int) -> int:
+        """Bytes that requests take beyond REQUEST_MEMORY, so that one of the largest calls fits."""
         largest = max((function.values for function in self.functions), default=0)
         one = min(_MEMORY_PER_VALUE * largest, _MEMORY_PER_BYTE * max_body_bytes)
-        return max(REQUEST_MEMORY, one)
+        return max(0, one - REQUEST_MEMORY)

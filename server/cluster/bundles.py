@@ -115,7 +115,9 @@ class BundleFolders:
             prefills = (entry for entry in manifest.entry_points if entry.kind == "prefill")
             chunk = max(entry.tokens for entry in prefills)
         else:
-            slots, memory, chunk = _CALLS, SHARED_MEMORY + manifest.own_memory, 0
+            slots, chunk = _CALLS, 0
+            added = manifest.added_request_memory(self.settings.max_body_bytes)
+            memory = SHARED_MEMORY + added + manifest.own_memory
         return Bundle(
             id=":".join(identity),
             name=name,

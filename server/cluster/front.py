@@ -61,11 +61,14 @@ class Front:
         guards = Guards(
             api_keys=read_keys(settings),
             cors_origins=settings.cors_origins,
-            max_body_bytes=settings.max_body_bytes,
             strict_fields=settings.strict_fields,
             slots=settings.slots,
         )
-        pool = ModelPool(map(_deployed, self._services), pinned=[s.name for s in self._services])
+        pool = ModelPool(
+            map(_deployed, self._services),
+            max_body_bytes=settings.max_body_bytes,
+            pinned=[service.name for service in self._services],
+        )
         return create_app(pool, guards=guards, webui=settings.webui)
 
     async def check_health(self) -> None:

@@ -4,7 +4,7 @@ An idle connection costs an open file and a few KB. Between two requests, uvicor
 5 s. Within a request, a client has `timeout` seconds for each of these:
 
 - to send the head of the request;
-- to send its body, and one more second for every MIN_BYTES_PER_SECOND bytes received;
+- to send its body, or another MIN_BYTES_PER_SECOND bytes of it for each second;
 - to read more of a response.
 
 The kernel keeps megabytes of a response that its client does not read, more than a whole answer. So
@@ -134,6 +134,7 @@ class TimedConnection(H11Protocol):
         if self.is_idle:
             return "no request sent" if waited >= timeout else ""
         if self.conn.their_state is h11.SEND_BODY and not self.flow.read_paused:
-            allowed = timeout + self._received / MIN_BYTES_PER_SECOND
-            return "request body not sent" if waited >= allowed else ""
+            if self._received < MIN_BYTES_PER_SECOND * timeout:
+                return "request body not sent" if waited >= timeout else ""
+            self._since, self._received = now, 0
         return ""

@@ -172,13 +172,13 @@ class Deployment:
         self.last_used = time.monotonic()
         return Lease(self.current, self._requests)
 
-    def open(self) -> None:
+    def open(self, *, reserved: int = 0) -> None:
         """Open the bundle before the event loop runs; raises the opener's errors.
 
-        `start` finishes what this begins.
+        `start` finishes what this begins. `reserved` as in `load`.
         """
         try:
-            self.serve(self._open_bundle(0))
+            self.serve(self._open_bundle(reserved))
         except Exception as error:
             self.fail(error)
             raise

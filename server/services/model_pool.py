@@ -49,10 +49,11 @@ class ModelPool:
     The first deployment that can be opened and the `pinned` ones are loaded when the server starts,
     and the pinned ones are never unloaded.
 
-    memory        limit for the process in bytes; None for no limit
-    idle_timeout  seconds without a request after which a model is unloaded; None for never
-    queue_limit   requests that may wait for one model to be loaded
-    find          the models that there are now, for `rescan`; may raise NotReloaded
+    memory          limit for the process in bytes; None for no limit
+    max_body_bytes  maximum size of a request body
+    idle_timeout    seconds without a request after which a model is unloaded; None for never
+    queue_limit     requests that may wait for one model to be loaded
+    find            the models that there are now, for `rescan`; may raise NotReloaded
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class ModelPool:
         deployments: Iterable[Deployment],
         *,
         memory: int | None = None,
+        max_body_bytes: int = 10 * 2**20,
         pinned: Collection[str] = (),
         idle_timeout: float | None = None,
         queue_limit: int = 64,
@@ -67,6 +69,7 @@ class ModelPool:
     ) -> None:
         self._deployments = {deployment.name: deployment for deployment in deployments}
         self.metrics = ServerMetrics(self._measured)
+        self.max_body_bytes = max_body_bytes
         self._memory = memory
         self._idle_timeout = idle_timeout
         self._queue_limit = queue_limit
@@ -90,15 +93,16 @@ class ModelPool:
         """The kinds of the models; one whose manifest cannot be read may be a language model."""
         return {kind_of(deployment.manifest) for deployment in self}
 
-    def request_memory(self, max_body_bytes: int) -> int:
-        """Bytes that the bodies of all requests together may take."""
+    @property
+    def request_memory(self) -> int:
+        """Bytes that the bodies of all requests together may take, whichever models are loaded."""
         manifests = (deployment.manifest for deployment in self)
-        needed = (
-            manifest.request_memory(max_body_bytes)
+        added = (
+            manifest.added_request_memory(self.max_body_bytes)
             for manifest in manifests
             if isinstance(manifest, ArraysManifest)
         )
-        return max([REQUEST_MEMORY, *needed])
+        return REQUEST_MEMORY + max(added, default=0)
 
     def find(self, name: str, *kinds: Kind) -> Deployment:
         """The model of this name; the first one for an empty name, the only one for any name.
@@ -164,7 +168,7 @@ class ModelPool:
         for deployment in self:
             if deployment.pinned or not any(deployment.current for deployment in self):
                 try:
-                    deployment.open()
+                    deployment.open(reserved=self._reserved(deployment))
                 except Exception as error:
                     errors.append(error)
         if errors and all(deployment.failure for deployment in self):
@@ -221,7 +225,7 @@ class ModelPool:
         """Reload a model, or load it; raises NotReloaded."""
         async with self._turn:
             await self._make_room(deployment)
-            return await deployment.reload(reserved=self._taken(besides=deployment))
+            return await deployment.reload(reserved=self._reserved(deployment))
 
     async def reload_all(self) -> None:
         """Reload all models that are loaded or failed; the log and /health report errors."""
@@ -345,7 +349,7 @@ class ModelPool:
     async def _load(self, deployment: Deployment, load: PendingLoad) -> None:
         await self._make_room(deployment)
         load.opening = True
-        await deployment.load(reserved=self._taken(besides=deployment))
+        await deployment.load(reserved=self._reserved(deployment))
         load.succeed(deployment)
 
     async def _make_room(self, deployment: Deployment) -> None:
@@ -356,15 +360,16 @@ class ModelPool:
         if deployment.current is not None or self._memory is None:
             return
         needed = SHARED_MEMORY + _needed(deployment)
-        while self._taken(besides=deployment) + needed > self._memory:
+        while self._reserved(deployment) + needed > self._memory:
             loaded = [other for other in self if other.current and not other.pinned]
             if not loaded:
                 return
             await min(loaded, key=lambda other: (other.requests > 0, other.last_used)).unload()
 
-    def _taken(self, *, besides: Deployment) -> int:
-        """Bytes that the other models take."""
-        return sum(deployment.memory for deployment in self if deployment is not besides)
+    def _reserved(self, deployment: Deployment) -> int:
+        """Bytes that other models take, and requests beyond REQUEST_MEMORY."""
+        others = sum(other.memory for other in self if other is not deployment)
+        return others + self.request_memory - REQUEST_MEMORY
 
     def _is_expired(self, deployment: Deployment) -> bool:
         """Whether a loaded model was not used for too long."""

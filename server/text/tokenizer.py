@@ -15,6 +15,7 @@ import re
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,7 @@ class Tokenizer:
         self._special_names = sorted(token.content for token in added.values() if token.special)
         self.longest_special_name = max(map(len, self._special_names), default=0)
         self._byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
-        # For encoding: whether special tokens are read is a state of the library's object.
+        # Whether special tokens are read is a state of the library's object.
         self._lock = threading.Lock()
 
     @staticmethod
@@ -117,7 +118,8 @@ class Tokenizer:
 
     def encode_whole(self, text: str) -> tuple[int, ...]:
         """As `encode`, with the special tokens that the tokenizer puts before and behind a text."""
-        return self.with_bos(tuple(self._encode(text, special=True, whole=True).ids))
+        with self._encoding(text, special=True, whole=True) as encoding:
+            return self.with_bos(tuple(encoding.ids))
 
     def encode_mixed(self, items: Sequence[int | str]) -> tuple[int, ...]:
         """The ids of a prompt of ids and texts. Only a text at its start gets `bos` in front."""
@@ -135,12 +137,8 @@ class Tokenizer:
         """The ids of a text or a pair, with the special tokens that the tokenizer puts around them;
         and of each id, 1 if it belongs to the second text, otherwise 0.
         """
-        for part in (text, second or ""):
-            self._require_short(part)
-        with self._lock:
-            self._tokenizer.encode_special_tokens = True
-            encoding = self._tokenizer.encode(text, second)
-        return tuple(encoding.ids), tuple(encoding.type_ids)
+        with self._encoding(text, second, special=False, whole=True) as encoding:
+            return tuple(encoding.ids), tuple(encoding.type_ids)
 
     def with_bos(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """The ids with `bos` in front, unless they begin with it or the model has none."""
@@ -150,16 +148,17 @@ class Tokenizer:
 
     def read(self, text: str, *, special: bool = True) -> tuple[int, ...]:
         """The ids of a text, without `bos`; without `special`, names in it are plain text."""
-        return tuple(self._encode(text, special=special).ids)
+        with self._encoding(text, special=special) as encoding:
+            return tuple(encoding.ids)
 
     def special_names(self, text: str) -> list[SpecialName]:
         """The names that `read` reads as special tokens, in order."""
-        encoding = self._encode(text, special=True)
-        return [
-            SpecialName(start, end, id_)
-            for id_, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
-            if id_ in self._special
-        ]
+        with self._encoding(text, special=True) as encoding:
+            return [
+                SpecialName(start, end, id_)
+                for id_, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+                if id_ in self._special
+            ]
 
     def special_id(self, name: str) -> int | None:
         """The id of the special token with this name, or None."""
@@ -171,11 +170,16 @@ class Tokenizer:
         at = bisect.bisect_right(self._special_names, text)
         return at < len(self._special_names) and self._special_names[at].startswith(text)
 
-    def _encode(self, text: str, *, special: bool, whole: bool = False) -> tokenizers.Encoding:
-        self._require_short(text)
+    @contextmanager
+    def _encoding(
+        self, text: str, second: str | None = None, *, special: bool, whole: bool = False
+    ) -> Iterator[tokenizers.Encoding]:
+        """The library's result, which takes 100 bytes per byte of the text: one at a time."""
+        for part in (text, second or ""):
+            self._require_short(part)
         with self._lock:
             self._tokenizer.encode_special_tokens = not special
-            return self._tokenizer.encode(text, add_special_tokens=whole)
+            yield self._tokenizer.encode(text, second, add_special_tokens=whole)
 
     def _require_short(self, text: str) -> None:
         if self._max_bytes is None or 4 * len(text) <= self._max_bytes:

@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from benchmarks.memory_contract import Watch, large_bodies, long_texts, send_large
+from benchmarks.memory_contract import Post, Watch, large_bodies, long_texts, send_large
 from benchmarks.serving.server_process import ServerFailed
 from models.bundle import REQUEST_MEMORY
 from server.api.middleware.body_limits import estimated_memory
@@ -20,10 +20,10 @@ _CONTEXT = 256
 
 def test_the_largest_bodies_and_the_longest_texts_are_read() -> None:
     """Not refused with 503: then nothing parses them."""
-    bodies = large_bodies(REQUEST_MEMORY) + long_texts(_CONTEXT)
-    assert all(estimated_memory(body) > 0.99 * REQUEST_MEMORY for body in bodies[:5])
+    large = large_bodies(REQUEST_MEMORY)
+    assert all(estimated_memory(post.body) > 0.99 * REQUEST_MEMORY for post in large)
     with running(fake_service(gemma_like(), context=_CONTEXT)) as client:
-        asyncio.run(_sent(str(client.base_url), bodies))
+        asyncio.run(_sent(str(client.base_url), large + long_texts(_CONTEXT)))
 
 
 def test_a_body_that_is_not_read_fails() -> None:
@@ -35,9 +35,9 @@ def test_a_body_that_is_not_read_fails() -> None:
         asyncio.run(_sent(str(client.base_url), too_large))
 
 
-async def _sent(url: str, bodies: list[bytes]) -> None:
+async def _sent(url: str, posts: list[Post]) -> None:
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-        await send_large(client, bodies)
+        await send_large(client, posts)
 
 
 def test_the_peak_of_private_memory_is_measured() -> None:

@@ -46,6 +46,7 @@ def test_one_wrong_logit_fails_and_is_named(step: int) -> None:
     assert verdict.where == f"golden prompt 1, step {step} (fake)"
     assert verdict.largest_difference == pytest.approx(0.5)
     assert "differs by 0.5 at golden prompt 1" in verdict.message
+    assert verdict.message.endswith("; bake the bundle on this machine, or report it")
     assert self_test(RUNTIME, (wrong,), tolerance=0.51).passed
 
 

@@ -180,9 +180,9 @@ def deployed(service: Service, *later: Service | Exception) -> Deployment:
     return deployment
 
 
-def pool(service: Service, *later: Service | Exception) -> ModelPool:
+def pool(service: Service, *later: Service | Exception, **options: Any) -> ModelPool:
     """A pool with one model, as `deployed` makes it."""
-    return ModelPool([deployed(service, *later)])
+    return ModelPool([deployed(service, *later)], **options)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,6 +77,17 @@ class FakeFunctions:
                 return {"y": np.sqrt(x), "sum": x.sum()}
         h = inputs.get("h", np.zeros_like(x))
         return {"y": 2 * x + h + np.float32(self.wrong), "h": h + x}
+
+
+def copying(values: int) -> ArrayService:
+    """A service of one function, which copies half of these values to the others."""
+    shape = (values // 2,)
+    function = FunctionSpec(
+        name="copy", inputs=(_input("x", *shape),), outputs=(_output("y", *shape),)
+    )
+    copier = service()
+    copier.manifest = replace(copier.manifest, functions=(function,))
+    return copier
 
 
 def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> ArrayService:

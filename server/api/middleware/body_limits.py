@@ -4,10 +4,16 @@ A body with a Content-Length is rejected before it is read, a chunked one once i
 Parsed JSON takes memory per byte and per value: `[[],[]...` takes 35 bytes for each byte sent. So a
 body counts with both, until its request is answered, against a limit for all bodies. The middleware
 does not parse: every `,`, `:`, `[` and `{` counts as a value, in strings too.
+
+Memory for a body is taken at its first message, for the announced length, so that of several bodies
+at once some fit and the others wait; if each took memory as it arrives, none might fit. A client
+that sends slowly keeps memory only for what has arrived.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 from typing import TYPE_CHECKING
 
@@ -25,10 +31,14 @@ _RETRY = {"Retry-After": "1"}
 _BYTES_PER_BYTE = 8
 _BYTES_PER_VALUE = 40
 _LARGE = 1_000_000
+_SAMPLE = 1000  # bytes of a body that tell how many values the rest has
+_MAX_WAIT = 5.0  # seconds for memory to become free
+_MAX_WAITING = 16  # bodies, each with a message that does not count yet
+_PATIENCE = 0.5  # seconds that a body's memory is kept for its client
 
 
 class BodyLimit:
-    """Answer 413 to a body of more than `max_bytes`, 503 when memory for bodies is full.
+    """Answer 413 to a body of more than `max_bytes`, 503 when memory for bodies stays full.
 
     `memory` is the estimated memory in bytes that all bodies may take.
     """
@@ -36,8 +46,7 @@ class BodyLimit:
     def __init__(self, app: ASGIApp, max_bytes: int, memory: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
-        self._memory = memory
-        self._taken = 0
+        self._memory = _Memory(memory)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -45,45 +54,125 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         # The HTTP parser has rejected a length that is not a number.
-        if int(Headers(scope=scope).get("Content-Length", "0")) > self._max_bytes:
-            await respond(fault(413, self._message), _CLOSE)(scope, receive, send)
+        length = int(Headers(scope=scope).get("Content-Length", "0"))
+        body = _Body(receive, length, self._max_bytes, self._memory)
+        if length > self._max_bytes:
+            await respond(fault(413, body.too_long), _CLOSE)(scope, receive, send)
             return
-        read = taken = 0
-
-        async def receive_some() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > self._max_bytes:
-                raise HTTPException(413, self._message, _CLOSE)
-            return message
-
-        async def receive_within_limit() -> Message:
-            nonlocal taken
-            message = await receive_some()
-            size = estimated_memory(message.get("body", b""))
-            taken += size
-            self._taken += size
-            if self._taken > self._memory:
-                total = taken
-                while message.get("more_body"):  # read the rest, so that the client gets the answer
-                    message = await receive_some()
-                    total += estimated_memory(message.get("body", b""))
-                if total > self._memory:
-                    raise HTTPException(413, "body: too many values; send a smaller request")
-                raise HTTPException(503, "request memory is full; retry later", _RETRY)
-            return message
-
         try:
-            await self._app(scope, receive_within_limit, send)
+            await self._app(scope, body.receive, send)
         finally:
-            self._taken -= taken
-            if taken > _LARGE:
+            is_large = body.taken > _LARGE
+            body.keep(0)
+            if is_large:
                 gc.collect()  # validation errors hold the body in reference cycles
 
-    @property
-    def _message(self) -> str:
-        return f"body: too large: expected at most {self._max_bytes} bytes (--max-body-bytes)"
+
+class _Memory:
+    """The memory of all bodies in bytes. What fits is taken at once, the rest waits in order."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._taken = self._waiting = 0
+        self._freed = asyncio.Event()
+
+    async def take(self, size: int) -> None:
+        """Take memory, when there is enough; raises TimeoutError."""
+        if self._taken + size > self.size:
+            await self._wait_for(size)
+        self._taken += size
+
+    def give_back(self, size: int) -> None:
+        """Give memory back, to those that wait for it."""
+        self._taken -= size
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+    async def _wait_for(self, size: int) -> None:
+        if self._waiting == _MAX_WAITING:
+            raise TimeoutError
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(_MAX_WAIT):
+                while self._taken + size > self.size:
+                    await self._freed.wait()
+        finally:
+            self._waiting -= 1
+
+
+class _Body:
+    """The body of one request, of `length` bytes or of unknown length (0)."""
+
+    def __init__(self, receive: Receive, length: int, max_bytes: int, memory: _Memory) -> None:
+        self.taken = 0  # bytes of memory
+        self.too_long = f"body: too large: expected at most {max_bytes} bytes (--max-body-bytes)"
+        self._receive = receive
+        self._length = length
+        self._max_bytes = max_bytes
+        self._memory = memory
+        self._size = self._needed = 0  # of what has arrived
+        self._is_whole = False
+        self._patience = _PATIENCE
+
+    async def receive(self) -> Message:
+        """The whole body as one message, then what follows it; raises HTTPException."""
+        if self._is_whole:
+            return await self._receive()
+        with contextlib.suppress(TimeoutError):
+            return await self._read()
+        self.keep(0)
+        while not self._is_whole:  # read the rest, so that the client gets the answer
+            await self._next()
+        if self._needed > self._memory.size:
+            raise HTTPException(413, "body: too many values; send a smaller request")
+        raise HTTPException(503, "request memory is full; retry later", _RETRY)
+
+    def keep(self, size: int) -> None:
+        """Give back the memory beyond this size."""
+        surplus = max(0, self.taken - size)
+        self._memory.give_back(surplus)
+        self.taken -= surplus
+
+    async def _read(self) -> Message:
+        parts: list[bytes] = []
+        while not self._is_whole:
+            message = await self._next()
+            if message["type"] != "http.request":
+                return message
+            await self._take(self._needed if parts else self._expected())
+            parts.append(message.get("body", b""))
+        self.keep(self._needed)
+        return {"type": "http.request", "body": b"".join(parts), "more_body": False}
+
+    async def _next(self) -> Message:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        timer = loop.call_later(self._patience, lambda: self.keep(self._needed))
+        try:
+            message = await self._receive()
+        finally:
+            timer.cancel()
+            self._patience -= loop.time() - began
+        part = message.get("body", b"")
+        self._size += len(part)
+        self._needed += estimated_memory(part)
+        self._is_whole = not message.get("more_body")
+        if self._size > self._max_bytes:
+            raise HTTPException(413, self.too_long, _CLOSE)
+        return message
+
+    def _expected(self) -> int:
+        """The memory of the whole body, if the rest has as many values as what has arrived."""
+        like_this = self._needed * self._length // max(self._size, _SAMPLE)
+        return max(self._needed, min(self._memory.size, like_this))
+
+    async def _take(self, size: int) -> None:
+        """Take memory up to this size; raises TimeoutError."""
+        if size > self._memory.size:
+            raise TimeoutError
+        missing = max(0, size - self.taken)
+        await self._memory.take(missing)
+        self.taken += missing
 
 
 def estimated_memory(part: bytes) -> int:

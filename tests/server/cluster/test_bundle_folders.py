@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from models.bundle import MANIFEST, SHARED_MEMORY, EntryPoint
+from models.bundle import MANIFEST, REQUEST_MEMORY, SHARED_MEMORY, EntryPoint
 from runtime.device import CannotLoad
 from server.cluster import bundles
 from server.cluster.bundles import BundleFolders, OtherProgram, Replaced
@@ -57,6 +57,14 @@ def test_a_replica_of_functions_takes_the_memory_of_the_bundle(
     assert bundle.name == "encoder"
     assert bundle.memory == SHARED_MEMORY + manifest.own_memory
     assert bundle.chunk == 0
+
+
+def test_a_replica_of_a_large_function_takes_the_memory_of_its_calls(tmp_path: Path) -> None:
+    manifest = functions.copying(10**7).manifest
+    folder = write(tmp_path / "large", manifest)
+    small, large = (opener(max_body_bytes=size).describe(folder) for size in (10**6, 10**8))
+    assert small.memory == SHARED_MEMORY + manifest.own_memory
+    assert large.memory == small.memory + 18 * 10**8 - REQUEST_MEMORY
 
 
 def test_functions_have_no_tokenizer(tmp_path: Path) -> None:

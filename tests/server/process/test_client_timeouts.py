@@ -85,6 +85,16 @@ def test_a_large_body_gets_more_time(client: httpx.Client) -> None:
         assert slow.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_body_that_stops_arriving_is_closed(client: httpx.Client) -> None:
+    """However much of it was sent before: it takes memory."""
+    with connect(client) as slow:
+        slow.sendall(request(b"", length=60_001))
+        time.sleep(0.1)
+        slow.sendall(b" " * 60_000)
+        assert PATIENCE * 0.9 < seconds_until_closed(slow) < SOON
+    answer(client, max_tokens=1)
+
+
 @pytest.mark.parametrize(
     ("tokens", "head"),
     [(2000, b""), (20, b""), (20, b"Connection: close\r\n")],

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from models.bundle import Corrupt
+from models.bundle import REQUEST_MEMORY, Corrupt
 from server.app import Guards
 from server.errors import NotReloaded
 from server.services import model_pool
-from tests.server import fakes
+from server.services.deployment import Deployment
+from tests.server import fakes, functions
 from tests.server.fake_models import OWN, FakeModel, complete, pool, statuses, words
 from tests.server.generate_client import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from server.services.deployment import Deployment
 
 
 def named(*names: str, **fields: Any) -> list[FakeModel]:
@@ -56,6 +55,23 @@ def test_models_load_on_demand_and_the_least_recently_used_one_is_unloaded() -> 
         assert statuses(client) == {"a": "unloaded", "b": "loaded", "c": "loaded"}
         assert words(complete(client, "a")) == words(first)
         assert [len(model.opened) for model in models] == [2, 2, 1]
+
+
+def test_pinned_models_are_opened_with_the_memory_that_the_others_take() -> None:
+    models = named("a", "b", "c")
+    pool(*models, pinned=["b", "c"])
+    assert [model.reserved for model in models] == [0, OWN, 2 * OWN]
+
+
+def test_the_requests_of_a_large_function_take_memory_of_the_other_models() -> None:
+    """Also while it is not loaded: the limit of all bodies together allows for its calls."""
+    arrays = functions.copying(10**7)
+    (text,) = named("text")
+    unloaded = Deployment("arrays", lambda _reserved: arrays, manifest=arrays.manifest)
+    for body, taken in ((10**6, 0), (10**7, 18 * 10**7 - REQUEST_MEMORY)):
+        model_pool.ModelPool([text.deployment(), unloaded], max_body_bytes=body).open()
+        assert unloaded.current is None
+        assert text.reserved == taken
 
 
 def test_a_model_that_fails_to_load_does_not_stop_the_others(

@@ -250,8 +250,8 @@ def test_errors_have_anthropics_form(
 
 
 def test_other_statuses_have_anthropics_form_too() -> None:
-    guards = Guards(api_keys=(KEY,), max_body_bytes=1000)
-    with fakes.running(chatty(), guards=guards) as client:
+    guards = Guards(api_keys=(KEY,))
+    with fakes.running(fakes.pool(chatty(), max_body_bytes=1000), guards=guards) as client:
         expected = {"x" * 2000: (413, "request_too_large"), "{": (400, "invalid_request_error")}
         for content, (status, type_) in expected.items():
             refused = client.post("/v1/messages", content=content, headers={"x-api-key": KEY})

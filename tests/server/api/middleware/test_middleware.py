@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
@@ -11,11 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from starlette.exceptions import HTTPException
 
 from models.bundle import REQUEST_MEMORY
 from server import logs
-from server.api.middleware.body_limits import BodyLimit
 from server.app import Guards
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, POISON, answer
@@ -32,8 +29,9 @@ LIMIT = 2000
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    guards = Guards(api_keys=KEYS, cors_origins=(ORIGIN,), max_body_bytes=LIMIT)
-    with fakes.running(fakes.fake_service(LIBRARY), guards=guards) as client:
+    guards = Guards(api_keys=KEYS, cors_origins=(ORIGIN,))
+    pool = fakes.pool(fakes.fake_service(LIBRARY), max_body_bytes=LIMIT)
+    with fakes.running(pool, guards=guards) as client:
         yield client
 
 
@@ -169,50 +167,6 @@ def test_a_gigabyte_is_rejected_before_it_is_read(client: httpx.Client) -> None:
 
 def send(client: httpx.Client, body: bytes) -> httpx.Response:
     return client.post("/generate", content=body, headers={"Content-Type": "application/json"})
-
-
-async def post_to(limit: BodyLimit, body: bytes) -> None:
-    """A request at that middleware, whose body comes in two halves."""
-    halves = [body[: len(body) // 2], body[len(body) // 2 :]]
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": halves.pop(0), "more_body": bool(halves)}
-
-    async def send(message: Any) -> None:
-        raise AssertionError(message)
-
-    await limit({"type": "http", "headers": []}, receive, send)
-
-
-async def refusal(limit: BodyLimit, body: bytes) -> tuple[int, object]:
-    with pytest.raises(HTTPException) as refused:
-        await asyncio.wait_for(post_to(limit, body), 10)
-    return refused.value.status_code, refused.value.headers
-
-
-def test_bodies_share_memory_until_they_are_answered() -> None:
-    answering = asyncio.Event()
-
-    async def read(_scope: Any, receive: Any, _send: Any) -> None:
-        while (await receive())["more_body"]:
-            pass
-        await answering.wait()
-
-    async def crowd() -> None:
-        limit = BodyLimit(
-            read, max_bytes=1000, memory=8 * 1000
-        )  # 1000 bytes, or 166 values and theirs
-        assert await refusal(limit, b"[" * 167) == (413, None)
-        for _ in range(2):
-            waiting = [asyncio.create_task(post_to(limit, b" " * size)) for size in (600, 400)]
-            await asyncio.sleep(0)
-            assert await refusal(limit, b" " * 2) == (503, {"Retry-After": "1"})
-            assert await refusal(limit, b"[" * 167) == (413, None)
-            answering.set()
-            await asyncio.gather(*waiting)
-            answering.clear()
-
-    asyncio.run(crowd())
 
 
 def test_a_body_with_too_many_values_is_rejected(open_client: httpx.Client) -> None:

@@ -312,10 +312,9 @@ def test_a_language_model_has_no_run_route() -> None:
 
 
 def test_run_has_the_middleware_of_every_route() -> None:
-    guards = Guards(
-        api_keys=("secret-key",), cors_origins=("https://page.example",), max_body_bytes=200
-    )
-    with fakes.running(functions.service(), guards=guards) as client:
+    guards = Guards(api_keys=("secret-key",), cors_origins=("https://page.example",))
+    pool = fakes.pool(functions.service(), max_body_bytes=200)
+    with fakes.running(pool, guards=guards) as client:
         assert client.get("/health").status_code == 200
         assert post_json(client, "step", x=X).status_code == 401
         client.headers["Authorization"] = "Bearer secret-key"

@@ -7,14 +7,12 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
 import pytest
 
-from models.bundle import FunctionSpec, InputSpec, OutputSpec
 from tests.server import fakes, functions
 from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.functions import FakeFunctions
@@ -183,12 +181,5 @@ def test_the_bodies_of_all_calls_share_memory() -> None:
 def test_the_largest_function_sets_the_memory_of_bodies(
     values: int, body_limit: int, memory: int
 ) -> None:
-    shape = (values // 2,)
-    function = FunctionSpec(
-        name="copy",
-        inputs=(InputSpec(name="x", shape=shape, dtype="f32", default="none"),),
-        outputs=(OutputSpec(name="y", shape=shape, dtype="f32", takes=None),),
-    )
-    manifest = replace(functions.service().manifest, functions=(function,))
-    assert manifest.request_memory(body_limit) == memory
-    assert manifest.own_memory == manifest.request_memory(10 * 2**20) - 32_000_000
+    pool = fakes.pool(functions.copying(values), max_body_bytes=body_limit)
+    assert pool.request_memory == memory
