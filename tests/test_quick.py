@@ -27,9 +27,9 @@ def test_imports_are_followed_through_the_project(module: str, reached: str) -> 
     assert not is_quick(TESTS / module)
 
 
-def test_most_modules_are_quick() -> None:
-    modules = [path for path in TESTS.rglob("test_*.py") if TESTS / "e2e" not in path.parents]
-    assert sum(map(is_quick, modules)) > len(modules) / 3
+def test_quick_modules_stay_quick() -> None:
+    """An import in a module that many tests use would make them slow. New tests may be slow."""
+    assert sum(map(is_quick, TESTS.rglob("test_*.py"))) >= 80
 
 
 def test_the_guard_stops_processes_and_nothing_else() -> None:
