@@ -42,16 +42,17 @@ if TYPE_CHECKING:
 __all__ = ["LOGIT_MARGIN", "embedding_halved", "linear_refined", "linear_upper", "two_part_head"]
 
 # Logits that are this much below the largest, in nats, may be approximate. With 10, Gemma 3's
-# distributions on texts move by a KL divergence of 0.0015, with 12 by 0.0004, and a step computes
-# 4 or 9 % of the outputs again.
+# distributions on texts move by a KL divergence of 0.0015, with 12 by 0.0004, and a step refines
+# 4 or 9 % of the outputs.
 LOGIT_MARGIN = 11.0
 
 _HALF_QUADS = packing.QUADS // 2
-# The lower part of a matrix of these bits is a matrix, too: of integers less the middle of theirs.
-_LOWER = {
-    6: SmallForm(bits=2, columns=INT6.columns),
-    8: SmallForm(bits=4),
-    12: SmallForm(bits=4),  # of which one step is a sixteenth of a step of the upper part
+# By the bits of a matrix in two parts: its form, None for int8 in halves, and the form of its lower
+# part, whose zero is the middle of the integers that have one upper part.
+_FORMS = {
+    6: (INT6, SmallForm(bits=2, columns=INT6.columns)),
+    8: (None, SmallForm(bits=4)),
+    12: (INT12, SmallForm(bits=4)),  # its step is a sixteenth of the upper part's
 }
 
 
@@ -103,8 +104,9 @@ def upper_product(x: Tensor, upper: Tensor, scale: Tensor) -> Tensor:
 
 @composite(blocks=True)
 def lower_product(x: Tensor, lower: Tensor, scale: Tensor, *, bits: int) -> Tensor:
-    """x W^T for x (M, K) and W (N, K) of `bits` in two parts, from what the lower one adds."""
-    product = times_transposed(x, dequantized_small((lower, scale), _LOWER[bits], x.dtype))
+    """x W^T for x (M, K) and the lower part of W (N, K), of `bits` in two parts."""
+    _, form = _FORMS[bits]
+    product = times_transposed(x, dequantized_small((lower, scale), form, x.dtype))
     return product * (1 / 16) if bits == INT12.bits else product
 
 
@@ -188,7 +190,8 @@ linear_upper: Fused = Fused(
 def _linear_refined(
     x: Tensor, lower: Tensor, scale: Tensor, approximate: Tensor, threshold: Tensor, *, bits: int
 ) -> Tensor:
-    added = lower_product(rounded(x, steps(_LOWER[bits].bits, 16)), lower, scale, bits=bits)
+    _, form = _FORMS[bits]
+    added = lower_product(rounded(x, steps(form.bits, 16)), lower, scale, bits=bits)
     rows, outputs = added.shape
     shape = (rows, outputs // packing.ROWS, packing.ROWS)
     largest = ops.reduce_max(ops.reshape(approximate, shape=shape), axes=(2,))
@@ -202,12 +205,13 @@ def _linear_refined(
 def _refined_limits(types: Types, attrs: Attrs) -> None:
     x, lower, scale = types[:3]
     require_rows(x)
-    require(attrs["bits"] in _LOWER, f"bits of {tuple(_LOWER)}")
-    _require_arrays(_LOWER[attrs["bits"]], {"low": lower, "scale": scale})
+    require(attrs["bits"] in _FORMS, f"bits of {tuple(_FORMS)}")
+    _, form = _FORMS[attrs["bits"]]
+    _require_arrays(form, {"low": lower, "scale": scale})
 
 
 def _refined_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
-    form = {6: INT6, 8: None, 12: INT12}[attrs["bits"]]
+    form, _ = _FORMS[attrs["bits"]]
     # It reads few blocks of the matrix.
     return replace(_kernel("linear_refined", types, form, result), own=())
 
@@ -222,8 +226,9 @@ def _refined_sample(rng: np.random.Generator, parts: _Parts, outputs: int, bits:
 
 linear_refined: Fused = Fused(
     name="linear_refined",
-    doc="Approximate products (M, N) of a matrix of `bits` of 6, 8 or 12, and what its lower part "
-    "adds in each block of sixteen outputs of which one reaches its row's threshold.",
+    doc="Approximate products (M, N) of the upper part of a matrix of 6, 8 or 12 `bits`. In each "
+    "block of sixteen outputs of which one reaches its row's threshold, plus those of the lower "
+    "part.",
     reference=_linear_refined,
     limits=_refined_limits,
     kernel=_refined_kernel,

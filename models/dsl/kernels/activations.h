@@ -135,12 +135,12 @@ INLINE void quantize_panel(Activations *to, size_t rows, const size_t *chosen, s
     }
 }
 
-// Sums of both parts, or of the first one, as one f32 in the units of the group's scale.
-INLINE f32x16 join(const i32x16 dots[MAX_PARTS], int parts, const Matrix *matrix) {
+// Sums of the parts as one f32 in the units of the group's scale.
+INLINE f32x16 join(const i32x16 dots[MAX_PARTS], const Matrix *matrix) {
     int steps = steps_of(matrix);
     if (is_joined(matrix)) return __builtin_convertvector(dots[0] * steps + dots[1], f32x16);
     f32x16 first = __builtin_convertvector(dots[0], f32x16);
-    if (parts == 1) return first;
+    if (PARTS == 1) return first;
     return fma16(__builtin_convertvector(dots[1], f32x16), splat(1.0f / (float)steps), first);
 }
 

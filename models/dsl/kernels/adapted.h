@@ -50,7 +50,7 @@ INLINE void multiply_adapted(const float *x, size_t workgroup, size_t blocks, si
     Fetches fetches = fetches_of(adapters, share, soon, workgroup, parts);
     size_t steps = (share.end - share.begin) * matrix->groups;
     Cursor start = start_fetches(&fetches, steps, x);
-    multiply_all(x, share, PARTS, matrix, &start, out, outputs);
+    multiply_all(x, share, matrix, &start, out, outputs);
     add_adapters(adapters, 0, rows, share.begin, share.end, out, outputs);
 }
 

@@ -18,7 +18,8 @@ typedef uint8_t Halves __attribute__((vector_size(QUAD * ROWS)));
 // Where the integers of a matrix are. Those of 8 bits are signed, and whole or in halves, of which
 // the lower may be left out. Those of 4 to 6 bits are unsigned: four bits in `low` and the fifth in
 // `high`; of 6 bits two in `low`, which may be left out, and four in `high`. Those of 12 bits are
-// signed: the upper eight in `whole`, four in `low`. Of the lowest two bits of 6 alone, bits are 2.
+// signed: the upper eight in `whole`, four in `low`. Those of 2 bits, in `low`, are the lower part
+// of 6 bits.
 typedef struct {
     int bits;
     const int8_t *whole;
@@ -87,7 +88,7 @@ INLINE void add_bits(Halves quads[QUADS], const uint8_t *planes, int bits, int u
     }
 }
 
-// The quads of a group of integers of 4 to 6 bits: 0 to 63. Without their lowest two bits, those of
+// The quads of a group of integers of 2 to 6 bits: 0 to 63. Without their lowest two bits, those of
 // 6 are the middle of what they may be.
 INLINE void unpack_small(Quad quads[QUADS], Integers from, size_t group) {
     Halves whole[QUADS] = {};

@@ -9,7 +9,7 @@ int hearth_linear_grouped(const float *x, size_t x_at, const int8_t *weight, siz
                           size_t outputs, size_t columns) {
     Integers integers = {8, .whole = weight + weight_at};
     Matrix matrix = {integers, scale + scale_at, .groups = columns / GROUP};
-    multiply_all(x + x_at, share_of(workgroup, blocks, rows_each, rows, outputs), PARTS, &matrix, 0,
+    multiply_all(x + x_at, share_of(workgroup, blocks, rows_each, rows, outputs), &matrix, 0,
                  out + out_at, outputs);
     return 0;
 }

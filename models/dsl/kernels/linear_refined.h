@@ -1,6 +1,6 @@
-// The body of a kernel that adds to coarse products that matter what the lower part of a matrix
-// adds: the lower halves of int8, the lowest 2 bits of 6, or the lower 4 of 12. Op
-// `linear_refined`; a file says NAME and BITS.
+// The body of a kernel that completes coarse products: op `linear_refined`. To each block of
+// sixteen outputs that matters, it adds the product of the lower part of the matrix: the lower
+// halves of int8, the lowest 2 bits of 6, or the lower 4 of 12. A file says NAME and BITS.
 //
 // A block of sixteen outputs matters to a row if one of them reaches the row's threshold.
 #include "refined.h"

@@ -64,7 +64,7 @@ int NAME(const float *x, size_t x_at,
     multiply_adapted(x + x_at, workgroup, blocks, rows, outputs, &matrix, &adapters, &next,
                      out + out_at);
 #else
-    multiply_all(x + x_at, share_of(workgroup, blocks, rows_each, rows, outputs), PARTS, &matrix, 0,
+    multiply_all(x + x_at, share_of(workgroup, blocks, rows_each, rows, outputs), &matrix, 0,
                  out + out_at, outputs);
 #endif
     return 0;

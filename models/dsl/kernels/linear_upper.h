@@ -22,7 +22,7 @@ int NAME(const float *x, size_t x_at, const uint8_t *upper, size_t upper_at, con
         .halves = BITS == 6,
         .groups = columns / GROUP,
     };
-    multiply_all(x + x_at, share_of(workgroup, blocks, rows_each, rows, outputs), PARTS, &matrix, 0,
+    multiply_all(x + x_at, share_of(workgroup, blocks, rows_each, rows, outputs), &matrix, 0,
                  out + out_at, outputs);
     return 0;
 }

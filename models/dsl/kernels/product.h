@@ -23,21 +23,20 @@
 
 #ifdef DOT_RUNS
 
-// The exact sums of the products of both parts, or of the first one, of a cell of x with group `at`
-// of a matrix, or with a half of it. `quads` are the group's, and `lower` those of the lower four
-// bits of 12.
-INLINE void dot_parts(i32x16 dots[MAX_PARTS], int parts, const Quad *quads, const Halves *lower,
+// The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
+// half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
+INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Halves *lower,
                       const Matrix *matrix, size_t at, int half, const Activations *x,
                       size_t cell) {
     int count = matrix->halves ? QUADS / 2 : QUADS, first = half * count;
     const int8_t *q = x->q[cell][0] + first * QUAD;
     int32_t starts[MAX_PARTS];
     (void)lower;
-    for (int part = 0; part < parts; part++) starts[part] = x->start[part][half][cell];
+    for (int part = 0; part < PARTS; part++) starts[part] = x->start[part][half][cell];
     if (matrix->integers.bits > 8)
-        dot_wide(dots, parts, matrix->integers, at, q, starts);
+        dot_wide(dots, PARTS, matrix->integers, at, q, starts);
     else
-        dot_run(dots, parts, run_of(quads, first, count, matrix->integers, at), q, starts);
+        dot_run(dots, PARTS, run_of(quads, first, count, matrix->integers, at), q, starts);
 }
 
 #else
@@ -56,15 +55,14 @@ INLINE i32x16 dot_wide(const Quad *upper, const Halves *lower, const int8_t *x, 
     return dot(upper, QUADS, x, 0, 0) * 16 + dot((const Quad *)lower, QUADS, x, start, 1);
 }
 
-// The exact sums of the products of both parts, or of the first one, of a cell of x with group `at`
-// of a matrix, or with a half of it. `quads` are the group's, and `lower` those of the lower four
-// bits of 12.
-INLINE void dot_parts(i32x16 dots[MAX_PARTS], int parts, const Quad *quads, const Halves *lower,
+// The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
+// half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
+INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Halves *lower,
                       const Matrix *matrix, size_t at, int half, const Activations *x,
                       size_t cell) {
     int bits = matrix->integers.bits, count = matrix->halves ? QUADS / 2 : QUADS;
     (void)at;
-    for (int part = 0; part < parts; part++) {
+    for (int part = 0; part < PARTS; part++) {
         const int8_t *q = x->q[cell][part] + half * count * QUAD;
         int32_t start = x->start[part][half][cell];
         dots[part] = bits > 8 ? dot_wide(quads, lower, q, start)
@@ -85,7 +83,7 @@ enum { MAX_SHARING = 8 };
 // Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
 // to `end`; they are added to unless `begin` is 0. Meanwhile bytes are fetched, if `fetches` is not
 // 0.
-INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *matrix, size_t block,
+INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_t block,
                      size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
     int scales = matrix->halves ? 2 : 1;
     int is_small = matrix->integers.bits < 8, is_wide = matrix->integers.bits > 8;
@@ -113,8 +111,8 @@ INLINE void multiply(const Activations *x, int rows, int parts, const Matrix *ma
             size_t cell = first_cell + row;
             for (int i = 0; i < scales; i++) {
                 i32x16 dots[MAX_PARTS];
-                dot_parts(dots, parts, quads, lower, matrix, at, i, x, cell);
-                f32x16 product = join(dots, parts, matrix);
+                dot_parts(dots, quads, lower, matrix, at, i, x, cell);
+                f32x16 product = join(dots, matrix);
                 sums[row] = fma16(product, scale[i] * x->scale[cell], sums[row]);
             }
             if (matrix->minimum) sums[row] = fma16(minimum, splat(x->total[cell]), sums[row]);
@@ -147,14 +145,14 @@ INLINE Matrix read_until(const Matrix *matrix, size_t end) {
 
 // A share of all rows of x, f32 (rows, columns), times a matrix: out has `stride` floats a row.
 // Meanwhile bytes are fetched, if `fetches` is not 0; there are few rows then.
-INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *whole,
-                         Cursor *fetches, float *out, size_t stride) {
+INLINE void multiply_all(const float *x, Share share, const Matrix *whole, Cursor *fetches,
+                         float *out, size_t stride) {
     Activations panel;
     const Matrix own = read_until(whole, share.end), *matrix = &own;
     size_t all = matrix->groups;
     x += share.row * all * GROUP, out += share.row * stride;
     int has_tiles = TILES && matrix->integers.bits <= 8;
-    int tiles = has_tiles && !fetches && parts == PARTS && share.rows >= TILE_ROWS;
+    int tiles = has_tiles && !fetches && share.rows >= TILE_ROWS;
 #if TILES
     if (tiles) shape_tiles(matrix);
 #endif
@@ -175,15 +173,15 @@ INLINE void multiply_all(const float *x, Share share, int parts, const Matrix *w
                 }
 #endif
                 if (MAX_SHARING == 16 && count == 16)
-                    multiply(&panel, 16, parts, matrix, block, first, last, fetches, to, stride);
+                    multiply(&panel, 16, matrix, block, first, last, fetches, to, stride);
                 if (count == 8)
-                    multiply(&panel, 8, parts, matrix, block, first, last, fetches, to, stride);
+                    multiply(&panel, 8, matrix, block, first, last, fetches, to, stride);
                 if (count == 4)
-                    multiply(&panel, 4, parts, matrix, block, first, last, fetches, to, stride);
+                    multiply(&panel, 4, matrix, block, first, last, fetches, to, stride);
                 if (count == 2)
-                    multiply(&panel, 2, parts, matrix, block, first, last, fetches, to, stride);
+                    multiply(&panel, 2, matrix, block, first, last, fetches, to, stride);
                 if (count == 1)
-                    multiply(&panel, 1, parts, matrix, block, first, last, fetches, to, stride);
+                    multiply(&panel, 1, matrix, block, first, last, fetches, to, stride);
             }
         }
     }

@@ -40,7 +40,7 @@ INLINE void refine(const float *x, const Matrix *matrix, float step, const float
                 read = read_until(matrix, least(next + 1, end));
             else if (next < end)
                 fetch_block(matrix, next);
-            multiply(&panel, 1, PARTS, &read, block, first, last, 0, added, 0);
+            multiply(&panel, 1, &read, block, first, last, 0, added, 0);
             store(out + block * ROWS, load(out + block * ROWS) + load(added) * step);
         }
     }

@@ -19,7 +19,7 @@ INLINE void multiply_rows(const float *x, const size_t *rows, int count, const M
         for (size_t block = begin; block < end; block++) {
             float *to = out + block * ROWS;
             for (int i = 0; i < count && start; i++) store(sums[i], load(to + rows[i] * outputs));
-            multiply(&panel, count, PARTS, matrix, first + block, start, stop, 0, sums[0], ROWS);
+            multiply(&panel, count, matrix, first + block, start, stop, 0, sums[0], ROWS);
             for (int i = 0; i < count; i++) store(to + rows[i] * outputs, load(sums[i]));
         }
     }

@@ -91,8 +91,8 @@ INLINE void add_tiles(f32x16 sums[ROWS], TileSums from, const float *x_scale, f3
         i32x16 parts[MAX_PARTS];
         for (int part = 0; part < (is_joined(matrix) ? 1 : PARTS); part++)
             __builtin_memcpy(&parts[part], from[part][row], sizeof parts[part]);
-        f32x16 product = is_joined(matrix) ? __builtin_convertvector(parts[0], f32x16)
-                                           : join(parts, PARTS, matrix);
+        f32x16 product =
+            is_joined(matrix) ? __builtin_convertvector(parts[0], f32x16) : join(parts, matrix);
         sums[row] = fma16(product, scale * x_scale[row], sums[row]);
     }
 }

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
+# More columns than a panel has of one row.
+_LONG = (32, 32 * 520)
+
 both = pytest.mark.parametrize("form", [INT6, INT12], ids=lambda form: form.name)
 
 
@@ -61,7 +64,7 @@ def test_a_coarse_product_is_that_of_the_upper_bits(
     assert (np.abs(actual - x @ values.T) < bound).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, _LONG])
 @both
 def test_refined_outputs_are_a_whole_product(
     kernels: Kernels, form: SmallForm, shape: tuple[int, int]
