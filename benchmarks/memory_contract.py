@@ -36,6 +36,7 @@ from benchmarks.serving.memory_group import NoControlGroup, group
 from benchmarks.serving.server_process import Running, Server, ServerFailed, running
 from models.bundle import (
     CHAT_TEMPLATE,
+    CONTEXTS_PER_TEXT,
     PARAMETERS,
     REQUEST_MEMORY,
     TEXT_BYTES_PER_TOKEN,
@@ -268,13 +269,14 @@ def large_bodies(memory: int) -> list[Post]:
 
 def long_texts(context: int) -> list[Post]:
     """The longest texts that are tokenized for a context. As prompts, they are too many tokens."""
-    size = context * TEXT_BYTES_PER_TOKEN
+    size, tokens = context * TEXT_BYTES_PER_TOKEN, context * CONTEXTS_PER_TEXT
     draw = random.Random(size)
+    dense = " \n" * (tokens * 3 // 8)  # up to a token per byte
     texts = (
-        " \n" * (size // 2),
-        "\N{FOX FACE}" * (size // 4),
-        "".join(chr(draw.randrange(33, 127)) for _ in range(size)),
-        "\1" * size,
+        dense + " " * (size - len(dense)),
+        "\N{FOX FACE}" * (tokens // 4),
+        "".join(chr(draw.randrange(33, 127)) for _ in range(tokens)),
+        "\1" * tokens,
     )
     return [
         Post(path, json.dumps(fields | {name: text}, ensure_ascii=False).encode(), status)

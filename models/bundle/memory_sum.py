@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "CONTEXTS_PER_TEXT",
     "DEFAULT_PREFIX_CACHE",
     "REQUEST_MEMORY",
     "SHARED_MEMORY",
@@ -38,16 +39,18 @@ __all__ = [
 PROCESS_MEMORY = 114_000_000
 # The library that checks signatures, with `hearth serve --require-signature`.
 SIGNATURE_MEMORY = 11_000_000
-# Bytes per token of the vocabulary: 255 of the tokenizer, 175 of grammars.
-TEXT_PER_TOKEN = 430
+# Bytes per token of the vocabulary: 255 of the tokenizer, 130 of grammars.
+TEXT_PER_TOKEN = 385
 # All request bodies and the objects parsed from them: server/api/middleware/body_limits.py.
 REQUEST_MEMORY = 32_000_000
 # What all models of a process share.
 SHARED_MEMORY = PROCESS_MEMORY + REQUEST_MEMORY
-# Longest text that is tokenized, in bytes of UTF-8 per token of the context: prose has 4, much
-# white space 20. While it runs, the tokenizer takes 100 bytes per byte; texts take turns.
-TEXT_BYTES_PER_TOKEN = 32
-_TOKENIZING_BYTES = 100
+# The longest text that is tokenized: bytes of UTF-8 per token of the context, of which prose has 4;
+# and contexts that its tokens fill. The tokenizer takes up to 165 bytes per byte of a text with few
+# tokens, and 414 if each byte is a token. Texts take turns.
+TEXT_BYTES_PER_TOKEN = 16
+CONTEXTS_PER_TEXT = 4
+_TOKENIZING_BYTES = 230
 # Default size of the prefix cache.
 DEFAULT_PREFIX_CACHE = 256 * 2**20
 

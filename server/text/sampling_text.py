@@ -76,7 +76,7 @@ class SamplingText:
         """
         cuts = range(1, len(breaker))
         tails = {breaker[:cut]: self._tail(breaker[cut:])[:_MAX_TAIL_TOKENS] for cut in cuts}
-        for id_, word in enumerate(self._tokenizer.words[: self._vocab_size]):
+        for id_, word in enumerate(self._tokenizer.words.resized(self._vocab_size)):
             if breaker in word:
                 yield id_, ()
                 continue

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from models.bundle import TEXT_BYTES_PER_TOKEN, BundleError
+from models.bundle import CONTEXTS_PER_TEXT, TEXT_BYTES_PER_TOKEN, BundleError
 from server.errors import TextTooLong
 from server.process.free_memory import no_other_thread
+from server.text.words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,16 +67,16 @@ class SpecialName:
 class Tokenizer:
     """A tokenizer that puts `bos` in front of a text, if the model has one.
 
-    A text of more than TEXT_BYTES_PER_TOKEN bytes of UTF-8 for each token of the `context` raises
-    TextTooLong, because the library takes memory per byte while it works. Without a context there
-    is no limit.
+    A text of more than TEXT_BYTES_PER_TOKEN bytes of UTF-8 for each token of the `context`, or with
+    tokens for more than CONTEXTS_PER_TEXT contexts, raises TextTooLong, because the library takes
+    memory for each while it works. Without a context there is no limit.
     """
 
     def __init__(
         self, tokenizer: tokenizers.Tokenizer, *, bos: int | None, context: int | None = None
     ) -> None:
         self._tokenizer = tokenizer
-        self._max_bytes = None if context is None else context * TEXT_BYTES_PER_TOKEN
+        self._context = context
         self.bos = bos
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(id_ for id_, token in added.items() if token.special)
@@ -174,22 +175,36 @@ class Tokenizer:
     def _encoding(
         self, text: str, second: str | None = None, *, special: bool, whole: bool = False
     ) -> Iterator[tokenizers.Encoding]:
-        """The library's result, which takes 100 bytes per byte of the text: one at a time."""
-        for part in (text, second or ""):
-            self._require_short(part)
+        """The library's result, which takes much memory: one at a time."""
         with self._lock:
             self._tokenizer.encode_special_tokens = not special
+            for part in (text, second or ""):
+                self._require_short(part)
             yield self._tokenizer.encode(text, second, add_special_tokens=whole)
 
     def _require_short(self, text: str) -> None:
-        if self._max_bytes is None or 4 * len(text) <= self._max_bytes:
+        """Count the bytes, and the tokens of its pieces, which are about those of the text."""
+        if self._context is None or len(text) <= self._context:
             return
         size = len(text) if text.isascii() else len(text.encode(errors="replace"))
-        if size > self._max_bytes:
+        most = self._context * TEXT_BYTES_PER_TOKEN
+        if size > most:
             raise TextTooLong(
-                f"text: too long: got {size:,} bytes of UTF-8, expected at most "
-                f"{self._max_bytes:,}, {TEXT_BYTES_PER_TOKEN} for each token of the context"
+                f"text: too long: got {size:,} bytes of UTF-8, expected at most {most:,}, "
+                f"{TEXT_BYTES_PER_TOKEN} for each token of the context"
             )
+        most = self._context * CONTEXTS_PER_TEXT
+        if size <= most:  # a token has at least one byte
+            return
+        count = 0
+        for start in range(0, len(text), self._context):
+            piece = text[start : start + self._context]
+            count += len(self._tokenizer.encode(piece, add_special_tokens=False))
+            if count > most:
+                raise TextTooLong(
+                    f"text: too long: got more than {most:,} tokens, expected at most "
+                    f"{CONTEXTS_PER_TEXT} for each token of the context"
+                )
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """The text of the ids; with `special`, with the names of special tokens.
@@ -212,11 +227,11 @@ class Tokenizer:
         return self.name(token).encode()
 
     @functools.cached_property
-    def words(self) -> tuple[bytes, ...]:
+    def words(self) -> Words:
         """`bytes_of` of every id, b"" for gaps in the vocabulary; takes a second, once."""
         size = self._tokenizer.get_vocab_size()
         known = (self._tokenizer.id_to_token(id_) is not None for id_ in range(size))
-        return tuple(self.bytes_of(id_) if is_ else b"" for id_, is_ in enumerate(known))
+        return Words(self.bytes_of(id_) if is_ else b"" for id_, is_ in enumerate(known))
 
     def is_silent(self, token: int) -> bool:
         """Whether the token has no text: `decode` skips it."""
@@ -245,8 +260,10 @@ def _read(text: bytes) -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer.from_buffer(text)
     added, whole["added_tokens"] = whole.get("added_tokens", []), []
     whole["model"] = {"type": "BPE", "vocab": {}, "merges": []}
+    bpe = _bpe(model)
+    del model  # a million objects, before others are made that stay: see `no_other_thread`
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
-    tokenizer.model = _bpe(model)
+    tokenizer.model = bpe
     # After the model, which gives them their ids.
     for token in added:
         del token["id"]

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from models.bundle import TEXT_BYTES_PER_TOKEN
+from models.bundle import CONTEXTS_PER_TEXT
 from server.api.current_service import CurrentLanguageService
 from server.api.fields import JsonObject, ModelFields, Text, limit_members
 from server.api.http_errors import ERRORS
@@ -118,7 +118,7 @@ async def detokenize(
     body: DetokenizeRequest, service: CurrentLanguageService
 ) -> DetokenizeResponse:
     """Return the text of token ids."""
-    size, limit = service.manifest.vocab_size, service.manifest.context * TEXT_BYTES_PER_TOKEN
+    size, limit = service.manifest.vocab_size, service.manifest.context * CONTEXTS_PER_TEXT
     if len(body.tokens) > limit:
         raise InvalidRequest(
             field="tokens", got=f"{len(body.tokens)} tokens", expected=f"at most {limit} tokens"

@@ -160,8 +160,7 @@ class _Words:
     """A tokenizer in the form that llguidance expects: the bytes of each id, and an encoder."""
 
     def __init__(self, tokenizer: Tokenizer, size: int, ends: Collection[int]) -> None:
-        words = tokenizer.words[:size]
-        self.tokens = [*words, *([b""] * (size - len(words)))]
+        self.tokens = tokenizer.words.resized(size)
         # Ids without text in an answer: those that end it, special tokens and gaps.
         self.special_token_ids = [
             id_
@@ -193,7 +192,7 @@ def _vocabulary(tokenizer: Tokenizer, size: int, ends: NDArray[np.int64]) -> _Vo
     indexed = llguidance.LLTokenizer(
         llguidance.TokenizerWrapper(words), n_vocab=size, eos_token=ends.tolist(), slices=[]
     )
-    usable = np.array([bool(word) for word in words.tokens])
+    usable = words.tokens.lengths > 0
     usable[ends] = True
     return _Vocabulary(indexed, usable)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import re
+import subprocess
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, processors
 
-from models.bundle import TEXT_BYTES_PER_TOKEN
+from models.bundle import CONTEXTS_PER_TEXT, TEXT_BYTES_PER_TOKEN
 from server.errors import TextTooLong
 from server.text.tokenizer import BadTokenizer, Tokenizer
 from tests.server import fakes
@@ -51,20 +54,35 @@ def test_a_whole_text_has_the_tokens_that_the_tokenizer_puts_around_it() -> None
 
 def test_a_text_longer_than_any_context_raises() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=64)
-    longest = "x" * (64 * TEXT_BYTES_PER_TOKEN)
+    longest = ("the quick brown fox jumps over " * 64)[: 64 * TEXT_BYTES_PER_TOKEN]
     assert tokenizer.encode(longest) == Tokenizer(LIBRARY, bos=fakes.BOS).encode(longest)
     for read in (tokenizer.encode, tokenizer.read, tokenizer.special_names):
-        with pytest.raises(TextTooLong, match="got 2,049 bytes of UTF-8, expected at most 2,048"):
+        with pytest.raises(TextTooLong, match="got 1,025 bytes of UTF-8, expected at most 1,024"):
             read(longest + "x")
+
+
+@given(st.text(), st.integers(1, 40))
+def test_a_text_with_tokens_for_a_few_contexts_is_read(text: str, context: int) -> None:
+    """Of the tokens of a text, each has a byte or more; and more tokens than 4 contexts raise."""
+    text *= 1 + 8 * context // max(1, len(text))
+    whole = Tokenizer(LIBRARY, bos=None).read(text)
+    tokenizer = Tokenizer(LIBRARY, bos=None, context=context)
+    if len(text.encode(errors="replace")) <= CONTEXTS_PER_TEXT * context:
+        assert tokenizer.read(text) == whole
+    elif len(whole) > 2 * CONTEXTS_PER_TEXT * context:
+        with pytest.raises(TextTooLong):
+            tokenizer.read(text)
 
 
 def test_bytes_not_characters_limit_a_text() -> None:
     """A character that the vocabulary lacks is up to four tokens."""
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=64)
-    longest = "\N{FOX FACE}" * (64 * TEXT_BYTES_PER_TOKEN // 4)
+    longest = "\N{FOX FACE}" * (64 * CONTEXTS_PER_TEXT // 4)
     assert tokenizer.encode(longest) == Tokenizer(LIBRARY, bos=fakes.BOS).encode(longest)
-    with pytest.raises(TextTooLong, match="got 2,052 bytes of UTF-8, expected at most 2,048"):
+    with pytest.raises(TextTooLong, match="got more than 256 tokens, expected at most 4 for each"):
         tokenizer.encode(longest + "\N{FOX FACE}")
+    with pytest.raises(TextTooLong, match="got 1,028 bytes of UTF-8, expected at most 1,024"):
+        tokenizer.encode("\N{FOX FACE}" * 257)
 
 
 def test_special_tokens_have_names_and_no_text() -> None:
@@ -134,6 +152,34 @@ def test_a_file_gives_the_same_tokenizer_as_the_library(tmp_path: Path, text: st
     )
     plain = "the quick <start> brown <eos>fox é€<end>"
     assert tokenizer.read(plain) == tuple(tokenizers.Tokenizer.from_str(text).encode(plain).ids)
+
+
+_READ_AND_DROP = """
+import sys
+from pathlib import Path
+from server.text.tokenizer import Tokenizer
+
+kept = []
+for _ in range(20):
+    tokenizer = Tokenizer.from_file(Path(sys.argv[1]), bos=None)
+    kept.append([bytearray(size) for size in range(0, 400, 8)])
+    del tokenizer
+    sys._debugmallocstats()
+"""
+
+
+def test_reading_a_file_leaves_no_hole_in_the_memory_of_python(tmp_path: Path) -> None:
+    """An object that is made beside a million others, and stays, holds an arena of 1 MiB."""
+    count = 40_000
+    vocabulary = {f"t{i}": i for i in range(count)}
+    merges = [(f"t{i}", f"t{i + 1}") for i in range(count // 2)]
+    vocabulary |= {"".join(pair): count + i for i, pair in enumerate(merges)}
+    path = tmp_path / "tokenizer.json"
+    tokenizers.Tokenizer(models.BPE(vocabulary, merges)).save(str(path))
+    command = [sys.executable, "-c", _READ_AND_DROP, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    arenas = [int(text) for text in re.findall(r"arenas allocated current += +(\d+)", done.stderr)]
+    assert arenas[-1] == arenas[1]
 
 
 def test_models_share_the_tokenizer_of_equal_files(tmp_path: Path) -> None:

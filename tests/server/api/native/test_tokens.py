@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from models.bundle import TEXT_BYTES_PER_TOKEN
+from models.bundle import CONTEXTS_PER_TEXT
 from server.text.tokenizer import Tokenizer
 from tests.server import fakes
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import httpx
 
 LIBRARY = fakes.gemma_like()
-CONTEXT = 2048
-LONGEST = CONTEXT * TEXT_BYTES_PER_TOKEN
+CONTEXT = 16_384
+LONGEST = CONTEXT * CONTEXTS_PER_TEXT
 # About one token per byte.
 NOISE = bytes(random.Random(1).choices(range(1, 128), k=LONGEST)).decode()
 
