@@ -18,7 +18,7 @@ _HEAPS = (-8, 1)
 _OWN_PAGES = (-3, 1 << 21)  # bytes from which a block is not in the heap
 _FREE_END = (-1, 1 << 24)  # free bytes at the end of the heap that are kept for reuse
 
-_MAX_TURN = 1.0  # seconds
+_MAX_TURN = 10.0  # seconds
 
 _alone = threading.Lock()
 
@@ -48,7 +48,7 @@ def free_memory() -> None:
 
 @contextmanager
 def no_other_thread() -> Iterator[None]:
-    """Let no other thread run Python code for up to a second, unless this thread waits.
+    """Let no other thread run Python code for up to 10 s, unless this thread waits.
 
     For code that creates a million objects for a moment. Python returns an arena of 1 MiB to the
     system when it has no object. So an object that another thread creates meanwhile and keeps would
