@@ -23,6 +23,8 @@ from starlette.exceptions import HTTPException
 from server.api.http_errors import fault, respond
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _CLOSE = {"Connection": "close"}  # otherwise the server would have to read the rest of the body
@@ -40,10 +42,11 @@ _PATIENCE = 0.5  # seconds that a body's memory is kept for its client
 class BodyLimit:
     """Answer 413 to a body of more than `max_bytes`, 503 when memory for bodies stays full.
 
-    `memory` is the estimated memory in bytes that all bodies may take.
+    `memory` is the estimated memory in bytes that all bodies may take now: it grows with models
+    that are found later.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, memory: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, memory: Callable[[], int]) -> None:
         self._app = app
         self._max_bytes = max_bytes
         self._memory = _Memory(memory)
@@ -71,10 +74,15 @@ class BodyLimit:
 class _Memory:
     """The memory of all bodies in bytes. What fits is taken at once, the rest waits in order."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: Callable[[], int]) -> None:
+        self._size = size
         self._taken = self._waiting = 0
         self._freed = asyncio.Event()
+
+    @property
+    def size(self) -> int:
+        """The memory of all bodies, taken or not."""
+        return self._size()
 
     async def take(self, size: int) -> None:
         """Take memory, when there is enough; raises TimeoutError."""

@@ -28,7 +28,8 @@ class Answering:
     def __init__(self) -> None:
         self.read: list[bytes] = []
         self.may_answer = asyncio.Event()
-        self.limit = BodyLimit(self._answer, max_bytes=10_000, memory=MEMORY)
+        self.memory = MEMORY
+        self.limit = BodyLimit(self._answer, max_bytes=10_000, memory=lambda: self.memory)
 
     async def _answer(self, _scope: Any, receive: Any, _send: Any) -> None:
         message = await receive()
@@ -80,6 +81,19 @@ def run(scenario: Callable[[Answering], Coroutine[None, None, None]]) -> None:
 
 def halves(body: bytes) -> tuple[bytes, bytes]:
     return body[: len(body) // 2], body[len(body) // 2 :]
+
+
+def test_a_model_that_is_found_later_brings_memory() -> None:
+    body = b"[" * 167
+
+    async def scenario(app: Answering) -> None:
+        assert await app.refusal(*halves(body)) == (413, None)
+        app.memory *= 2
+        app.may_answer.set()
+        await asyncio.wait_for(app.post(*halves(body)), 10)
+        assert app.read == [body]
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("length", [None, 0])
