@@ -23,7 +23,7 @@ from tests.server.generate_client import LIBRARY, VOCAB, answer, stream, wait_un
 if TYPE_CHECKING:
     from pathlib import Path
 
-LONG = "the dog " * 257  # 2056 characters: a token of the context of 64 has 32
+LONG = "the dog " * 257  # 2056 characters, for a context of 64 tokens
 
 TALK = [{"role": role, "content": LONG[:1000]} for role in ("user", "assistant", "user")]
 
