@@ -40,6 +40,12 @@ def server() -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
         process.communicate()
 
 
+def _wait_for(client: httpx.Client, name: str) -> None:
+    deadline = time.monotonic() + 10
+    while not figure(figures(client), name):
+        assert time.monotonic() < deadline, name
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_finishes_accepted_requests_and_rejects_new_ones(
     server: tuple[subprocess.Popen[str], httpx.Client], number: signal.Signals
@@ -47,9 +53,9 @@ def test_a_signal_finishes_accepted_requests_and_rejects_new_ones(
     process, client = server
     with ThreadPoolExecutor(3) as pool:
         running = pool.submit(stream, client, max_tokens=20, seed=1)
-        time.sleep(0.2)
+        _wait_for(client, "slots_busy")
         queued = pool.submit(answer, client, max_tokens=5, seed=2)
-        time.sleep(0.2)
+        _wait_for(client, "queued")
         process.send_signal(number)
         time.sleep(0.1)
         refused = client.post("/generate", json={"prompt": "x"})
