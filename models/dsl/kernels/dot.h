@@ -4,7 +4,7 @@
 // rows, row after row. Sums are exact, so every instruction set gives the same integers.
 //
 //   dot_quad   weights are -128 to 127; sums start at -DOT_OFFSET times the sum of the activations
-//   dot_small  weights are 0 to 127
+//   dot_small  some quads of weights of 2 to 6 bits, 0 to 63
 #ifndef HEARTH_DOT_H
 #define HEARTH_DOT_H
 
@@ -32,13 +32,13 @@ enum { PARTS = ACTIVATION_BITS / 8, MAX_PARTS = 2 };
 #endif
 // vpdpbusd takes one side unsigned: 128 is added to the weights of dot_quad.
 #define DOT_OFFSET 128
-INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
+INLINE i32x16 dot_bytes(i32x16 sums, Quad quad, const int8_t *x) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
     return (i32x16)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)quad, _mm512_set1_epi32(four));
 }
 INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
-    return dot_small(sums, quad ^ (int8_t)-128, x);
+    return dot_bytes(sums, quad ^ (int8_t)-128, x);
 }
 
 #elif defined(__AVXVNNI__)
@@ -46,7 +46,7 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 #define DOT_NAME "avxvnni"
 // As with AVX-512, in two halves.
 #define DOT_OFFSET 128
-INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
+INLINE i32x16 dot_bytes(i32x16 sums, Quad quad, const int8_t *x) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
     __m256i halves[2], w[2], repeated = _mm256_set1_epi32(four);
@@ -57,7 +57,7 @@ INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
     return sums;
 }
 INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
-    return dot_small(sums, quad ^ (int8_t)-128, x);
+    return dot_bytes(sums, quad ^ (int8_t)-128, x);
 }
 
 #elif defined(__AVX2__)
@@ -66,26 +66,42 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 #define DOT_OFFSET 0
 // vpmaddubsw takes one side unsigned: signs of weights go to the activations. No activation is
 // -128, so that no pair of products overflows 16 bits.
-INLINE __m256i dot_half(__m256i sums, __m256i w, __m256i x, int is_signed) {
-    if (is_signed) x = _mm256_sign_epi8(x, w), w = _mm256_abs_epi8(w);
-    __m256i pairs = _mm256_maddubs_epi16(w, x);
-    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-INLINE i32x16 dot_both(i32x16 sums, Quad quad, const int8_t *x, int is_signed) {
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     int32_t four;
     __builtin_memcpy(&four, x, 4);
-    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(four);
+    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(four), ones = _mm256_set1_epi16(1);
     __builtin_memcpy(halves, &sums, 64);
     __builtin_memcpy(w, &quad, 64);
-    for (int i = 0; i < 2; i++) halves[i] = dot_half(halves[i], w[i], repeated, is_signed);
+    for (int i = 0; i < 2; i++) {
+        __m256i pairs =
+            _mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), _mm256_sign_epi8(repeated, w[i]));
+        halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(pairs, ones));
+    }
     __builtin_memcpy(&sums, halves, 64);
     return sums;
 }
-INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
-    return dot_both(sums, quad, x, 1);
-}
-INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
-    return dot_both(sums, quad, x, 0);
+// Products with small weights are added in 16 bits as long as they fit: those of eight quads of 4
+// bits, since 8 * 2 * 15 * 127 is less than 2^15, four of 5 bits and two of 6.
+#define HAS_DOT_SMALL
+INLINE i32x16 dot_small(i32x16 sums, const Quad *quads, int count, const int8_t *x, int bits) {
+    int fitting = bits <= 4 ? 8 : bits == 5 ? 4 : 2;
+    __m256i halves[2], pairs[2], ones = _mm256_set1_epi16(1);
+    __builtin_memcpy(halves, &sums, 64);
+    for (int quad = 0; quad < count; quad++) {
+        int32_t four;
+        __m256i w[2], repeated;
+        __builtin_memcpy(&four, x + quad * QUAD, 4);
+        __builtin_memcpy(w, &quads[quad], 64);
+        repeated = _mm256_set1_epi32(four);
+        for (int i = 0; i < 2; i++) {
+            __m256i more = _mm256_maddubs_epi16(w[i], repeated);
+            pairs[i] = quad % fitting ? _mm256_add_epi16(pairs[i], more) : more;
+            if ((quad + 1) % fitting && quad + 1 < count) continue;
+            halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(pairs[i], ones));
+        }
+    }
+    __builtin_memcpy(&sums, halves, 64);
+    return sums;
 }
 
 #elif defined(__ARM_NEON)
@@ -95,10 +111,18 @@ INLINE i32x16 dot_small(i32x16 sums, Quad quad, const int8_t *x) {
 #else
 #define DOT_NAME "portable"
 #define DOT_OFFSET 0
-#define dot_small dot_quad
+#define dot_bytes dot_quad
 INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     for (int row = 0; row < ROWS; row++)
         for (int i = 0; i < QUAD; i++) sums[row] += quad[QUAD * row + i] * x[i];
+    return sums;
+}
+#endif
+
+#if !defined(DOT_RUNS) && !defined(HAS_DOT_SMALL)
+INLINE i32x16 dot_small(i32x16 sums, const Quad *quads, int count, const int8_t *x, int bits) {
+    (void)bits;
+    for (int i = 0; i < count; i++) sums = dot_bytes(sums, quads[i], x + i * QUAD);
     return sums;
 }
 #endif

@@ -42,17 +42,16 @@ INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Halves *l
 #else
 
 // The exact sums of the products of some quads with a part of a group of x.
-INLINE i32x16 dot(const Quad *quads, int count, const int8_t *x, int32_t start, int is_small) {
+INLINE i32x16 dot(const Quad *quads, int count, const int8_t *x, int32_t start, int bits) {
     i32x16 exact = (i32x16){} + start;
-    for (int i = 0; i < count; i++)
-        exact = is_small ? dot_small(exact, quads[i], x + i * QUAD)
-                         : dot_quad(exact, quads[i], x + i * QUAD);
+    if (bits < 8) return dot_small(exact, quads, count, x, bits);
+    for (int i = 0; i < count; i++) exact = dot_quad(exact, quads[i], x + i * QUAD);
     return exact;
 }
 
 // The same for integers of 12 bits, of which `lower` are the lower four.
 INLINE i32x16 dot_wide(const Quad *upper, const Halves *lower, const int8_t *x, int32_t start) {
-    return dot(upper, QUADS, x, 0, 0) * 16 + dot((const Quad *)lower, QUADS, x, start, 1);
+    return dot(upper, QUADS, x, 0, 8) * 16 + dot((const Quad *)lower, QUADS, x, start, 4);
 }
 
 // The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
@@ -66,7 +65,7 @@ INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Halves *l
         const int8_t *q = x->q[cell][part] + half * count * QUAD;
         int32_t start = x->start[part][half][cell];
         dots[part] = bits > 8 ? dot_wide(quads, lower, q, start)
-                              : dot(quads + half * count, count, q, start, bits < 8);
+                              : dot(quads + half * count, count, q, start, bits);
     }
 }
 
