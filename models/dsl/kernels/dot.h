@@ -4,7 +4,7 @@
 // rows, row after row. Sums are exact, so every instruction set gives the same integers.
 //
 //   dot_quad   weights are -128 to 127; sums start at -DOT_OFFSET times the sum of the activations
-//   dot_small  some quads of weights of 2 to 6 bits, 0 to 63
+//   dot_small  weights of 2 to 6 bits, 0 to 63: some quads, times some parts of x
 #ifndef HEARTH_DOT_H
 #define HEARTH_DOT_H
 
@@ -81,27 +81,30 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     return sums;
 }
 // Products with small weights are added in 16 bits as long as they fit: those of eight quads of 4
-// bits, since 8 * 2 * 15 * 127 is less than 2^15, four of 5 bits and two of 6.
+// bits, since 8 * 2 * 15 * 127 is less than 2^15, four of 5 bits and two of 6. All parts share the
+// loads of a quad.
 #define HAS_DOT_SMALL
-INLINE i32x16 dot_small(i32x16 sums, const Quad *quads, int count, const int8_t *x, int bits) {
+INLINE void dot_small(i32x16 *sums, int parts, const Quad *quads, int count, const int8_t *x,
+                      int bits) {
     int fitting = bits <= 4 ? 8 : bits == 5 ? 4 : 2;
-    __m256i halves[2], pairs[2], ones = _mm256_set1_epi16(1);
-    __builtin_memcpy(halves, &sums, 64);
+    __m256i pairs[MAX_PARTS][2], ones = _mm256_set1_epi16(1);
     for (int quad = 0; quad < count; quad++) {
-        int32_t four;
-        __m256i w[2], repeated;
-        __builtin_memcpy(&four, x + quad * QUAD, 4);
+        __m256i w[2], halves[2];
         __builtin_memcpy(w, &quads[quad], 64);
-        repeated = _mm256_set1_epi32(four);
-        for (int i = 0; i < 2; i++) {
-            __m256i more = _mm256_maddubs_epi16(w[i], repeated);
-            pairs[i] = quad % fitting ? _mm256_add_epi16(pairs[i], more) : more;
+        for (int part = 0; part < parts; part++) {
+            int32_t four;
+            __builtin_memcpy(&four, x + part * GROUP + quad * QUAD, 4);
+            for (int i = 0; i < 2; i++) {
+                __m256i more = _mm256_maddubs_epi16(w[i], _mm256_set1_epi32(four));
+                pairs[part][i] = quad % fitting ? _mm256_add_epi16(pairs[part][i], more) : more;
+            }
             if ((quad + 1) % fitting && quad + 1 < count) continue;
-            halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(pairs[i], ones));
+            __builtin_memcpy(halves, &sums[part], 64);
+            for (int i = 0; i < 2; i++)
+                halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(pairs[part][i], ones));
+            __builtin_memcpy(&sums[part], halves, 64);
         }
     }
-    __builtin_memcpy(&sums, halves, 64);
-    return sums;
 }
 
 #elif defined(__ARM_NEON)
@@ -120,10 +123,12 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 #endif
 
 #if !defined(DOT_RUNS) && !defined(HAS_DOT_SMALL)
-INLINE i32x16 dot_small(i32x16 sums, const Quad *quads, int count, const int8_t *x, int bits) {
+INLINE void dot_small(i32x16 *sums, int parts, const Quad *quads, int count, const int8_t *x,
+                      int bits) {
     (void)bits;
-    for (int i = 0; i < count; i++) sums = dot_bytes(sums, quads[i], x + i * QUAD);
-    return sums;
+    for (int part = 0; part < parts; part++)
+        for (int i = 0; i < count; i++)
+            sums[part] = dot_bytes(sums[part], quads[i], x + part * GROUP + i * QUAD);
 }
 #endif
 

@@ -41,17 +41,14 @@ INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Halves *l
 
 #else
 
-// The exact sums of the products of some quads with a part of a group of x.
-INLINE i32x16 dot(const Quad *quads, int count, const int8_t *x, int32_t start, int bits) {
-    i32x16 exact = (i32x16){} + start;
-    if (bits < 8) return dot_small(exact, quads, count, x, bits);
-    for (int i = 0; i < count; i++) exact = dot_quad(exact, quads[i], x + i * QUAD);
-    return exact;
-}
-
-// The same for integers of 12 bits, of which `lower` are the lower four.
+// The exact sums of the products of integers of 12 bits, of which `lower` are the lower four, with
+// a part of a group of x.
 INLINE i32x16 dot_wide(const Quad *upper, const Halves *lower, const int8_t *x, int32_t start) {
-    return dot(upper, QUADS, x, 0, 8) * 16 + dot((const Quad *)lower, QUADS, x, start, 4);
+    i32x16 exact = {};
+    for (int i = 0; i < QUADS; i++) exact = dot_quad(exact, upper[i], x + i * QUAD);
+    exact = exact * 16 + start;
+    dot_small(&exact, 1, (const Quad *)lower, QUADS, x, 4);
+    return exact;
 }
 
 // The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
@@ -60,13 +57,16 @@ INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Halves *l
                       const Matrix *matrix, size_t at, int half, const Activations *x,
                       size_t cell) {
     int bits = matrix->integers.bits, count = matrix->halves ? QUADS / 2 : QUADS;
+    const int8_t *q = x->q[cell][0] + half * count * QUAD;
     (void)at;
-    for (int part = 0; part < PARTS; part++) {
-        const int8_t *q = x->q[cell][part] + half * count * QUAD;
-        int32_t start = x->start[part][half][cell];
-        dots[part] = bits > 8 ? dot_wide(quads, lower, q, start)
-                              : dot(quads + half * count, count, q, start, bits);
-    }
+    quads += half * count;
+    for (int part = 0; part < PARTS; part++) dots[part] = (i32x16){} + x->start[part][half][cell];
+    if (bits < 8) dot_small(dots, PARTS, quads, count, q, bits);
+    for (int part = 0; part < PARTS && bits == 8; part++)
+        for (int i = 0; i < count; i++)
+            dots[part] = dot_quad(dots[part], quads[i], q + part * GROUP + i * QUAD);
+    for (int part = 0; part < PARTS && bits > 8; part++)
+        dots[part] = dot_wide(quads, lower, q + part * GROUP, x->start[part][half][cell]);
 }
 
 #endif
