@@ -1,0 +1,1 @@
+"""Bake bundles: compile models, convert weights. Also compares, verifies and tunes models."""

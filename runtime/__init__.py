@@ -1,1 +1,1 @@
-"""Run the entry points of a bundle. It knows arrays and buffers, and no text and no requests."""
+"""Open a bundle and run its compiled program on arrays. Knows no text and no requests."""

@@ -1,1 +1,1 @@
-"""Rounding of the layers' weights by what a calibration text has them compute."""
+"""Round the weights of layers so that their results for a calibration text change least (GPTQ)."""

@@ -1,4 +1,4 @@
-"""What the options of `hearth verify` ask of a signature."""
+"""The signature that the options of `hearth verify` require."""
 
 from __future__ import annotations
 

@@ -135,7 +135,8 @@ _MaxMemory = Annotated[
     typer.Option(
         parser=byte_size,
         metavar="SIZE",
-        help="Do not start if tuning needs more than this, such as 3GB.",
+        help="Memory limit, such as 3GB. If tuning needs more by its estimate, gradients compute "
+        "the values of each layer again. If that is not enough, tuning does not start.",
     ),
 ]
 

@@ -1,0 +1,1 @@
+"""Read the tensors of GGUF and safetensors files, block by block."""

@@ -1,7 +1,7 @@
-"""The DSL: a model is a Python function over void tensors, traced to a graph of a few ops.
+"""The DSL: a model is a Python function over tensors without data, traced to a graph of ops.
 
 types      dtypes and tensor types
-graph      Tensor (a void value), Graph (what a trace leaves)
+graph      Tensor (a value that is not computed yet), Graph (the result of a trace)
 ops        every op, declared once: shape rule, NumPy value, lowering, gradient, samples
 functions  softmax, rms_norm, rope, attention, ...: plain functions over ops
 composite  functions that a trace keeps as one node

@@ -72,7 +72,7 @@ def _operator(
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A void value: a type and an origin, no data.
+    """A symbolic (void) value: a type and an origin, no data.
 
     `==` compares identity, as tensors are keys of mappings: `f.eq` compares elements.
     """

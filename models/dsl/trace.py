@@ -1,4 +1,4 @@
-"""Run a Python function on void tensors and keep the graph that it leaves."""
+"""Run a Python function on symbolic tensors, without data, and record the graph of its ops."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From logits to a token."""
+"""Sampling: penalties, cut-offs and a grammar's constraint turn logits into the next token."""

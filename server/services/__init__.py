@@ -1,1 +1,1 @@
-"""A bundle that is served: what its routes share, and how a reload replaces it."""
+"""The models that a server offers: when each is loaded, what its routes share, and its reload."""

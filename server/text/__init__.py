@@ -1,1 +1,1 @@
-"""Text to tokens and back."""
+"""The text layer: prompts and templates to token ids, and token ids to answers."""

@@ -1,1 +1,1 @@
-"""The models that `hearth compare` can compare, behind one interface."""
+"""The two sides of `hearth compare`: bundles, GGUF files, recordings and servers, as readers."""

@@ -18,7 +18,7 @@ __all__ = ["Module", "parameter"]
 
 
 def parameter(*shape: int, dtype: DType) -> Tensor:
-    """A void weight."""
+    """A weight without data: a symbolic tensor. Its attribute path gives it a name."""
     return Tensor(TensorType(shape, dtype), Parameter())
 
 

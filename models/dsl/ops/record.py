@@ -189,7 +189,7 @@ class Op:
         REGISTRY[self.name] = self
 
     def __call__(self, *inputs: Tensor, **attrs: Any) -> Tensor:
-        """Apply the op to void tensors; raises TypeRuleError, naming the op and its inputs."""
+        """Apply the op to symbolic tensors; raises TypeRuleError, naming the op and its inputs."""
         for i, tensor in enumerate(inputs):
             if not isinstance(tensor, Tensor):
                 raise TypeRuleError(f"{self.name}: expected a tensor as input {i}, got {tensor!r}")

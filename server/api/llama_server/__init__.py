@@ -1,1 +1,1 @@
-"""The routes of llama-server for text: /completion, /infill, /embedding."""
+"""llama-server's routes: /completion, /infill, /embedding, /models/load, /lora-adapters."""

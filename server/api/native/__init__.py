@@ -1,1 +1,1 @@
-"""Hearth's and llama-server's own routes: generate, tokenize and array functions."""
+"""Routes without a client library: /generate, /tokenize, /v1/rerank and /run."""
