@@ -298,6 +298,11 @@ def formatted(form: logs.LogFormat, message: str, **extra: Any) -> str:
         logging.getLogger("uvicorn.error").setLevel(logging.NOTSET)
 
 
+def test_a_line_of_the_log_has_no_control_characters() -> None:
+    written = formatted("text", "GET /\x00\x1b[2J\x85\u2028\u202e\xe9", created=0.0, msecs=0.0)
+    assert written.endswith("n: GET /\\x00\\x1b[2J\\x85\\u2028\\u202e\xe9")
+
+
 def test_the_log_has_a_text_and_a_json_format() -> None:
     token = logs.current_request.set(logs.RequestRecord(request_id="id"))
     try:
