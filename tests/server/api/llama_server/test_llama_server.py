@@ -295,6 +295,15 @@ def test_a_prompt_that_is_too_long(client: httpx.Client, path: str, body: dict[s
     assert error["n_ctx"] == 256
     assert error["n_prompt_tokens"] >= len(TOKENIZER.encode(long))
     assert "exceeds the available context size" in error["message"]
+    longer = "the dog " * 600  # more bytes than are tokenized
+    prompt = [{"role": "user", "content": longer}] if name == "messages" else longer
+    refused = client.post(path, json={**body, name: prompt})
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert error["type"] == "exceed_context_size_error"
+    assert error["code"] == "context_length_exceeded"
+    assert error["n_ctx"] == 256
+    assert error["message"].startswith("text: too long: ")
 
 
 def infill(client: httpx.Client, **fields: Any) -> httpx.Response:
