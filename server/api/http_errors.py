@@ -258,8 +258,13 @@ def _at_discriminator(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path(problem: dict[str, Any], body: object) -> str:
-    """`prompt[3]` for ("body", "prompt", "list[...]", 3): without the names of union members."""
+    """`prompt[3]` for ("body", "prompt", "list[...]", 3): without the names of union members.
+
+    A parameter of the query has its name.
+    """
     path, location = "", problem["loc"]
+    if location[0] == "query":
+        return str(location[1])
     absent = len(location) - 1 if problem["type"] == "missing" else None
     for place, key in enumerate(location[1:], 1):
         if isinstance(key, int):

@@ -244,6 +244,12 @@ def test_a_missing_body_and_a_form_are_rejected(client: httpx.Client) -> None:
     assert response.json()["error"]["wanted"] == "a JSON object, sent as application/json"
 
 
+def test_an_invalid_parameter_of_the_query_is_rejected_by_name(client: httpx.Client) -> None:
+    response = client.get("/models", params={"reload": "maybe"})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == 'reload: got "maybe", expected a valid boolean'
+
+
 def test_unknown_routes_and_methods_are_rejected(client: httpx.Client) -> None:
     response = client.get("/nope")
     assert response.status_code == 404
