@@ -40,7 +40,7 @@ from server.errors import (
     Unavailable,
 )
 from server.logs import request_id
-from server.validation import expected
+from server.validation import expected, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -235,7 +235,7 @@ def _got(problem: dict[str, Any]) -> Scalar:
         case "missing":
             return None
         case "too_long":
-            return f"{len(problem['input'])} items"
+            return f"{len(problem['input'])} {parts(problem)}"
     return shown(problem["input"])
 
 
