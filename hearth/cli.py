@@ -7,6 +7,7 @@ either. The module also exports ERRORS: the exit code of each exception that end
 
 from __future__ import annotations
 
+import io
 import sys
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -134,6 +135,7 @@ def _exit_with(
     app: typer.Typer, arguments: Sequence[str], program: str, errors: dict[type[Exception], int]
 ) -> NoReturn:
     """Run an application, and exit with its code, or with one line on stderr if it fails."""
+    _replace_invalid_characters()
     command = typer.main.get_command(app)
     if isinstance(command, TyperGroup):
         arguments = arguments or ["--help"]  # which lists the commands
@@ -146,6 +148,13 @@ def _exit_with(
         code = next(code for type_, code in errors.items() if isinstance(error, type_))
         _fail(program, str(error), code)
     sys.exit(code or 0)
+
+
+def _replace_invalid_characters() -> None:
+    """Read bytes that are not text, and print what the terminal cannot show, as a replacement."""
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _fail(program: str, message: str, code: int) -> NoReturn:

@@ -77,7 +77,11 @@ class ModelNotFound(ServerError):
 
 
 class TextTooLong(ServerError):
-    """A text has too many characters for its tokens to fit. The server does not tokenize it."""
+    """A text has too many bytes or tokens for the context. The server does not tokenize it."""
+
+    def __init__(self, problem: str, *, context: int) -> None:
+        super().__init__(f"text: too long: {problem}")
+        self.context = context
 
 
 class NotSupported(ServerError):

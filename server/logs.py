@@ -56,6 +56,12 @@ def _timestamp(record: logging.LogRecord) -> str:
     return f"{seconds}.{int(record.msecs):03d}Z"
 
 
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
+
+
 class _Text(logging.Formatter):
     """`2026-01-31T12:00:00.000Z INFO server.app: POST /generate status=200 ms=12.1`."""
 
@@ -64,8 +70,9 @@ class _Text(logging.Formatter):
         line = (
             f"{_timestamp(record)} {record.levelname} {record.name}: {record.getMessage()}{fields}"
         )
-        # A line break from a client's input must not start a new log line.
-        line = line.replace("\r", "\\r").replace("\n", "\\n")
+        # Input from a client must not start a new log line, or control the terminal.
+        if not line.isprintable():
+            line = "".join(map(_printable, line))
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

@@ -21,6 +21,11 @@ _PHRASES = {
 }
 
 
+def parts(problem: Mapping[str, Any]) -> str:
+    """The parts of which a value has too many or too few."""
+    return "characters" if isinstance(problem["input"], str) else "items"
+
+
 def expected(problem: Mapping[str, Any]) -> str:
     """The values that a field accepts, by one of ValidationError.errors()."""
     match problem["type"]:
@@ -33,7 +38,10 @@ def expected(problem: Mapping[str, Any]) -> str:
                 problem["ctx"]["expected"],
             )
         case "too_long":
-            return f"at most {problem['ctx']['max_length']} items"
+            return f"at most {problem['ctx']['max_length']} {parts(problem)}"
+        case "too_short":
+            least = problem["ctx"]["min_length"]
+            return f"at least {least} {parts(problem)[: -1 if least == 1 else None]}"
         case "model_attributes_type" | "model_type":
             # Of a whole body, the header Content-Type can be the reason.
             nested = len(problem.get("loc", ())) > 1

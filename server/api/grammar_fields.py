@@ -94,7 +94,7 @@ class GrammarFields(Fields):
     grammar: Text | None = Field(
         None,
         description="Answer with text of this grammar: GBNF, as in llama.cpp, or llguidance's "
-        "variant of Lark.",
+        "variant of Lark. An empty text is no grammar.",
     )
     choice: Choices | None = Field(None, description="Answer with one of these texts.")
 
@@ -105,7 +105,7 @@ class GrammarFields(Fields):
             None if self.response_format is None else self.response_format.rules(),
             None if schema is None else _schema_rules(schema, "json_schema"),
             None if regex is None else Grammar("regex", regex, "regex"),
-            None if grammar is None else Grammar("lark", grammar, "grammar"),
+            Grammar("lark", grammar, "grammar") if grammar else None,
             None if choice is None else Grammar("choice", json.dumps(choice), "choice"),
         )
         constraints = [constraint for constraint in possible if constraint is not None]

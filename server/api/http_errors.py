@@ -6,8 +6,9 @@
 This is OpenAI's error object with llama-server's numeric code. `got` and `wanted` are present when
 a field of the request, `param`, is invalid; otherwise `param` is null. A full queue adds `queued`
 and `limit`. A prompt that is too long has the `type` of llama-server, exceed_context_size_error,
-with `n_prompt_tokens` and `n_ctx`, and the `code` of OpenAI, context_length_exceeded. A model that
-does not exist has OpenAI's code model_not_found, with status 404.
+with `n_prompt_tokens` and `n_ctx`, and the `code` of OpenAI, context_length_exceeded; one that is
+too long to be tokenized has no `n_prompt_tokens`. A model that does not exist has OpenAI's code
+model_not_found, with status 404.
 `request_id` is also in the server's log.
 """
 
@@ -39,7 +40,7 @@ from server.errors import (
     Unavailable,
 )
 from server.logs import request_id
-from server.validation import expected
+from server.validation import expected, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,9 @@ class ErrorDetail(BaseModel):
         default=0, description="If the queue is full: maximum number of waiting requests."
     )
     n_prompt_tokens: int = Field(
-        default=0, description="If the prompt is too long: number of its tokens."
+        default=0,
+        description="If the prompt is too long: number of its tokens. Absent if they were not "
+        "counted.",
     )
     n_ctx: int = Field(
         default=0, description="If the prompt is too long: size of the context in tokens."
@@ -127,9 +130,9 @@ def describe(error: Exception) -> ErrorResponse:
     code = next(code for type_, code in STATUS if isinstance(error, type_))
     if isinstance(error, ContextExceeded):
         body = fault(code, str(error), error.field, got=error.got, wanted=error.expected)
-        longer = {"n_prompt_tokens": error.tokens, "n_ctx": error.context}
-        named = {"code": "context_length_exceeded", "type": "exceed_context_size_error"}
-        return ErrorResponse(error=body.error.model_copy(update={**named, **longer}))
+        return _exceeding(body, n_prompt_tokens=error.tokens, n_ctx=error.context)
+    if isinstance(error, TextTooLong):
+        return _exceeding(fault(code, str(error)), n_ctx=error.context)
     if isinstance(error, ModelNotFound):
         body = fault(code, str(error), "model")
         return ErrorResponse(error=body.error.model_copy(update={"code": "model_not_found"}))
@@ -138,6 +141,12 @@ def describe(error: Exception) -> ErrorResponse:
     if isinstance(error, QueueFull):
         return fault(code, str(error), queued=error.queued, limit=error.limit)
     return fault(code, str(error))
+
+
+def _exceeding(body: ErrorResponse, **sizes: int) -> ErrorResponse:
+    """The body with the names that other servers have for a prompt that exceeds the context."""
+    named = {"code": "context_length_exceeded", "type": "exceed_context_size_error"}
+    return ErrorResponse(error=body.error.model_copy(update={**named, **sizes}))
 
 
 def encode(body: ErrorResponse) -> str:
@@ -226,7 +235,7 @@ def _got(problem: dict[str, Any]) -> Scalar:
         case "missing":
             return None
         case "too_long":
-            return f"{len(problem['input'])} items"
+            return f"{len(problem['input'])} {parts(problem)}"
     return shown(problem["input"])
 
 
@@ -249,8 +258,13 @@ def _at_discriminator(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path(problem: dict[str, Any], body: object) -> str:
-    """`prompt[3]` for ("body", "prompt", "list[...]", 3): without the names of union members."""
+    """`prompt[3]` for ("body", "prompt", "list[...]", 3): without the names of union members.
+
+    A parameter of the query has its name.
+    """
     path, location = "", problem["loc"]
+    if location[0] == "query":
+        return str(location[1])
     absent = len(location) - 1 if problem["type"] == "missing" else None
     for place, key in enumerate(location[1:], 1):
         if isinstance(key, int):

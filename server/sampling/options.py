@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, Strict
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from server.sampling.chain import SAMPLERS
 
@@ -23,6 +23,16 @@ def _known_sampler(name: str) -> str:
     if name not in SAMPLERS:
         raise ValueError(f"one of {', '.join(SAMPLERS)}")
     return name
+
+
+# Samplers of llama-server and its clients that do nothing without a field that is ignored here.
+_ABSENT_SAMPLERS = ("adaptive_p", "tfs_z", "top_n_sigma", "typical_p")
+
+
+def _without_absent(names: Any) -> Any:
+    if not isinstance(names, list):
+        return names
+    return [name for name in names if name not in _ABSENT_SAMPLERS]
 
 
 SamplerName = Annotated[
@@ -180,6 +190,7 @@ class SamplingParameters:
     ] = 0
     samplers: Annotated[
         tuple[SamplerName, ...],
+        BeforeValidator(_without_absent),
         Strict(False),  # JSON has lists
         Field(max_length=32, description="Samplers to run, in this order."),
     ] = tuple(SAMPLERS)

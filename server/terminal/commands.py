@@ -16,7 +16,7 @@ from models.bundle import BundleError
 from server import flags
 from server.api.generation_fields import GenerationFields
 from server.bundle_home import find_bundle
-from server.errors import ServerError
+from server.errors import InvalidRequest, ServerError
 from server.services.language_service import LanguageService, open_language_service
 from server.terminal.conversation import converse
 from server.terminal.session import Session, usage_line
@@ -83,6 +83,7 @@ def _generate(
         hearth generate gemma3-270m "The capital of France is" --max-tokens 16 --temperature 0
     """
     fields = _fields(options)
+    _require_utf8(prompt, "prompt")
     pieces: list[str] = []
     with Session(_open(bundle, threads)) as session:
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
@@ -125,6 +126,7 @@ def _chat(
         hearth chat smollm2-135m --system "Answer in one sentence."
     """
     fields = _fields(options)
+    _require_utf8(system or "", "system")
     with Session(_open(bundle, threads)) as session:
         converse(session, fields, system=system, max_tokens=max_tokens, show=_show, note=_note)
 
@@ -146,6 +148,14 @@ def _fields(options: dict[str, Any]) -> GenerationFields:
         raise flags.BadFlag(
             f"{field}: got {problem['input']!r}, expected {expected(problem)}"
         ) from error
+
+
+def _require_utf8(text: str, field: str) -> None:
+    """Reject an argument with bytes that are not UTF-8, which Python reads as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(field=field, got=text, expected="text in UTF-8") from error
 
 
 def _show(text: str) -> None:

@@ -190,8 +190,9 @@ class Tokenizer:
         most = self._context * TEXT_BYTES_PER_TOKEN
         if size > most:
             raise TextTooLong(
-                f"text: too long: got {size:,} bytes of UTF-8, expected at most {most:,}, "
-                f"{TEXT_BYTES_PER_TOKEN} for each token of the context"
+                f"got {size:,} bytes of UTF-8, expected at most {most:,}, "
+                f"{TEXT_BYTES_PER_TOKEN} for each token of the context",
+                context=self._context,
             )
         most = self._context * CONTEXTS_PER_TEXT
         if size <= most:  # a token has at least one byte
@@ -202,8 +203,9 @@ class Tokenizer:
             count += len(self._tokenizer.encode(piece, add_special_tokens=False))
             if count > most:
                 raise TextTooLong(
-                    f"text: too long: got more than {most:,} tokens, expected at most "
-                    f"{CONTEXTS_PER_TEXT} for each token of the context"
+                    f"got more than {most:,} tokens, expected at most "
+                    f"{CONTEXTS_PER_TEXT} for each token of the context",
+                    context=self._context,
                 )
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:

@@ -97,7 +97,8 @@ class AnthropicErrors:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["request-id"] = headers.get("X-Request-Id", "")
-                if message["status"] >= 400:
+                is_json = headers.get("Content-Type") == "application/json"
+                if message["status"] >= 400 and is_json:  # a rejected preflight request is text
                     start = message  # sent with the length of the converted body
                     return
             if not start:

@@ -17,6 +17,7 @@ from server.api.openai.shared_fields import (
     ChosenLogprob,
     FinishWord,
     Identity,
+    MaxTokens,
     OpenAIUsage,
     StreamOptions,
     chosen_logprob,
@@ -52,14 +53,12 @@ class ChatRequest(TurnFields):
     messages: list[ChatMessage] = Field(
         min_length=1, description="The conversation so far, oldest message first."
     )
-    max_completion_tokens: int | None = Field(
+    max_completion_tokens: MaxTokens = Field(
         None,
-        ge=1,
-        description="Maximum number of tokens of each answer. By default the rest of the context.",
+        description="Maximum number of tokens of each answer. By default, and with -1, the rest of "
+        "the context.",
     )
-    max_tokens: int | None = Field(
-        None, ge=1, description="The older name of max_completion_tokens."
-    )
+    max_tokens: MaxTokens = Field(None, description="The older name of max_completion_tokens.")
     n: int = Field(1, ge=1, le=16, description="Number of answers. Their seeds are consecutive.")
     logprobs: bool = Field(False, description="Report the log-probability of each token.")
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(

@@ -15,7 +15,7 @@ from server.api.json_body import JsonRoute
 from server.api.openai import response_items
 from server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
 from server.api.openai.response_items import Item, MessageItem
-from server.api.openai.shared_fields import new_id
+from server.api.openai.shared_fields import MaxTokens, new_id
 from server.api.openai.tool_fields import MODES, FlatTool, FlatToolChoice, tool_choice
 from server.api.openai.turn import Turn, begin, rendered
 from server.api.openai.turn_fields import EFFORT, Effort, TurnFields
@@ -101,9 +101,8 @@ class ResponsesRequest(TurnFields):
         "between requests."
     )
     instructions: Text = Field("", description="A system message before the conversation.")
-    max_output_tokens: int | None = Field(
+    max_output_tokens: MaxTokens = Field(
         None,
-        ge=1,
         description="Maximum number of tokens of the answer. By default the rest of the context.",
     )
     text: TextOptions = Field(default_factory=TextOptions)

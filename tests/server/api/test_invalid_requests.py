@@ -128,6 +128,21 @@ def test_every_route_with_a_body_rejects_duplicate_keys(client: httpx.Client) ->
             'stop: got "17 items", expected at most 16 items',
         ),
         (
+            "/v1/completions",
+            {"prompt": "x", "stop": "a" * 257},
+            'stop: got "257 characters", expected at most 256 characters',
+        ),
+        (
+            "/v1/completions",
+            {"prompt": "x", "stop": [""]},
+            'stop[0]: got "", expected at least 1 character',
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": []},
+            'messages: got "[]", expected at least 1 item',
+        ),
+        (
             "/v1/embeddings",
             {"input": ["a"] * 2049},
             'input: got "2049 inputs", expected at most 2048 inputs',
@@ -149,7 +164,9 @@ def test_a_message_says_nothing_of_python(
 ) -> None:
     refused = client.post(path, json=body)
     assert refused.status_code == 400
-    assert refused.json()["error"]["message"].startswith(message)
+    got = refused.json()["error"]["message"]
+    assert got.startswith(message)
+    assert "validation" not in got
 
 
 @pytest.mark.parametrize(("body", "field", "got"), REFUSED_BY_SCHEMA)
@@ -242,6 +259,12 @@ def test_a_missing_body_and_a_form_are_rejected(client: httpx.Client) -> None:
     assert response.status_code == 400
     assert response.json()["error"]["got"] == "prompt=x"
     assert response.json()["error"]["wanted"] == "a JSON object, sent as application/json"
+
+
+def test_an_invalid_parameter_of_the_query_is_rejected_by_name(client: httpx.Client) -> None:
+    response = client.get("/models", params={"reload": "maybe"})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == 'reload: got "maybe", expected a valid boolean'
 
 
 def test_unknown_routes_and_methods_are_rejected(client: httpx.Client) -> None:

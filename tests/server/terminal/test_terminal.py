@@ -30,13 +30,13 @@ COMMAND = (sys.executable, "-W", "error", "-m", "tests.server.terminal.fake_term
 ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb"}
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | bytes, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments],
         capture_output=True,
         text=True,
         timeout=30,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, **variables},
         check=False,
     )
 
@@ -66,10 +66,11 @@ def test_generate_gives_the_same_answer_as_the_server() -> None:
         (("b", "x", "--temperature", "-1"), 2, "temperature: .* greater than or equal to 0"),
         (("b", "x", "--top-k", "many"), 2, "top_k: .* valid integer"),
         (("b", "the dog " * 200), 1, "prompt: .* expected at most 127 tokens"),
+        (("b", b"the dog \xff"), 1, r'prompt: got "the dog \\udcff", expected text in UTF-8'),
     ],
 )
 def test_generate_rejects_bad_values_in_one_line(
-    arguments: tuple[str, ...], code: int, message: str
+    arguments: tuple[str | bytes, ...], code: int, message: str
 ) -> None:
     result = run("generate", *arguments)
     assert result.returncode == code
@@ -90,6 +91,28 @@ def test_max_tokens_limits_each_answer_of_a_chat() -> None:
     )
     assert result.returncode == 0, result.stderr
     assert len(re.findall(" 3 tokens in .*, length, ", result.stderr)) == 2
+
+
+def test_generate_replaces_characters_that_the_terminal_cannot_show() -> None:
+    # Most tokens of the fake model are single bytes.
+    flat = ("--temperature=9", "--top-k=0", "--top-p=1", "--min-p=0", "--seed=1", "--max-tokens=20")
+    result = run("generate", "b", "the dog", *flat, PYTHONIOENCODING="ascii")
+    assert result.returncode == 0, result.stderr
+    assert "?" in result.stdout
+    assert result.stdout.isascii()
+
+
+def test_a_chat_replaces_bytes_that_are_not_utf8() -> None:
+    result = subprocess.run(
+        [*COMMAND, "chat", "b", "--max-tokens", "3"],
+        input=b"the dog \xff\n",
+        capture_output=True,
+        timeout=30,
+        env={**ENVIRONMENT, "PYTHONIOENCODING": "utf-8"},
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert b" 3 tokens in " in result.stderr
 
 
 def test_every_sampling_field_is_a_flag() -> None:

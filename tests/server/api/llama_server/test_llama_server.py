@@ -197,6 +197,34 @@ def test_embedding(client: httpx.Client) -> None:
     assert client.post("/embedding", json={}).status_code == 400
 
 
+def test_an_empty_grammar_and_absent_samplers_change_nothing(client: httpx.Client) -> None:
+    """Clients of llama-server send them with every request."""
+    samplers = ["dry", "top_n_sigma", "tfs_z", "typical_p", "adaptive_p", "temperature"]
+    answer = complete(client, grammar="", samplers=samplers)
+    assert answer["content"] == complete(client)["content"]
+    assert answer["generation_settings"]["samplers"] == ["dry", "temperature"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "name"),
+    [
+        ("/v1/chat/completions", {"messages": TALK}, "max_tokens"),
+        ("/v1/chat/completions", {"messages": TALK}, "max_completion_tokens"),
+        ("/v1/responses", {"input": PROMPT}, "max_output_tokens"),
+    ],
+)
+def test_minus_one_sets_no_limit(
+    client: httpx.Client, path: str, body: dict[str, Any], name: str
+) -> None:
+    limits: tuple[dict[str, int], ...] = ({}, {name: -1})
+    free, unlimited = (client.post(path, json={**body, "seed": 1, **limit}) for limit in limits)
+    assert unlimited.status_code == 200, unlimited.text
+    predicted = [answer.json()["timings"]["predicted_n"] for answer in (free, unlimited)]
+    assert predicted[0] == predicted[1]
+    refused = client.post(path, json={**body, name: 0})
+    assert refused.json()["error"]["param"] == name
+
+
 PATHS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": TALK, "max_tokens": 3}),
     ("/v1/completions", {"prompt": PROMPT, "max_tokens": 3}),
@@ -295,6 +323,15 @@ def test_a_prompt_that_is_too_long(client: httpx.Client, path: str, body: dict[s
     assert error["n_ctx"] == 256
     assert error["n_prompt_tokens"] >= len(TOKENIZER.encode(long))
     assert "exceeds the available context size" in error["message"]
+    longer = "the dog " * 600  # more bytes than are tokenized
+    prompt = [{"role": "user", "content": longer}] if name == "messages" else longer
+    refused = client.post(path, json={**body, name: prompt})
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert error["type"] == "exceed_context_size_error"
+    assert error["code"] == "context_length_exceeded"
+    assert error["n_ctx"] == 256
+    assert error["message"].startswith("text: too long: ")
 
 
 def infill(client: httpx.Client, **fields: Any) -> httpx.Response:

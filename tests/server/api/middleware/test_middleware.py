@@ -180,19 +180,20 @@ def test_a_body_with_too_many_values_is_rejected(open_client: httpx.Client) -> N
 # Other origins.
 
 
-def test_an_allowed_origin_passes_cors(client: httpx.Client) -> None:
+@pytest.mark.parametrize("path", ["/generate", "/v1/messages"])
+def test_an_allowed_origin_passes_cors(client: httpx.Client, path: str) -> None:
     headers = {
         "Origin": ORIGIN,
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization",
     }
-    response = client.options("/generate", headers=headers)
+    response = client.options(path, headers=headers)
     assert response.status_code == 200
     assert response.headers["Access-Control-Allow-Origin"] == ORIGIN
-    refused = client.post("/generate", headers={"Origin": ORIGIN})
+    refused = client.post(path, headers={"Origin": ORIGIN})
     assert refused.status_code == 401
     assert refused.headers["Access-Control-Allow-Origin"] == ORIGIN
-    other = client.options("/generate", headers={**headers, "Origin": "https://other.example"})
+    other = client.options(path, headers={**headers, "Origin": "https://other.example"})
     assert other.status_code == 400
     assert "Access-Control-Allow-Origin" not in other.headers
 
@@ -295,6 +296,11 @@ def formatted(form: logs.LogFormat, message: str, **extra: Any) -> str:
         root.handlers[:] = before
         root.setLevel(level)
         logging.getLogger("uvicorn.error").setLevel(logging.NOTSET)
+
+
+def test_a_line_of_the_log_has_no_control_characters() -> None:
+    written = formatted("text", "GET /\x00\x1b[2J\x85\u2028\u202e\xe9", created=0.0, msecs=0.0)
+    assert written.endswith("n: GET /\\x00\\x1b[2J\\x85\\u2028\\u202e\xe9")
 
 
 def test_the_log_has_a_text_and_a_json_format() -> None:
