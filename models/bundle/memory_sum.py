@@ -45,11 +45,12 @@ TEXT_PER_TOKEN = 385
 REQUEST_MEMORY = 32_000_000
 # What all models of a process share.
 SHARED_MEMORY = PROCESS_MEMORY + REQUEST_MEMORY
-# The longest text that is tokenized: bytes of UTF-8 per token of the context, of which prose has 4;
-# and contexts that its tokens fill. The tokenizer takes up to 165 bytes per byte of a text with few
-# tokens, and 414 if each byte is a token. Texts take turns.
+# Limits of a text that is tokenized: bytes of UTF-8 per token of the context (prose has 4), and
+# contexts that its tokens fill.
 TEXT_BYTES_PER_TOKEN = 16
 CONTEXTS_PER_TEXT = 4
+# Memory for the longest text, in bytes per byte. The tokenizer takes up to 165 for a text with few
+# tokens, and up to 414 where each byte is a token. It reads one text at a time.
 _TOKENIZING_BYTES = 230
 # Default size of the prefix cache.
 DEFAULT_PREFIX_CACHE = 256 * 2**20

@@ -41,14 +41,17 @@ INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Halves *l
 
 #else
 
-// The exact sums of the products of integers of 12 bits, of which `lower` are the lower four, with
-// a part of a group of x.
-INLINE i32x16 dot_wide(const Quad *upper, const Halves *lower, const int8_t *x, int32_t start) {
-    i32x16 exact = {};
-    for (int i = 0; i < QUADS; i++) exact = dot_quad(exact, upper[i], x + i * QUAD);
-    exact = exact * 16 + start;
-    dot_small(&exact, 1, (const Quad *)lower, QUADS, x, 4);
-    return exact;
+// Adds the products of integers of 8 bits with a part of a group of x.
+INLINE i32x16 dot_whole(i32x16 sums, const Quad *quads, int count, const int8_t *x) {
+    for (int i = 0; i < count; i++) sums = dot_quad(sums, quads[i], x + i * QUAD);
+    return sums;
+}
+
+// The same for integers of 12 bits, of which `lower` are the lower four.
+INLINE i32x16 dot_wide(i32x16 sums, const Quad *upper, const Halves *lower, const int8_t *x) {
+    // Neither sum waits for the other.
+    dot_small(&sums, 1, (const Quad *)lower, QUADS, x, 4);
+    return dot_whole((i32x16){}, upper, QUADS, x) * 16 + sums;
 }
 
 // The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
@@ -60,13 +63,12 @@ INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Halves *l
     const int8_t *q = x->q[cell][0] + half * count * QUAD;
     (void)at;
     quads += half * count;
-    for (int part = 0; part < PARTS; part++) dots[part] = (i32x16){} + x->start[part][half][cell];
+    for (int part = 0; part < PARTS; part++) {
+        dots[part] = (i32x16){} + x->start[part][half][cell];
+        if (bits == 8) dots[part] = dot_whole(dots[part], quads, count, q + part * GROUP);
+        if (bits > 8) dots[part] = dot_wide(dots[part], quads, lower, q + part * GROUP);
+    }
     if (bits < 8) dot_small(dots, PARTS, quads, count, q, bits);
-    for (int part = 0; part < PARTS && bits == 8; part++)
-        for (int i = 0; i < count; i++)
-            dots[part] = dot_quad(dots[part], quads[i], q + part * GROUP + i * QUAD);
-    for (int part = 0; part < PARTS && bits > 8; part++)
-        dots[part] = dot_wide(quads, lower, q + part * GROUP, x->start[part][half][cell]);
 }
 
 #endif
