@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -56,8 +57,7 @@ for _ in range(40):
 del blocks
 print(anonymous() - before)
 """
-# A tokenizer is read again and again while other threads replace the objects that they hold.
-_READS = """
+_FILE = """
 import collections, json, random, time
 from server.text.tokenizer import Tokenizer
 
@@ -69,6 +69,9 @@ file = Path(sys.argv[1], "tokenizer.json")
 model = {"type": "BPE", "vocab": vocabulary, "merges": merges}
 file.write_text(json.dumps({"model": model}))
 del merges, names, vocabulary, model
+"""
+# A tokenizer is read again and again while other threads replace the objects that they hold.
+_READS = """
 newest = collections.deque(maxlen=20_000)
 
 def replace():
@@ -90,6 +93,14 @@ kept.append(None)
 for thread in threads:
     thread.join()
 """
+# The same while this thread keeps some objects of each size after a read.
+_READS_ALONE = """
+for _ in range(12):
+    tokenizer = Tokenizer.from_file(file, bos=None)
+    kept.append([bytearray(size) for size in range(0, 400, 8)])
+    del tokenizer
+    sys._debugmallocstats()
+"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -102,6 +113,15 @@ def test_little_of_what_was_freed_is_kept(program: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_reading_a_tokenizer_again_takes_no_more_memory(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _BEGIN + _READS, str(tmp_path)]
+    command = [sys.executable, "-c", _BEGIN + _FILE + _READS, str(tmp_path)]
     grown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert int(grown) < 10e6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_reading_a_tokenizer_again_takes_no_more_arenas(tmp_path: Path) -> None:
+    """An object that is made beside a million others, and stays, holds an arena of 1 MiB."""
+    command = [sys.executable, "-c", _BEGIN + _FILE + _READS_ALONE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    arenas = [int(text) for text in re.findall(r"arenas allocated current += +(\d+)", done.stderr)]
+    assert arenas[-1] == arenas[1]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import re
-import subprocess
-import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +59,8 @@ def test_a_text_longer_than_any_context_raises() -> None:
 
 
 @given(st.text(), st.integers(1, 40))
-def test_a_text_with_tokens_for_a_few_contexts_is_read(text: str, context: int) -> None:
-    """Of the tokens of a text, each has a byte or more; and more tokens than 4 contexts raise."""
+def test_tokens_for_more_than_a_few_contexts_raise(text: str, context: int) -> None:
+    """A token has at least one byte. The count is an estimate: twice the limit must raise."""
     text *= 1 + 8 * context // max(1, len(text))
     whole = Tokenizer(LIBRARY, bos=None).read(text)
     tokenizer = Tokenizer(LIBRARY, bos=None, context=context)
@@ -152,34 +149,6 @@ def test_a_file_gives_the_same_tokenizer_as_the_library(tmp_path: Path, text: st
     )
     plain = "the quick <start> brown <eos>fox é€<end>"
     assert tokenizer.read(plain) == tuple(tokenizers.Tokenizer.from_str(text).encode(plain).ids)
-
-
-_READ_AND_DROP = """
-import sys
-from pathlib import Path
-from server.text.tokenizer import Tokenizer
-
-kept = []
-for _ in range(20):
-    tokenizer = Tokenizer.from_file(Path(sys.argv[1]), bos=None)
-    kept.append([bytearray(size) for size in range(0, 400, 8)])
-    del tokenizer
-    sys._debugmallocstats()
-"""
-
-
-def test_reading_a_file_leaves_no_hole_in_the_memory_of_python(tmp_path: Path) -> None:
-    """An object that is made beside a million others, and stays, holds an arena of 1 MiB."""
-    count = 40_000
-    vocabulary = {f"t{i}": i for i in range(count)}
-    merges = [(f"t{i}", f"t{i + 1}") for i in range(count // 2)]
-    vocabulary |= {"".join(pair): count + i for i, pair in enumerate(merges)}
-    path = tmp_path / "tokenizer.json"
-    tokenizers.Tokenizer(models.BPE(vocabulary, merges)).save(str(path))
-    command = [sys.executable, "-c", _READ_AND_DROP, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    arenas = [int(text) for text in re.findall(r"arenas allocated current += +(\d+)", done.stderr)]
-    assert arenas[-1] == arenas[1]
 
 
 def test_models_share_the_tokenizer_of_equal_files(tmp_path: Path) -> None:

@@ -312,26 +312,23 @@ def test_the_usage_chunk_has_the_timings(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize(("path", "body"), PATHS)
 def test_a_prompt_that_is_too_long(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
-    name = next(name for name in ("messages", "prompt", "input") if name in body)
+    def error_for(text: str) -> dict[str, Any]:
+        name = next(name for name in ("messages", "prompt", "input") if name in body)
+        prompt: Any = [{"role": "user", "content": text}] if name == "messages" else text
+        refused = client.post(path, json={**body, name: prompt})
+        assert refused.status_code == 400
+        error: dict[str, Any] = refused.json()["error"]
+        assert error["type"] == "exceed_context_size_error"
+        assert error["code"] == "context_length_exceeded"
+        assert error["n_ctx"] == 256
+        return error
+
     long = "the dog " * 300
-    prompt: Any = [{"role": "user", "content": long}] if name == "messages" else long
-    refused = client.post(path, json={**body, name: prompt})
-    assert refused.status_code == 400
-    error = refused.json()["error"]
-    assert error["type"] == "exceed_context_size_error"
-    assert error["code"] == "context_length_exceeded"
-    assert error["n_ctx"] == 256
+    error = error_for(long)
     assert error["n_prompt_tokens"] >= len(TOKENIZER.encode(long))
     assert "exceeds the available context size" in error["message"]
-    longer = "the dog " * 600  # more bytes than are tokenized
-    prompt = [{"role": "user", "content": longer}] if name == "messages" else longer
-    refused = client.post(path, json={**body, name: prompt})
-    assert refused.status_code == 400
-    error = refused.json()["error"]
-    assert error["type"] == "exceed_context_size_error"
-    assert error["code"] == "context_length_exceeded"
-    assert error["n_ctx"] == 256
-    assert error["message"].startswith("text: too long: ")
+    # More bytes than the server tokenizes.
+    assert error_for(long * 2)["message"].startswith("text: too long: ")
 
 
 def infill(client: httpx.Client, **fields: Any) -> httpx.Response:
