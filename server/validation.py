@@ -22,7 +22,7 @@ _PHRASES = {
 
 
 def parts(problem: Mapping[str, Any]) -> str:
-    """The parts of which a value has too many or too few."""
+    """The word for what a value has too many or too few of: "characters" or "items"."""
     return "characters" if isinstance(problem["input"], str) else "items"
 
 

@@ -94,7 +94,7 @@ class GrammarFields(Fields):
     grammar: Text | None = Field(
         None,
         description="Answer with text of this grammar: GBNF, as in llama.cpp, or llguidance's "
-        "variant of Lark. An empty text is no grammar.",
+        "variant of Lark. An empty text sets no grammar.",
     )
     choice: Choices | None = Field(None, description="Answer with one of these texts.")
 

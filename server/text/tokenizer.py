@@ -67,9 +67,10 @@ class SpecialName:
 class Tokenizer:
     """A tokenizer that puts `bos` in front of a text, if the model has one.
 
-    A text of more than TEXT_BYTES_PER_TOKEN bytes of UTF-8 for each token of the `context`, or with
-    tokens for more than CONTEXTS_PER_TEXT contexts, raises TextTooLong, because the library takes
-    memory for each while it works. Without a context there is no limit.
+    The library takes memory for each byte and each token of a text while it works. So a text raises
+    TextTooLong if it has more than TEXT_BYTES_PER_TOKEN bytes of UTF-8 for each token of the
+    `context`, or if its tokens fill more than CONTEXTS_PER_TEXT contexts. A tokenizer without a
+    context accepts any text.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class Tokenizer:
     def _encoding(
         self, text: str, second: str | None = None, *, special: bool, whole: bool = False
     ) -> Iterator[tokenizers.Encoding]:
-        """The library's result, which takes much memory: one at a time."""
+        """The library's result for one text at a time, because a result takes much memory."""
         with self._lock:
             self._tokenizer.encode_special_tokens = not special
             for part in (text, second or ""):
@@ -183,27 +184,31 @@ class Tokenizer:
             yield self._tokenizer.encode(text, second, add_special_tokens=whole)
 
     def _require_short(self, text: str) -> None:
-        """Count the bytes, and the tokens of its pieces, which are about those of the text."""
+        """Raise TextTooLong for a text with too many bytes or tokens; see the class.
+
+        The tokens of a long text are counted piece by piece. A word at the end of a piece may be
+        cut, so the count is an estimate.
+        """
         if self._context is None or len(text) <= self._context:
             return
         size = len(text) if text.isascii() else len(text.encode(errors="replace"))
-        most = self._context * TEXT_BYTES_PER_TOKEN
-        if size > most:
+        max_bytes = self._context * TEXT_BYTES_PER_TOKEN
+        if size > max_bytes:
             raise TextTooLong(
-                f"got {size:,} bytes of UTF-8, expected at most {most:,}, "
+                f"got {size:,} bytes of UTF-8, expected at most {max_bytes:,}, "
                 f"{TEXT_BYTES_PER_TOKEN} for each token of the context",
                 context=self._context,
             )
-        most = self._context * CONTEXTS_PER_TEXT
-        if size <= most:  # a token has at least one byte
+        max_tokens = self._context * CONTEXTS_PER_TEXT
+        if size <= max_tokens:  # a token has at least one byte
             return
         count = 0
         for start in range(0, len(text), self._context):
             piece = text[start : start + self._context]
             count += len(self._tokenizer.encode(piece, add_special_tokens=False))
-            if count > most:
+            if count > max_tokens:
                 raise TextTooLong(
-                    f"got more than {most:,} tokens, expected at most "
+                    f"got more than {max_tokens:,} tokens, expected at most "
                     f"{CONTEXTS_PER_TEXT} for each token of the context",
                     context=self._context,
                 )
@@ -263,7 +268,8 @@ def _read(text: bytes) -> tokenizers.Tokenizer:
     added, whole["added_tokens"] = whole.get("added_tokens", []), []
     whole["model"] = {"type": "BPE", "vocab": {}, "merges": []}
     bpe = _bpe(model)
-    del model  # a million objects, before others are made that stay: see `no_other_thread`
+    # Free a million objects before others are made that stay: see `no_other_thread`.
+    del model
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
     tokenizer.model = bpe
     # After the model, which gives them their ids.

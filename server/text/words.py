@@ -1,4 +1,4 @@
-"""The bytes of every token of a vocabulary, in one piece."""
+"""The bytes of every token of a vocabulary, stored as one object."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
 
 class Words(Sequence[bytes]):
-    """The words of the tokens 0 to V - 1, each made when it is read.
+    """The bytes of the tokens 0 to V - 1. A word becomes a Python object when it is read.
 
-    A quarter of a million Python objects would take 14 MB, and leave holes in Python's memory when
-    a model is unloaded.
-
-    lengths  int64 (V,): bytes of each word
+    A vocabulary has up to a quarter of a million words. As objects of their own they would take
+    14 MB, and leave holes in Python's memory when the model is unloaded.
     """
 
     def __init__(self, words: Iterable[bytes]) -> None:
@@ -33,7 +31,7 @@ class Words(Sequence[bytes]):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """See the class."""
+        """The number of bytes of each word, int64 (V,)."""
         ends: NDArray[np.int64] = np.asarray(self._ends, np.int64)
         return ends[1:] - ends[:-1]
 
