@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import uvicorn
 
 from server.process.client_timeouts import TimedConnection
+from server.process.free_memory import free_memory
 from server.process.listening import max_connections
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 # Seconds for cancelled requests to send their last bytes: more than one step on a slow device.
 _CANCEL_GRACE = 5
 _TICKS_PER_SECOND = 10  # of uvicorn
+_TICKS_PER_TRIM = 10 * _TICKS_PER_SECOND  # freeing memory takes 1 ms
 _BACKLOG = 2048  # connections that may wait to be accepted
 # Uvicorn accepts this many connections per round of the event loop. A connection too many is
 # closed four rounds later.
@@ -104,6 +106,7 @@ class DrainingServer(uvicorn.Server):
         self._pool = pool
         self._reloads: set[asyncio.Task[None]] = set()
         self._checked: list[asyncio.Protocol] = []  # the connections of this second
+        self._trimmed_after = 0  # requests
         self._shutdown_timeout = shutdown_timeout
         self._client_timeout = client_timeout
         self._deadline: float | None = None  # by time.monotonic; set by the first signal
@@ -155,8 +158,17 @@ class DrainingServer(uvicorn.Server):
                 self.should_exit = True
         if counter % _TICKS_PER_SECOND == 0:
             self._pool.tick()
+        if counter % _TICKS_PER_TRIM == 0:
+            self._trim()
         self._close_slow_clients(counter % _TICKS_PER_SECOND)
         return await super().on_tick(counter)
+
+    def _trim(self) -> None:
+        """Return the memory that the requests since the last time have freed."""
+        requests = self.server_state.total_requests
+        if requests != self._trimmed_after:
+            self._trimmed_after = requests
+            free_memory()
 
     def _close_slow_clients(self, turn: int) -> None:
         """Check a tenth of the connections; all of 10,000 at once would stop streams for 24 ms."""

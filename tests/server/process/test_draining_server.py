@@ -153,3 +153,17 @@ def _full(server: DrainingServer) -> bool:
     """Whether more cannot be written to some client."""
     connections = server.server_state.connections
     return any(isinstance(one, TimedConnection) and one.flow.write_paused for one in connections)
+
+
+def test_what_requests_freed_is_returned_to_the_system_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    returned = threading.Semaphore(0)
+    monkeypatch.setattr(serving, "_TICKS_PER_TRIM", 1)
+    monkeypatch.setattr(serving, "free_memory", returned.release)
+    with shutting_down(fakes.fake_service(LIBRARY), after=1) as (server, address):
+        for _ in range(2):
+            assert httpx.get(f"{address}/health").is_success
+            assert returned.acquire(timeout=5)
+        assert not returned.acquire(timeout=0.5)
+        server.handle_exit(15, None)

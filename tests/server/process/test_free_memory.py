@@ -57,6 +57,17 @@ for _ in range(40):
 del blocks
 print(anonymous() - before)
 """
+# Freed blocks between blocks that stay: the heap has no free end.
+_HOLES = """
+size = len(sys.argv) + 50_000
+blocks = []
+for _ in range(2000):
+    blocks.append(b"." * size)
+    kept.append(b"." * 1000)
+del blocks
+free_memory()
+print(anonymous() - before)
+"""
 _FILE = """
 import collections, json, random, time
 from server.text.tokenizer import Tokenizer
@@ -104,7 +115,7 @@ for _ in range(12):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("program", [_THREADS, _BLOCKS], ids=["threads", "blocks"])
+@pytest.mark.parametrize("program", [_THREADS, _BLOCKS, _HOLES], ids=["threads", "blocks", "holes"])
 def test_little_of_what_was_freed_is_kept(program: str) -> None:
     command = [sys.executable, "-c", _BEGIN + program]
     kept = subprocess.run(command, capture_output=True, text=True, check=True).stdout
