@@ -1,8 +1,9 @@
 """The stage of a bake that chooses how weights are stored: `--precision auto`.
 
-The stage first tries whole precisions, the fastest first (baker/precision/auto_precision.py). If it
-chooses `native` or `int8-g32`, it then tries fewer bits for each part of the layers. A part is a
-matrix, or the matrices that read the same inputs and are stored as one.
+The stage first tries whole precisions, the fastest first (baker/precision/auto_precision.py), and
+then the chosen one with activations of int8, half the products of integers. If it chooses `native`
+or `int8-g32`, it then tries fewer bits for each part of the layers. A part is a matrix, or the
+matrices that read the same inputs and are stored as one.
 
 The stage rounds all layers to 4 bits by the calibration text. This gives the expected error of each
 part; the measured KL divergence of that model gives the unit of these errors. Then it assigns the
@@ -24,7 +25,7 @@ from baker.pipeline.shared_stages import weights_bytes
 from baker.precision.auto_precision import AUTO, attempt, by_speed, choose, not_measured
 from baker.precision.bit_assignment import Choice, fewest_bytes, least_error
 from baker.precision.kl_from_f32 import Meter, beginnings
-from models.bundle import TriedPrecision, megabytes
+from models.bundle import Activations, TriedPrecision, megabytes
 from models.dsl.storage import STORAGES
 from models.dsl.types import TypeRuleError
 from models.precision import PRECISIONS
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 _MIXED = "mixed"
 _WHOLE = ("native", "int8-g32")  # the precisions whose layers may be stored in fewer bits
 _FEWEST, _LARGER = 4, (5,)
+_ROUNDED_MOST: Activations = "int8"
 # The expected divergence of an assignment, as a fraction of the limit.
 _AIM = 0.9
 _MAX_CORRECTIONS = 3
@@ -78,6 +80,7 @@ class AutoStage:
             return self._least_divergence(names, self.request.max_bytes)
         limit = self.request.kl_limit
         tried = choose(names, max_kl=limit, obstacle=self._obstacle, divergence=self._divergence_of)
+        tried = self._fewest_activation_bits(tried, limit)
         return self._fewest_bytes(tried, limit) if tried[-1].precision in _WHOLE else Chosen(tried)
 
     def _obstacle(self, precision: str) -> str | None:
@@ -101,15 +104,15 @@ class AutoStage:
             lambda precision: self.model.program(replace(self.defaults, precision=precision))
         )
 
-    def _divergence_of(self, precision: str) -> Divergence:
-        with self.progress.stage(f"measure the KL divergence of {precision}"):
-            return self._meter.measure(precision)
+    def _divergence_of(self, precision: str, activations: Activations | None = None) -> Divergence:
+        activations = activations or self.defaults.activations
+        with self.progress.stage(_measuring(precision, activations)):
+            return self._meter.measure(precision, activations)
 
     @cached_property
     def _meter(self) -> Meter:  # lazy: computing F32's predictions takes long
         model, texts = self.model, beginnings(self.model.tokenizer)
-        activations = self.defaults.activations
-        return Meter(model.source, model.architecture, model.config, texts, activations)
+        return Meter(model.source, model.architecture, model.config, texts)
 
     # --- the least divergence within a number of bytes
 
@@ -140,7 +143,8 @@ class AutoStage:
                 f"and {megabytes(limit)} MB were given"
             )
         assigned = self._assigned(whole, mix)
-        return Chosen((*tried, attempt(_MIXED, self._measured(assigned))), assigned)
+        measured = self._measured(assigned, self.defaults.activations)
+        return Chosen((*tried, attempt(_MIXED, measured)), assigned)
 
     def _bytes(self, precision: str) -> int:
         return weights_bytes(self._program(precision).weights)
@@ -151,7 +155,22 @@ class AutoStage:
             return None
         return f"takes {megabytes(size)} MB, more than --max-bytes {megabytes(limit)} MB"
 
-    # --- the fewest bytes within a divergence
+    # --- the fewest bits within a divergence
+
+    def _fewest_activation_bits(
+        self, tried: tuple[TriedPrecision, ...], limit: float
+    ) -> tuple[TriedPrecision, ...]:
+        """What was tried with int8 activations of the last, which is chosen if that is within."""
+        *others, exact = tried
+        fewest = _ROUNDED_MOST
+        if self.request.activations or fewest not in PRECISIONS[exact.precision].activations:
+            return tried
+        measured = self._divergence_of(exact.precision, fewest)
+        rounded = attempt(exact.precision, measured, limit)
+        if rounded.refused:
+            return (*others, rounded, exact)
+        slower = replace(exact, refused="slower than with activations of int8")
+        return (*others, slower, rounded)
 
     def _fewest_bytes(self, tried: tuple[TriedPrecision, ...], limit: float) -> Chosen:
         """A mix that is smaller than the last of what was tried, or that one if none is."""
@@ -164,7 +183,7 @@ class AutoStage:
             if not error:  # this is the whole precision
                 break
             assigned = self._assigned(whole.precision, mix)
-            measured = self._measured(assigned)
+            measured = self._measured(assigned, whole.activations)
             mixes.append(attempt(_MIXED, measured, limit))
             if mixes[-1].refused is None:
                 larger = replace(whole, refused=f"larger than {_MIXED}")
@@ -222,10 +241,16 @@ class AutoStage:
             }
         )
 
-    def _measured(self, assigned: Mapping[str, str]) -> Divergence:
+    def _measured(self, assigned: Mapping[str, str], activations: Activations) -> Divergence:
         rounded = self._rounded(assigned)
-        with self.progress.stage(f"measure the KL divergence of {_MIXED}"):
-            return self._meter.measure(_MIXED, assigned, rounded.arrays)
+        with self.progress.stage(_measuring(_MIXED, activations)):
+            return self._meter.measure(_MIXED, activations, assigned, rounded.arrays)
+
+
+def _measuring(precision: str, activations: Activations) -> str:
+    """The name of a stage."""
+    rounded = " with activations of int8" if activations == _ROUNDED_MOST else ""
+    return f"measure the KL divergence of {precision}{rounded}"
 
 
 def _choice(

@@ -107,7 +107,8 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         choice, options = Chosen(), _options(request, defaults)
         if defaults.precision == AUTO:
             choice = AutoStage(request, model, defaults, chosen[0], calibration, progress).choose()
-            defaults = replace(defaults, precision=choice.tried[-1].precision)
+            last = choice.tried[-1]
+            defaults = replace(defaults, precision=last.precision, activations=last.activations)
         recorded = RecordedRequest(
             model=request.model,
             options=options,

@@ -50,23 +50,15 @@ def choose(
     """
     tried: list[TriedPrecision] = []
     for precision in precisions:
-        tried.append(_try(precision, max_kl, obstacle, divergence))
+        refused = obstacle(precision)
+        if refused is not None:
+            tried.append(not_measured(precision, refused))
+            continue
+        tried.append(attempt(precision, divergence(precision), max_kl))
         if tried[-1].refused is None:
             return tuple(tried)
     reasons = "; ".join(attempt.text for attempt in tried)
     raise BakeError(f"--precision {AUTO}: no precision qualifies: {reasons}")
-
-
-def _try(
-    precision: str,
-    max_kl: float,
-    obstacle: Callable[[str], str | None],
-    divergence: Callable[[str], Divergence],
-) -> TriedPrecision:
-    refused = obstacle(precision)
-    if refused is not None:
-        return not_measured(precision, refused)
-    return attempt(precision, divergence(precision), max_kl)
 
 
 def not_measured(precision: str, refused: str) -> TriedPrecision:
@@ -79,6 +71,7 @@ def attempt(precision: str, measured: Divergence, max_kl: float = math.inf) -> T
     within = measured.mean <= max_kl  # false for NaN
     return TriedPrecision(
         precision=precision,
+        activations=measured.activations,
         kl=measured.mean,
         positions=measured.positions,
         refused=None if within else f"more than --max-kl {max_kl:g}",

@@ -46,10 +46,14 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """KL(F32 || precision) in nats: the mean over `positions` positions."""
+    """KL(F32 || precision) in nats: the mean over `positions` positions.
+
+    `activations` of the precision, as in ProgramOptions.
+    """
 
     mean: float
     positions: int
+    activations: Activations = "int16"
 
 
 def beginnings(source: SourceTokenizer) -> list[tuple[int, ...]]:
@@ -63,24 +67,21 @@ def beginnings(source: SourceTokenizer) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Meter:
-    """Measures precisions of one model on some texts. The predictions of F32 are computed once.
-
-    `activations` as in ProgramOptions.
-    """
+    """Measures precisions of one model on some texts. The predictions of F32 are computed once."""
 
     source: WeightSource
     architecture: Architecture[Any]
     config: ModelConfig
     texts: Sequence[tuple[int, ...]]
-    activations: Activations
 
     def measure(
         self,
         precision: str,
+        activations: Activations = "int16",
         assigned: Mapping[str, str] = _NONE,
         rounded: Mapping[str, StoredRows] = _NONE,
     ) -> Divergence:
-        """The divergence of a precision.
+        """The divergence of a precision, with activations as in ProgramOptions.
 
         `assigned` are storages by parameter, in place of those of the precision; `rounded` has the
         arrays of parameters that are already rounded. Raises a WeightsError, NotFiniteError or
@@ -91,17 +92,25 @@ class Meter:
         divergences = [
             kl_divergence(exact.probabilities, exact.logprobs, FullPrediction(logits).logprobs)
             for exact, logits in zip(
-                self._exact, self._logits(precision, assigned, rounded), strict=True
+                self._exact, self._logits(precision, activations, assigned, rounded), strict=True
             )
         ]
-        return Divergence(mean=float(f"{np.mean(divergences):.2g}"), positions=len(divergences))
+        return Divergence(
+            mean=float(f"{np.mean(divergences):.2g}"),
+            positions=len(divergences),
+            activations=activations,
+        )
 
     @cached_property
     def _exact(self) -> list[FullPrediction]:
-        return [FullPrediction(logits) for logits in self._logits(_EXACT, _NONE, _NONE)]
+        return [FullPrediction(logits) for logits in self._logits(_EXACT, "int16", _NONE, _NONE)]
 
     def _logits(
-        self, precision: str, assigned: Mapping[str, str], rounded: Mapping[str, StoredRows]
+        self,
+        precision: str,
+        activations: Activations,
+        assigned: Mapping[str, str],
+        rounded: Mapping[str, StoredRows],
     ) -> list[NDArray[np.float32]]:
         """The logits after each token of the texts, each f32 (V,)."""
         options = ProgramOptions(
@@ -111,7 +120,7 @@ class Meter:
             decode_batches=(1,),
             verify_tokens=(DECODE_ROWS,),
             storages=assigned or storages(precision, self.source, self.architecture, self.config),
-            activations=self.activations,
+            activations=activations,
         )
         program = self.architecture.program(self.config, options)
         located = locate(self.source, self.architecture, self.config, program)

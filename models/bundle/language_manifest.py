@@ -45,8 +45,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from models.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from models.bundle.bundle_errors import NotABundle
 from models.bundle.file_records import MANIFEST
-from models.bundle.manifest import OMITTED, Manifest
+from models.bundle.manifest import Manifest
 from models.bundle.memory_sum import SHARED_MEMORY, Footprint, Memory
+from models.bundle.provenance import OMITTED, Activations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +58,6 @@ __all__ = [
     "PREFIX",
     "PREFIX_TEXT",
     "TOKENIZER",
-    "Activations",
     "CacheDType",
     "CacheSpec",
     "EntryPoint",
@@ -70,8 +70,6 @@ __all__ = [
 ]
 
 CacheDType: TypeAlias = Literal["i8", "f16", "f32"]
-# What products with matrices of integers round activations to, with a scale for 32 columns.
-Activations: TypeAlias = Literal["int16", "int8"]
 
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
@@ -226,7 +224,9 @@ class LanguageManifest(Manifest):
     @property
     def activations(self) -> Activations:
         """What products with matrices of integers round activations to; raises NotABundle."""
-        match self.provenance.options.get("activations", "int16"):
+        origin = self.provenance
+        chosen = origin.tried[-1].activations if origin.tried else "int16"
+        match origin.options.get("activations", chosen):
             case "int16":
                 return "int16"
             case "int8":

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from models.bundle.bundle_errors import NotABundle
 from models.bundle.file_records import MANIFEST, VMFB, FileRecord, verify_file
-from models.bundle.provenance import Provenance  # noqa: TC001  the manifest's types are read
+from models.bundle.provenance import OMITTED, Provenance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +43,6 @@ SEAL = "sha256"
 T = TypeVar("T")
 
 _END = "\n}"
-# Marks a field that manifest.json lacks if it is empty.
-OMITTED = {"omitted if empty": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,15 +153,25 @@ def write_manifest(bundle: Path, manifest: Manifest) -> None:
 
 
 def _fields(manifest: Manifest) -> str:
-    values = dataclasses.asdict(manifest)
-    for name in _omitted(type(manifest)):
-        if not values[name]:
-            del values[name]
-    return json.dumps(values, indent=1, ensure_ascii=False)
+    return json.dumps(_plain(manifest), indent=1, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Records as objects, without the fields that are omitted and have their default."""
+    if dataclasses.is_dataclass(value):
+        omitted = _omitted(type(value))
+        return {
+            one.name: _plain(getattr(value, one.name))
+            for one in dataclasses.fields(value)
+            if one.name not in omitted or getattr(value, one.name) != one.default
+        }
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _omitted(type_: Any) -> set[str]:
-    """The fields that JSON lacks if they are empty."""
+    """The fields that JSON lacks if they have their default."""
     return {one.name for one in dataclasses.fields(type_) if one.metadata == OMITTED}
 
 

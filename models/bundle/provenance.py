@@ -5,12 +5,13 @@ It has the records only; baker/pipeline/origin.py collects them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from models.bundle.file_records import FileRecord
 
 __all__ = [
+    "Activations",
     "Compiler",
     "Hearth",
     "KernelBuild",
@@ -18,6 +19,11 @@ __all__ = [
     "SourceRecord",
     "TriedPrecision",
 ]
+
+# Marks a field that manifest.json lacks if it has its default.
+OMITTED = {"omitted if default": True}
+# What products with matrices of integers round activations to, with a scale for 32 columns.
+Activations: TypeAlias = Literal["int16", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,24 +88,29 @@ class Hearth:
 class TriedPrecision:
     """A precision that `bake --precision auto` tried.
 
-    kl         mean KL divergence from F32 in nats; None if it was not measured
-    positions  number of positions in that mean; 0 for F32 itself
-    refused    why it was rejected; None for the chosen one
+    kl           mean KL divergence from F32 in nats; None if it was not measured
+    positions    number of positions in that mean; 0 for F32 itself
+    refused      why it was rejected; None for the chosen one
+    activations  as in LanguageManifest
     """
 
     precision: str
     kl: float | None
     positions: int
     refused: str | None
+    activations: Activations = field(default="int16", metadata=OMITTED)
 
     @property
     def text(self) -> str:
         """The result as text."""
         verdict = "chosen" if self.refused is None else self.refused
+        name = self.precision
+        if self.activations == "int8":
+            name += " with activations of int8"
         if self.kl is None:
-            return f"{self.precision}: {verdict}"
+            return f"{name}: {verdict}"
         measured = f"mean KL divergence from F32 {self.kl:.2g} over {self.positions} positions"
-        return f"{self.precision}: {measured if self.positions else 'F32 itself'}, {verdict}"
+        return f"{name}: {measured if self.positions else 'F32 itself'}, {verdict}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -174,7 +174,7 @@ def log_probabilities(weights: dict[str, Array]) -> Array:
 def test_the_meter_measures_the_mean_divergence_from_a_plain_forward_pass() -> None:
     source = RandomWeights()
     texts = [tuple(TOKENS[:32]), tuple(TOKENS[:13])]
-    meter = Meter(source, ARCHITECTURES["gemma3"], GROUPED, texts, "int16")
+    meter = Meter(source, ARCHITECTURES["gemma3"], GROUPED, texts)
     rounded = {
         name: values.astype(ml_dtypes.bfloat16).astype(np.float32) if values.ndim == 2 else values
         for name, values in source.parameters.items()
@@ -190,5 +190,4 @@ def test_the_meter_measures_the_mean_divergence_from_a_plain_forward_pass() -> N
     # A step is 1/16 of that of int8, and the divergence grows with its square; a half is left for
     # the two draws of rounding errors.
     assert meter.measure("int12-g32").mean < eight_bits / 16**2 * 2
-    small = Meter(source, ARCHITECTURES["gemma3"], GROUPED, texts, "int8")
-    assert small.measure("int8-g32").mean > 1.2 * eight_bits
+    assert meter.measure("int8-g32", "int8").mean > 1.2 * eight_bits

@@ -72,7 +72,8 @@ def chosen(weights: Path, folder: Path, **limits: Any) -> tuple[Chosen, int]:
 
 
 def precisions(choice: Chosen) -> list[str]:
-    return [one.precision for one in choice.tried]
+    """The precisions that were tried; those with activations of int8 end in a8."""
+    return [f"{one.precision}{' a8' * (one.activations == 'int8')}" for one in choice.tried]
 
 
 def test_the_fewest_bits_within_the_divergence_are_chosen(tmp_path: Path, weights: Path) -> None:
@@ -81,7 +82,7 @@ def test_the_fewest_bits_within_the_divergence_are_chosen(tmp_path: Path, weight
         choice, size = chosen(weights, tmp_path, max_kl=limit)
         *tried, last = choice.tried
         assert (last.precision, last.refused) == ("mixed", None)
-        assert precisions(choice)[:2] == ["native", "int8-g32"]
+        assert precisions(choice)[:3] == ["native", "int8-g32", "int8-g32 a8"]
         assert all(one.refused for one in tried)
         assert last.kl is not None
         assert last.kl <= limit
@@ -98,7 +99,24 @@ def test_without_a_mix_within_the_divergence_a_whole_precision_is_chosen(
     assert precisions(choice)[0] == "native"
     assert precisions(choice)[-1] == "int8-g32"
     choice, _ = chosen(weights, tmp_path, max_kl=1e-5)
-    assert precisions(choice) == ["native", "int8-g32", "int12-g32"]
+    assert precisions(choice) == ["native", "int8-g32", "int12-g32 a8", "int12-g32"]
+
+
+def test_activations_have_eight_bits_within_the_divergence_unless_asked(
+    tmp_path: Path, weights: Path
+) -> None:
+    choice, _ = chosen(weights, tmp_path, max_kl=1.0)
+    assert precisions(choice) == ["native", "int8-g32", "int8-g32 a8", "mixed a8"]
+    *_, exact, rounded, mixed = choice.tried
+    assert exact.kl is not None
+    assert rounded.kl is not None
+    assert rounded.kl > 1.2 * exact.kl
+    assert mixed.text.startswith("mixed with activations of int8: mean KL divergence")
+    choice, _ = chosen(weights, tmp_path, max_kl=(exact.kl + rounded.kl) / 2)
+    assert "int8-g32 a8" in precisions(choice)[:-1]
+    assert choice.tried[-1].activations == "int16"
+    choice, _ = chosen(weights, tmp_path, max_kl=1.0, activations="int16")
+    assert precisions(choice) == ["native", "int8-g32", "mixed"]
 
 
 def test_the_least_divergence_within_the_bytes_is_chosen(tmp_path: Path, weights: Path) -> None:
@@ -139,7 +157,7 @@ def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
 
     calibration = Recording(source, model.architecture, GROUPED, read, tmp_path, Silent())
     choice = AutoStage(request, model, defaults, target, calibration, Silent()).choose()
-    assert precisions(choice) == ["native", "mixed"]
+    assert precisions(choice) == ["native", "native a8", "mixed a8"]
     kept = {name for name, storage in native.items() if storage.startswith("int4")}
     layers = {name for name in source.parameters if name.startswith("layers.")}
     matrices = {name for name in layers if source.parameters[name].ndim == 2}
@@ -160,6 +178,8 @@ def test_a_mixed_bundle_predicts_what_was_measured(tmp_path: Path, weights: Path
     manifest = read_manifest_of(bundle, LanguageManifest)
     stored = [one for one in traced(manifest).weights if {*one.sources} & {*manifest.storages}]
     assert 0 < len(stored) <= PARTS
+    assert manifest.activations == manifest.provenance.tried[-1].activations == "int8"
+    assert any(name.endswith("_a8") for name in manifest.provenance.kernels.names)
     assert all(
         manifest.storages[name] == one.storage.name for one in stored for name in one.sources
     )

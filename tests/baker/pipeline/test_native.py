@@ -132,7 +132,7 @@ def test_native_weights_have_no_error(source: QuantizedWeights) -> None:
 
     int8-g32 rounds the weights of Q4_1 and Q5_1, and keeps the others.
     """
-    meter = Meter(source, GEMMA, GROUPED, [tuple(TOKENS[:32])], "int16")
+    meter = Meter(source, GEMMA, GROUPED, [tuple(TOKENS[:32])])
     divergences = {name: meter.measure(name).mean for name in ("native", "int8-g32")}
     assert divergences["native"] < 5e-9
     assert divergences["native"] < 0.25 * divergences["int8-g32"]
