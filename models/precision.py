@@ -32,6 +32,8 @@ class Precision:
     kernels        whether norms, RoPE and attention also use C kernels
     tolerance      the largest difference of a logit between NumPy and a compiled program that
                    rounding explains
+    rounding       what products of a decoder round activations to by default: int8 where weights
+                   of fewer bits cost more. Those with weights of floats do not round them
     speed          its rank among all precisions, 1 for the fastest; expected, not measured
     speed_without  its rank where the CPU has no instructions for products of int8: kernels then
                    wait for arithmetic, and not for memory
@@ -45,6 +47,7 @@ class Precision:
     speed: int
     speed_without: int
     help: str
+    rounding: Activations = "int16"
     native: bool = False
     layers: Storage | None = None
     assigned: bool = False
@@ -135,6 +138,7 @@ PRECISIONS: Mapping[str, Precision] = {
             speed=4,
             speed_without=3,
             help="the integers of a quantized GGUF file as they are, other weights as int8-g32",
+            rounding="int8",
             native=True,
         ),
         Precision(
@@ -146,6 +150,7 @@ PRECISIONS: Mapping[str, Precision] = {
             speed=1,
             speed_without=4,
             help="layers in 4 bits, rounded for a calibration text; the rest as int8-g32",
+            rounding="int8",
         ),
         Precision(
             name="int5-g32",
@@ -156,6 +161,7 @@ PRECISIONS: Mapping[str, Precision] = {
             speed=2,
             speed_without=5,
             help="the same in 5 bits",
+            rounding="int8",
         ),
         Precision(
             name="mixed",

@@ -180,9 +180,11 @@ def _defaults(
 ) -> Defaults:
     """The values of the recipe or the request, with a precision for these weights."""
     defaults = recipe.defaults_for(request, config)
-    if request.precision is not None:
-        return defaults
-    precision = default_precision(defaults.precision, source, architecture, config)
+    precision = defaults.precision
+    if request.precision is None:
+        precision = default_precision(precision, source, architecture, config)
+    if request.activations is None and precision != AUTO:  # which measures both
+        defaults = replace(defaults, activations=PRECISIONS[precision].rounding)
     return replace(defaults, precision=precision)
 
 
@@ -267,8 +269,8 @@ def _options(request: BakeRequest, defaults: Defaults) -> dict[str, str | int | 
     }
     if request.kv_cache is not None:
         options["kv_cache"] = request.kv_cache
-    if request.activations is not None:
-        options["activations"] = request.activations
+    if request.activations is not None or defaults.activations != "int16":
+        options["activations"] = defaults.activations
     if request.max_bytes is not None:
         options["max_bytes"] = request.max_bytes
     elif defaults.precision == AUTO:

@@ -126,6 +126,7 @@ def test_a_bundle_with_its_own_calibration_text_is_reproduced(
         differences = reproduce(bundle, weights, Silent())
     assert differences == []
     manifest = read_manifest_of(bundle, LanguageManifest)
+    assert manifest.activations == "int8"
     assert (bundle / CALIBRATION).read_text() == text.read_text()
     for weight in traced(manifest).weights:
         matrices = [shape for shape in weight.sources.values() if len(shape) == 2]

@@ -1,0 +1,35 @@
+"""What products round activations to, by the precision and the request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from baker.pipeline.bake_language_model import bake
+from models.bundle import LanguageManifest, read_manifest_of
+from models.precision import ACTIVATION_TOLERANCE
+from tests.baker.small_gemma import small_gemma
+from tests.conftest import Silent, bake_request, few_entry_points
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("precision", "given", "expected"),
+    [("native", None, "int8"), ("native", "int16", "int16"), ("int8-g32", None, "int16")],
+)
+def test_products_with_the_bits_of_a_file_round_to_8_bits_unless_asked(
+    tmp_path: Path, precision: str, given: str | None, expected: str
+) -> None:
+    weights = small_gemma(tmp_path / "weights")
+    options = {"weights": weights, "slots": 1, "precision": precision, "activations": given}
+    with few_entry_points():
+        bundle = bake(bake_request(tmp_path / "bundle", **options), Silent())  # type: ignore[arg-type]
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    assert manifest.activations == expected
+    kernels = manifest.provenance.kernels.names
+    assert any(name.endswith("_a8") for name in kernels) == (expected == "int8")
+    assert (manifest.tolerance > ACTIVATION_TOLERANCE["int8"]) == (expected == "int8")
