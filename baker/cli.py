@@ -137,13 +137,9 @@ _Activations = Annotated[
         metavar="TYPE",
         help="What products with weights of integers round activations to: "
         f"{', '.join(ACTIVATION_BITS)}. int8 makes prompts faster to read and answers less exact; "
-        "it needs weights of integers. Default: "
-        + ", ".join(
-            f"{PRECISIONS[name].rounding} for {name}"
-            for name in NAMED_PRECISIONS
-            if PRECISIONS[name].activations
-        )
-        + f"; {AUTO} measures both.",
+        "it needs weights of integers. Default: int8 for "
+        + ", ".join(name for name in NAMED_PRECISIONS if PRECISIONS[name].rounding == "int8")
+        + f", otherwise int16; {AUTO} measures both.",
     ),
 ]
 _Context = Annotated[
