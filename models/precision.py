@@ -32,8 +32,8 @@ class Precision:
     kernels        whether norms, RoPE and attention also use C kernels
     tolerance      the largest difference of a logit between NumPy and a compiled program that
                    rounding explains
-    rounding       what products of a decoder round activations to by default: int8 where weights
-                   of fewer bits cost more. Those with weights of floats do not round them
+    rounding       the default of `--activations`. Weights of floats ignore it: their products do
+                   not round activations
     speed          its rank among all precisions, 1 for the fastest; expected, not measured
     speed_without  its rank where the CPU has no instructions for products of int8: kernels then
                    wait for arithmetic, and not for memory

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _MIXED = "mixed"
 _WHOLE = ("native", "int8-g32")  # the precisions whose layers may be stored in fewer bits
 _FEWEST, _LARGER = 4, (5,)
-_ROUNDED_MOST: Activations = "int8"
+_INT8: Activations = "int8"
 # The expected divergence of an assignment, as a fraction of the limit.
 _AIM = 0.9
 _MAX_CORRECTIONS = 3
@@ -160,12 +160,14 @@ class AutoStage:
     def _fewest_activation_bits(
         self, tried: tuple[TriedPrecision, ...], limit: float
     ) -> tuple[TriedPrecision, ...]:
-        """What was tried with int8 activations of the last, which is chosen if that is within."""
+        """Measure the chosen precision with int8 activations, and choose these within the limit.
+
+        Returns all attempts, the chosen one last.
+        """
         *others, exact = tried
-        fewest = _ROUNDED_MOST
-        if self.request.activations or fewest not in PRECISIONS[exact.precision].activations:
+        if self.request.activations or _INT8 not in PRECISIONS[exact.precision].activations:
             return tried
-        measured = self._divergence_of(exact.precision, fewest)
+        measured = self._divergence_of(exact.precision, _INT8)
         rounded = attempt(exact.precision, measured, limit)
         if rounded.refused:
             return (*others, rounded, exact)
@@ -249,7 +251,7 @@ class AutoStage:
 
 def _measuring(precision: str, activations: Activations) -> str:
     """The name of a stage."""
-    rounded = " with activations of int8" if activations == _ROUNDED_MOST else ""
+    rounded = " with activations of int8" if activations == _INT8 else ""
     return f"measure the KL divergence of {precision}{rounded}"
 
 

@@ -178,14 +178,18 @@ def _program(
 def _defaults(
     request: BakeRequest, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
 ) -> Defaults:
-    """The values of the recipe or the request, with a precision for these weights."""
+    """The values of the request or the recipe; the precision fits these weights.
+
+    Activations that the request does not name are the default of the precision.
+    """
     defaults = recipe.defaults_for(request, config)
-    precision = defaults.precision
     if request.precision is None:
-        precision = default_precision(precision, source, architecture, config)
-    if request.activations is None and precision != AUTO:  # which measures both
-        defaults = replace(defaults, activations=PRECISIONS[precision].rounding)
-    return replace(defaults, precision=precision)
+        precision = default_precision(defaults.precision, source, architecture, config)
+        defaults = replace(defaults, precision=precision)
+    # `auto` measures both.
+    if request.activations is None and defaults.precision != AUTO:
+        defaults = replace(defaults, activations=PRECISIONS[defaults.precision].rounding)
+    return defaults
 
 
 def _merged(

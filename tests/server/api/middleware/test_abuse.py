@@ -79,13 +79,10 @@ def test_a_slow_reader_does_not_slow_other_clients(client: httpx.Client) -> None
     with connect(client) as slow:
         body = b'{"prompt": "the dog", "max_tokens": 50, "stream": true, "logprobs": 20}'
         slow.sendall(request(body))
-        beside = []
         for _ in range(3):
             assert slow.recv(1)
-            beside.append(seconds())
-        # The other's steps are shared with this one's, and that is all. What else the machine does
-        # can slow one of three.
-        assert min(beside) < 3 * alone + 1
+            # The other's steps are shared with this one's, and that is all.
+            assert seconds() < 3 * alone + 1
         # Its answer is ready long before it has read it, and holds no slot.
         wait_until_free(client)
         received = b""
