@@ -4,9 +4,10 @@
     full    every prompt, with every entry point, in every row of a batch
     off     nothing
 
-A value that lies between two integers is stored as either of them in a cache of i8, so the logits
-of two machines differ by about as much as the rounding costs. Rows of the second layer differ less:
-they depend on what attention read from the caches of the first one.
+A value that lies between two integers is stored as either of them in a cache of i8, and so is an
+activation that a product rounds to int8, so the logits of two machines differ by about as much as
+the rounding costs. Rows of the first two layers differ less. Those of the second layer depend on
+what attention read from the caches of the first one.
 
 Golden logits that a program may approximate, because they are too low to be sampled, are not
 compared: their errors are those of the approximation, and grow with the logits.
@@ -28,7 +29,7 @@ import numpy as np
 from runtime.interface import read_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,10 +42,13 @@ log = logging.getLogger(__name__)
 
 Level: TypeAlias = Literal["quick", "full", "off"]
 
-# The largest mean difference of a head in a cache of i8 that passes, in steps between integers.
-# 0.04 was seen, and a scale of 1/128 in place of 1/127 of the largest magnitude gives 0.5.
-ROW_TOLERANCE = 0.2
-
+# The largest mean difference of a head in a cached row that passes, by the dtype of the caches, in
+# steps: 1/127 of the largest magnitude of the head. Caches of i8 differed by 0.04, and a scale of
+# 1/128 in them gives 0.5. Caches of f16 differed by 0.001, and activations with 16 bits in place of
+# 8 give 0.14 to 0.32.
+ROW_TOLERANCE: Mapping[str, float] = {"i8": 0.2, "f16": 0.1}
+# A step in units of a golden row's scales.
+_STEP: Mapping[str, float] = {"i8": 1.0, "f16": 32767 / 127}
 
 # Golden logits at most this much below the largest of their step are compared. It is less than
 # LOGIT_MARGIN in models/dsl/fused: a program compares with an approximation of the largest.
@@ -228,21 +232,29 @@ class _LanguageTest:
             if golden.prompt == number:
                 saved = [self.runtime.save(slot, at, at + 1) for slot in slots]
                 difference = max(_steps_between(golden, row) for row in saved)
-                yield _Compared(
-                    f"golden prompt {number}, cached row{by}", difference, ROW_TOLERANCE
-                )
+                where = f"golden prompt {number}, cached row{by}"
+                yield _Compared(where, difference, ROW_TOLERANCE[golden.dtype])
 
 
 def _steps_between(golden: GoldenRow, saved: Rows) -> float:
-    """The mean difference of the values of the head that differs most, in steps of its integers."""
-    expected, scales = np.array(golden.integers, np.float64), np.array(golden.scales)
-    middle = golden.offset + expected.size
-    integers = saved[golden.offset : middle].view(np.int8)
-    got = integers.reshape(scales.size, -1) * saved[middle : middle + 4 * scales.size].view(
-        np.float32
-    ).astype(np.float64).reshape(-1, 1)
-    steps = got / scales[:, np.newaxis] - expected.reshape(scales.size, -1)
-    return _largest(np.abs(steps).mean(axis=1), np.zeros(scales.size))
+    """The mean difference of the values of the head that differs most, in steps.
+
+    All keys of a position count as one head where caches are of f16, and so do all values.
+    """
+    scales = np.array(golden.scales)[:, np.newaxis]
+    expected = np.array(golden.integers, np.float64).reshape(len(scales), -1)
+    differences = _cached_values(golden, saved) / scales - expected
+    return _largest(np.abs(differences).mean(axis=1) / _STEP[golden.dtype], np.zeros(len(scales)))
+
+
+def _cached_values(golden: GoldenRow, saved: Rows) -> NDArray[np.float64]:
+    """The values of a golden row's caches in saved rows of its position, (scales, columns)."""
+    heads, size = len(golden.scales), len(golden.integers)
+    rest = saved[golden.offset :]
+    if golden.dtype == "f16":
+        return rest[: 2 * size].view(np.float16).astype(np.float64).reshape(heads, -1)
+    integers, scales = rest[:size].view(np.int8), rest[size : size + 4 * heads].view(np.float32)
+    return integers.reshape(heads, -1) * scales.astype(np.float64)[:, np.newaxis]
 
 
 def _replay(reader: Reader, case: Golden, slots: Sequence[int]) -> Iterator[NDArray[np.float32]]:

@@ -13,7 +13,7 @@ from models.program import ProgramOptions
 
 if TYPE_CHECKING:
     from baker.pipeline.shared_stages import Workspace
-    from models.bundle import Golden, GoldenRow
+    from models.bundle import Activations, Golden, GoldenRow
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
 
@@ -23,19 +23,23 @@ def golden_stage(
     architecture: Architecture[Any],
     config: ModelConfig,
     ids: list[tuple[int, ...]],
+    activations: Activations,
     **options: Any,
 ) -> tuple[tuple[Golden, ...], tuple[GoldenRow, ...]]:
     """The golden values of prompts, and the golden rows of their last tokens.
 
-    `options` are those of the program, which has a slot for each prompt.
+    `activations` and `options` are those of the program, which has a slot for each prompt.
     """
     context = max(len(tokens) for tokens in ids) + STEPS
     program = architecture.program(
-        config, ProgramOptions(context=context, decode_batches=(1, len(ids)), **options)
+        config,
+        ProgramOptions(
+            context=context, decode_batches=(1, len(ids)), activations=activations, **options
+        ),
     )
     parameters = stored_parameters(program.parameters, workspace.folder / PARAMETERS)
     runtime = NumpyRuntime(program, parameters, context=context, slots=len(ids))
     # One thread: the last bits of a sum depend on the number of threads.
     with workspace.progress.stage("compute golden values with NumPy"), threadpool_limits(1):
         golden = golden_values(runtime, ids)
-    return golden, golden_rows(runtime, program.caches, golden)
+    return golden, golden_rows(runtime, program.caches, golden, activations)

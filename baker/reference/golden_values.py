@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from baker.reference.numpy_runtime import NumpyRuntime
-    from models.bundle import CacheSpec
+    from models.bundle import Activations, CacheSpec
     from runtime.interface import Reader
 
 PROMPTS = (
@@ -57,26 +57,48 @@ def golden_values(runtime: Reader, ids: Sequence[tuple[int, ...]]) -> tuple[Gold
 
 
 def golden_rows(
-    runtime: NumpyRuntime, caches: Sequence[CacheSpec], golden: Sequence[Golden]
+    runtime: NumpyRuntime,
+    caches: Sequence[CacheSpec],
+    golden: Sequence[Golden],
+    activations: Activations,
 ) -> tuple[GoldenRow, ...]:
-    """The row of each prompt's last token in the second layer with caches of i8, if there is one.
+    """The row of each prompt's last token in the second layer with caches, if there is one.
 
-    The runtime has read each prompt in a slot of its own.
+    With activations of int8 it is that of the first layer: an activation that is rounded to the
+    other neighbour changes the rows of later layers by about as much as rounding itself. Returns no
+    rows for caches of f32. The runtime has read each prompt in a slot of its own.
     """
-    keys = [at for at, spec in enumerate(caches) if spec.dtype == "i8"][::2]
-    if not keys:
+    keys = [at for at, spec in enumerate(caches) if spec.name.endswith(".key")]
+    at = keys[0] if activations == "int8" else keys[:2][-1]
+    if caches[at].dtype == "f32":
         return ()
-    at = keys[:2][-1]
     offset = sum(spec.bytes // spec.rows for spec in caches[:at])
-    rows = [runtime.row(slot, len(one.prompt_ids) - 1) for slot, one in enumerate(golden)]
-    return tuple(
-        GoldenRow(
-            prompt=number,
-            offset=offset,
-            integers=tuple(int(one) for part in row[at : at + 2] for one in part),
-            scales=tuple(float(one) for part in row[at + 2 : at + 4] for one in part),
-        )
-        for number, row in enumerate(rows)
+    rows = [runtime.row(slot, len(one.prompt_ids) - 1)[at:] for slot, one in enumerate(golden)]
+    make = _int8_row if caches[at].dtype == "i8" else _float_row
+    return tuple(make(prompt, offset, row) for prompt, row in enumerate(rows))
+
+
+def _int8_row(prompt: int, offset: int, row: Sequence[NDArray[Any]]) -> GoldenRow:
+    key, value, key_scales, value_scales = row[:4]
+    integers, scales = np.concatenate([key, value]), np.concatenate([key_scales, value_scales])
+    return GoldenRow(
+        prompt=prompt,
+        offset=offset,
+        integers=tuple(integers.tolist()),
+        scales=tuple(scales.tolist()),
+    )
+
+
+def _float_row(prompt: int, offset: int, row: Sequence[NDArray[Any]]) -> GoldenRow:
+    values = np.stack(row[:2]).astype(np.float64)
+    scales = np.maximum(np.abs(values).max(axis=1), np.finfo(np.float16).tiny) / 32767
+    integers = np.rint(values / scales[:, np.newaxis]).astype(np.int64)
+    return GoldenRow(
+        prompt=prompt,
+        offset=offset,
+        integers=tuple(integers.reshape(-1).tolist()),
+        scales=tuple(scales.tolist()),
+        dtype="f16",
     )
 
 

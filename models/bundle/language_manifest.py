@@ -147,18 +147,22 @@ class Golden:
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenRow:
-    """A position of the caches of i8 of one layer, as computed by NumPy.
+    """A position of the KV caches of one layer, as computed by NumPy.
 
     prompt    the number of the golden prompt, which was read up to this position
     offset    the first of these bytes in the saved rows of a position, see Runtime.save
-    integers  those of the keys' G heads of width D, then those of the values' heads: 2 * G * D
-    scales    those of the heads: 2 * G
+    integers  those of the keys' G heads of width D, then those of the values' heads: 2 * G * D.
+              For caches of f16, values divided by their scale and rounded
+    scales    those of the heads: 2 * G. For caches of f16, one for all keys and one for all values:
+              their largest magnitude divided by 32767
+    dtype     the dtype of the caches
     """
 
     prompt: int
     offset: int
     integers: tuple[int, ...]
     scales: tuple[float, ...]
+    dtype: Literal["i8", "f16"] = field(default="i8", metadata=OMITTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +172,7 @@ class LanguageManifest(Manifest):
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
-    LoRA adapters. `golden_rows` are of the second layer with caches of i8, if there are such.
+    LoRA adapters. `golden_rows` are of the second layer, if caches are of i8 or f16.
     """
 
     kind: Literal["language"] = "language"

@@ -136,28 +136,39 @@ def test_off_tests_nothing() -> None:
 
 # Two heads of two values, after three other bytes of a position.
 ROW = GoldenRow(prompt=0, offset=3, integers=(127, -4, 10, -127), scales=(0.5, 2.0))
+# Two keys and two values, the largest of each 127 steps long.
+FLOAT_ROW = GoldenRow(
+    prompt=0,
+    offset=3,
+    integers=(32767, 0, 0, -32767),
+    scales=(127 / 32767, 254 / 32767),
+    dtype="f16",
+)
 
 
-def self_test_of_row(integers: list[int], scales: list[float], level: Level = "full") -> Verdict:
-    """The verdict on a runtime that has this row in its caches of i8."""
-    saved = b"abc" + np.array(integers, "i1").tobytes() + np.array(scales, "f4").tobytes() + b"d"
+def self_test_of_row(row: GoldenRow, saved: bytes, level: Level = "full") -> Verdict:
+    """The verdict on a runtime that has these bytes where a golden row begins."""
 
     @dataclass(kw_only=True)
-    class Int8(FakeRuntime):
+    class Caching(FakeRuntime):
         def save(self, slot: int, start: int, stop: int) -> Any:
             assert (slot, start, stop) == (0, len(CASE.prompt_ids) - 1, len(CASE.prompt_ids))
-            return np.frombuffer(saved, np.uint8)
+            return np.frombuffer(b"abc" + saved + b"d", np.uint8)
 
-    runtime = Int8(vocab_size=40, context=64, chunk=8)
-    return self_test(runtime, (CASE,), tolerance=1.0, rows=(ROW,), level=level)
+    runtime = Caching(vocab_size=40, context=64, chunk=8)
+    return self_test(runtime, (CASE,), tolerance=1.0, rows=(row,), level=level)
+
+
+def int8_row(integers: list[int], scales: list[float]) -> bytes:
+    return np.array(integers, "i1").tobytes() + np.array(scales, "f4").tobytes()
 
 
 def test_a_cached_row_passes_with_a_small_difference() -> None:
-    verdict = self_test_of_row([*ROW.integers], [0.5, 2.001])
+    verdict = self_test_of_row(ROW, int8_row([*ROW.integers], [0.5, 2.001]))
     assert verdict.passed
     assert verdict.steps == 4 + 1 + 2  # the row after the prompt, and after the embedding
     assert verdict.largest_difference == pytest.approx(0.0005 * (10 + 127) / 2, rel=1e-3)
-    assert verdict.tolerance == ROW_TOLERANCE
+    assert verdict.tolerance == ROW_TOLERANCE["i8"]
 
 
 @pytest.mark.parametrize("level", ["quick", "full"])
@@ -172,7 +183,28 @@ def test_a_cached_row_passes_with_a_small_difference() -> None:
     ],
 )
 def test_a_wrong_cached_row_fails(integers: list[int], scales: list[float], level: Level) -> None:
-    verdict = self_test_of_row(integers, scales, level)
+    verdict = self_test_of_row(ROW, int8_row(integers, scales), level)
     assert not verdict.passed
     assert verdict.where.startswith("golden prompt 0, cached row")
-    assert f"expected at most {ROW_TOLERANCE}" in verdict.message
+    assert f"expected at most {ROW_TOLERANCE['i8']}" in verdict.message
+
+
+@pytest.mark.parametrize("level", ["quick", "full"])
+@pytest.mark.parametrize(
+    ("values", "passes"),
+    [
+        ([127, 0, 0, -254], True),
+        ([127, 0.15, 0, -254], True),
+        ([127, 0, 0.35, -254], True),
+        ([127, 0.25, 0, -254], False),
+        ([127, 0, 0, -253.5], False),
+        ([127, 0, 0, math.nan], False),
+        ([0, -254, 127, 0], False),
+    ],
+)
+def test_a_cached_row_of_floats_passes_with_a_small_difference(
+    values: list[float], passes: bool, level: Level
+) -> None:
+    verdict = self_test_of_row(FLOAT_ROW, np.array(values, "f2").tobytes(), level)
+    assert verdict.passed == passes
+    assert passes or verdict.where.startswith("golden prompt 0, cached row")

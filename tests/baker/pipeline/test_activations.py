@@ -33,3 +33,15 @@ def test_products_with_the_bits_of_a_file_round_to_8_bits_unless_asked(
     kernels = manifest.provenance.kernels.names
     assert any(name.endswith("_a8") for name in kernels) == (expected == "int8")
     assert (manifest.tolerance > ACTIVATION_TOLERANCE["int8"]) == (expected == "int8")
+
+
+@pytest.mark.slow
+def test_int8_activations_and_int8_caches_of_a_real_model_pass_the_self_test(
+    tmp_path: Path,
+) -> None:
+    options = {"model": "smollm2", "slots": 1, "kv_cache": "int8", "activations": "int8"}
+    with few_entry_points():
+        bundle = bake(bake_request(tmp_path / "b", precision="native", **options), Silent())
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    assert (manifest.caches[0].dtype, manifest.activations) == ("i8", "int8")
+    assert [row.offset for row in manifest.golden_rows] == [0, 0, 0]

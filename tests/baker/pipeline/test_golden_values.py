@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,12 @@ from models.program import model_weights
 from tests.models.families.gemma3.gemma3_cases import OPTIONS, TINY
 from tests.models.families.gemma3.gemma3_reference import forward
 from tests.models.numpy_device import random_weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from models.bundle import Activations, GoldenRow
+    from models.precision import KvCache
 
 CONFIG = replace(TINY, vocab_size=tokenizer().get_vocab_size())
 
@@ -49,24 +56,46 @@ def test_golden_values_are_those_of_a_plain_forward_pass(batches: tuple[int, ...
             np.testing.assert_allclose(step.logits, np.sort(row)[: -TOP_COUNT - 1 : -1], atol=1e-4)
 
 
-def test_golden_rows_are_those_of_the_second_layer() -> None:
-    config, options = (
-        replace(CONFIG, layers=2, windows=(4, None)),
-        replace(OPTIONS, decode_batches=(1,)),
-    )
-    program = entry_points.program(Gemma3(config), replace(options, kv_cache="int8"))
+def golden_row(
+    layer: int, kv_cache: KvCache, activations: Activations = "int16"
+) -> tuple[GoldenRow, list[NDArray[Any]]]:
+    """The golden row of one token, which is in `layer`, and the caches of its position there."""
+    config = replace(CONFIG, layers=2, windows=(4, None))
+    options = replace(OPTIONS, decode_batches=(1,), kv_cache=kv_cache)
+    program = entry_points.program(Gemma3(config), options)
     runtime = NumpyRuntime(program, random_weights(program), context=options.context, slots=1)
     runtime.decode([0], [5], [0])
-    (row,) = golden_rows(runtime, program.caches, [Golden(prompt="", prompt_ids=(5,), steps=())])
-    assert (row.prompt, row.offset) == (0, 2 * (program.caches[0].width + 4 * config.kv_heads))
-    key, value, key_scale, value_scale = runtime.row(0, 0)[4:8]
-    assert [spec.name.removeprefix("layers.1.") for spec in program.caches[4:8]] == [
-        "key",
-        "value",
-        "key_scale",
-        "value_scale",
-    ]
+    golden = [Golden(prompt="", prompt_ids=(5,), steps=())]
+    (row,) = golden_rows(runtime, program.caches, golden, activations)
+    saved = runtime.row(0, 0)
+    per_layer = len(saved) // config.layers
+    assert row.prompt == 0
+    assert row.offset == sum(part.nbytes for part in saved[: layer * per_layer])
+    return row, saved[layer * per_layer :][:per_layer]
+
+
+def test_golden_rows_of_int8_caches_are_those_of_the_second_layer() -> None:
+    row, (key, value, key_scale, value_scale) = golden_row(1, "int8")
     assert row.integers == (*key, *value)
     assert row.scales == (*key_scale, *value_scale)
-    others = [replace(spec, dtype="f16") for spec in program.caches]
-    assert golden_rows(runtime, others, ()) == ()
+
+
+def test_golden_rows_of_f16_caches_are_those_of_the_second_layer() -> None:
+    row, (key, value) = golden_row(1, "f16")
+    assert row.dtype == "f16"
+    assert row.scales == (np.abs(key).max() / 32767, np.abs(value).max() / 32767)
+    values = np.array(row.integers).reshape(2, -1) * np.array(row.scales)[:, np.newaxis]
+    np.testing.assert_allclose(values, [key, value], atol=max(row.scales) / 2)
+
+
+@pytest.mark.parametrize("kv_cache", ["int8", "f16"])
+def test_golden_rows_with_int8_activations_are_those_of_the_first_layer(kv_cache: KvCache) -> None:
+    row, (key, *_) = golden_row(0, kv_cache, "int8")
+    keys = np.array(row.integers[: key.size]) * (row.scales[0] if kv_cache == "f16" else 1)
+    np.testing.assert_allclose(keys, key, atol=row.scales[0] / 2)
+
+
+def test_caches_of_f32_have_no_golden_rows() -> None:
+    program = entry_points.program(Gemma3(CONFIG), OPTIONS)
+    runtime = NumpyRuntime(program, random_weights(program), context=OPTIONS.context, slots=1)
+    assert golden_rows(runtime, program.caches, (), "int16") == ()
