@@ -82,6 +82,9 @@ ACTIVATION_BITS: Mapping[Activations, int] = {"int16": 16, "int8": 8}
 KV_TOLERANCE: Mapping[KvCache, float] = {"f16": 2e-2, "f32": 0.0, "int8": 1.0}
 # What the rounding of activations adds to it.
 ACTIVATION_TOLERANCE: Mapping[Activations, float] = {"int16": 0.0, "int8": 1.0}
+# The tolerance of precisions that may store 4 bits: beside these, activations of int16 are rounded
+# to 12 bits, whose steps are a sixteenth of those of int8.
+_FOUR_BIT_TOLERANCE = 2e-2 + ACTIVATION_TOLERANCE["int8"] / 16
 
 
 def kv_cache_of(dtypes: Collection[CacheDType]) -> KvCache:
@@ -134,7 +137,7 @@ PRECISIONS: Mapping[str, Precision] = {
             name="native",
             storage=storage.INT8_G32,
             kernels=True,
-            tolerance=2e-2,
+            tolerance=_FOUR_BIT_TOLERANCE,
             speed=4,
             speed_without=3,
             help="the integers of a quantized GGUF file as they are, other weights as int8-g32",
@@ -146,7 +149,7 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT8_G32,
             layers=storage.STORAGES["int4-g32"],
             kernels=True,
-            tolerance=2e-2,
+            tolerance=_FOUR_BIT_TOLERANCE,
             speed=1,
             speed_without=4,
             help="layers in 4 bits, rounded for a calibration text; the rest as int8-g32",
@@ -167,7 +170,7 @@ PRECISIONS: Mapping[str, Precision] = {
             name="mixed",
             storage=storage.INT8_G32,
             kernels=True,
-            tolerance=2e-2,
+            tolerance=_FOUR_BIT_TOLERANCE,
             speed=3,
             speed_without=6,
             help="the layers in 4, 5 and 8 bits",
