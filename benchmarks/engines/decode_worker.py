@@ -29,7 +29,7 @@ DEPTHS = (128, 1024, 1900)  # tokens in the context when decoding is measured
 TOGETHER = 8  # sequences in a batch, at the first depth
 WARM_STEPS = 8  # decode steps before the clock starts
 STEPS = 48  # measured decode steps
-REPETITIONS = 3  # per prefill; the median counts
+REPETITIONS = 3  # of a prefill, and of the decode steps; the median counts
 _SLOT = 0
 
 
@@ -116,8 +116,7 @@ def measure(runtime: Reader, text: Text, begun: float) -> dict[str, float]:
 
 
 def _prefill_seconds(runtime: Reader, prompt: Sequence[int]) -> float:
-    seconds = (_seconds(lambda: read_prompt(runtime, prompt)) for _ in range(REPETITIONS))
-    return statistics.median(seconds)
+    return _median_seconds(lambda: read_prompt(runtime, prompt))
 
 
 def _decode_rate(runtime: Reader, text: Text, depth: int, sequences: int) -> float:
@@ -132,7 +131,7 @@ def _decode_rate(runtime: Reader, text: Text, depth: int, sequences: int) -> flo
     for slot in slots:
         read_prompt(runtime, text.tokens[: depth - WARM_STEPS], slot=slot)
     decode(range(depth - WARM_STEPS, depth))
-    return sequences * STEPS / _seconds(lambda: decode(range(depth, depth + STEPS)))
+    return sequences * STEPS / _median_seconds(lambda: decode(range(depth, depth + STEPS)))
 
 
 def _memory() -> dict[str, float]:
@@ -143,10 +142,13 @@ def _memory() -> dict[str, float]:
     return {name: int(status[key].split()[0]) * 1024 / 1e6 for name, key in sizes.items()}
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+def _median_seconds(work: Callable[[], object]) -> float:
+    seconds = []
+    for _ in range(REPETITIONS):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
 
 
 def main() -> None:

@@ -68,7 +68,7 @@ def test_a_batch_counts_the_tokens_of_every_sequence(monkeypatch: pytest.MonkeyP
         work()
         return 1.0
 
-    monkeypatch.setattr("benchmarks.engines.decode_worker._seconds", a_second)
+    monkeypatch.setattr("benchmarks.engines.decode_worker._median_seconds", a_second)
     runtime = FakeRuntime(vocab_size=16, context=200, slots=TOGETHER, chunk=512, batch=TOGETHER)
     figures = measure(runtime, TEXT, time.monotonic())
     assert figures["prefill_128"] == 128
