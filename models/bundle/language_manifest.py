@@ -172,7 +172,8 @@ class LanguageManifest(Manifest):
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
-    LoRA adapters. `golden_rows` are of the second layer, if caches are of i8 or f16.
+    LoRA adapters. `golden_rows` are of caches of i8 or f16: of the second layer, or of the first
+    one with activations of int8.
     """
 
     kind: Literal["language"] = "language"
