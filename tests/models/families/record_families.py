@@ -16,11 +16,11 @@ from tests.models.families.encoders.encoder_cases import ENCODER_CASES, write_re
 from tests.models.families.family_recording import EXACT, ROWS, Recording, write
 
 
-def record(case: Case, folder: Path) -> Recording:
-    """What is recorded of one case."""
+def record(name: str, case: Case, folder: Path) -> Recording:
+    """What is recorded of the case with this name in CASES."""
     oracle.save_pretrained(case, folder)
     logits, source = oracle.logits(folder, TOKENS), SafetensorsSource(folder)
-    exact = oracle.exact_logits(folder, TOKENS)[ROWS] if case.name in EXACT else None
+    exact = oracle.exact_logits(folder, TOKENS)[ROWS] if name in EXACT else None
     return Recording(
         config=json.loads((folder / "config.json").read_text(encoding="utf-8")),
         shapes={name: source.shape(name) for name in source.names()},
@@ -37,7 +37,7 @@ def main() -> None:
         for name, case in CASES.items():
             path = Path(folder, name)
             path.mkdir()
-            recordings[name] = record(case, path)
+            recordings[name] = record(name, case, path)
         write(recordings)
         encoders = {}
         for name, encoder in ENCODER_CASES.items():

@@ -16,7 +16,7 @@ import pytest
 from baker.weights.open_weights import open_weights
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS
-from tests.models.families.family_recording import ROWS, recorded, write_folder
+from tests.models.families.family_recording import EXACT, ROWS, recorded, write_folder
 from tests.models.families.gguf_files import write_gguf
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def test_logits_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     assert logits.argmax(axis=1).tolist() == recording.greedy
     if HAS_TRANSFORMERS:
         close(logits, expected, TOLERANCE)
+    assert (recording.exact is not None) == (name in EXACT)
     if recording.exact is not None:
         assert error(logits[ROWS], recording.exact) < EXACT_TOLERANCE
         if HAS_TRANSFORMERS:
