@@ -80,11 +80,19 @@ KV_CACHES: tuple[KvCache, ...] = get_args(KvCache)
 ACTIVATION_BITS: Mapping[Activations, int] = {"int16": 16, "int8": 8}
 # What the rounding of keys and values adds to a precision's `tolerance`.
 KV_TOLERANCE: Mapping[KvCache, float] = {"f16": 2e-2, "f32": 0.0, "int8": 1.0}
-# What the rounding of activations adds to it.
+# What the rounding of activations adds to it, but beside weights of 4 bits.
 ACTIVATION_TOLERANCE: Mapping[Activations, float] = {"int16": 0.0, "int8": 1.0}
-# The tolerance of precisions that may store 4 bits: beside these, activations of int16 are rounded
-# to 12 bits, whose steps are a sixteenth of those of int8.
-_FOUR_BIT_TOLERANCE = 2e-2 + ACTIVATION_TOLERANCE["int8"] / 16
+
+
+def activation_tolerance(activations: Activations, storages: Collection[str]) -> float:
+    """What the rounding of activations adds to a precision's `tolerance`.
+
+    `storages` are the names of those of the weights. Beside weights of 4 bits, int16 is rounded to
+    12 bits, whose steps are a sixteenth of those of int8.
+    """
+    if activations == "int16" and any(name.startswith("int4-") for name in storages):
+        return ACTIVATION_TOLERANCE["int8"] / 16
+    return ACTIVATION_TOLERANCE[activations]
 
 
 def kv_cache_of(dtypes: Collection[CacheDType]) -> KvCache:
@@ -137,7 +145,7 @@ PRECISIONS: Mapping[str, Precision] = {
             name="native",
             storage=storage.INT8_G32,
             kernels=True,
-            tolerance=_FOUR_BIT_TOLERANCE,
+            tolerance=2e-2,
             speed=4,
             speed_without=3,
             help="the integers of a quantized GGUF file as they are, other weights as int8-g32",
@@ -149,7 +157,7 @@ PRECISIONS: Mapping[str, Precision] = {
             storage=storage.INT8_G32,
             layers=storage.STORAGES["int4-g32"],
             kernels=True,
-            tolerance=_FOUR_BIT_TOLERANCE,
+            tolerance=2e-2,
             speed=1,
             speed_without=4,
             help="layers in 4 bits, rounded for a calibration text; the rest as int8-g32",
@@ -170,7 +178,7 @@ PRECISIONS: Mapping[str, Precision] = {
             name="mixed",
             storage=storage.INT8_G32,
             kernels=True,
-            tolerance=_FOUR_BIT_TOLERANCE,
+            tolerance=2e-2,
             speed=3,
             speed_without=6,
             help="the layers in 4, 5 and 8 bits",

@@ -40,7 +40,7 @@ from models import bundle as layout
 from models.bundle import LanguageManifest, record_file
 from models.dsl.types import TypeRuleError
 from models.peft.adapter_folder import adapter_files
-from models.precision import ACTIVATION_TOLERANCE, KV_TOLERANCE, PRECISIONS, kv_cache_of
+from models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
 from runtime.language_model import IreeRuntime
 from runtime.self_test import self_test
 
@@ -186,7 +186,7 @@ def _defaults(
     if request.precision is None:
         precision = default_precision(defaults.precision, source, architecture, config)
         defaults = replace(defaults, precision=precision)
-    # `auto` measures both.
+    # `--precision auto` measures the divergence with each kind of activations, and chooses later.
     if request.activations is None and defaults.precision != AUTO:
         defaults = replace(defaults, activations=PRECISIONS[defaults.precision].rounding)
     return defaults
@@ -340,7 +340,9 @@ def _manifest(
         slots=inputs.defaults.slots,
         tolerance=PRECISIONS[inputs.defaults.precision].tolerance
         + KV_TOLERANCE[kv_cache_of([cache.dtype for cache in program.caches])]
-        + ACTIVATION_TOLERANCE[inputs.defaults.activations],
+        + activation_tolerance(
+            inputs.defaults.activations, {weight.storage.name for weight in program.weights}
+        ),
         special_tokens=special_tokens(model.source),
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),

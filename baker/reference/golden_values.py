@@ -62,11 +62,11 @@ def golden_rows(
     golden: Sequence[Golden],
     activations: Activations,
 ) -> tuple[GoldenRow, ...]:
-    """The row of each prompt's last token in the second layer with caches, if there is one.
+    """The cached keys and values of each prompt's last token, in the second layer.
 
-    With activations of int8 it is that of the first layer: an activation that is rounded to the
-    other neighbour changes the rows of later layers by about as much as rounding itself. Returns no
-    rows for caches of f32. The runtime has read each prompt in a slot of its own.
+    In the first one of a model with one layer, and with activations of int8: an activation that is
+    rounded to its other neighbour changes later layers by about as much as rounding itself. Returns
+    no rows for caches of f32. The runtime has read each prompt in a slot of its own.
     """
     keys = [at for at, spec in enumerate(caches) if spec.name.endswith(".key")]
     at = keys[0] if activations == "int8" else keys[:2][-1]

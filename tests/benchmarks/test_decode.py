@@ -76,6 +76,20 @@ def test_a_batch_counts_the_tokens_of_every_sequence(monkeypatch: pytest.MonkeyP
     assert figures["decode_together"] == TOGETHER * STEPS
 
 
+def test_decode_steps_are_measured_three_times() -> None:
+    read: list[int] = []
+
+    class Counting(FakeRuntime):
+        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
+            read.extend(positions)
+            return super().decode(slots, tokens, positions, exact)
+
+    short = Text(tokens=TEXT.tokens[: DEPTHS[0] + STEPS], exact=False)
+    measure(Counting(vocab_size=16, context=200, chunk=512), short, time.monotonic())
+    assert read.count(DEPTHS[0] + STEPS - 1) == 3
+    assert read.count(DEPTHS[0] - 2) == 1  # before the clock starts
+
+
 def test_the_bandwidth_limit_reads_all_weights_per_token() -> None:
     limit = bandwidth_limit(weights_bytes=500_000_000, decode=30, bandwidth=20)
     assert limit == {"bandwidth": 20, "weights_mb": 500, "limit_percent": pytest.approx(75)}

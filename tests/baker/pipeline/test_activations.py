@@ -8,7 +8,7 @@ import pytest
 
 from baker.pipeline.bake_language_model import bake
 from models.bundle import LanguageManifest, read_manifest_of
-from models.precision import ACTIVATION_TOLERANCE
+from models.precision import ACTIVATION_TOLERANCE, activation_tolerance
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request, few_entry_points
 
@@ -45,3 +45,10 @@ def test_int8_activations_and_int8_caches_of_a_real_model_pass_the_self_test(
     manifest = read_manifest_of(bundle, LanguageManifest)
     assert (manifest.caches[0].dtype, manifest.activations) == ("i8", "int8")
     assert [row.offset for row in manifest.golden_rows] == [0, 0, 0]
+
+
+def test_int16_beside_4_bits_adds_a_sixteenth_of_the_tolerance_of_int8() -> None:
+    for name in ("int4-g32", "int4-g32-min"):
+        assert activation_tolerance("int16", {"int8-g32", name}) == 1 / 16
+    assert activation_tolerance("int16", {"int8-g32", "int5-g32", "int6-g16", "int12-g32"}) == 0
+    assert activation_tolerance("int8", {"int4-g32"}) == ACTIVATION_TOLERANCE["int8"]

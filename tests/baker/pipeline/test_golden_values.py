@@ -98,4 +98,6 @@ def test_golden_rows_with_int8_activations_are_those_of_the_first_layer(kv_cache
 def test_caches_of_f32_have_no_golden_rows() -> None:
     program = entry_points.program(Gemma3(CONFIG), OPTIONS)
     runtime = NumpyRuntime(program, random_weights(program), context=OPTIONS.context, slots=1)
-    assert golden_rows(runtime, program.caches, (), "int16") == ()
+    runtime.decode([0], [5], [0])
+    golden = [Golden(prompt="", prompt_ids=(5,), steps=())]
+    assert golden_rows(runtime, program.caches, golden, "int16") == ()
