@@ -177,7 +177,12 @@ class Engine:
                 going_on = False
             else:
                 with contained("a message to the engine"):
-                    self._handle(message)
+                    try:
+                        self._handle(message)
+                    except BaseException:
+                        if isinstance(message, Submit):  # its client waits for an event
+                            self._end(message.sequence, Failed("the engine cannot take a request"))
+                        raise
         return going_on
 
     def _handle(self, message: Message) -> None:

@@ -91,9 +91,13 @@ class TimedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called by the event loop, after a TLS handshake."""
-        if not hasattr(self, "tcp"):
-            self.accepted(transport)
-        super().connection_made(transport)
+        try:
+            if not hasattr(self, "tcp"):
+                self.accepted(transport)
+            super().connection_made(transport)
+        except BaseException:
+            transport.abort()  # the event loop would let the client wait for ever
+            raise
 
     def abort(self) -> None:
         """Close the connection at once, and forget it."""

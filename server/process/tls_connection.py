@@ -37,8 +37,12 @@ class TlsConnection(SSLProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop when TCP is connected."""
         assert isinstance(transport, asyncio.Transport)
-        self._http.accepted(transport)
-        super().connection_made(transport)
+        try:
+            self._http.accepted(transport)
+            super().connection_made(transport)
+        except BaseException:
+            transport.abort()  # the event loop would let the client wait for ever
+            raise
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop, also when there was no handshake."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -200,8 +201,8 @@ class ModelPool:
         load = self._loads.get(deployment)
         if self._draining:
             raise Draining("the server is shutting down and takes no new requests")
-        age = time.monotonic() - deployment.failed_at
-        if load is None and deployment.failure and age < _RETRY_SECONDS:
+        is_recent = time.monotonic() - deployment.failed_at < _RETRY_SECONDS
+        if load is None and deployment.failure and is_recent:
             raise NotLoaded(deployment.failure)
         if load is not None and len(load.waiting) >= self._queue_limit:
             raise QueueFull(queued=len(load.waiting), limit=self._queue_limit, retry_after=1)
@@ -213,10 +214,7 @@ class ModelPool:
         (await self.lease(deployment)).close()
 
     async def unload(self, deployment: Deployment) -> None:
-        """Unload a model when its running requests are answered; it must not be pinned.
-
-        Raises InvalidRequest.
-        """
+        """Unload a model when its requests are answered; raises InvalidRequest if it is pinned."""
         if deployment.pinned:
             raise InvalidRequest(
                 field="model", got=deployment.name, expected="a model that is not pinned"
@@ -256,11 +254,9 @@ class ModelPool:
         gone = [deployment for deployment in unpinned if deployment.name not in bundles]
         if len(gone) == len(self):
             raise NotReloaded("no bundle is left; the models stay as they are")
-        removals = [
-            (model.idle, self._unloads.start(f"the removal of {model.name}", self._remove(model)))
-            for model in gone
-        ]
-        await asyncio.gather(*(removal for is_idle, removal in removals if is_idle))
+        idle = [one.idle for one in gone]
+        removals = [self._unloads.start(f"removing {one.name}", self._remove(one)) for one in gone]
+        await asyncio.gather(*itertools.compress(removals, idle))
 
     def tick(self) -> None:
         """Check files and unload idle models. Called about once a second."""
