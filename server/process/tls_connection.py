@@ -29,7 +29,7 @@ class TlsConnection(SSLProtocol):
             context,
             None,  # type: ignore[arg-type]  # nothing waits for the handshake
             server_side=True,
-            ssl_handshake_timeout=timeout,
+            ssl_handshake_timeout=timeout,  # type: ignore[arg-type]  # it may be a fraction
             ssl_shutdown_timeout=timeout,
         )
         self._http = http
@@ -44,7 +44,7 @@ class TlsConnection(SSLProtocol):
             transport.abort()  # the event loop would let the client wait for ever
             raise
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: BaseException | None) -> None:
         """Called by the event loop, also when there was no handshake."""
         self._http.connections.discard(self._http)
         super().connection_lost(exc)

@@ -250,8 +250,7 @@ class ModelPool:
             if name not in self._deployments:
                 self._deployments[name] = make()
             self._deployments[name].failed_at = 0.0
-        unpinned = (deployment for deployment in self if not deployment.pinned)
-        gone = [deployment for deployment in unpinned if deployment.name not in bundles]
+        gone = [model for model in self if not model.pinned and model.name not in bundles]
         if len(gone) == len(self):
             raise NotReloaded("no bundle is left; the models stay as they are")
         idle = [one.idle for one in gone]
