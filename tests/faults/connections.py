@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from tests.server.tls import certificate, trusting
+from tests.server.certificates import certificate
+from tests.server.tls import trusting
 
 if TYPE_CHECKING:
     import ssl

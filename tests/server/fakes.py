@@ -202,7 +202,7 @@ def running(
     It serves a service, or a pool of models. Reloads open the services in `later`, one after the
     other. `before` may wrap the application in middleware. `send_buffer` limits how many bytes of
     an unread answer the kernel keeps; without it, it keeps some megabytes. With `tls`, which is of
-    tests/server/tls.py, the server speaks HTTPS.
+    tests/server/certificates.py, the server speaks HTTPS.
     """
     ready = threading.Event()
 

@@ -31,7 +31,8 @@ import httpx
 
 from baker.presentation.table import Table, print_table
 from models.bundle import CHAT_TEMPLATE, LanguageManifest, read_manifest_of
-from tests.server.tls import certificate, trusting
+from tests.server.certificates import certificate
+from tests.server.tls import trusting
 from tests.soak.memory import Growth, Sample, growths, sample
 from tests.soak.operations import Operator, small_disk, write_adapter
 from tests.soak.questions import Question, Rejected, ask, questions

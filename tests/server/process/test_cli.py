@@ -31,7 +31,7 @@ from models.bundle import (
 )
 from server.version import version
 from tests.server import tiny
-from tests.server.tls import certificate
+from tests.server.certificates import certificate
 
 PROMPT = (1, 2, 3, 4, 5)
 

@@ -25,8 +25,9 @@ from server.process.draining_server import DrainingServer
 from tests.server import fakes
 from tests.server.api.middleware.test_abuse import connect, request
 from tests.server.api.operator.test_operator_routes import wait_until_free
+from tests.server.certificates import certificate, tls
 from tests.server.generate_client import LIBRARY, answer
-from tests.server.tls import certificate, tls, trusting
+from tests.server.tls import trusting
 
 if TYPE_CHECKING:
     from asyncio.trsock import TransportSocket

@@ -17,9 +17,10 @@ from fastapi import FastAPI
 
 from server.process.draining_server import DrainingServer
 from server.process.request_target import use_origin_form
+from tests.server.certificates import tls
 from tests.server.generate_client import answer, wait_until
 from tests.server.process.test_fault_isolation import running
-from tests.server.tls import encrypted, tls
+from tests.server.tls import encrypted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,8 +21,8 @@ from server.process.draining_server import DrainingServer
 from server.services.deployment import Deployment
 from server.services.model_pool import ModelPool
 from tests.server import fakes
+from tests.server.certificates import tls
 from tests.server.generate_client import LIBRARY, answer, wait_until
-from tests.server.tls import tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,9 @@ import pytest
 
 from tests.server import fakes
 from tests.server.api.operator.test_operator_routes import figure, figures, wait_until_free
+from tests.server.certificates import tls
 from tests.server.generate_client import LIBRARY, answer
-from tests.server.tls import encrypted, tls
+from tests.server.tls import encrypted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
