@@ -37,6 +37,7 @@ from server.api.openai import (
 )
 from server.api.openai.response_events import ResponseEvent
 from server.api.operator import props, reload, status
+from server.fault_isolation import contained
 from server.version import version
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def create_app(
 
     async def start() -> None:
         await pool.start()
-        on_start()
+        with contained("the announcement of the start"):  # such as a print to a closed pipe
+            on_start()
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -28,7 +28,7 @@ from server.settings import PREFIX, Settings
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
-from tests.server.process.test_cli import certificate
+from tests.server.certificates import certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -123,7 +123,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ServerError, _error)
 
 
-def describe(error: Exception) -> ErrorResponse:
+def describe(error: BaseException) -> ErrorResponse:
     """The body for an error; details of an unexpected error go to the log only."""
     if not isinstance(error, ServerError):
         return fault(500, "internal error: see the server's log")

@@ -11,6 +11,7 @@ from sse_starlette.sse import AppStatus
 
 from server.api.http_errors import describe, encode
 from server.errors import ServerError
+from server.fault_isolation import STOPS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -33,7 +34,7 @@ class NamedEvent(BaseModel):
     type: str
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     return encode(describe(error))
 
 
@@ -53,7 +54,7 @@ class CompletionStream(EventSourceResponse):
         events: AsyncIterator[BaseModel],
         *,
         done: bool = False,
-        error: Callable[[Exception], str] = _describe,
+        error: Callable[[BaseException], str] = _describe,
     ) -> None:
         super().__init__(_encode(events, done=done, error=error), sep="\n")
         self._completion = completion
@@ -65,7 +66,7 @@ class CompletionStream(EventSourceResponse):
 
 
 async def _encode(
-    events: AsyncIterator[BaseModel], *, done: bool, error: Callable[[Exception], str]
+    events: AsyncIterator[BaseModel], *, done: bool, error: Callable[[BaseException], str]
 ) -> AsyncIterator[dict[str, str]]:
     try:
         async for event in events:
@@ -75,7 +76,9 @@ async def _encode(
                 yield {"data": event.model_dump_json(exclude_unset=True)}
         if done:
             yield {"data": "[DONE]"}
-    except Exception as problem:
+    except STOPS:
+        raise
+    except BaseException as problem:
         if not isinstance(problem, ServerError):
             log.exception("a stream failed")
         yield {"event": "error", "data": error(problem)}

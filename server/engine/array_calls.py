@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from server.engine.admission import Admission
 from server.engine.state import CallsState
 from server.errors import Draining, GenerationFailed
+from server.fault_isolation import STOPS
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -104,7 +105,9 @@ class Calls:
         began = time.monotonic()
         try:
             outputs = self._runtime.run(function, inputs)
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:
             log.exception("a function failed")
             raise GenerationFailed(f"{function} failed: {type(error).__name__}: {error}") from error
         return Called(outputs=outputs, queued=began - submitted, seconds=time.monotonic() - began)

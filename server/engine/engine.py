@@ -22,6 +22,7 @@ from server.engine.scheduler import Scheduler
 from server.engine.sequence import new_sequence
 from server.engine.state import CacheState, EngineState, slot_states
 from server.engine.step import StepRunner
+from server.fault_isolation import contained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -152,27 +153,39 @@ class Engine:
     # The methods below run in the engine's thread.
 
     def _run(self) -> None:
-        last: Finished | Failed = Finished("cancelled")
+        last: Finished | Failed = Failed("the engine has stopped by an internal error")
         try:
             while self._receive(wait=self._scheduler.idle):
                 self._end_expired()
                 self._steps.run()
                 self._slots = slot_states(self._runtime.slots, self._scheduler.running())
-        except Exception:
+            last = Finished("cancelled")
+        except BaseException:
             log.exception("the engine stops: internal error")
-            last = Failed("the engine has stopped by an internal error")
         self._admission.stop()
         self._receive(wait=False)
         for sequence in self._scheduler.sequences():
-            self._end(sequence, last)
+            with contained("the end of a request"):
+                self._end(sequence, last)
         self._slots = slot_states(self._runtime.slots, ())
 
     def _receive(self, *, wait: bool) -> bool:
         """Handle the messages that have come; False to stop."""
-        going_on = [self._handle(message) for message in self._inbox.take(wait=wait)]
-        return all(going_on)
+        going_on = True
+        for message in self._inbox.take(wait=wait):
+            if isinstance(message, Stop):
+                going_on = False
+            else:
+                with contained("a message to the engine"):
+                    try:
+                        self._handle(message)
+                    except BaseException:
+                        if isinstance(message, Submit):  # its client waits for an event
+                            self._end(message.sequence, Failed("the engine cannot take a request"))
+                        raise
+        return going_on
 
-    def _handle(self, message: Message) -> bool:
+    def _handle(self, message: Message) -> None:
         match message:
             case Submit(sequence):
                 self._scheduler.add(sequence)
@@ -180,15 +193,14 @@ class Engine:
                 if (running := self._scheduler.find(id_)) is not None:
                     self._end(running, Finished("cancelled"))
             case WriteAdapter(place, factors, written):
+                if not written.set_running_or_notify_cancel():
+                    return  # its client has left
                 try:
                     self._runtime.write_adapter(place, factors)
-                except Exception as error:
+                except BaseException as error:
                     written.set_exception(error)
                 else:
                     written.set_result(None)
-            case Stop():
-                return False
-        return True
 
     def _end_expired(self) -> None:
         """End the sequences whose deadline has passed, with a slot or without."""

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
 from server.engine.state import CacheState
+from server.fault_isolation import contained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +100,8 @@ class PrefixCache:
         if rows is None:
             rows = self._blocks.get(key)
         if rows is None and self._store is not None:
-            rows = self._store.load(key)
+            with contained("reading a block of the prefix cache"):
+                rows = self._store.load(key)
             if rows is not None:
                 self._disk_hits += 1
                 self._put(key, rows)

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from server.fault_isolation import contained
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -100,17 +102,20 @@ class PrefixStore:
 
     def _write_all(self) -> None:
         while (block := self._waiting.get()) is not None:
-            key, rows = block
-            try:
-                _write(self._path(key), _encode(rows, self._bundle, key), rows)
-                self._make_room()
-            except OSError as error:
-                log.warning(
-                    "%s: cannot write %d bytes of the prefix cache: %s",
-                    self._folder,
-                    rows.nbytes,
-                    error,
-                )
+            with contained("writing a block of the prefix cache"):
+                self._write_block(*block)
+
+    def _write_block(self, key: bytes, rows: Rows) -> None:
+        try:
+            _write(self._path(key), _encode(rows, self._bundle, key), rows)
+            self._make_room()
+        except OSError as error:
+            log.warning(
+                "%s: cannot write %d bytes of the prefix cache: %s",
+                self._folder,
+                rows.nbytes,
+                error,
+            )
 
     def _make_room(self) -> None:
         files = []

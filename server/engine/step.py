@@ -15,6 +15,7 @@ import numpy as np
 
 from server.engine.generation import Embedded, Failed, Finished
 from server.engine.prompt_lookup import PromptLookup, best_draft
+from server.fault_isolation import STOPS, contained
 from server.sampling.constraint import ConstraintFailed
 
 if TYPE_CHECKING:
@@ -132,7 +133,9 @@ class StepRunner:
             return ()
         (sequence,) = ready
         assert sequence.lookup is not None, "a sequence is admitted before it is ready"
-        return best_draft(sequence.lookup, self._costs, sequence.remaining - 1)
+        with contained("drafting tokens"):
+            return best_draft(sequence.lookup, self._costs, sequence.remaining - 1)
+        return ()
 
     def _verify(self, sequence: Sequence, draft: tuple[int, ...]) -> None:
         """Read a token and the drafted ones, and sample until a token differs from the draft.
@@ -170,7 +173,9 @@ class StepRunner:
         if len(batch) > 1:
             try:
                 return self._read(batch)
-            except Exception:
+            except STOPS:
+                raise
+            except BaseException:
                 log.warning("a step of %d sequences failed; reading each one alone", len(batch))
         rows: list[tuple[Sequence, NDArray[np.float32]]] = []
         for sequence in batch:
@@ -200,14 +205,12 @@ class StepRunner:
         assert sequence.sampler is not None, "an embedding is never ready"
         with self._failing(sequence):
             sample = sequence.sampler.sample(logits)
-        if sequence.ended:
-            return False
-        accepted = sample.token == expected
-        sequence.accepted += accepted
-        finish = sequence.take(sample, at=time.monotonic())
-        if finish is not None:
-            self._end(sequence, Finished(finish))
-        return accepted and finish is None
+            accepted = sample.token == expected
+            sequence.accepted += accepted
+            finish = sequence.take(sample, at=time.monotonic())
+            if finish is not None:
+                self._end(sequence, Finished(finish))
+        return not sequence.ended and accepted
 
     @contextlib.contextmanager
     def _failing(self, sequence: Sequence) -> Iterator[None]:
@@ -217,7 +220,9 @@ class StepRunner:
             return
         except ConstraintFailed as error:
             event = Failed(str(error), by_rules=True)
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:
             log.exception("a step of the model failed")
             event = Failed(f"a step of the model failed: {type(error).__name__}: {error}")
         if not sequence.ended:

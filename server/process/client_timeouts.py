@@ -27,8 +27,11 @@ import h11
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from server.process.request_target import use_origin_form
+
 if TYPE_CHECKING:
     import asyncio
+    from asyncio.trsock import TransportSocket
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +41,14 @@ _BYTES_ACKED, _TCP_INFO_BYTES = 120, 128
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
-def _sent(connection: socket.socket) -> tuple[int, int]:
+def _sent(connection: TransportSocket | None) -> tuple[int, int]:
     """Bytes that the other end has acknowledged, and bytes that it has not; 0 where unknown."""
+    if connection is None or connection.fileno() < 0:  # closed meanwhile
+        return 0, 0
     try:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         waiting = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
-    except OSError:  # closed meanwhile, or not TCP
+    except OSError:  # not TCP
         return 0, 0
     if len(info) < _BYTES_ACKED + 8:
         return 0, 0
@@ -54,8 +59,11 @@ def _sent(connection: socket.socket) -> tuple[int, int]:
 class TimedConnection(H11Protocol):
     """One connection. If there are more than `max_connections`, an idle one is closed.
 
-    So clients that connect and send nothing cannot use up the open files.
+    So clients that connect and send nothing cannot use up the open files. With TLS, a connection
+    counts from its handshake on: see tls_connection.py.
     """
+
+    tcp: asyncio.Transport  # set when the connection is accepted; with TLS, not `transport`
 
     def __init__(self, *arguments: Any, max_connections: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -70,16 +78,41 @@ class TimedConnection(H11Protocol):
         """Whether the client has not yet sent the whole head of its next request."""
         return self.conn.their_state is h11.IDLE
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Called by the event loop."""
-        super().connection_made(transport)
+    def accepted(self, tcp: asyncio.Transport) -> None:
+        """Called when the client has connected, before a TLS handshake."""
+        self.tcp = tcp
+        self.connections.add(self)
         if len(self.connections) > self._max_connections:
             for other in self.connections:
                 if isinstance(other, TimedConnection) and other is not self and other.is_idle:
                     log.debug("too many connections: closing an idle one")
-                    other.transport.abort()
-                    other.connections.discard(other)
+                    other.abort()
                     break
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Called by the event loop, after a TLS handshake."""
+        try:
+            if not hasattr(self, "tcp"):
+                self.accepted(transport)
+            super().connection_made(transport)
+        except BaseException:
+            transport.abort()  # the event loop would let the client wait for ever
+            raise
+
+    def abort(self) -> None:
+        """Close the connection at once, and forget it."""
+        self.connections.discard(self)
+        self.tcp.abort()
+
+    def shutdown(self) -> None:
+        """Called by uvicorn when the server stops: close the connection after its response."""
+        if self.transport is None:
+            self.abort()
+        elif not self.transport.is_closing():
+            unsent = self._unsent()
+            super().shutdown()
+            if self.transport.is_closing() and not unsent:
+                self.tcp.close()  # TLS would wait until the client closes too
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
@@ -96,6 +129,9 @@ class TimedConnection(H11Protocol):
         attempt to smuggle in a second one.
         """
         super().handle_events()
+        if self.scope is not None:
+            # As below, before the application's task begins. A second time changes nothing.
+            use_origin_form(self.scope)
         names = {name for name, _ in self.headers or ()}
         if names >= _LENGTHS and CLOSE_HEADER not in self.headers:
             # The application's task, which has not yet begun, answers with the same header.
@@ -111,18 +147,25 @@ class TimedConnection(H11Protocol):
         now = self.loop.time()
         if reason := self._slow_reader(now, timeout) or self._slow_sender(now, timeout):
             log.debug("client timeout: %s: closing the connection", reason)
-            self.transport.abort()
+            self.abort()
+
+    def _unsent(self) -> int:
+        """Bytes that the kernel has not yet taken. Those that TLS has are known until it closes."""
+        unsent = self.tcp.get_write_buffer_size()
+        if self.transport not in (None, self.tcp) and not self.transport.is_closing():
+            unsent += self.transport.get_write_buffer_size()
+        return unsent
 
     def _restart(self) -> None:
         self._since = self._progress_at = self.loop.time()
         self._received = 0
 
     def _slow_reader(self, now: float, timeout: float) -> str:
-        waiting = self.transport.get_write_buffer_size()
-        if self.is_idle and not waiting and not self.transport.is_closing():
+        waiting = self._unsent() > 0 or (self.transport is not None and self.transport.is_closing())
+        if self.is_idle and not waiting:
             return ""  # thousands of connections can be idle, and _sent takes two system calls
-        acknowledged, unacknowledged = _sent(self.transport.get_extra_info("socket"))
-        if not (unacknowledged or waiting or self.transport.is_closing()):
+        acknowledged, unacknowledged = _sent(self.tcp.get_extra_info("socket"))
+        if not (unacknowledged or waiting):
             self._progress_at = now
             return ""
         if acknowledged != self._acknowledged:

@@ -10,19 +10,21 @@ services/model_pool.py.
 from __future__ import annotations
 
 import asyncio
-import functools
+import contextlib
 import math
 import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import uvicorn
 
+from server.fault_isolation import BackgroundTasks, contained
 from server.process.client_timeouts import TimedConnection
 from server.process.free_memory import free_memory
 from server.process.listening import max_connections
+from server.process.tls_connection import TlsConnection
 
 if TYPE_CHECKING:
     import socket
@@ -91,20 +93,21 @@ class DrainingServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=functools.partial(  # type: ignore[arg-type]
-                    TimedConnection, max_connections=max_connections()
-                ),
+                http=self._new_connection,  # type: ignore[arg-type]
+                ws="none",  # otherwise uvicorn uses a WebSocket library that happens to be there
+                loop="asyncio",  # TlsConnection is tested with this one
                 # Uvicorn also sets the length of the queue to this; `startup` corrects it.
                 backlog=_ACCEPTED_AT_ONCE,
                 log_config=None,
                 access_log=False,  # the application writes one
                 server_header=False,
-                ssl_certfile=None if tls is None else tls.certificate,
-                ssl_keyfile=None if tls is None else tls.key,
             )
         )
         self._pool = pool
-        self._reloads: set[asyncio.Task[None]] = set()
+        self._tls = tls
+        self._max_connections = max_connections()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reloads = BackgroundTasks()
         self._checked: list[asyncio.Protocol] = []  # the connections of this second
         self._trimmed_after = 0  # requests
         self._shutdown_timeout = shutdown_timeout
@@ -118,6 +121,11 @@ class DrainingServer(uvicorn.Server):
             bound.listen(_BACKLOG)
         self.run(sockets=list(sockets))
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by `run` in the event loop."""
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn before it accepts connections."""
         await super().startup(sockets)
@@ -129,39 +137,63 @@ class DrainingServer(uvicorn.Server):
             )
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
 
+    def _new_connection(self, **options: Any) -> asyncio.BaseProtocol:
+        """The protocol of a connection, with the options that uvicorn gives it."""
+        http = TimedConnection(max_connections=self._max_connections, **options)
+        if self._tls is None:
+            return http
+        return TlsConnection(http, self._tls.context, timeout=self._client_timeout)
+
     def _on_sighup(self) -> None:
         """SIGHUP: reload the bundles, or exit if the terminal was closed."""
         if self._had_terminal and not _has_terminal():
             self.handle_exit(signal.SIGHUP, None)
-            return
-        reload = asyncio.create_task(self._pool.reload_all())
-        self._reloads.add(reload)
-        reload.add_done_callback(self._reloads.discard)
+        else:
+            self._reloads.start("reload", self._pool.reload_all())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Called by the signal handler."""
-        if self._deadline is not None:
+        """Called by the signal handler, between two instructions of whatever runs."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._shutdown_timeout
+            reaction = self._drain
+        else:
             self.force_exit = self.should_exit = True
-            return
-        self._deadline = time.monotonic() + self._shutdown_timeout
-        self._pool.drain()
+            reaction = self._abort_connections
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has been closed
+                self._loop.call_soon_threadsafe(reaction)
+
+    def _drain(self) -> None:
+        with contained("drain"):
+            self._pool.drain()
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
-        if self._deadline is not None:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
-                self._pool.cancel()
-            if left <= 0 or self._pool.idle:
-                # Uvicorn now waits this long for responses to be sent, then stops.
-                self.config.timeout_graceful_shutdown = max(_CANCEL_GRACE, math.ceil(left))
-                self.should_exit = True
+        self._end_drain()
         if counter % _TICKS_PER_SECOND == 0:
-            self._pool.tick()
+            with contained("the models' tick"):
+                self._pool.tick()
         if counter % _TICKS_PER_TRIM == 0:
-            self._trim()
+            with contained("returning memory"):
+                self._trim()
         self._close_slow_clients(counter % _TICKS_PER_SECOND)
         return await super().on_tick(counter)
+
+    def _end_drain(self) -> None:
+        """After the first signal: exit if all requests are answered, or when time is up."""
+        if self._deadline is None:
+            return
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            with contained("cancel"):
+                self._pool.cancel()
+        is_over = left <= 0
+        with contained("drain"):
+            is_over = is_over or self._pool.idle
+        if is_over:
+            # Uvicorn now waits this long for responses to be sent, then stops.
+            self.config.timeout_graceful_shutdown = max(_CANCEL_GRACE, math.ceil(left))
+            self.should_exit = True
 
     def _trim(self) -> None:
         """Return the memory that the requests since the last time have freed."""
@@ -176,15 +208,25 @@ class DrainingServer(uvicorn.Server):
         if turn == 0:
             self._checked = list(connections)
         for connection in self._checked[turn::_TICKS_PER_SECOND]:
-            if connection in connections:
-                assert isinstance(connection, TimedConnection), "set in the configuration"
-                connection.close_if_timed_out(self._client_timeout)
+            if isinstance(connection, TimedConnection) and connection in connections:
+                with contained("the check of a connection"):
+                    connection.close_if_timed_out(self._client_timeout)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn at the end. Abort the connections that are still open."""
         await super().shutdown(sockets)
-        for connection in list(self.server_state.connections):
-            transport = connection.transport
-            assert transport is not None, "an open connection has a transport"
-            transport.abort()
+        self._abort_connections()
+        if self.force_exit:
+            # Uvicorn would leave the rest to the end of the event loop, which cancels it; it then
+            # logs a traceback for each.
+            await self.lifespan.shutdown()
+            if tasks := self.server_state.tasks:
+                await asyncio.wait(tasks, timeout=_CANCEL_GRACE)
         await asyncio.sleep(0)  # the event loop closes them in its next iteration
+
+    def _abort_connections(self) -> None:
+        """Disconnect all clients, which ends their requests."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, TimedConnection):
+                with contained("the end of a connection"):
+                    connection.abort()

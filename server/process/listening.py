@@ -6,7 +6,7 @@ import contextlib
 import resource
 import socket
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,28 +22,29 @@ class CannotListen(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:
-    """The files of a certificate chain and its private key, both PEM.
+    """The files of a certificate chain and its private key, both PEM, and the context of both.
 
     Raises CannotListen if they cannot be read or do not belong together.
     """
 
     certificate: Path
     key: Path
+    context: ssl.SSLContext = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check the files; raises CannotListen."""
+        """Read the files; raises CannotListen."""
         for path in (self.certificate, self.key):
             if not path.is_file():
                 raise CannotListen(f"cannot serve HTTPS: {path} does not exist")
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                self.certificate, self.key
-            )
+            context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
             raise CannotListen(
                 f"cannot serve HTTPS: {self.certificate} and {self.key} are not a certificate and "
                 f"its private key in PEM format: {error}"
             ) from error
+        object.__setattr__(self, "context", context)
 
 
 def bind(host: str, port: int) -> socket.socket:

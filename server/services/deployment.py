@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from runtime.cpu_features import UnsupportedCpu, best_program
 from server.errors import Draining, NotLoaded, NotReloaded, SelfTestFailed
+from server.fault_isolation import STOPS, BackgroundTasks
 from server.process.free_memory import free_memory
 from server.services.file_watch import FileWatch
 from server.services.service import fingerprint
@@ -121,6 +122,7 @@ class Deployment:
         self._files = FileWatch(folder)
         self._requests: Counter[Service] = Counter()
         self._retiring: dict[Service, asyncio.Task[None]] = {}
+        self._tasks = BackgroundTasks()
         self._one_at_a_time = asyncio.Lock()
         self._draining = False
 
@@ -198,12 +200,25 @@ class Deployment:
         self.last_used = time.monotonic()
         self.claimed = False
         if older is not None:
-            self._retiring[older] = asyncio.create_task(self._retire(older))
+            self._retiring[older] = self._tasks.start(
+                f"the end of the old bundle of {self.name}", self._retire(older)
+            )
 
     async def start(self) -> None:
-        """Finish the self-test of an opened bundle, and accept requests if it passed."""
-        if self.current is not None:
+        """Finish the self-test of an opened bundle, and accept requests if it passed.
+
+        Raises NotLoaded if the self-test cannot end; the bundle is then unloaded.
+        """
+        if self.current is None:
+            return
+        try:
             await self.current.start()
+        except STOPS:
+            raise
+        except BaseException as error:
+            service, self.current = self.current, None
+            await service.stop()
+            raise self.fail(error) from error
 
     async def load(self, *, reserved: int = 0) -> None:
         """Open and test the bundle, unless it is loaded; other models take `reserved` bytes.
@@ -216,7 +231,9 @@ class Deployment:
             start, files = time.monotonic(), FileWatch(self.folder)
             try:
                 self.serve(await self._open(reserved))
-            except Exception as error:
+            except STOPS:
+                raise
+            except BaseException as error:
                 failure = self.fail(error)
                 log.error("%s", failure)
                 raise failure from error
@@ -283,7 +300,9 @@ class Deployment:
                 newer = await self._open(reserved)
                 self.serve(newer)
                 self._files = files
-            except Exception as error:
+            except STOPS:
+                raise
+            except BaseException as error:
                 reason = str(error) or type(error).__name__
                 problem = f"still serving the old bundle: {reason}" if self.current else reason
                 self._record(start, problem, succeeded=False)
@@ -329,7 +348,7 @@ class Deployment:
             raise
         return newer
 
-    def fail(self, error: Exception) -> NotLoaded:
+    def fail(self, error: BaseException) -> NotLoaded:
         """Remember that the bundle cannot be loaded; the error for the requests that wait."""
         reason = str(error) or type(error).__name__
         self.failure = f"{self.name}: the model cannot be loaded: {reason}"
@@ -340,9 +359,11 @@ class Deployment:
         """Stop a service when its last request is answered, and free its memory."""
         while self._requests[older]:
             await asyncio.sleep(_IDLE_INTERVAL)
-        await older.stop()
-        del self._requests[older], self._retiring[older], older
-        _free_garbage()
+        try:
+            await older.stop()
+        finally:
+            del self._requests[older], self._retiring[older], older
+            _free_garbage()
 
     def _record(self, start: float, message: str, *, succeeded: bool) -> Reload:
         self.last_reload = Reload(

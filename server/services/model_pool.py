@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -28,12 +29,13 @@ from server.errors import (
     QueueFull,
     Unavailable,
 )
+from server.fault_isolation import STOPS, BackgroundTasks, contained
 from server.metrics import MeasuredModel, ServerMetrics
 from server.services.model_kind import WORDS, kind_of
 from server.services.pending_load import PendingLoad
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from server.services.deployment import Deployment, Lease, Reload
     from server.services.model_kind import Kind
@@ -76,7 +78,7 @@ class ModelPool:
         self._find = find
         self._loads: dict[Deployment, PendingLoad] = {}
         self._turn = asyncio.Lock()  # loads one at a time, in order
-        self._unloads: set[asyncio.Task[None]] = set()
+        self._unloads = BackgroundTasks()  # `stop` waits for them
         self._draining = False
         for name in pinned:
             if name not in self._deployments:
@@ -180,7 +182,8 @@ class ModelPool:
     async def start(self) -> None:
         """Finish the self-tests of the opened models."""
         for deployment in self:
-            await deployment.start()
+            with contained(f"the start of {deployment.name}"):
+                await deployment.start()
 
     def lease_now(self, deployment: Deployment) -> Lease | None:
         """The model's service for one request, or None if the request must wait for it."""
@@ -198,8 +201,8 @@ class ModelPool:
         load = self._loads.get(deployment)
         if self._draining:
             raise Draining("the server is shutting down and takes no new requests")
-        age = time.monotonic() - deployment.failed_at
-        if load is None and deployment.failure and age < _RETRY_SECONDS:
+        is_recent = time.monotonic() - deployment.failed_at < _RETRY_SECONDS
+        if load is None and deployment.failure and is_recent:
             raise NotLoaded(deployment.failure)
         if load is not None and len(load.waiting) >= self._queue_limit:
             raise QueueFull(queued=len(load.waiting), limit=self._queue_limit, retry_after=1)
@@ -211,10 +214,7 @@ class ModelPool:
         (await self.lease(deployment)).close()
 
     async def unload(self, deployment: Deployment) -> None:
-        """Unload a model when its running requests are answered; it must not be pinned.
-
-        Raises InvalidRequest.
-        """
+        """Unload a model when its requests are answered; raises InvalidRequest if it is pinned."""
         if deployment.pinned:
             raise InvalidRequest(
                 field="model", got=deployment.name, expected="a model that is not pinned"
@@ -231,7 +231,10 @@ class ModelPool:
         """Reload all models that are loaded or failed; the log and /health report errors."""
         for deployment in self:
             if deployment.current or deployment.failure:
-                with contextlib.suppress(NotReloaded):
+                with (
+                    contained(f"the reload of {deployment.name}"),
+                    contextlib.suppress(NotReloaded),
+                ):
                     await self.reload(deployment)
 
     async def rescan(self) -> None:
@@ -247,23 +250,21 @@ class ModelPool:
             if name not in self._deployments:
                 self._deployments[name] = make()
             self._deployments[name].failed_at = 0.0
-        unpinned = (deployment for deployment in self if not deployment.pinned)
-        gone = [deployment for deployment in unpinned if deployment.name not in bundles]
+        gone = [model for model in self if not model.pinned and model.name not in bundles]
         if len(gone) == len(self):
             raise NotReloaded("no bundle is left; the models stay as they are")
-        removals = [self._background(self._remove(model)) for model in gone if model.idle]
-        for busy in gone:
-            if not busy.idle:
-                self._background(self._remove(busy))
-        await asyncio.gather(*removals)
+        idle = [one.idle for one in gone]
+        removals = [self._unloads.start(f"removing {one.name}", self._remove(one)) for one in gone]
+        await asyncio.gather(*itertools.compress(removals, idle))
 
     def tick(self) -> None:
         """Check files and unload idle models. Called about once a second."""
         for deployment in self:
-            deployment.check_files()
+            with contained(f"the check of the files of {deployment.name}"):
+                deployment.check_files()
             if self._is_expired(deployment):
                 log.info("%s was not used for %s s", deployment.name, self._idle_timeout)
-                self._background(deployment.unload())
+                self._unloads.start(f"the unload of {deployment.name}", deployment.unload())
 
     def drain(self) -> None:
         """Reject new requests, loads and reloads; finish the accepted requests."""
@@ -272,28 +273,25 @@ class ModelPool:
             load.fail(Draining, "the server is shutting down")
             self._abandon(deployment, load)
         for deployment in self:
-            deployment.drain()
+            with contained(f"the drain of {deployment.name}"):
+                deployment.drain()
 
     def cancel(self) -> None:
         """Cancel the accepted requests: see Service.cancel."""
         for deployment in self:
-            deployment.cancel()
+            with contained(f"the cancel of {deployment.name}"):
+                deployment.cancel()
 
     async def stop(self) -> None:
         """Cancel the accepted requests and end all workers. A load that is running fails."""
         self.drain()
         self.cancel()
         tasks = [load.task for load in self._loads.values() if load.task]
-        await asyncio.gather(*tasks, *self._unloads, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._unloads.wait()
         for deployment in self:
-            await deployment.stop()
-
-    def _background(self, unload: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run an unload, which `stop` waits for."""
-        task = asyncio.create_task(unload)
-        self._unloads.add(task)
-        task.add_done_callback(self._unloads.discard)
-        return task
+            with contained(f"the stop of {deployment.name}"):
+                await deployment.stop()
 
     async def _remove(self, deployment: Deployment) -> None:
         """Unload a model and forget it, unless a request loads it again."""
@@ -341,7 +339,9 @@ class ModelPool:
                     if not deployment.claimed:
                         await self._load(deployment, load)
                         return
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:
             load.fail(NotLoaded, str(error) or type(error).__name__)
         finally:
             self._end(deployment, load)

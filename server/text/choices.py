@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from server.fault_isolation import STOPS
 from server.text.answer import AnswerSummary, Piece
 
 if TYPE_CHECKING:
@@ -41,14 +42,16 @@ class Choices:
 
     async def pieces(self) -> AsyncIterator[tuple[int, Piece | AnswerSummary]]:
         """(index, piece) of all completions, as they arrive; raises as Completion.pieces."""
-        arrived: asyncio.Queue[tuple[int, Piece | AnswerSummary] | Exception] = asyncio.Queue()
+        arrived: asyncio.Queue[tuple[int, Piece | AnswerSummary] | BaseException] = asyncio.Queue()
 
         async def read(index: int, completion: Completion) -> None:
             try:
                 with completion:  # a completed one frees its slot for the others
                     async for piece in completion.pieces():
                         arrived.put_nowait((index, piece))
-            except Exception as error:
+            except STOPS:
+                raise
+            except BaseException as error:
                 arrived.put_nowait(error)
 
         readers = [asyncio.create_task(read(*item)) for item in enumerate(self._completions)]
@@ -56,7 +59,7 @@ class Choices:
             unfinished = len(readers)
             while unfinished:
                 item = await arrived.get()
-                if isinstance(item, Exception):
+                if isinstance(item, BaseException):
                     raise item
                 yield item
                 unfinished -= isinstance(item[1], AnswerSummary)

@@ -35,12 +35,16 @@ def _connections(
         int, typer.Option(help="Number of clients of each type that send one byte per second.")
     ] = 200,
     requests: Annotated[int, typer.Option(help="Number of normal requests to time.")] = 100,
+    tls: Annotated[bool, typer.Option("--tls", help="Connect with TLS.")] = False,
+    handshake: Annotated[
+        bool, typer.Option(help="Whether the idle connections of --tls make their handshake.")
+    ] = True,
 ) -> None:
     """Overload a server with a fake model, and time normal requests before and meanwhile.
 
     Needs as many open files as connections in each of two processes: see `ulimit -n`.
     """
-    crowd(idle=idle, slow=slow, requests=requests)
+    crowd(idle=idle, slow=slow, requests=requests, tls=tls, handshake=handshake)
 
 
 if __name__ == "__main__":

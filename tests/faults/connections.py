@@ -8,45 +8,75 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 
+from tests.server.certificates import certificate
+from tests.server.tls import trusting
+
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 _HEAD = b"POST /generate HTTP/1.1\r\nHost: x\r\n"
 _BODY = _HEAD + b"Content-Type: application/json\r\nContent-Length: 5000\r\n\r\n"
 
 
-def crowd(*, idle: int, slow: int, requests: int) -> None:
-    """Time requests to an empty and to a crowded server; prints the figures."""
+def crowd(*, idle: int, slow: int, requests: int, tls: bool, handshake: bool) -> None:
+    """Time requests to an empty and to a crowded server; prints the figures.
+
+    With `tls` all clients use TLS, but the idle ones do not even begin it without `handshake`.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     print(f"open files: {soft}, raised to {hard}")  # noqa: T201
-    with _server() as (process, address), httpx.Client(base_url=address, timeout=60) as client:
+    with (
+        _server(tls=tls) as (process, address),
+        httpx.Client(base_url=address, timeout=60, verify=trusting()) as client,
+    ):
         _time("alone", client, requests)
         print(f"memory {_megabytes(process)} MB")  # noqa: T201
-        asyncio.run(_crowded(client, process, idle, slow, requests))
+        security = trusting() if tls else None
+        asyncio.run(
+            _crowded(
+                client,
+                process,
+                [security if handshake else None] * idle,
+                [security] * slow,
+                requests,
+            )
+        )
 
 
-async def _crowded(client: httpx.Client, process: int, idle: int, slow: int, requests: int) -> None:
-    host, port = client.base_url.host, client.base_url.port
+async def _crowded(
+    client: httpx.Client,
+    process: int,
+    idle: list[ssl.SSLContext | None],
+    slow: list[ssl.SSLContext | None],
+    requests: int,
+) -> None:
+    """`idle` and `slow` have the TLS of each connection."""
+    address = client.base_url.host, client.base_url.port
     async with contextlib.AsyncExitStack() as connections:
         began = time.monotonic()
-        silent = [await _connect(connections, host, port) for _ in range(idle)]
-        print(f"{idle} connections in {time.monotonic() - began:.1f} s")  # noqa: T201
+        silent = [await _connect(connections, *address, security) for security in idle]
+        print(f"{len(idle)} connections in {time.monotonic() - began:.1f} s")  # noqa: T201
         dawdlers = [
-            asyncio.create_task(_dawdle(*await _connect(connections, host, port), begin, rest))
+            asyncio.create_task(
+                _dawdle(*await _connect(connections, *address, security), begin, rest)
+            )
             for begin, rest in ((b"", _HEAD + b"X: " + b"y" * 9000), (_BODY, b"x" * 5000))
-            for _ in range(slow)
+            for security in slow
         ]
         await asyncio.to_thread(_time, "crowded", client, requests)
         print(f"memory {_megabytes(process)} MB")  # noqa: T201
         for reader, _ in silent:
-            await asyncio.wait_for(reader.read(), 120)
+            with contextlib.suppress(ConnectionError):
+                await asyncio.wait_for(reader.read(), 120)
         print(f"the silent are closed after {time.monotonic() - began:.1f} s")  # noqa: T201
         seconds = sorted(await asyncio.wait_for(asyncio.gather(*dawdlers), 120))
         if seconds:
@@ -56,9 +86,12 @@ async def _crowded(client: httpx.Client, process: int, idle: int, slow: int, req
 
 
 async def _connect(
-    connections: contextlib.AsyncExitStack, host: str, port: int | None
+    connections: contextlib.AsyncExitStack,
+    host: str,
+    port: int | None,
+    security: ssl.SSLContext | None,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    reader, writer = await asyncio.open_connection(host, port)
+    reader, writer = await asyncio.open_connection(host, port, ssl=security)
     connections.callback(writer.close)
     return reader, writer
 
@@ -95,13 +128,18 @@ def _time(when: str, client: httpx.Client, requests: int) -> None:
 
 
 @contextlib.contextmanager
-def _server() -> Iterator[tuple[int, str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.server.slow_server"], stdout=subprocess.PIPE, text=True
-    )
-    try:
+def _server(*, tls: bool) -> Iterator[tuple[int, str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        files = certificate(Path(folder)) if tls else ()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.server.slow_server", *files],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert process.stdout is not None
-        yield process.pid, process.stdout.readline().strip()
+        address = process.stdout.readline().strip()
+    try:
+        yield process.pid, address
     finally:
         process.kill()
         process.communicate()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import ssl
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -37,6 +36,7 @@ from server.services.model_pool import ModelPool
 from server.text.templates.chat_template import ChatTemplate
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
+from tests.server.tls import trusting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from models.bundle import PublicKey
+    from server.process.listening import Tls
     from server.services.language_service import Speculation
     from server.services.service import Service
 
@@ -62,9 +63,6 @@ NOWHERE = Provenance(
     kernels=KernelBuild(names=("linear_grouped",), instructions="portable"),
     tools={},
 )
-# Made once for all clients: reading the certificates of authorities takes as long as a request.
-_TLS = ssl.create_default_context()
-
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 PAD, EOS, BOS, UNK = range(4)
 _CORPUS = [
@@ -196,32 +194,40 @@ def running(
     send_buffer: int | None = None,
     later: Sequence[Service | Exception] = (),
     webui: bool = True,
+    tls: Tls | None = None,
+    on_start: Callable[[], object] = lambda: None,
 ) -> Iterator[httpx.Client]:
     """A client of a real server in a thread, which drains when the block ends.
 
     It serves a service, or a pool of models. Reloads open the services in `later`, one after the
     other. `before` may wrap the application in middleware. `send_buffer` limits how many bytes of
-    an unread answer the kernel keeps; without it, it keeps some megabytes.
+    an unread answer the kernel keeps; without it, it keeps some megabytes. With `tls`, which is of
+    tests/server/certificates.py, the server speaks HTTPS.
     """
     ready = threading.Event()
+
+    def start() -> None:
+        ready.set()
+        on_start()
+
     bound = bind("127.0.0.1", 0)
     if send_buffer is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     bound.listen()  # a client may connect before the server begins
-    address = url(bound)
+    address = url(bound, tls)
     models = service if isinstance(service, ModelPool) else pool(service, *later)
     app = create_app(
         models,
-        on_start=ready.set,
+        on_start=start,
         guards=guards or Guards(),
         webui=webui,
     )
     app.add_middleware(before)
-    server = DrainingServer(app, models, client_timeout=client_timeout)
+    server = DrainingServer(app, models, client_timeout=client_timeout, tls=tls)
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
     try:
-        with httpx.Client(base_url=address, timeout=10, verify=_TLS) as client:
+        with httpx.Client(base_url=address, timeout=10, verify=trusting()) as client:
             if wait:
                 assert ready.wait(10)
             yield client

@@ -3,6 +3,7 @@
     hearth bake smollm2 --adapters 8 --out base
     hearth bake gemma3 --out other
     python -m tests.soak base other --minutes 120 --json soak.json
+    python -m tests.soak base other --minutes 30 --tls
 
 Clients repeat questions whose answers an idle server gave before, ask new ones, disconnect and
 send invalid requests. Meanwhile adapters are loaded and unloaded, bundles reloaded and unloaded,
@@ -30,6 +31,8 @@ import httpx
 
 from baker.presentation.table import Table, print_table
 from models.bundle import CHAT_TEMPLATE, LanguageManifest, read_manifest_of
+from tests.server.certificates import certificate
+from tests.server.tls import trusting
 from tests.soak.memory import Growth, Sample, growths, sample
 from tests.soak.operations import Operator, small_disk, write_adapter
 from tests.soak.questions import Question, Rejected, ask, questions
@@ -63,8 +66,9 @@ class Soak:
         }
         self._loaded = Loaded()
         self._client = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{arguments.port}",
+            base_url=f"{'https' if arguments.tls else 'http'}://127.0.0.1:{arguments.port}",
             timeout=_TIMEOUT,
+            verify=trusting(),
             headers={"Authorization": f"Bearer {_KEY}"},
             limits=httpx.Limits(max_keepalive_connections=0),
         )
@@ -173,6 +177,8 @@ def serve(arguments: argparse.Namespace, folder: Path, log: Path) -> subprocess.
         "--api-key": _KEY,
         "--client-timeout": _TIMEOUT,
     }
+    if arguments.tls:
+        options["--tls-cert"], options["--tls-key"] = certificate(folder)
     flags = [str(part) for pair in options.items() for part in pair]
     bundles = [str(arguments.base), str(arguments.other)]
     with log.open("wb") as file:
@@ -271,6 +277,9 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--port", type=int, default=8765)
     parser.add_argument("--seed", default="0")
+    parser.add_argument(
+        "--tls", action="store_true", help="serve and ask over TLS, with a new certificate"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--log", type=Path, metavar="FILE", help="keep the server's log")
     arguments = parser.parse_args()

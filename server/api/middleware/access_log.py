@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers, MutableHeaders
 
 from server.api.http_errors import describe, respond
+from server.fault_isolation import STOPS
 from server.logs import RequestRecord, current_request
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class Access:
 
         try:
             await self._app(scope, receive, send_with_id)
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:
             log.exception("internal error")
             if status is None:
                 await respond(describe(error))(scope, receive, send_with_id)

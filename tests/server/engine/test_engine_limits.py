@@ -10,7 +10,8 @@ import pytest
 
 from server.engine.engine import Engine
 from server.engine.generation import EmbedRequest, Failed, Finished, Started
-from server.engine.inbox import Stop
+from server.engine.inbox import Cancel, Message, Stop, Submit
+from server.engine.prompt_lookup import Costs
 from server.errors import Draining, EngineStopped, QueueFull
 from tests.server.engine.test_engine import (
     events_of,
@@ -139,7 +140,7 @@ def test_an_internal_error_ends_every_request(
         raise ZeroDivisionError("our own bug")
 
     async def test(engine: Engine) -> None:
-        monkeypatch.setattr("server.engine.sequence.Sequence.append", broken)
+        monkeypatch.setattr("server.engine.scheduler.Scheduler.ready", broken)
         generations = [engine.submit(request_of(n)) for n in range(3)]
         results = await asyncio.gather(*(events_of(g) for g in generations))
         assert {type(events[-1]) for events in results} == {Failed}
@@ -164,3 +165,86 @@ def test_a_client_whose_event_loop_is_closed_does_not_stop_the_engine() -> None:
     asyncio.run(leave())
     asyncio.run(stay())
     engine.close()
+
+
+class Panic(BaseException):
+    """What PyO3 raises when Rust code panics: no Exception."""
+
+
+def panic(*_: object, **__: object) -> None:
+    raise Panic("a library's bug")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "server.engine.sequence.Sequence.append",
+        "server.engine.step.PromptLookup",
+        "server.sampling.sampler.Sampler.sample",
+        "tests.fake_runtime.FakeRuntime.decode",
+        "tests.fake_runtime.FakeRuntime.prefill",
+        "tests.fake_runtime.FakeRuntime.set_adapter",
+    ],
+)
+def test_a_panic_ends_its_request_and_no_other(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    async def test(engine: Engine) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr(where, panic)
+            events = await events_of(engine.submit(request_of(1, 2, 3)))
+            assert [type(event) for event in events if not isinstance(event, Started)] == [Failed]
+        assert (await events_of(engine.submit(request_of(2))))[-1] == Finished("length")
+
+    with_engine(fake(), test, costs=Costs((2, 4)))
+
+
+def test_a_draft_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(engine: Engine) -> None:
+        monkeypatch.setattr("server.engine.step.best_draft", panic)
+        assert (await events_of(engine.submit(request_of(2))))[-1] == Finished("length")
+
+    with_engine(fake(), test, costs=Costs((2, 4)))
+
+
+def test_a_panic_outside_of_a_request_ends_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(engine: Engine) -> None:
+        monkeypatch.setattr("server.engine.scheduler.Scheduler.ready", panic)
+        generations = [engine.submit(request_of(n)) for n in range(3)]
+        results = await asyncio.gather(*(events_of(g) for g in generations))
+        assert {type(events[-1]) for events in results} == {Failed}
+        assert isinstance(engine.unavailable(), EngineStopped)
+
+    with_engine(fake(), test)
+
+
+def test_a_message_that_fails_loses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = Engine._handle
+
+    def broken(engine: Engine, message: Message) -> None:
+        if isinstance(message, Cancel) or (isinstance(message, Submit) and not message.sequence.id):
+            panic()
+        handle(engine, message)
+
+    async def test() -> None:
+        monkeypatch.setattr(Engine, "_handle", broken)
+        engine = Engine(fake(), eos=(), queue_limit=64)
+        engine._inbox.put(Cancel(99))
+        failing = engine.submit(request_of(1))
+        behind = engine.submit(request_of(2))
+        engine.start()
+        assert [type(event) for event in await asyncio.wait_for(events_of(failing), 5)] == [Failed]
+        assert (await asyncio.wait_for(events_of(behind), 5))[-1] == Finished("length")
+        engine.close()
+
+    asyncio.run(test())
+
+
+def test_a_client_that_leaves_before_its_adapter_is_written_stops_nothing() -> None:
+    async def test(engine: Engine) -> None:
+        running = engine.submit(request_of(1, max_tokens=20))
+        writing = asyncio.create_task(engine.write_adapter(1, ()))
+        await asyncio.sleep(0)
+        writing.cancel()
+        assert (await events_of(running))[-1] == Finished("length")
+        assert (await events_of(engine.submit(request_of(2))))[-1] == Finished("length")
+
+    with_engine(fake(delay=0.01), test)

@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from server.engine import prefix_store
+from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import CannotStore, PrefixStore
 
 if TYPE_CHECKING:
@@ -180,6 +182,29 @@ def test_a_failed_write_is_a_warning(
     write(tmp_path, 1, 2)
     assert caplog.text.count("No space left on device") == 2
     assert not list(tmp_path.rglob("*.kv"))
+
+
+def test_an_error_in_the_thread_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as fault:
+        fault.setattr(prefix_store, "_write", broken)
+        store = PrefixStore(tmp_path, bundle=BUNDLE, limit_bytes=2**40)
+        store.save(*block(1))
+        while not caplog.text:
+            time.sleep(0.001)
+    store.save(*block(2))
+    store.close()
+    assert file_of(tmp_path, 2).exists()
+
+
+def test_a_store_that_fails_costs_no_request() -> None:
+    store = mock.Mock()
+    store.load.side_effect = MemoryError
+    assert PrefixCache(limit_bytes=1, store=store).find([b"key"], 0) == []
 
 
 def test_an_unreadable_file_is_a_warning(

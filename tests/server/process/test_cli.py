@@ -31,6 +31,7 @@ from models.bundle import (
 )
 from server.version import version
 from tests.server import tiny
+from tests.server.certificates import certificate
 
 PROMPT = (1, 2, 3, 4, 5)
 
@@ -272,21 +273,6 @@ def test_invalid_settings_are_usage_errors(
     code, errors = failure(*arguments, env=environment)
     assert code == 2
     assert expected in errors
-
-
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate of 127.0.0.1 and its key, both fresh."""
-    files = folder / "cert.pem", folder / "key.pem"
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
-    subprocess.run(
-        [
-            *command.split(),
-            *("-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0], "-keyout", files[1]),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return files
 
 
 def test_https_uses_the_certificate(bundle: Path, tmp_path: Path) -> None:

@@ -25,20 +25,30 @@ from server.process.draining_server import DrainingServer
 from tests.server import fakes
 from tests.server.api.middleware.test_abuse import connect, request
 from tests.server.api.operator.test_operator_routes import wait_until_free
+from tests.server.certificates import certificate, tls
 from tests.server.generate_client import LIBRARY, answer
+from tests.server.tls import trusting
 
 if TYPE_CHECKING:
+    from asyncio.trsock import TransportSocket
     from collections.abc import Iterator
+
+    from server.process.listening import Tls
 
 PATIENCE = 0.5
 # Patience, a second until the next look, and a busy machine.
 SOON = PATIENCE + 5
 
 
+@pytest.fixture(params=["http", "https"])
+def security(request: pytest.FixtureRequest) -> Tls | None:
+    return tls() if request.param == "https" else None
+
+
 @pytest.fixture
-def client() -> Iterator[httpx.Client]:
+def client(security: Tls | None) -> Iterator[httpx.Client]:
     service = fakes.fake_service(LIBRARY, context=3000)
-    with fakes.running(service, client_timeout=PATIENCE) as client:
+    with fakes.running(service, client_timeout=PATIENCE, tls=security) as client:
         yield client
 
 
@@ -100,16 +110,16 @@ def test_a_body_that_stops_arriving_is_closed(client: httpx.Client) -> None:
     [(2000, b""), (20, b""), (20, b"Connection: close\r\n")],
     ids=["of a long answer", "of a short answer", "of the last answer"],
 )
-def test_a_client_that_never_reads_is_closed(tokens: int, head: bytes) -> None:
+def test_a_client_that_never_reads_is_closed(
+    security: Tls | None, tokens: int, head: bytes
+) -> None:
     service = fakes.fake_service(LIBRARY, context=3000, slots=2)
     fields = {"prompt": "x", "max_tokens": tokens, "logprobs": 20, "stream": True}
     body = json.dumps(fields).encode()
     with (
-        fakes.running(service, client_timeout=PATIENCE, send_buffer=4096) as client,
-        socket.socket() as slow,
+        fakes.running(service, client_timeout=PATIENCE, send_buffer=4096, tls=security) as client,
+        connect(client, receive_buffer=4096) as slow,
     ):
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.connect((client.base_url.host, client.base_url.port))
         slow.sendall(request(body).replace(b"Host:", head + b"Host:"))
         assert slow.recv(1) == b"H"
         answer(client, max_tokens=1)
@@ -121,23 +131,26 @@ def test_a_client_that_never_reads_is_closed(tokens: int, head: bytes) -> None:
         wait_until_free(client)
 
 
-def test_a_client_that_never_reads_gives_up_its_slot() -> None:
+def test_a_client_that_never_reads_gives_up_its_slot(security: Tls | None) -> None:
     """The kernel has room for the whole answer, which takes a minute."""
     service = fakes.fake_service(LIBRARY, context=3000, delay=0.02)
     fields = {"prompt": "x", "max_tokens": 2900, "logprobs": 20, "stream": True}
-    with fakes.running(service, client_timeout=PATIENCE) as client, socket.socket() as slow:
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.connect((client.base_url.host, client.base_url.port))
+    with (
+        fakes.running(service, client_timeout=PATIENCE, tls=security) as client,
+        connect(client, receive_buffer=4096) as slow,
+    ):
         slow.sendall(request(json.dumps(fields).encode()))
         assert slow.recv(1) == b"H"
         wait_until_free(client, SOON + 5)
 
 
-def test_a_client_that_reads_slowly_keeps_its_slot() -> None:
+def test_a_client_that_reads_slowly_keeps_its_slot(security: Tls | None) -> None:
     service = fakes.fake_service(LIBRARY, context=3000, delay=0.02)
     fields = {"prompt": "x", "max_tokens": 2900, "logprobs": 20, "stream": True}
-    with fakes.running(service, client_timeout=PATIENCE) as client, socket.socket() as slow:
-        slow.connect((client.base_url.host, client.base_url.port))
+    with (
+        fakes.running(service, client_timeout=PATIENCE, tls=security) as client,
+        connect(client) as slow,
+    ):
         slow.sendall(request(json.dumps(fields).encode()))
         began = time.monotonic()
         while time.monotonic() - began < 6 * PATIENCE:
@@ -148,10 +161,10 @@ def test_a_client_that_reads_slowly_keeps_its_slot() -> None:
 
 def test_idle_connections_cost_no_system_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of them would delay every request, once a second."""
-    asked: list[socket.socket] = []
+    asked: list[TransportSocket | None] = []
     sent = client_timeouts._sent
 
-    def count(connection: socket.socket) -> tuple[int, int]:
+    def count(connection: TransportSocket | None) -> tuple[int, int]:
         asked.append(connection)
         return sent(connection)
 
@@ -212,14 +225,20 @@ def _established(connection: socket.socket) -> bool:
     return False
 
 
-def test_idle_connections_are_closed_when_there_are_too_many() -> None:
+@pytest.mark.parametrize("handshake", [None, True, False], ids=["http", "https", "no handshake"])
+def test_idle_connections_are_closed_when_there_are_too_many(
+    handshake: bool | None, tmp_path: Path
+) -> None:
     files = 100
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.server.slow_server"],
+        [
+            *(sys.executable, "-m", "tests.server.slow_server"),
+            *([] if handshake is None else certificate(tmp_path)),
+        ],
         stdout=subprocess.PIPE,
         text=True,
         preexec_fn=limited,
@@ -227,9 +246,16 @@ def test_idle_connections_are_closed_when_there_are_too_many() -> None:
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     try:
-        with contextlib.ExitStack() as idle, httpx.Client(base_url=address, timeout=5) as client:
+        with (
+            contextlib.ExitStack() as idle,
+            httpx.Client(base_url=address, timeout=5, verify=trusting()) as client,
+        ):
             for _ in range(3 * files):
-                idle.enter_context(connect(client))
+                if handshake is False:
+                    target = (client.base_url.host, client.base_url.port)
+                    idle.enter_context(socket.create_connection(target, timeout=10))
+                else:
+                    idle.enter_context(connect(client))
             before = _processor_seconds(process.pid)
             began = time.monotonic()
             answer(client, max_tokens=1)

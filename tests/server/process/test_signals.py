@@ -84,15 +84,22 @@ def test_a_second_signal_does_not_wait(
     server: tuple[subprocess.Popen[str], httpx.Client],
 ) -> None:
     process, client = server
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(client.post, "/generate", json={"prompt": "x", "max_tokens": 60})
-        time.sleep(0.3)
+    body = {"prompt": "x", "max_tokens": 60}
+    with ThreadPoolExecutor(2) as pool:
+        asked = [
+            pool.submit(client.post, "/generate", json={**body, "stream": stream})
+            for stream in (True, False)
+        ]
+        _wait_for(client, "queued")
         process.send_signal(signal.SIGTERM)
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
         assert process.wait(2) == 0
-        with pytest.raises(httpx.HTTPError):
-            running.result().raise_for_status()
+        for response in asked:
+            with pytest.raises(httpx.HTTPError):
+                response.result().raise_for_status()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
 
 
 def test_under_load_every_accepted_request_is_answered(

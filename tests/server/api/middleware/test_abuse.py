@@ -12,21 +12,29 @@ import pytest
 
 from tests.server import fakes
 from tests.server.api.operator.test_operator_routes import figure, figures, wait_until_free
+from tests.server.certificates import tls
 from tests.server.generate_client import LIBRARY, answer
+from tests.server.tls import encrypted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture
-def client() -> Iterator[httpx.Client]:
-    with fakes.running(fakes.fake_service(LIBRARY, delay=0.01, slots=2)) as client:
+@pytest.fixture(params=["http", "https"])
+def client(request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
+    service = fakes.fake_service(LIBRARY, delay=0.01, slots=2)
+    with fakes.running(service, tls=tls() if request.param == "https" else None) as client:
         yield client
 
 
-def connect(client: httpx.Client) -> socket.socket:
-    address = (client.base_url.host, client.base_url.port or 80)
-    return socket.create_connection(address, timeout=10)
+def connect(client: httpx.Client, *, receive_buffer: int = 0) -> socket.socket:
+    """A connection, with TLS where the client has it."""
+    connection = socket.socket()
+    if receive_buffer:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.settimeout(10)
+    connection.connect((client.base_url.host, client.base_url.port))
+    return encrypted(connection, client.base_url.scheme)
 
 
 def request(body: bytes, length: int | None = None) -> bytes:
