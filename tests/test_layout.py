@@ -34,7 +34,7 @@ ALLOWED = {
     ),
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
-    "hearth": ("baker", "server"),
+    "hearth": ("baker", "server", "runtime.interrupts"),
     "server": ("models.bundle", "models.peft", "models.strict_json", "runtime"),
     # The path of a request: api -> services -> text -> engine -> sampling and runtime.
     "server.sampling": (),
