@@ -16,7 +16,7 @@ import threading
 import time
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import iree.runtime as rt
@@ -46,7 +46,8 @@ class LoadedProgram:
 
     def __init__(self, code: bytes, *imports: rt.VmModule, instance: rt.VmInstance) -> None:
         """Load code that calls the functions of other modules; raises RuntimeError, ValueError."""
-        self._module = self._context = None
+        self._module: Any = None
+        self._context: Any = None
         _programs.add(self)
         with calls_iree():
             self._module = _load(instance, code)

@@ -117,4 +117,4 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 
 def test_commands_end_at_random_moments(tmp_path: Path) -> None:
-    interrupt_commands(tmp_path, cases(tmp_path, None), count=27, seed=1, seconds=10)
+    interrupt_commands(tmp_path, cases(tmp_path, None), count=16, seed=1, seconds=10)

@@ -60,7 +60,6 @@ def cases(folder: Path, bundle: Path | None) -> list[Case]:
     )
     found = [
         Case((*bake, str(folder / "home" / "other"))),
-        Case((*bake, str(gru))),
         Case(("verify", str(gru))),
         Case(("reproduce", str(gru), "--weights", str(weights))),
         Case(("serve", str(gru), "--port", "0", "--shutdown-timeout", "0")),
@@ -81,7 +80,16 @@ def cases(folder: Path, bundle: Path | None) -> list[Case]:
         Case(("verify", str(bundle))),
         Case(("serve", str(bundle), "--port", "0", "--shutdown-timeout", "0")),
         Case(("compare", str(bundle), str(bundle), "--out", str(folder / "report"))),
-        Case(("batch", str(requests), "--out", os.devnull, "--bundle", str(bundle))),
+        Case(
+            (
+                "batch",
+                str(requests),
+                "--out",
+                str(folder / "answers.jsonl"),
+                "--bundle",
+                str(bundle),
+            )
+        ),
     ]
 
 
