@@ -80,6 +80,7 @@ ALLOWED = {
         "server.services",
         "server.text",
         "models.bundle",
+        "runtime.interrupts",
     ),
     "server.web": (),
     "server.batch": (
@@ -88,6 +89,7 @@ ALLOWED = {
         "server.services",
         "models.bundle",
         "models.strict_json",
+        "runtime.interrupts",
         "runtime.self_test",
     ),
     "server.cluster": (
