@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from baker.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 
 def write_atomically(folder: Path, contents: Mapping[str, str | bytes]) -> None:
@@ -17,11 +18,11 @@ def write_atomically(folder: Path, contents: Mapping[str, str | bytes]) -> None:
     Whatever interrupts this, each file has its old content or the new one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".hearth.", dir=folder) as temporary:
+    with temporary_folder(".hearth.", folder) as temporary:
         for name, content in contents.items():
-            with (Path(temporary) / name).open("wb") as file:
+            with (temporary / name).open("wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
         for name in contents:
-            (Path(temporary) / name).replace(folder / name)
+            (temporary / name).replace(folder / name)

@@ -7,7 +7,8 @@ moment between two renames. Files of a bundle are never modified in place, since
 them mapped.
 
 A killed bake leaves a folder `.NAME.bake-XXXXXXXX` beside the destination; the next bake to this
-destination removes it. A running bake holds a lock on its folder.
+destination removes it, and puts an old bundle back that it has. A running bake holds a lock on its
+folder.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ import fcntl
 import glob
 import os
 import shutil
-import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from baker.temporary_folder import temporary_folder
 from models.bundle import BundleError, Corrupt, WrongFormat, read_manifest
+from runtime.interrupts import at_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+_REPLACED = "replaced"  # name of the old bundle in a temporary folder, without renameat2
 # renameat2(2): paths are relative to the working directory; exchange both paths.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -50,10 +53,8 @@ def check_destination(out: Path | None) -> None:
     out = Path(os.path.realpath(out))
     _require_bundle(out)
     parent = next(folder for folder in out.parents if folder.exists())
-    with _naming(out):
-        probe = tempfile.mkdtemp(prefix=_prefix(out), dir=parent)
-        with suppress(FileNotFoundError):  # another bake to `out` removes what has no lock
-            Path(probe).rmdir()
+    with _naming(out), temporary_folder(_prefix(out), parent):
+        pass
 
 
 @contextmanager
@@ -121,30 +122,38 @@ def _staging(out: Path) -> Iterator[Path]:
             parent, wait=True
         )  # else another bake could remove the new folder before it is locked
         for left in out.parent.glob(glob.escape(prefix) + "*"):
-            _remove_unlocked(left)
-        with _naming(out):
-            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
-        held = os.open(folder, os.O_RDONLY)
-        _lock(held, wait=False)
+            _remove_unlocked(left, out)
+        with _naming(out), ExitStack() as stack:
+            folder = stack.enter_context(temporary_folder(prefix, out.parent))
+            stack.enter_context(at_interrupt(lambda: _restore(folder, out)))
+            held = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, held)
+            _lock(held, wait=False)
+            made = stack.pop_all()
     finally:
         os.close(parent)
-    try:
+    with made:
         yield folder
-    finally:
-        shutil.rmtree(folder)
-        os.close(held)
 
 
-def _remove_unlocked(left: Path) -> None:
+def _remove_unlocked(left: Path, out: Path) -> None:
     try:
         folder = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return  # not a folder of a bake
     try:
         if _lock(folder, wait=False):
+            _restore(left, out)
             shutil.rmtree(left)
     finally:
         os.close(folder)
+
+
+def _restore(folder: Path, out: Path) -> None:
+    """Move back the old bundle if a bake ended between the two renames of `_put`."""
+    with suppress(OSError):
+        if not out.exists():
+            (folder / _REPLACED).rename(out)
 
 
 def _lock(folder: int, *, wait: bool) -> bool:
@@ -181,7 +190,7 @@ def _put(made: Path, out: Path) -> None:
         if error.errno not in _CANNOT_EXCHANGE:
             raise
         if out.exists():
-            out.rename(made.parent / "replaced")
+            out.rename(made.parent / _REPLACED)
         made.rename(out)
     _sync([out.parent])
 

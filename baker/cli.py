@@ -5,7 +5,6 @@ It knows options and what to print; baker.pipeline does the work.
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 # Exceptions that end the command, and its exit code: see hearth/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
-_INTERRUPTED = 130
 MAX_RANK = 256
 # The entry point whose fusions are shown: it reads one token of one sequence.
 _DECODE = "decode_1"
@@ -200,8 +198,6 @@ def _bake() -> None:
     The bundle is a folder that `hearth serve`, `generate` and `chat` load without a compiler. Bake
     it on any machine, for the machine named by --target.
     """
-    # A service manager's SIGTERM is a Ctrl-C: the unfinished bundle is removed.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def bake_model(
@@ -255,11 +251,7 @@ def _run(work: Callable[[Progress], Path]) -> None:
     """Bake, and print the result."""
     console = open_console(stderr=True)
     start = time.perf_counter()
-    try:
-        path = work(TerminalProgress(console))
-    except KeyboardInterrupt:
-        console.print("bake: interrupted; the unfinished bundle is removed")
-        raise typer.Exit(_INTERRUPTED) from None
+    path = work(TerminalProgress(console))
     manifest = read_manifest(path)
     provenance = manifest.provenance
     for tried in provenance.tried:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import io
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-import typer
-from typer.core import TyperGroup
+from runtime.interrupts import STATUS as INTERRUPTED
+from runtime.interrupts import end_on_signals
 
+# Typer is imported when a command runs: that takes a while, which Ctrl-C ends as any other.
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import typer
+
 PROGRAM = "hearth"
 _OURS = frozenset({"baker", "configs", "hearth", "models", "runtime", "server"})
-# Errors in arguments. Typer has no public name for this class.
-_UsageError: Any = typer.BadParameter.__base__
 
 
 class Command(NamedTuple):
@@ -105,6 +106,7 @@ def main() -> NoReturn:
     arguments = sys.argv[1:] or ["--help"]
     if arguments[0] in COMMANDS:
         _run(arguments[0], arguments[1:], f"{PROGRAM} {arguments[0]}")
+    end_on_signals(PROGRAM)
     _exit_with(_overview(), arguments, PROGRAM, {})
 
 
@@ -115,6 +117,7 @@ def bake() -> NoReturn:
 
 def _run(name: str, arguments: Sequence[str], program: str) -> NoReturn:
     """Run a command and exit. `program` is what the user typed to get here."""
+    end_on_signals(program)
     command = COMMANDS[name]
     try:
         module = import_module(command.module)
@@ -135,18 +138,24 @@ def _exit_with(
     app: typer.Typer, arguments: Sequence[str], program: str, errors: dict[type[Exception], int]
 ) -> NoReturn:
     """Run an application, and exit with its code, or with one line on stderr if it fails."""
+    import typer
+    from typer.core import TyperGroup
+
+    usage_error: Any = typer.BadParameter.__base__  # which has no public name
     _replace_invalid_characters()
     command = typer.main.get_command(app)
     if isinstance(command, TyperGroup):
         arguments = arguments or ["--help"]  # which lists the commands
     try:
         code = command.main(list(arguments), prog_name=program, standalone_mode=False)
-    except _UsageError as error:
+    except usage_error as error:
         where = error.ctx.command_path if error.ctx else program
         _fail(program, f"{error.format_message()} See {where} --help.", 2)
     except tuple(errors) as error:
         code = next(code for type_, code in errors.items() if isinstance(error, type_))
         _fail(program, str(error), code)
+    if code == INTERRUPTED:  # Typer's status for a KeyboardInterrupt
+        _fail(program, "interrupted", code)
     sys.exit(code or 0)
 
 
@@ -164,6 +173,8 @@ def _fail(program: str, message: str, code: int) -> NoReturn:
 
 def _overview() -> typer.Typer:
     """The help of `hearth`: every command with its summary, none of them imported."""
+    import typer
+
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
@@ -186,6 +197,10 @@ def _overview() -> typer.Typer:
 
 
 def _print_version(value: bool) -> None:
+    from importlib import metadata
+
+    import typer
+
     if value:
         typer.echo(f"{PROGRAM} {metadata.version(PROGRAM)}")
         raise typer.Exit

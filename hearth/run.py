@@ -1,12 +1,16 @@
 """`hearth run`: chat with a model, which is baked first if it is missing."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
+from runtime.interrupts import STATUS as INTERRUPTED
+from runtime.interrupts import at_interrupt, end_process
 from server import bundle_home
 from server.terminal import commands
 from server.terminal.bundle_commands import Home
@@ -55,6 +59,13 @@ def _bake(model: str, out: Path) -> None:
         raise typer.BadParameter(f"got {model!r}, expected a bundle or one of {known}.")
     out.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "hearth", "bake", model, "--out", str(out)]
-    done = subprocess.run(command, check=False)
-    if done.returncode:
-        raise typer.Exit(done.returncode)
+    with subprocess.Popen(command) as child, at_interrupt(lambda: _end_with(child)):
+        status = child.wait()
+    if status:
+        raise SystemExit(status)
+
+
+def _end_with(bake: subprocess.Popen[bytes]) -> NoReturn:
+    """End the bake, which says that it was interrupted, and this process."""
+    end_process(bake, signal.SIGINT)
+    os._exit(INTERRUPTED)

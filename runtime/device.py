@@ -21,7 +21,8 @@ import numpy as np
 
 from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
 from runtime.calling_thread import behind_workers
-from runtime.mapped_pages import move_to_memory, prefer_huge_pages, release_pages
+from runtime.loaded_program import ALIGNMENT, LoadedProgram, calls_iree
+from runtime.mapped_pages import MappedFile, move_to_memory, prefer_huge_pages, release_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,9 +37,6 @@ ELEMENT_TYPES = {
     "bf16": rt.HalElementType.BFLOAT_16,
     "f16": rt.HalElementType.FLOAT_16,
 }
-
-# IREE's alignment of buffers, in bytes.
-_ALIGNMENT = 64
 
 
 class CannotLoad(BundleError):
@@ -74,23 +72,20 @@ class Device:
         loaded. Unless `mapped`, weights are copied into memory with huge pages, if Linux has them.
         """
         self._device = start_threads(threads)
-        self._program = program
-        self._parameters = (bundle / PARAMETERS).resolve()
+        self._file = program
         self._settled = not lays_out
         self._reserved: list[mmap.mmap] = []  # IREE's buffers do not hold references to them
         try:
-            self._load(bundle, mapped=mapped)
+            self._program, self._weights = _load(bundle, program, self._device, mapped=mapped)
         except (RuntimeError, ValueError, OSError) as error:
             reason = str(error).partition("\n")[0]
             raise CannotLoad(f"{bundle}: IREE cannot load it: {reason}; bake it again") from error
 
     def function(self, name: str) -> rt.VmFunction:
         """The function of this name; raises CannotLoad."""
-        function = self._module.lookup_function(name)
+        function = self._program.function(name)
         if function is None:
-            raise CannotLoad(
-                f"{self._program}: missing entry point {name!r}; bake the bundle again"
-            )
+            raise CannotLoad(f"{self._file}: missing entry point {name!r}; bake the bundle again")
         return function
 
     def call(
@@ -102,21 +97,22 @@ class Device:
             inputs.push_ref(argument)
         outputs = rt.VmVariantList(results)
         with behind_workers():
-            self._context.invoke(function, inputs, outputs)
-        if not self._settled:
-            release_pages(self._parameters)
-            self._settled = True
+            self._program.call(function, inputs, outputs)
+        if not self._settled and self._weights is not None:
+            release_pages(self._weights)
+        self._settled = True
         return outputs
 
     def upload(self, array: NDArray[Any], dtype: str) -> rt.HalBufferView:
         """A copy of an array on the device."""
-        return self._device.allocator.allocate_buffer_copy(
-            memory_type=rt.MemoryType.DEVICE_LOCAL,
-            allowed_usage=rt.BufferUsage.DEFAULT,
-            device=self._device,
-            buffer=array,
-            element_type=ELEMENT_TYPES[dtype],
-        )
+        with calls_iree():
+            return self._device.allocator.allocate_buffer_copy(
+                memory_type=rt.MemoryType.DEVICE_LOCAL,
+                allowed_usage=rt.BufferUsage.DEFAULT,
+                device=self._device,
+                buffer=array,
+                element_type=ELEMENT_TYPES[dtype],
+            )
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> rt.HalBufferView:
         """A new array of zeros."""
@@ -143,7 +139,7 @@ class Device:
 
         Calls that read a little of each array then find it without a walk through page tables.
         """
-        ends = list(accumulate(-(-_bytes(*one) // _ALIGNMENT) * _ALIGNMENT for one in types))
+        ends = list(accumulate(-(-_bytes(*one) // ALIGNMENT) * ALIGNMENT for one in types))
         pages = self._pages(ends[-1])
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without huge pages
@@ -168,25 +164,40 @@ class Device:
         )
         return rt.HalBufferView(buffer, shape, ELEMENT_TYPES[dtype])
 
-    def _load(self, bundle: Path, *, mapped: bool) -> None:
-        instance = rt.VmInstance()
-        parameters = rt.ParameterIndex()
-        # IREE maps the file. If Python mapped it, IREE's queue thread would unmap it some time
-        # after this device is deleted, without the GIL, and end the process.
-        parameters.load(str(self._parameters), format="irpa", mmap=True)
-        if mapped:
-            prefer_huge_pages(self._parameters)
-        else:
-            move_to_memory(self._parameters)
-        provider = parameters.create_provider(scope=PARAMETER_SCOPE)
-        # VmModule.mmap opens the file for writing, and a bundle may be on a read-only disk.
-        self._module = rt.VmModule.copy_buffer(instance, (bundle / self._program).read_bytes())
-        modules = [
-            rt.create_hal_module(instance, self._device),
-            rt.create_io_parameters_module(instance, provider),
-            self._module,
-        ]
-        self._context = rt.VmContext(instance, modules)
+
+def _load(
+    bundle: Path, program: str, device: rt.HalDevice, *, mapped: bool
+) -> tuple[LoadedProgram, MappedFile | None]:
+    """The program, and where its weights are mapped if it has any and they stay mapped."""
+    instance = rt.VmInstance()
+    parameters = rt.ParameterIndex()
+    path = (bundle / PARAMETERS).resolve()
+    # IREE maps the file. If Python mapped it, IREE's queue thread would unmap it some time
+    # after the device is deleted, without the GIL, and end the process.
+    parameters.load(str(path), format="irpa", mmap=True)
+    weights = _mapping(parameters, path)
+    if weights is not None and mapped:
+        prefer_huge_pages(weights)
+    elif weights is not None:
+        move_to_memory(weights)
+    provider = parameters.create_provider(scope=PARAMETER_SCOPE)
+    # IREE could map the code, but opens the file for writing: a bundle may be on a read-only disk.
+    loaded = LoadedProgram(
+        (bundle / program).read_bytes(),
+        rt.create_hal_module(instance, device),
+        rt.create_io_parameters_module(instance, provider),
+        instance=instance,
+    )
+    return loaded, weights if mapped else None
+
+
+def _mapping(parameters: rt.ParameterIndex, path: Path) -> MappedFile | None:
+    """Where IREE has mapped the file of these parameters; None without parameters in a file."""
+    for _, entry in parameters.items():  # noqa: PERF102 - not a dict
+        if entry.is_file:
+            file, _ = entry.file_storage
+            return MappedFile.at(file.host_allocation, path)
+    return None
 
 
 def _bytes(shape: tuple[int, ...], dtype: str) -> int:

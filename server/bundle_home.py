@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.bundle import MANIFEST, NotABundle
+from runtime.interrupts import at_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,5 +61,6 @@ def remove_bundle(folder: Path) -> int:
     if folder.is_symlink():
         folder.unlink()
     else:
-        shutil.rmtree(folder)
+        with at_interrupt(lambda: shutil.rmtree(folder, ignore_errors=True)):
+            shutil.rmtree(folder)
     return size

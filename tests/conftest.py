@@ -184,6 +184,16 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.fixture(autouse=True)
+def _same_signal_handlers() -> Iterator[None]:
+    """A command that a test runs in this process handles signals: see runtime/interrupts.py."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
 _guard = Guard()
 
 

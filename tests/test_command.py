@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 import tomllib
@@ -15,7 +14,7 @@ import pytest
 from hearth.cli import COMMANDS, bake, main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -46,17 +45,14 @@ class Run(Protocol):
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    handler = signal.getsignal(signal.SIGTERM)
-
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*arguments: str, entry: Callable[[], NoReturn] = main) -> Exit:
         monkeypatch.setattr(sys, "argv", ["hearth", *arguments])
         with pytest.raises(SystemExit) as exit_:
             entry()
         return Exit(exit_.value.code, *capsys.readouterr())
 
-    yield run
-    signal.signal(signal.SIGTERM, handler)
+    return run
 
 
 def run_process(*arguments: str, without: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
@@ -85,7 +81,10 @@ def test_the_overview_lists_every_command_and_imports_none() -> None:
         assert re.search(rf"^  {name} +{re.escape(command.summary)}$", result.stdout, re.MULTILINE)
     assert "Example:" in result.stdout
     top_level = {name.partition(".")[0] for name in imported(result)}
-    assert not top_level & {"baker", "server", "models", "runtime", "numpy", "pydantic", "rich"}
+    assert not top_level & {"baker", "server", "models", "numpy", "pydantic", "rich"}
+    assert {name for name in imported(result) if name.startswith("runtime.")} == {
+        "runtime.interrupts"
+    }
 
 
 def test_without_arguments_the_overview_is_shown(run: Run) -> None:

@@ -34,7 +34,7 @@ ALLOWED = {
     ),
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
-    "hearth": ("baker", "server"),
+    "hearth": ("baker", "server", "runtime.interrupts"),
     "server": ("models.bundle", "models.peft", "models.strict_json", "runtime"),
     # The path of a request: api -> services -> text -> engine -> sampling and runtime.
     "server.sampling": (),
@@ -80,6 +80,7 @@ ALLOWED = {
         "server.services",
         "server.text",
         "models.bundle",
+        "runtime.interrupts",
     ),
     "server.web": (),
     "server.batch": (
@@ -88,6 +89,7 @@ ALLOWED = {
         "server.services",
         "models.bundle",
         "models.strict_json",
+        "runtime.interrupts",
         "runtime.self_test",
     ),
     "server.cluster": (

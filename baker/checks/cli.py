@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -105,8 +104,6 @@ def _reproduce(
     The new bundle is written to a temporary folder, with the options of the first bake. Prints
     what changed since then, such as the version of the compiler. Exit code 1 if a byte differs.
     """
-    # A service manager's SIGTERM is a Ctrl-C: the temporary bundle is removed.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     for change in changes(read_manifest(bundle)):
         print(f"changed: {change}")  # noqa: T201
     progress = TerminalProgress(open_console(stderr=True))

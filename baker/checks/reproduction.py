@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baker.atomic_folder import BakeError
@@ -17,6 +15,7 @@ from baker.pipeline.bake_language_model import bake
 from baker.pipeline.bill_of_materials import read_licence, write_manifest_and_bill
 from baker.pipeline.origin import hearth, source_records, tools
 from baker.pipeline.recipe import BakeRequest, packaged_weights, recipes
+from baker.temporary_folder import temporary_folder
 from baker.weights.open_weights import open_weights
 from models.bundle import (
     CALIBRATION,
@@ -29,6 +28,7 @@ from models.peft.adapter_folder import adapter_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from baker.progress import Progress
     from models.bundle import Compiler, FileRecord, Hearth, Manifest, Provenance
@@ -80,8 +80,8 @@ def reproduce(
         for option, name in (("prefix", PREFIX_TEXT), ("calibration", CALIBRATION))
         if option in origin.options
     }
-    with tempfile.TemporaryDirectory(prefix="hearth-") as folder:
-        out = Path(folder) / "bundle"
+    with temporary_folder("hearth-") as folder:
+        out = folder / "bundle"
         if origin.model == _GRU:
             gru = _gru_request(origin, weights, out)
             check_sources(origin, [gru.weights])

@@ -5,7 +5,6 @@ Exit codes, as of `diff`: 0 within the limits, 1 outside, 2 nothing could be com
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -169,8 +168,6 @@ def _compare(
     min_agreement: _MinAgreement = None,
 ) -> None:
     """Compare, or record: see _HELP."""
-    # A service manager's SIGTERM is a Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = CompareOptions(
         texts=tuple(text or ()),
         positions=positions,

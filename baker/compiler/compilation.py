@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import subprocess
-import sys
 import tempfile
+from contextlib import ExitStack
 from importlib.metadata import version
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from iree.compiler.tools.binaries import find_tool
 
+from baker.compiler.child_process import child_process
 from baker.compiler.kernel_objects import NO_CHAINS, build
+from baker.temporary_folder import temporary_folder
 from models.bundle import Compiler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -40,11 +40,6 @@ _FLAGS = (
     "--iree-vm-bytecode-module-strip-source-map=true",
     "--iree-llvmcpu-debug-symbols=false",
 )
-
-
-# prctl(2): the signal that a process gets when the thread that started it ends.
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 
 
 class CompileError(Exception):
@@ -88,32 +83,29 @@ class Compilation:
         `until` is `vmfb`, or a phase such as `stream`, whose output is text. Raises KernelError.
         """
         self.compiler = compiler_for(target)
-        self._objects = tempfile.TemporaryDirectory(prefix="kernels.", dir=output.parent)
-        try:
-            self.kernels = build(kernels, target, Path(self._objects.name), chains)
-        except BaseException:
-            self._objects.cleanup()
-            raise
-        search_path = f"--iree-hal-executable-object-search-path={self._objects.name}"
-        phase = () if until == "vmfb" else (f"--compile-to={until}",)
-        command = [
-            find_tool("iree-compile"),
-            *self.compiler.flags,
-            search_path,
-            *phase,
-            str(source),
-        ]
-        # A file: diagnostics may be large, and a full pipe would block the compiler.
-        self._diagnostics: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        parent = os.getpid()
-        self._process = subprocess.Popen(
-            [*command, "-o", str(output)],
-            stdin=subprocess.DEVNULL,
-            stderr=self._diagnostics,
-            # Temporary files of a killed compiler are removed with the folder of the output.
-            env={**os.environ, "TMPDIR": str(output.parent)},
-            preexec_fn=lambda: _die_with_parent(parent),
-        )
+        with ExitStack() as stack:
+            objects = stack.enter_context(temporary_folder("kernels.", output.parent))
+            self.kernels = build(kernels, target, objects, chains)
+            search_path = f"--iree-hal-executable-object-search-path={objects}"
+            phase = () if until == "vmfb" else (f"--compile-to={until}",)
+            command = [
+                find_tool("iree-compile"),
+                *self.compiler.flags,
+                search_path,
+                *phase,
+                str(source),
+            ]
+            # A file: diagnostics may be large, and a full pipe would block the compiler.
+            self._diagnostics: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
+            self._process = stack.enter_context(
+                child_process(
+                    [*command, "-o", str(output)],
+                    stderr=self._diagnostics,
+                    # Temporary files of a killed compiler are removed with the output's folder.
+                    env={**os.environ, "TMPDIR": str(output.parent)},
+                )
+            )
+            self._running = stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -124,10 +116,7 @@ class Compilation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._diagnostics.close()
-        self._objects.cleanup()
+        self._running.close()
 
     def wait(self, *, seconds: float | None = None) -> None:
         """Wait until the output is written; raises CompileError, also after `seconds`."""
@@ -139,11 +128,3 @@ class Compilation:
             self._diagnostics.seek(0)
             text = self._diagnostics.read().decode(errors="replace")
             raise CompileError(f"iree-compile failed: {text[:2000]}")
-
-
-def _die_with_parent(parent: int) -> None:
-    """Runs in the process of the compiler before it starts: kill it when its parent ends."""
-    if sys.platform == "linux":
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent ended before the call
-            os._exit(1)

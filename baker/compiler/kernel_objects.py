@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
-import tempfile
 from importlib.resources import as_file, files
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from baker.compiler.child_process import child_process
+from baker.temporary_folder import temporary_folder
 from models.bundle import KernelBuild
 from models.dsl.activations import kernel_source
 
@@ -62,7 +62,8 @@ def build(
     """
     names = tuple(names)
     machine = target.triple.partition("-")[0]
-    command = [sys.executable, "-m", PACKAGE, "cc", "-target", f"{machine}-linux-gnu"]
+    # `python -m ziglang` takes the time of a Python process.
+    command = [_zig(), "cc", "-target", f"{machine}-linux-gnu"]
     with as_file(files("models.dsl") / "kernels") as sources:
         sources_of: dict[str, tuple[Path, Mapping[str, str]]] = {}
         for name in names:
@@ -76,19 +77,20 @@ def build(
             defines = [f"-D{macro}={value}" for macro, value in defined.items()]
             options = [f"-mcpu={_cpu(target)}", *FLAGS, f"-I{sources}", *defines]
             arguments = [*options, "-c", str(source)]
-            done = subprocess.run(
-                [*command, *arguments, "-o", f"{name}.o"],
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                raise KernelError(f"{name}.c does not compile: {_first_error(done.stderr)}")
+            order = [*command, *arguments, "-o", f"{name}.o"]
+            with child_process(order, cwd=folder, stderr=subprocess.PIPE) as clang:
+                diagnostics = clang.communicate()[1].decode(errors="replace")
+            if clang.returncode:
+                raise KernelError(f"{name}.c does not compile: {_first_error(diagnostics)}")
     objects = (folder / f"{name}.o" for name in names)
     return KernelBuild(
         names=names, instructions=instructions(file.read_bytes() for file in objects)
     )
+
+
+def _zig() -> str:
+    """The path of zig; raises ModuleNotFoundError."""
+    return str(files(PACKAGE) / "zig")
 
 
 def _cpu(target: Target) -> str:
@@ -108,8 +110,8 @@ def _first_error(diagnostics: str) -> str:
 
 def instructions_for(target: Target) -> str | None:
     """The instruction set of integer products on a target; raises KernelError."""
-    with tempfile.TemporaryDirectory(prefix="kernels.") as folder:
-        return build(["linear_grouped"], target, Path(folder)).instructions
+    with temporary_folder("kernels.") as folder:
+        return build(["linear_grouped"], target, folder).instructions
 
 
 def instructions(objects: Iterable[bytes]) -> str | None:

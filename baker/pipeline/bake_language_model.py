@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,7 @@ from baker.pipeline.shared_stages import (
 )
 from baker.precision.auto_precision import AUTO
 from baker.reference.golden_values import prompt_ids
+from baker.temporary_folder import temporary_folder
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens
 from baker.weights.open_weights import PackagedWeights, open_weights
 from models import bundle as layout
@@ -102,8 +102,8 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         model, defaults = _open(request, open_weights(weights))
         chosen = targets.find_targets(request.target)
         texts = _Texts(_prefix_text(request.prefix, chosen), calibration_text(request.calibration))
-    with tempfile.TemporaryDirectory(prefix="hearth-") as scratch:
-        calibration = _calibration(model, defaults, texts, Path(scratch), progress)
+    with temporary_folder("hearth-") as scratch:
+        calibration = _calibration(model, defaults, texts, scratch, progress)
         choice, options = Chosen(), _options(request, defaults)
         if defaults.precision == AUTO:
             choice = AutoStage(request, model, defaults, chosen[0], calibration, progress).choose()

@@ -7,10 +7,8 @@ machine; the golden values check that the compiled program computes what NumPy c
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +21,7 @@ from baker.compare.sides.prediction import FullPrediction
 from baker.parameters.native import storages
 from baker.parameters.parameter_writer import locate, write_parameters
 from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
+from baker.temporary_folder import temporary_folder
 from models.dsl.functions import DECODE_ROWS
 from models.program import ProgramOptions
 
@@ -125,8 +124,8 @@ class Meter:
         program = self.architecture.program(self.config, options)
         located = locate(self.source, self.architecture, self.config, program)
         # One thread, as the last bits of a sum depend on it and bundles record the result.
-        with tempfile.TemporaryDirectory(prefix="hearth-") as folder, threadpool_limits(1):
-            archive = Path(folder) / "params.irpa"
+        with temporary_folder("hearth-") as folder, threadpool_limits(1):
+            archive = folder / "params.irpa"
             write_parameters(self.source, located, archive, lambda _: None, rounded)
             runtime = NumpyRuntime(
                 program,

@@ -6,14 +6,13 @@ Signatures by a public key are also checked without it: see models/bundle/signat
 from __future__ import annotations
 
 import socket
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import getproxies
 
 from baker.atomic_file import write_atomically
+from baker.temporary_folder import temporary_folder
 from models.bundle import (
     MANIFEST,
     SIGNATURE,
@@ -29,6 +28,7 @@ from models.peft.adapter_settings import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from model_signing import hashing
     from model_signing.signing import Config as SigningConfig
@@ -109,8 +109,8 @@ def sign(folder: Path, signer: Signer) -> None:
 
         config = signing.Config().set_hashing_config(_hashing())
         signer.configure(config)
-        with tempfile.TemporaryDirectory() as temporary:
-            written = Path(temporary) / SIGNATURE
+        with temporary_folder("hearth-") as folder_:
+            written = folder_ / SIGNATURE
             config.sign(folder.resolve(), written)
             write_atomically(folder, {SIGNATURE: written.read_bytes()})
     signed_files(folder, None)

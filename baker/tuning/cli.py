@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -20,12 +19,12 @@ from baker.tuning.training_program import DivergedError
 from baker.tuning.tuning import TuneError, TuneRequest, tune
 from baker.tuning.tuning_report import TuningReport
 from models.lora import PROJECTIONS
+from runtime.interrupts import at_interrupt
 
 # Exceptions that end the command, and its exit code: see hearth/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(
     (*BAKE_ERRORS, BadExample, CheckpointError, DivergedError, TuneError), 1
 )
-_INTERRUPTED = 130
 
 _Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Model, such as gemma3: see `hearth bake`.")
@@ -200,14 +199,9 @@ def _tune(
 def _run(request: TuneRequest) -> None:
     if request.model not in recipes():
         raise RecipeError(f"MODEL: got {request.model!r}, expected {', '.join(recipes())}")
-    # A service manager's SIGTERM is a Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = open_console(stderr=True)
-    try:
+    with at_interrupt(lambda: "the same command continues from the last checkpoint"):
         tune(request, TerminalProgress(console), TuningReport(console, request.out))
-    except KeyboardInterrupt:
-        console.print("tune: interrupted; the same command continues from the last checkpoint")
-        raise typer.Exit(_INTERRUPTED) from None
     sys.stdout.write(
         f"{request.out}: next: hearth bake {request.model} --adapter {request.out} "
         f"--out {request.model}-tuned\n"

@@ -22,6 +22,7 @@ from tokenizers import Tokenizer as Library
 
 from baker.adapters.adapter import write_adapter
 from baker.pipeline.recipe import check_architecture, model_config, packaged_weights, recipes
+from baker.temporary_folder import temporary_folder
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from baker.tuning import batches
 from baker.tuning.bundle_weights import BundleWeights
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 _PRECISION = "bf16"
 # Tells the random numbers of dropout from those of other purposes.
 _DROPOUT = (1 << 31) + 1
-_WORK = "work"
 
 
 class TuneError(Exception):
@@ -253,11 +253,10 @@ def _locked(out: Path) -> Iterator[Path]:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise TuneError(f"--out: another run writes to {out}") from error
-        for left in (out / _WORK, *out.glob(".hearth.*")):  # of a run that was killed
+        for left in out.glob(".hearth.*"):  # of a run that was killed
             shutil.rmtree(left, ignore_errors=True)
-        (out / _WORK).mkdir()
-        yield out / _WORK
-        shutil.rmtree(out / _WORK)
+        with temporary_folder(".hearth.", out) as folder:
+            yield folder
     finally:
         os.close(held)
 

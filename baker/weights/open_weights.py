@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from baker.temporary_folder import temporary_folder
 from baker.weights.gguf import GgufSource
 from baker.weights.safetensors import CONFIG, SafetensorsSource
 from baker.weights.source import BadFile, NoWeights
@@ -73,9 +73,9 @@ def _joined(weights: PackagedWeights) -> Path:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         # A temporary folder beside it: the rename is atomic, and two bakes do not collide.
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        with temporary_folder(".hearth.", path.parent) as folder:
             try:
-                whole: Path = package.assemble(Path(folder) / path.name)
+                whole: Path = package.assemble(folder / path.name)
             except (ImportError, FileNotFoundError, ValueError) as error:
                 raise BadFile(
                     f"the weights of {weights.package} are incomplete ({error}); reinstall them "

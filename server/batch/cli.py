@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from models.bundle import BundleError
+from runtime.interrupts import at_interrupt
 from server.batch.batch_targets import BatchTarget, CannotReach, UrlTarget, in_process
 from server.batch.files import Answers, BadBatch, Requests
 from server.batch.runner import Counts, run
@@ -28,7 +29,6 @@ ERRORS: dict[type[Exception], int] = {
     ServerError: 1,
 }
 _PARALLEL = 8  # requests to a server at a time, by default
-_INTERRUPTED = 130
 
 RequestsFile = Annotated[
     Path, typer.Argument(metavar="REQUESTS", help="File of requests, in JSON lines.")
@@ -99,21 +99,22 @@ def _batch(
     if engines is not None and not ray:
         raise typer.BadParameter("--engines needs --ray.")
     todo = Requests(requests)
-    with Answers(out, todo) as answers:
-        try:
-            if url is not None:
-                with UrlTarget(url, api_key=api_key, parallel=parallel or _PARALLEL) as target:
-                    counts = asyncio.run(_run(todo, answers, target))
-            elif ray and bundle is not None and threads is not None:
-                counts = _on_ray(todo, answers, bundle, threads, engines)
-            else:
-                assert bundle is not None, "one of them is given"
-                counts = asyncio.run(_in_process(todo, answers, bundle, parallel, threads))
-        except KeyboardInterrupt:
-            _note(f"{len(answers.answered)} of {len(todo)} answered; run it again to continue")
-            raise typer.Exit(_INTERRUPTED) from None
+    with Answers(out, todo) as answers, at_interrupt(lambda: _remaining(todo, answers)):
+        if url is not None:
+            with UrlTarget(url, api_key=api_key, parallel=parallel or _PARALLEL) as target:
+                counts = asyncio.run(_run(todo, answers, target))
+        elif ray and bundle is not None and threads is not None:
+            counts = _on_ray(todo, answers, bundle, threads, engines)
+        else:
+            assert bundle is not None, "one of them is given"
+            counts = asyncio.run(_in_process(todo, answers, bundle, parallel, threads))
     failed = f", {counts.failed} with an error" if counts.failed else ""
     _note(f"{len(todo)} requests: {counts.answered} answered now{failed}")
+
+
+def _remaining(requests: Requests, answers: Answers) -> str:
+    answered = len(answers.answered)
+    return f"{answered} of {len(requests)} answered; run it again to continue"
 
 
 async def _in_process(

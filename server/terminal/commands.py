@@ -13,6 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from models.bundle import BundleError
+from runtime.interrupts import keyboard_interrupts
 from server import flags
 from server.api.generation_fields import GenerationFields
 from server.bundle_home import find_bundle
@@ -127,7 +128,7 @@ def _chat(
     """
     fields = _fields(options)
     _require_utf8(system or "", "system")
-    with Session(_open(bundle, threads)) as session:
+    with Session(_open(bundle, threads)) as session, keyboard_interrupts():
         converse(session, fields, system=system, max_tokens=max_tokens, show=_show, note=_note)
 
 

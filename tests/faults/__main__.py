@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: kill bakes at every stage; overload a server with connections."""
+"""`python -m tests.faults`: kill bakes, interrupt commands, overload a server with connections."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tests.faults.connections import crowd
+from tests.faults.interrupts import cases, interrupt_commands
 from tests.faults.kill import kill_bakes
 
 command = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
@@ -26,6 +27,24 @@ def _kill(
     """
     with tempfile.TemporaryDirectory(prefix="hearth-kill-") as folder:
         kill_bakes(Path(folder), rounds=rounds, seed=seed)
+
+
+@command.command("interrupts")
+def _interrupts(
+    count: Annotated[int, typer.Option(help="Number of interrupted commands.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the random moments.")] = 0,
+    seconds: Annotated[float, typer.Option(help="Seconds that a command may take to end.")] = 1,
+    bundle: Annotated[
+        Path | None, typer.Option(help="Bundle of a language model, for more commands.")
+    ] = None,
+) -> None:
+    """Send Ctrl-C to commands at random moments of their lives, and three within 40 ms.
+
+    Checks that each ends with one line and status 130, and leaves no file and no process.
+    """
+    with tempfile.TemporaryDirectory(prefix="hearth-interrupts-") as name:
+        folder = Path(name)
+        interrupt_commands(folder, cases(folder, bundle), count=count, seed=seed, seconds=seconds)
 
 
 @command.command("connections")

@@ -63,7 +63,7 @@ class _Bakes:
         left = list(self._folder.glob(".bundle.bake-*"))
         self.left += bool(left)
         deadline = time.monotonic() + 5
-        while running := _with_folder(self._folder):
+        while running := processes_in(self._folder):
             assert time.monotonic() < deadline, f"{running} still run"
             time.sleep(0.01)
         which = "the old bundle" if current == self._digest else "the new bundle"
@@ -90,7 +90,7 @@ class _Bakes:
         return digest(manifest)
 
 
-def _with_folder(folder: Path) -> list[int]:
+def processes_in(folder: Path) -> list[int]:
     """The processes that were given a path in a folder."""
     process_ids = []
     for process in Path("/proc").glob("[0-9]*"):

@@ -18,6 +18,7 @@ from baker.compiler.compilation import Compilation
 from baker.compiler.targets import find_target
 from models.bundle import PARAMETER_SCOPE
 from models.dsl.mlir.stablehlo import chains, kernels, module_text
+from runtime.loaded_program import LoadedProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -96,14 +97,13 @@ class Loaded:
     def __init__(self, program: Path, parameters: Path | None = None) -> None:
         instance = rt.VmInstance()
         self._device = rt.get_device("local-task")
-        self._module = rt.VmModule.mmap(instance, str(program))
         modules = [rt.create_hal_module(instance, self._device)]
         if parameters is not None:
             index = rt.ParameterIndex()
             index.load(str(parameters))
             provider = index.create_provider(scope=PARAMETER_SCOPE)
             modules.append(rt.create_io_parameters_module(instance, provider))
-        self._context = rt.VmContext(instance, [*modules, self._module])
+        self._program = LoadedProgram(program.read_bytes(), *modules, instance=instance)
 
     def call(self, graph: Graph, arrays: Sequence[Array]) -> list[Array]:
         """The results of a graph's function, in the types that the graph states."""
@@ -111,7 +111,7 @@ class Loaded:
         for array in arrays:
             arguments.push_ref(self._upload(array))
         results = rt.VmVariantList(len(graph.outputs))
-        self._context.invoke(self._module.lookup_function(graph.name), arguments, results)
+        self._program.call(self._program.function(graph.name), arguments, results)
         return [
             self._download(results.get_as_object(i, rt.HalBufferView), tensor.dtype.numpy)
             for i, tensor in enumerate(graph.outputs)

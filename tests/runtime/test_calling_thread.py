@@ -31,18 +31,18 @@ def in_a_thread(work: Callable[[], object]) -> None:
 def test_a_call_does_not_preempt_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = tmp_path / "tiny"
     runtime = IreeRuntime(bundle, tiny.write_bundle(bundle), threads=1)
-    inside, outside, whole = [], [], runtime._device._context
+    inside, outside, whole = [], [], runtime._device._program
 
-    class Context:
-        def invoke(self, *arguments: Any) -> None:
+    class Program:
+        def call(self, *arguments: Any) -> None:
             inside.append(os.sched_getscheduler(0))
-            whole.invoke(*arguments)
+            whole.call(*arguments)
 
     def work() -> None:
         read_prompt(runtime, [1, 2])
         outside.append(os.sched_getscheduler(0))
 
-    monkeypatch.setattr(runtime._device, "_context", Context())
+    monkeypatch.setattr(runtime._device, "_program", Program())
     in_a_thread(work)
     assert set(inside) == {os.SCHED_BATCH}
     assert outside == [os.SCHED_OTHER]

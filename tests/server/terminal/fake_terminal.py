@@ -14,6 +14,11 @@ def _open(*_: Any, **__: Any) -> Any:
     return fakes.fake_service(fakes.gemma_like(), template=GEMMA, delay=0.02, context=128)
 
 
-if __name__ == "__main__":
+def fake() -> None:
+    """Replace the model of the commands in this process."""
     vars(commands)["open_language_service"] = _open
+
+
+if __name__ == "__main__":
+    fake()
     main()
