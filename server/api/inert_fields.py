@@ -29,10 +29,12 @@ class Inert:
     neutral   whether a value asks for nothing
     refused   what a request can contain instead, where other values would make the answer wrong;
               "" if they can be ignored
+    same_as   a field of the same object whose value asks for nothing, too
     """
 
     neutral: Callable[[Any], bool]
     refused: str = ""
+    same_as: str = ""
 
 
 def _any(_value: Any) -> bool:
@@ -68,7 +70,7 @@ FIELDS: dict[str, Inert] = {
     "n_keep": Inert(_any),
     "id_slot": Inert(_any),  # every slot finds every cached prefix
     "slot_id": Inert(_any),
-    "best_of": Inert(_one_of(1), "n, for several answers"),
+    "best_of": Inert(_one_of(1), "n, for several answers", same_as="n"),
     # The server stores nothing.
     "store": Inert(_one_of(False)),
     "previous_response_id": Inert(_none, "null, and the whole conversation in input"),
@@ -134,7 +136,7 @@ def without_inert(data: dict[str, Any], known: frozenset[str]) -> dict[str, Any]
 def _is_kept(data: dict[str, Any], name: str) -> bool:
     """Whether a field that is not in the schema stays, so that validation rejects it."""
     row = FIELDS.get(name, _UNKNOWN)
-    if row.neutral(data[name]):
+    if row.neutral(data[name]) or (row.same_as and data[name] == data.get(row.same_as)):
         return False
     ignored = _ignored.get()
     if ignored is None or row.refused:

@@ -183,6 +183,11 @@ class Tokenizer:
                 self._require_short(part)
             yield self._tokenizer.encode(text, second, add_special_tokens=whole)
 
+    def require_size(self, size: int) -> None:
+        """Raise TextTooLong for texts with too many bytes of UTF-8; see the class."""
+        if self._context is not None and size > (limit := self._context * TEXT_BYTES_PER_TOKEN):
+            raise TextTooLong(f"{size} bytes", limit=limit, context=self._context)
+
     def _require_short(self, text: str) -> None:
         """Raise TextTooLong for a text with too many bytes or tokens; see the class.
 
@@ -192,13 +197,7 @@ class Tokenizer:
         if self._context is None or len(text) <= self._context:
             return
         size = len(text) if text.isascii() else len(text.encode(errors="replace"))
-        max_bytes = self._context * TEXT_BYTES_PER_TOKEN
-        if size > max_bytes:
-            raise TextTooLong(
-                f"got {size:,} bytes of UTF-8, expected at most {max_bytes:,}, "
-                f"{TEXT_BYTES_PER_TOKEN} for each token of the context",
-                context=self._context,
-            )
+        self.require_size(size)
         max_tokens = self._context * CONTEXTS_PER_TEXT
         if size <= max_tokens:  # a token has at least one byte
             return
@@ -208,9 +207,7 @@ class Tokenizer:
             count += len(self._tokenizer.encode(piece, add_special_tokens=False))
             if count > max_tokens:
                 raise TextTooLong(
-                    f"got more than {max_tokens:,} tokens, expected at most "
-                    f"{CONTEXTS_PER_TEXT} for each token of the context",
-                    context=self._context,
+                    f"at least {count} tokens", limit=max_tokens, context=self._context
                 )
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:

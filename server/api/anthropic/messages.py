@@ -4,7 +4,7 @@ import json
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from server.api.anthropic import message_blocks
 from server.api.anthropic.error_bodies import ERRORS, stream_error
@@ -12,8 +12,8 @@ from server.api.anthropic.events import Message, MessageEvent, MessageWriter
 from server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, JsonObject, Text
-from server.api.generation_fields import StopString
+from server.api.fields import Fields, JsonObject, MaxTokens, Text
+from server.api.generation_fields import StopString, without_empty
 from server.api.json_body import JsonRoute
 from server.api.openai.chat_messages import TextPart
 from server.api.openai.turn import Turn, begin, rendered
@@ -71,12 +71,12 @@ class MessagesRequest(TurnFields):
     system: Text | list[TextPart] = Field(
         "", description="A system message before the conversation: a text, or a list of texts."
     )
-    max_tokens: int | None = Field(
+    max_tokens: MaxTokens = Field(
         None,
-        ge=1,
-        description="Maximum number of tokens of the answer. By default the rest of the context.",
+        description="Maximum number of tokens of the answer. By default, and with -1, the rest of "
+        "the context.",
     )
-    stop: Annotated[list[StopString], Field(max_length=16)] = Field(
+    stop: Annotated[list[StopString], Field(max_length=16), BeforeValidator(without_empty)] = Field(
         default_factory=list,
         alias="stop_sequences",
         description="End the answer before any of these strings.",

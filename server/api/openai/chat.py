@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
+from server.api.fields import MaxTokens
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai.chat_messages import ChatMessage
@@ -17,7 +18,6 @@ from server.api.openai.shared_fields import (
     ChosenLogprob,
     FinishWord,
     Identity,
-    MaxTokens,
     OpenAIUsage,
     StreamOptions,
     chosen_logprob,
@@ -231,9 +231,9 @@ def _check(body: ChatRequest) -> None:
         raise InvalidRequest(
             field="max_tokens", got=body.max_tokens, expected="the value of max_completion_tokens"
         )
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:
         raise InvalidRequest(
-            field="top_logprobs", got=body.top_logprobs, expected="null without logprobs"
+            field="top_logprobs", got=body.top_logprobs, expected="null or 0 without logprobs"
         )
     if body.stream_options and not body.stream:
         raise InvalidRequest(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Text, prompts
+from server.api.fields import MaxTokens, Text, prompts
 from server.api.generation_fields import GenerationFields
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
@@ -48,11 +48,10 @@ class CompletionsRequest(GenerationFields):
     prompt: Prompt | Annotated[list[Text | list[int]], Field(min_length=1, max_length=16)] = Field(
         description="A text, a list of token ids, or a list of up to 16 of either."
     )
-    max_tokens: int = Field(
+    max_tokens: MaxTokens | Literal[0] = Field(
         16,
-        ge=0,
-        description="Maximum number of tokens to generate for each choice. 0 only with `echo` and "
-        "`logprobs`.",
+        description="Maximum number of tokens to generate for each choice. -1 continues to the end "
+        "of the context. 0 only with `echo` and `logprobs`.",
     )
     n: int = Field(
         1, ge=1, le=16, description="Number of answers to each prompt. Their seeds are consecutive."
@@ -153,7 +152,7 @@ async def completions(
 
 
 def _check(body: CompletionsRequest) -> None:
-    if not body.max_tokens and not body.scores:
+    if body.max_tokens == 0 and not body.scores:
         raise InvalidRequest(
             field="max_tokens", got=0, expected="at least 1, or echo together with logprobs"
         )

@@ -9,13 +9,13 @@ from pydantic import ConfigDict, Field, model_validator
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, JsonObject, Metadata, Text
+from server.api.fields import Fields, JsonObject, MaxTokens, Metadata, Text
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai import response_items
 from server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
 from server.api.openai.response_items import Item, MessageItem
-from server.api.openai.shared_fields import MaxTokens, new_id
+from server.api.openai.shared_fields import new_id
 from server.api.openai.tool_fields import MODES, FlatTool, FlatToolChoice, tool_choice
 from server.api.openai.turn import Turn, begin, rendered
 from server.api.openai.turn_fields import EFFORT, Effort, TurnFields
@@ -103,7 +103,8 @@ class ResponsesRequest(TurnFields):
     instructions: Text = Field("", description="A system message before the conversation.")
     max_output_tokens: MaxTokens = Field(
         None,
-        description="Maximum number of tokens of the answer. By default the rest of the context.",
+        description="Maximum number of tokens of the answer. By default, and with -1, the rest of "
+        "the context.",
     )
     text: TextOptions = Field(default_factory=TextOptions)
     reasoning: ReasoningOptions = Field(default_factory=ReasoningOptions)
@@ -169,9 +170,11 @@ async def responses(
     response.output_text.delta. The last event holds the complete response.
     """
     with_logprobs = LOGPROBS in body.include
-    if body.top_logprobs is not None and not with_logprobs:
+    if body.top_logprobs and not with_logprobs:
         raise InvalidRequest(
-            field="top_logprobs", got=body.top_logprobs, expected="null without logprobs in include"
+            field="top_logprobs",
+            got=body.top_logprobs,
+            expected="null or 0 without logprobs in include",
         )
     turn = body.turn()
     choices = await begin(

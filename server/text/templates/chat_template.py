@@ -121,6 +121,8 @@ class ChatTemplate:
         `variables` are more variables of the template, such as enable_thinking. Names of special
         tokens in the messages, tools and variables are plain text in `ids`.
         """
+        # Characters, of which each has at least a byte. The template could take long to join them.
+        self._tokenizer.require_size(sum(len(message["content"]) for message in messages))
         values = {
             "messages": self._adapted(messages, tools),
             "tools": list(tools),

@@ -337,7 +337,7 @@ def test_an_invalid_request_is_rejected_by_field(
     assert caught.value.type == (
         "exceed_context_size_error" if too_long else "invalid_request_error"
     )
-    assert param in caught.value.message
+    assert too_long or param in caught.value.message
 
 
 def test_arguments_must_be_a_json_object() -> None:
