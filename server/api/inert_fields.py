@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 _MAX_WARNED = 16  # fields in one header
 _MAX_NAME = 64  # characters of a name in the header
@@ -109,7 +109,8 @@ FIELDS: dict[str, Inert] = {
     "refusal": Inert(_one_of("")),
 }
 
-# The ignored fields of the current request, each with the object it was in. None in strict mode.
+# The ignored fields of the current request, each with the object it was in; "" is the object
+# itself. None in strict mode.
 _ignored: ContextVar[list[tuple[object, str]] | None] = ContextVar("ignored", default=None)
 
 
@@ -145,6 +146,21 @@ def _is_kept(data: dict[str, Any], name: str) -> bool:
     return False
 
 
+def without_unknown_types(items: Any, known: Collection[str]) -> Any:
+    """The list without objects whose `type` is unknown, which are ignored as fields are."""
+    if not isinstance(items, list):
+        return items
+    ignored = _ignored.get()
+    kept = []
+    for item in items:
+        kind = item.get("type") if isinstance(item, dict) else None
+        if ignored is None or not isinstance(kind, str) or kind in known:
+            kept.append(item)
+        else:
+            ignored.append((item, ""))
+    return kept
+
+
 def warning(body: object, ignored: list[tuple[object, str]]) -> str:
     """The `Warning` header (RFC 7234) for ignored fields, with their paths in the body."""
     paths = dict(_paths(body))
@@ -167,7 +183,7 @@ def _paths(body: object) -> Iterator[tuple[int, str]]:
 
 
 def _join(path: str, name: str) -> str:
-    return f"{path}.{name[:_MAX_NAME]}" if path else name[:_MAX_NAME]
+    return f"{path}.{name[:_MAX_NAME]}" if path and name else path or name[:_MAX_NAME]
 
 
 def instead(problem: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,7 @@
 """POST /v1/messages and /v1/messages/count_tokens: Anthropic's routes for conversations."""
 
 import json
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
@@ -14,6 +15,7 @@ from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
 from server.api.fields import Fields, JsonObject, MaxTokens, Text
 from server.api.generation_fields import StopString, without_empty
+from server.api.inert_fields import without_unknown_types
 from server.api.json_body import JsonRoute
 from server.api.openai.chat_messages import TextPart
 from server.api.openai.turn import Turn, begin, rendered
@@ -81,8 +83,12 @@ class MessagesRequest(TurnFields):
         alias="stop_sequences",
         description="End the answer before any of these strings.",
     )
-    tools: list[ToolParam] = Field(
-        default_factory=list, description="Tools that the model may call."
+    tools: Annotated[
+        list[ToolParam], BeforeValidator(partial(without_unknown_types, known=("custom",)))
+    ] = Field(
+        default_factory=list,
+        description="Tools that the model may call. Tools without a schema, which Anthropic "
+        "defines, are ignored.",
     )
     tool_choice: ToolChoiceParam | None = Field(
         None, description="Whether and which tools the model may call. auto by default."

@@ -14,9 +14,10 @@ from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai import response_items
 from server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
-from server.api.openai.response_items import Item, MessageItem
+from server.api.openai.response_items import Items, MessageItem
+from server.api.openai.response_tools import ResponseTools, offered
 from server.api.openai.shared_fields import new_id
-from server.api.openai.tool_fields import MODES, FlatTool, FlatToolChoice, tool_choice
+from server.api.openai.tool_fields import MODES, FlatToolChoice, tool_choice
 from server.api.openai.turn import Turn, begin, rendered
 from server.api.openai.turn_fields import EFFORT, Effort, TurnFields
 from server.api.openapi import streams
@@ -85,7 +86,9 @@ class ReasoningOptions(Fields):
 
     effort: Effort | None = Field(default=None, description=EFFORT)
     summary: Literal["auto", "concise", "detailed"] | None = Field(
-        default=None, description="Accepted and ignored: the reasoning itself is returned."
+        default=None,
+        description="Return the reasoning as a summary, which has all of it. By default the "
+        "reasoning is content.",
     )
 
 
@@ -96,7 +99,7 @@ class ResponsesRequest(TurnFields):
         json_schema_extra={"examples": [{"input": "Say hello.", "max_output_tokens": 32}]}
     )
 
-    input: Text | Annotated[list[Item], Field(min_length=1)] = Field(
+    input: Text | Items = Field(
         description="A message from the user, or the whole conversation. The server stores nothing "
         "between requests."
     )
@@ -108,8 +111,10 @@ class ResponsesRequest(TurnFields):
     )
     text: TextOptions = Field(default_factory=TextOptions)
     reasoning: ReasoningOptions = Field(default_factory=ReasoningOptions)
-    tools: list[FlatTool] = Field(
-        default_factory=list, description="Functions that the model may call."
+    tools: ResponseTools = Field(
+        default_factory=list,
+        description="Functions and custom tools that the model may call, and groups of them. Tools "
+        "of other types, which would run on the server, are ignored.",
     )
     tool_choice: FlatToolChoice = Field(
         "auto", description=f"{MODES} Or the function to call, or the allowed functions."
@@ -146,7 +151,7 @@ class ResponsesRequest(TurnFields):
         items = self.input
         if isinstance(items, str):
             items = [MessageItem(type="message", role="user", content=items)]
-        tools = [tool.tool(f"tools[{place}]") for place, tool in enumerate(self.tools)]
+        tools = [offered_tool.tool for offered_tool in offered(self.tools).values()]
         return Turn(
             messages=response_items.messages(self.instructions, items),
             tools=tools,
@@ -185,7 +190,11 @@ async def responses(
         max_tokens=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if with_logprobs else None,
     )
-    writer = ResponseWriter(_in_progress(body, service))
+    writer = ResponseWriter(
+        _in_progress(body, service),
+        tools=offered(body.tools),
+        summarized=body.reasoning.summary is not None,
+    )
     if body.stream:
         return CompletionStream(choices, writer.events(choices))
     with choices:

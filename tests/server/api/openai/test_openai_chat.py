@@ -314,7 +314,6 @@ USER = {"role": "user", "content": "x"}
             "messages[0].tool_call_id",
         ),
         ({"tools": TOOLS}, "tools"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"tool_choice": {"type": "magic"}}, "tool_choice.type"),
