@@ -109,7 +109,7 @@ class Completer:
             generation,
             self._tokenizer,
             request,
-            prompt_tokens=len(prompt),
+            prompt=prompt,
             seed=seed,
             on_end=on_end,
         )

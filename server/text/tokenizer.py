@@ -81,8 +81,10 @@ class Tokenizer:
         self.bos = bos
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(id_ for id_, token in added.items() if token.special)
-        self._special_names = sorted(token.content for token in added.values() if token.special)
-        self.longest_special_name = max(map(len, self._special_names), default=0)
+        self.special_token_names = sorted(
+            token.content for token in added.values() if token.special
+        )
+        self.longest_special_name = max(map(len, self.special_token_names), default=0)
         self._byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
         # Whether special tokens are read is a state of the library's object.
         self._lock = threading.Lock()
@@ -169,8 +171,8 @@ class Tokenizer:
 
     def begins_special_name(self, text: str) -> bool:
         """Whether a special token's name is longer than this text and begins with it."""
-        at = bisect.bisect_right(self._special_names, text)
-        return at < len(self._special_names) and self._special_names[at].startswith(text)
+        at = bisect.bisect_right(self.special_token_names, text)
+        return at < len(self.special_token_names) and self.special_token_names[at].startswith(text)
 
     @contextmanager
     def _encoding(

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
@@ -121,7 +121,11 @@ class OfferedTool:
 
     def call(self, call: ToolCall) -> OutputCall | OutputCustomCall:
         """The item for a call by the model."""
-        named = {"call_id": new_id("call_"), "name": self.name, "namespace": self.namespace}
+        named: dict[str, Any] = {
+            "call_id": new_id("call_"),
+            "name": self.name,
+            "namespace": self.namespace,
+        }
         if self.is_custom:
             text = json.loads(call.arguments).get("input", "")
             return OutputCustomCall(id=new_id("ctc_"), status="completed", input=str(text), **named)

@@ -40,7 +40,7 @@ def bodies(text: str) -> dict[str, dict[str, Any]]:
     }
 
 
-COUNTED = {
+COUNTED: dict[str, dict[str, Any]] = {
     "/v1/messages/count_tokens": {"messages": talk("the dog " * 300)},
     "/v1/chat/completions/input_tokens": {"messages": talk("the dog " * 300)},
     "/v1/responses/input_tokens": {"input": "the dog " * 300},

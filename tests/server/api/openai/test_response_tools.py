@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from openai.types.responses import ResponseStreamEvent
 
-USER: dict[str, Any] = {"role": "user", "content": [{"type": "input_text", "text": "the dog"}]}
+USER: Any = {"role": "user", "content": [{"type": "input_text", "text": "the dog"}]}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 FUNCTION = {"type": "function", "name": "f", "description": "d", "parameters": SCHEMA}
 CUSTOM = {
@@ -120,7 +120,7 @@ def test_a_namespace_is_a_prefix_for_the_model_only(group: str, seen: str) -> No
         assert (call.name, call.namespace, call.arguments) == ("f", group, '{"a": 1}')
         # The history that Codex sends next.
         result = {"type": "function_call_output", "call_id": call.call_id, "output": "x"}
-        items = [USER, call.model_dump(), result]
+        items: Any = [USER, call.model_dump(), result]
         again = client.responses.create(model="any", input=items, tools=tools)
         assert again.output
         rendered = prompt_tokens(client, input=items, tools=tools)
@@ -232,7 +232,8 @@ def test_reasoning_is_a_summary_if_one_is_asked_for(summary: str) -> None:
     last = events[-1]
     assert last.type == "response.completed"
     item, message = last.response.output
-    assert (item.type, message.type) == ("reasoning", "message")
+    assert item.type == "reasoning"
+    assert message.type == "message"
     assert [part.model_dump() for part in item.summary] == [
         {"type": "summary_text", "text": "the fox"}
     ]
