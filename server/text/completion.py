@@ -249,8 +249,11 @@ class Completion:
 
 def _prompt_text(prompt: str | tuple[int, ...], first: int, tokenizer: Tokenizer) -> Detokenizer:
     """The text of a prompt after its first token, which a client reads as it wrote it."""
-    is_text = isinstance(prompt, str)
-    text = Detokenizer(tokenizer, shown=tokenizer.special_token_names if is_text else ())
-    if not is_text or prompt.startswith(tokenizer.name(first)):  # otherwise the tokenizer added it
+    if not isinstance(prompt, str):
+        text = Detokenizer(tokenizer)
+        text.push(first)
+        return text
+    text = Detokenizer(tokenizer, shown=tokenizer.special_token_names)
+    if prompt.startswith(tokenizer.name(first)):  # otherwise the tokenizer added it
         text.push(first)
     return text
