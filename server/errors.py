@@ -4,9 +4,9 @@ The classes say nothing about HTTP: server/api/http_errors.py maps them to statu
 
 ServerError
  +- InvalidRequest         a field of the request is invalid
- |   +- ContextExceeded    the prompt has more tokens than the context
+ |   +- ContextExceeded    the prompt has more tokens than the model can read
  +- ModelNotFound          the server has no model of this name
- +- TextTooLong            a text is too long to be tokenized
+ +- TextTooLong            a text is too long to be tokenized or rendered
  +- Unavailable            the server accepts no requests now
  |   +- Starting           the self-test is still running
  |   +- SelfTestFailed     the model's results differ from the golden values
@@ -34,6 +34,17 @@ Scalar = str | int | float | bool | None
 _MAX_SHOWN = 200  # characters of a rejected name
 
 
+def prompt_too_long(size: str, limit: int) -> str:
+    """The message for every prompt that is too long, with a size such as "9 tokens".
+
+    Clients search it for Anthropic's words and llama-server's, and shorten the conversation.
+    """
+    return (
+        f"prompt is too long: {size} > {limit} maximum: the prompt exceeds the available context "
+        "size"
+    )
+
+
 class ServerError(Exception):
     """A request is not answered. The message is for the client."""
 
@@ -52,15 +63,11 @@ class InvalidRequest(ServerError):
 
 
 class ContextExceeded(InvalidRequest):
-    """A prompt of `tokens` tokens leaves no room for an answer in a context of `context`."""
+    """A prompt has `tokens` tokens, more than `limit` of the context's `context` positions."""
 
-    def __init__(self, *, field: str, tokens: int, context: int) -> None:
-        super().__init__(
-            field=field,
-            got=f"{tokens} tokens",
-            expected=f"at most {context - 1} tokens, one less than the model's context: the prompt "
-            "exceeds the available context size",
-        )
+    def __init__(self, *, field: str, tokens: int, limit: int, context: int) -> None:
+        super().__init__(field=field, got=f"{tokens} tokens", expected=f"at most {limit} tokens")
+        self.args = (prompt_too_long(f"{tokens} tokens", limit),)
         self.tokens = tokens
         self.context = context
 
@@ -77,10 +84,10 @@ class ModelNotFound(ServerError):
 
 
 class TextTooLong(ServerError):
-    """A text has too many bytes or tokens for the context. The server does not tokenize it."""
+    """A text of this size is far too long for the context. The server does not tokenize it."""
 
-    def __init__(self, problem: str, *, context: int) -> None:
-        super().__init__(f"text: too long: {problem}")
+    def __init__(self, size: str, *, limit: int, context: int) -> None:
+        super().__init__(prompt_too_long(size, limit))
         self.context = context
 
 

@@ -57,10 +57,16 @@ def limit_members(data: Any) -> Any:
     return data
 
 
+def _unlimited(value: Any) -> Any:
+    return None if type(value) is int and value in (-1, -2) else value
+
+
 Text = Annotated[str, AfterValidator(_encodable)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(encodable_json)]
 Metadata = Annotated[dict[str, Text], BeforeValidator(limit_members)]
 Logprobs = Annotated[int, Field(ge=0, le=20)]
+# -1 and -2 are llama-server's words for no limit besides the context.
+MaxTokens = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_unlimited)]
 
 
 def prompts(value: Any, name: str) -> list[tuple[str, str | tuple[int, ...]]]:

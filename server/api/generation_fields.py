@@ -47,6 +47,13 @@ Breaker = Annotated[Text, Field(min_length=1, max_length=40)]
 StopString = Annotated[Text, Field(min_length=1, max_length=256)]
 
 
+def without_empty(stop: Any) -> Any:
+    """The stop strings of a request that are not empty: an empty one stops nothing."""
+    if isinstance(stop, list):
+        return [text for text in stop if text != ""]
+    return [] if stop == "" else stop
+
+
 class LoraScale(Fields):
     """An adapter, and how much it changes the model."""
 
@@ -78,14 +85,18 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
     )
     seed: int = Field(
         -1,
-        ge=-1,
+        ge=-SEED_COUNT // 2,
         lt=SEED_COUNT,
-        description="Seed of the random generator. The same request with the same seed gives the "
-        "same answer. -1 draws a random seed.",
+        description="Seed of the random generator, of 64 bits. The same request with the same seed "
+        "gives the same answer. -1 draws a random seed; another negative seed is the same as the "
+        "seed 2^64 above it.",
     )
-    stop: StopString | Annotated[list[StopString], Field(max_length=16)] = Field(
+    stop: Annotated[
+        StopString | Annotated[list[StopString], Field(max_length=16)],
+        BeforeValidator(without_empty),
+    ] = Field(
         default_factory=list,
-        description="End the answer before any of these strings.",
+        description="End the answer before any of these strings. Empty ones are ignored.",
     )
     stop_token_ids: Annotated[list[int], Field(max_length=MAX_NAMES)] = Field(
         default_factory=list,

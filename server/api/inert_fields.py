@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 _MAX_WARNED = 16  # fields in one header
 _MAX_NAME = 64  # characters of a name in the header
@@ -29,10 +29,12 @@ class Inert:
     neutral   whether a value asks for nothing
     refused   what a request can contain instead, where other values would make the answer wrong;
               "" if they can be ignored
+    same_as   a field of the same object whose value asks for nothing, too
     """
 
     neutral: Callable[[Any], bool]
     refused: str = ""
+    same_as: str = ""
 
 
 def _any(_value: Any) -> bool:
@@ -68,7 +70,7 @@ FIELDS: dict[str, Inert] = {
     "n_keep": Inert(_any),
     "id_slot": Inert(_any),  # every slot finds every cached prefix
     "slot_id": Inert(_any),
-    "best_of": Inert(_one_of(1), "n, for several answers"),
+    "best_of": Inert(_one_of(1), "n, for several answers", same_as="n"),
     # The server stores nothing.
     "store": Inert(_one_of(False)),
     "previous_response_id": Inert(_none, "null, and the whole conversation in input"),
@@ -107,7 +109,8 @@ FIELDS: dict[str, Inert] = {
     "refusal": Inert(_one_of("")),
 }
 
-# The ignored fields of the current request, each with the object it was in. None in strict mode.
+# The ignored fields of the current request, each with the object it was in; "" is the object
+# itself. None in strict mode.
 _ignored: ContextVar[list[tuple[object, str]] | None] = ContextVar("ignored", default=None)
 
 
@@ -134,13 +137,28 @@ def without_inert(data: dict[str, Any], known: frozenset[str]) -> dict[str, Any]
 def _is_kept(data: dict[str, Any], name: str) -> bool:
     """Whether a field that is not in the schema stays, so that validation rejects it."""
     row = FIELDS.get(name, _UNKNOWN)
-    if row.neutral(data[name]):
+    if row.neutral(data[name]) or (row.same_as and data[name] == data.get(row.same_as)):
         return False
     ignored = _ignored.get()
     if ignored is None or row.refused:
         return True
     ignored.append((data, name))
     return False
+
+
+def without_unknown_types(items: Any, known: Collection[str]) -> Any:
+    """The list without objects whose `type` is unknown, which are ignored as fields are."""
+    if not isinstance(items, list):
+        return items
+    ignored = _ignored.get()
+    kept = []
+    for item in items:
+        kind = item.get("type") if isinstance(item, dict) else None
+        if ignored is None or not isinstance(kind, str) or kind in known:
+            kept.append(item)
+        else:
+            ignored.append((item, ""))
+    return kept
 
 
 def warning(body: object, ignored: list[tuple[object, str]]) -> str:
@@ -165,7 +183,7 @@ def _paths(body: object) -> Iterator[tuple[int, str]]:
 
 
 def _join(path: str, name: str) -> str:
-    return f"{path}.{name[:_MAX_NAME]}" if path else name[:_MAX_NAME]
+    return f"{path}.{name[:_MAX_NAME]}" if path and name else path or name[:_MAX_NAME]
 
 
 def instead(problem: Mapping[str, Any]) -> str | None:

@@ -72,7 +72,9 @@ class SamplingParameters:
         ),
     ] = 1.0
     top_k: Annotated[
-        int, Field(ge=0, description="Keep the k most likely tokens. 0 keeps all.")
+        int,
+        Field(ge=-1, description="Keep the k most likely tokens. 0 and -1 keep all."),
+        AfterValidator(lambda k: max(k, 0)),
     ] = 40
     top_p: Annotated[
         float,

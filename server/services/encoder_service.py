@@ -11,7 +11,7 @@ import numpy as np
 from models.bundle import ENCODER_INPUTS, ENCODER_OUTPUT, TOKENIZER, EncoderManifest
 from runtime.golden_arrays import read_examples
 from runtime.open_bundle import open_encoder
-from server.errors import InvalidRequest
+from server.errors import ContextExceeded, InvalidRequest
 from server.services.array_service import ArrayService, local_calls
 from server.text.answer import EmbeddedText
 from server.text.completer import unit
@@ -125,11 +125,7 @@ class EncoderService(ArrayService):
 
     def _checked(self, field: str, ids: tuple[int, ...], types: tuple[int, ...]) -> TokenIds:
         if len(ids) > (longest := self.manifest.context):
-            raise InvalidRequest(
-                field=field,
-                got=f"{len(ids)} tokens",
-                expected=f"at most {longest} tokens, the longest text that the model was baked for",
-            )
+            raise ContextExceeded(field=field, tokens=len(ids), limit=longest, context=longest)
         return TokenIds(ids, types)
 
     async def _encode(self, texts: Sequence[TokenIds]) -> NDArray[np.float32]:

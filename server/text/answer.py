@@ -31,10 +31,15 @@ class TokenCandidate:
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """The chosen token, and the most likely tokens at its position, best first."""
+    """The chosen token, and the most likely tokens at its position, best first.
+
+    `offset` is the number of characters of the text before the token, or before the character that
+    it is a part of: of the answer, or for a token of the prompt of the prompt.
+    """
 
     chosen: TokenCandidate
     top: tuple[TokenCandidate, ...]
+    offset: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,6 @@ from server.text.completion import Completion
 from server.text.grammars.answer_constraint import AnswerRules, Constraints
 from server.text.grammars.call_grammar import CallGrammars
 from server.text.sampling_text import SamplingText
-from server.text.text_request import SEED_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -35,6 +34,10 @@ if TYPE_CHECKING:
     from server.text.answer import Ended
     from server.text.text_request import TextRequest
     from server.text.tokenizer import Tokenizer
+
+
+# As short as llama-server's seeds, so that every client can send one back.
+_RANDOM_SEEDS = 2**32
 
 
 class Completer:
@@ -88,7 +91,7 @@ class Completer:
         max_tokens = self._context if request.max_tokens is None else request.max_tokens
         if not forced and not max_tokens:
             raise InvalidRequest(field="max_tokens", got=0, expected="1 for a prompt of one token")
-        seed = secrets.randbelow(SEED_COUNT) if request.seed is None else request.seed
+        seed = secrets.randbelow(_RANDOM_SEEDS) if request.seed is None else request.seed
         generation = self._backend.submit(
             Request(
                 prompt=prompt[:1] if forced else prompt,
@@ -106,7 +109,7 @@ class Completer:
             generation,
             self._tokenizer,
             request,
-            prompt_tokens=len(prompt),
+            prompt=prompt,
             seed=seed,
             on_end=on_end,
         )
@@ -169,7 +172,9 @@ class Completer:
                     expected=f"token ids from 0 to {self._vocab_size - 1}",
                 )
         if len(ids) >= self._context:
-            raise ContextExceeded(field=field, tokens=len(ids), context=self._context)
+            raise ContextExceeded(
+                field=field, tokens=len(ids), limit=self._context - 1, context=self._context
+            )
         return ids
 
 

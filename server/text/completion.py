@@ -41,7 +41,7 @@ class Completion:
         tokenizer: Tokenizer,
         request: TextRequest,
         *,
-        prompt_tokens: int,
+        prompt: tuple[int, ...],
         seed: int,
         on_end: Callable[[Ended], None],
     ) -> None:
@@ -59,9 +59,10 @@ class Completion:
         self._reported = False  # whether a progress was sent
         self._calls = CallFilter(calls, [tool.name for tool in use.tools] if use else ())
         self._one_call = use is not None and not use.parallel
-        self._prompt_tokens = prompt_tokens
+        self._prompt_tokens = len(prompt)
         # Tokens of the prompt that the model is yet to generate, to report their probabilities.
-        self._unscored = prompt_tokens - 1 if request.score_prompt else 0
+        self._unscored = len(prompt) - 1 if request.score_prompt else 0
+        self._scored = _prompt_text(request.prompt, prompt[0], tokenizer)
         self._seed = seed
         self._on_end: Callable[[Ended], None] | None = on_end
         self._outcome: FinishReason | Literal["cancelled", "failed"] = "cancelled"
@@ -130,9 +131,12 @@ class Completion:
     def _piece(self, token: Token) -> Piece:
         if self._unscored:
             self._unscored -= 1
-            return Piece(text="", token_ids=(), logprobs=self._logprobs(token))
+            logprobs = self._logprobs(token, self._scored.position)
+            self._scored.push(token.id)
+            return Piece(text="", token_ids=(), logprobs=logprobs)
         self._token_times.append(token.at)
         self._drafted, self._accepted = token.drafted, token.accepted
+        logprobs = self._logprobs(token, self._detokenizer.position)
         inside = self._reasoning.inside
         reasoning, text = self._reasoning.push(self._filter.push(self._detokenizer.push(token.id)))
         self._reasoning_tokens += inside or self._reasoning.inside
@@ -140,7 +144,7 @@ class Completion:
         return Piece(
             text=text,
             token_ids=(token.id,),
-            logprobs=self._logprobs(token),
+            logprobs=logprobs,
             calls=calls,
             reasoning=reasoning,
             timings=self._timings() if self._request.timings_per_token else None,
@@ -191,11 +195,12 @@ class Completion:
             yield Piece(text=text, token_ids=(), logprobs=(), calls=calls, reasoning=reasoning)
         yield self._summary("tool_calls" if self._calls.count and reason == "stop" else reason)
 
-    def _logprobs(self, token: Token) -> tuple[TokenLogprobs, ...]:
+    def _logprobs(self, token: Token, offset: int) -> tuple[TokenLogprobs, ...]:
         if token.logprobs is None:
             return ()
         chosen = self._candidate(token.id, token.logprobs.chosen)
-        return (TokenLogprobs(chosen, tuple(self._candidate(*top) for top in token.logprobs.top)),)
+        top = tuple(self._candidate(*top) for top in token.logprobs.top)
+        return (TokenLogprobs(chosen, top, offset),)
 
     def _candidate(self, id_: int, logprob: float) -> TokenCandidate:
         names = self._tokenizer
@@ -240,3 +245,15 @@ class Completion:
             reasoning_tokens=self._reasoning_tokens,
             seed=self._seed,
         )
+
+
+def _prompt_text(prompt: str | tuple[int, ...], first: int, tokenizer: Tokenizer) -> Detokenizer:
+    """The text of a prompt after its first token, which a client reads as it wrote it."""
+    if not isinstance(prompt, str):
+        text = Detokenizer(tokenizer)
+        text.push(first)
+        return text
+    text = Detokenizer(tokenizer, shown=tokenizer.special_token_names)
+    if prompt.startswith(tokenizer.name(first)):  # otherwise the tokenizer added it
+        text.push(first)
+    return text

@@ -30,12 +30,24 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._shown = frozenset(shown)
         self._held: list[int] = []
+        self._length = 0  # characters that are final
+
+    @property
+    def position(self) -> int:
+        """The number of complete characters so far, in which the next token begins."""
+        held = b"".join(map(self._tokenizer.bytes_of, self._held))
+        return self._length + len(held.decode(errors="ignore"))
 
     def push(self, token: int) -> str:
         """Add a token; return the text that is final now, which may be empty."""
+        text = self._push(token)
+        self._length += len(text)
+        return text
+
+    def _push(self, token: int) -> str:
         if self._tokenizer.is_silent(token):
             if self._shown and (name := self._tokenizer.name(token)) in self._shown:
-                return self.flush() + name
+                return self._flush() + name
             return ""
         self._held.append(token)
         if self._tokenizer.is_byte(token):
@@ -48,6 +60,11 @@ class Detokenizer:
 
     def flush(self) -> str:
         """The text of the held tokens; an incomplete character becomes U+FFFD."""
+        text = self._flush()
+        self._length += len(text)
+        return text
+
+    def _flush(self) -> str:
         text = self._tokenizer.decode(self._held)
         self._held.clear()
         return text

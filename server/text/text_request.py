@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 # SamplingParameters is exported for the API layer, which does not import the sampling package.
 __all__ = ["DRY_SEQUENCE_BREAKERS", "SEED_COUNT", "SamplingParameters", "TextRequest"]
 
-# Seeds are 0 to SEED_COUNT - 1. As short as llama-server's, so that every client can send one back.
-SEED_COUNT = 2**32
+# A client's seed is an integer of 64 bits, signed or not. Equal bits are the same seed.
+SEED_COUNT = 2**64
 
 # llama-server's default.
 DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")

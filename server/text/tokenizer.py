@@ -81,8 +81,10 @@ class Tokenizer:
         self.bos = bos
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(id_ for id_, token in added.items() if token.special)
-        self._special_names = sorted(token.content for token in added.values() if token.special)
-        self.longest_special_name = max(map(len, self._special_names), default=0)
+        self.special_token_names = sorted(
+            token.content for token in added.values() if token.special
+        )
+        self.longest_special_name = max(map(len, self.special_token_names), default=0)
         self._byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
         # Whether special tokens are read is a state of the library's object.
         self._lock = threading.Lock()
@@ -169,8 +171,8 @@ class Tokenizer:
 
     def begins_special_name(self, text: str) -> bool:
         """Whether a special token's name is longer than this text and begins with it."""
-        at = bisect.bisect_right(self._special_names, text)
-        return at < len(self._special_names) and self._special_names[at].startswith(text)
+        at = bisect.bisect_right(self.special_token_names, text)
+        return at < len(self.special_token_names) and self.special_token_names[at].startswith(text)
 
     @contextmanager
     def _encoding(
@@ -183,6 +185,11 @@ class Tokenizer:
                 self._require_short(part)
             yield self._tokenizer.encode(text, second, add_special_tokens=whole)
 
+    def require_size(self, size: int) -> None:
+        """Raise TextTooLong for texts with too many bytes of UTF-8; see the class."""
+        if self._context is not None and size > (limit := self._context * TEXT_BYTES_PER_TOKEN):
+            raise TextTooLong(f"{size} bytes", limit=limit, context=self._context)
+
     def _require_short(self, text: str) -> None:
         """Raise TextTooLong for a text with too many bytes or tokens; see the class.
 
@@ -192,13 +199,7 @@ class Tokenizer:
         if self._context is None or len(text) <= self._context:
             return
         size = len(text) if text.isascii() else len(text.encode(errors="replace"))
-        max_bytes = self._context * TEXT_BYTES_PER_TOKEN
-        if size > max_bytes:
-            raise TextTooLong(
-                f"got {size:,} bytes of UTF-8, expected at most {max_bytes:,}, "
-                f"{TEXT_BYTES_PER_TOKEN} for each token of the context",
-                context=self._context,
-            )
+        self.require_size(size)
         max_tokens = self._context * CONTEXTS_PER_TEXT
         if size <= max_tokens:  # a token has at least one byte
             return
@@ -208,9 +209,7 @@ class Tokenizer:
             count += len(self._tokenizer.encode(piece, add_special_tokens=False))
             if count > max_tokens:
                 raise TextTooLong(
-                    f"got more than {max_tokens:,} tokens, expected at most "
-                    f"{CONTEXTS_PER_TEXT} for each token of the context",
-                    context=self._context,
+                    f"at least {count} tokens", limit=max_tokens, context=self._context
                 )
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 
 from server.api.http_errors import describe, encode
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _PATHS = "/v1/messages"
+_VERSION = "anthropic-version"  # the header that every client of Anthropic's API sends
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -27,6 +28,7 @@ _TYPES = {
     500: "api_error",
     501: "api_error",
     503: "overloaded_error",
+    504: "timeout_error",
 }
 
 
@@ -78,15 +80,32 @@ def _converted(body: dict[str, Any], status: int) -> str:
     return json.dumps(converted)
 
 
+def converted_bytes(body: bytes, status: int) -> bytes:
+    """The body of an error response, converted unless it has another form, such as /health's."""
+    parsed = json.loads(body)
+    is_error = isinstance(parsed, dict) and isinstance(parsed.get("error"), dict)
+    return _converted(parsed, status).encode() if is_error else body
+
+
+def _is_anthropics(scope: Scope) -> bool:
+    """Whether a request is to a route of Anthropic's, or from a client of its API."""
+    return scope["type"] == "http" and (
+        scope["path"].startswith(_PATHS) or _VERSION in Headers(scope=scope)
+    )
+
+
 class AnthropicErrors:
-    """ASGI middleware: the errors of Anthropic's routes in its form, and its request-id header."""
+    """ASGI middleware: errors in Anthropic's form, and its request-id header.
+
+    They are for its routes, and for its clients on every route, such as /v1/models.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or not scope["path"].startswith(_PATHS):
+        if not _is_anthropics(scope):
             await self._app(scope, receive, send)
             return
         start: Message = {}
@@ -106,7 +125,7 @@ class AnthropicErrors:
                 return
             body += message.get("body", b"")
             if not message.get("more_body"):
-                converted = _converted(json.loads(body), start["status"]).encode()
+                converted = converted_bytes(body, start["status"])
                 MutableHeaders(scope=start)["Content-Length"] = str(len(converted))
                 await send(start)
                 await send({"type": "http.response.body", "body": converted})

@@ -1,10 +1,11 @@
 """POST /v1/messages and /v1/messages/count_tokens: Anthropic's routes for conversations."""
 
 import json
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from server.api.anthropic import message_blocks
 from server.api.anthropic.error_bodies import ERRORS, stream_error
@@ -12,8 +13,9 @@ from server.api.anthropic.events import Message, MessageEvent, MessageWriter
 from server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, JsonObject, Text
-from server.api.generation_fields import StopString
+from server.api.fields import Fields, JsonObject, MaxTokens, Text
+from server.api.generation_fields import StopString, without_empty
+from server.api.inert_fields import without_unknown_types
 from server.api.json_body import JsonRoute
 from server.api.openai.chat_messages import TextPart
 from server.api.openai.turn import Turn, begin, rendered
@@ -71,18 +73,22 @@ class MessagesRequest(TurnFields):
     system: Text | list[TextPart] = Field(
         "", description="A system message before the conversation: a text, or a list of texts."
     )
-    max_tokens: int | None = Field(
+    max_tokens: MaxTokens = Field(
         None,
-        ge=1,
-        description="Maximum number of tokens of the answer. By default the rest of the context.",
+        description="Maximum number of tokens of the answer. By default, and with -1, the rest of "
+        "the context.",
     )
-    stop: Annotated[list[StopString], Field(max_length=16)] = Field(
+    stop: Annotated[list[StopString], Field(max_length=16), BeforeValidator(without_empty)] = Field(
         default_factory=list,
         alias="stop_sequences",
         description="End the answer before any of these strings.",
     )
-    tools: list[ToolParam] = Field(
-        default_factory=list, description="Tools that the model may call."
+    tools: Annotated[
+        list[ToolParam], BeforeValidator(partial(without_unknown_types, known=("custom",)))
+    ] = Field(
+        default_factory=list,
+        description="Tools that the model may call. Tools without a schema, which Anthropic "
+        "defines, are ignored.",
     )
     tool_choice: ToolChoiceParam | None = Field(
         None, description="Whether and which tools the model may call. auto by default."

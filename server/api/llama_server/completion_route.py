@@ -36,11 +36,11 @@ class PredictFields(GenerationFields):
 
     n_predict: int = Field(
         -1,
-        ge=-1,
-        description="Maximum number of tokens to generate. -1 continues to the end of the context. "
-        "0 reads the prompt, for the prefix cache, and generates nothing.",
+        ge=-2,
+        description="Maximum number of tokens to generate. -1 and -2 continue to the end of the "
+        "context. 0 reads the prompt, for the prefix cache, and generates nothing.",
     )
-    max_tokens: int | None = Field(None, ge=-1, description="Another name of n_predict.")
+    max_tokens: int | None = Field(None, ge=-2, description="Another name of n_predict.")
     n_probs: Logprobs = Field(
         0,
         description="Report the probability of each token, and of this many alternatives. 0 "
@@ -169,7 +169,7 @@ async def _answer(
         [
             body.completion(
                 prompt,
-                max_tokens=None if limit == -1 else max(limit, 1),
+                max_tokens=None if limit < 0 else max(limit, 1),
                 logprobs=body.n_probs or None,
             )
             for prompt in prompts

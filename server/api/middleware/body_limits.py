@@ -113,7 +113,11 @@ class _Body:
 
     def __init__(self, receive: Receive, length: int, max_bytes: int, memory: _Memory) -> None:
         self.taken = 0  # bytes of memory
-        self.too_long = f"body: too large: expected at most {max_bytes} bytes (--max-body-bytes)"
+        # Clients search for the last words, and shorten the conversation.
+        self.too_long = (
+            f"body: too large: expected at most {max_bytes} bytes (--max-body-bytes); if it holds "
+            "a prompt, the prompt is too long"
+        )
         self._receive = receive
         self._length = length
         self._max_bytes = max_bytes

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Logprobs, Text
+from server.api.fields import Logprobs, MaxTokens, Text
 from server.api.generation_fields import GenerationFields
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
@@ -39,11 +39,10 @@ class GenerateRequest(GenerationFields):
         description="Text or token ids. Text gets the model's first token (<bos>) in front, and "
         "names of special tokens in it are read as those tokens. Token ids are used unchanged.",
     )
-    max_tokens: int = Field(
+    max_tokens: MaxTokens = Field(
         256,
-        ge=1,
         description="Maximum number of tokens to generate. The answer ends earlier at the end of "
-        "the context.",
+        "the context. -1 sets no other limit.",
     )
     logprobs: Logprobs | None = Field(
         None,

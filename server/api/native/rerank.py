@@ -11,14 +11,21 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from server.api.current_service import CurrentEncoder
 from server.api.disconnect import unless_disconnected
-from server.api.fields import ModelFields, Text
+from server.api.fields import Fields, ModelFields, Text
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Rerank"])
 
 
-Documents = Annotated[list[Text], Field(min_length=1, max_length=2048)]
+class RerankDocument(Fields):
+    """A text as an object, as in Cohere's and Jina's APIs."""
+
+    text: Text = Field(description="The text.")
+
+
+Document = Text | RerankDocument
+Documents = Annotated[list[Document], Field(min_length=1, max_length=2048)]
 
 
 class RerankRequest(ModelFields):
@@ -28,8 +35,10 @@ class RerankRequest(ModelFields):
         json_schema_extra={"examples": [{"query": "a pet", "documents": ["a dog", "a car"]}]}
     )
 
-    query: Text = Field(description="The query.")
-    documents: Documents | None = Field(None, description="1 to 2048 documents.")
+    query: Document = Field(description="The query: a text, or an object with it in `text`.")
+    documents: Documents | None = Field(
+        None, description="1 to 2048 documents: texts, or objects with a `text`."
+    )
     texts: Documents | None = Field(
         None, description="Another name of documents. The answer is then a list of scores."
     )
@@ -49,12 +58,6 @@ class RerankRequest(ModelFields):
         if (self.documents is None) == (self.texts is None):
             raise ValueError("documents or texts")
         return self
-
-
-class RerankDocument(BaseModel):
-    """A document of the request."""
-
-    text: str = Field(description="Its text.")
 
 
 class RerankResult(BaseModel):
@@ -98,8 +101,9 @@ async def rerank(
 ) -> RerankResponse | list[TextScore]:
     """Order documents by their relevance to a query. The model must be a reranker."""
     field = "texts" if body.documents is None else "documents"
-    documents: list[str] = getattr(body, field)
-    scores = await unless_disconnected(request, service.score_all(body.query, documents, field))
+    documents = [_text(document) for document in getattr(body, field)]
+    query = _text(body.query)
+    scores = await unless_disconnected(request, service.score_all(query, documents, field))
     values = [score.logit if body.raw_scores else score.relevance for score in scores]
     order = sorted(range(len(values)), key=lambda index: -values[index])[: body.top_n]
     if field == "texts":
@@ -113,6 +117,10 @@ async def rerank(
         results=[_result(index, values[index], shown) for index in order],
         usage=RerankUsage(prompt_tokens=tokens, total_tokens=tokens),
     )
+
+
+def _text(document: str | RerankDocument) -> str:
+    return document if isinstance(document, str) else document.text
 
 
 def _score(index: int, relevance: float, texts: list[str] | None) -> TextScore:

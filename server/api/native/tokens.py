@@ -4,18 +4,18 @@ import asyncio
 import json
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from models.bundle import CONTEXTS_PER_TEXT
 from server.api.current_service import CurrentLanguageService
-from server.api.fields import JsonObject, ModelFields, Text, limit_members
+from server.api.fields import JsonObject, ModelFields, Text
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai.chat_messages import ChatMessage, conversation
+from server.api.openai.turn_fields import TemplateFields
 from server.errors import InvalidRequest
 from server.text.tokenizer import Tokenizer
 
@@ -74,8 +74,8 @@ class DetokenizeResponse(BaseModel):
     content: str = Field(description="The text, with the names of special tokens.")
 
 
-class TemplateRequest(ModelFields):
-    """A conversation to render."""
+class TemplateRequest(TemplateFields, ModelFields):
+    """A conversation to render, as /v1/chat/completions does."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Hello"}]}]}
@@ -86,12 +86,6 @@ class TemplateRequest(ModelFields):
     )
     tools: list[JsonObject] = Field(
         default_factory=list, description="Tools, in the form that the chat template expects."
-    )
-    add_generation_prompt: bool = Field(
-        True, description="End the prompt where the model's next answer begins."
-    )
-    chat_template_kwargs: Annotated[JsonObject, BeforeValidator(limit_members)] = Field(
-        default_factory=dict, description="Variables for the chat template."
     )
 
 
@@ -136,11 +130,13 @@ async def apply_template(
     body: TemplateRequest, service: CurrentLanguageService
 ) -> TemplateResponse:
     """Return the prompt that the bundle's chat template makes of a conversation."""
-    prompt = service.template.prompt(
-        conversation(body.messages),
+    messages = conversation(body.messages)
+    prompt = await asyncio.to_thread(
+        service.template.prompt,
+        messages,
         tools=body.tools,
-        add_generation_prompt=body.add_generation_prompt,
         variables=body.chat_template_kwargs,
+        **body.ending(messages[-1]),
     )
     return TemplateResponse(prompt=prompt.text)
 

@@ -2,14 +2,17 @@
 
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
+from server.api.fields import MaxTokens
 from server.api.http_errors import ERRORS
+from server.api.inert_fields import without_unknown_types
 from server.api.json_body import JsonRoute
 from server.api.openai.chat_messages import ChatMessage
 from server.api.openai.shared_fields import (
@@ -17,7 +20,6 @@ from server.api.openai.shared_fields import (
     ChosenLogprob,
     FinishWord,
     Identity,
-    MaxTokens,
     OpenAIUsage,
     StreamOptions,
     chosen_logprob,
@@ -69,8 +71,11 @@ class ChatRequest(TurnFields):
     stream_options: StreamOptions | None = Field(
         None, description="With `stream`: options of the stream."
     )
-    tools: list[FunctionTool] = Field(
-        default_factory=list, description="Functions that the model may call."
+    tools: Annotated[
+        list[FunctionTool], BeforeValidator(partial(without_unknown_types, known=("function",)))
+    ] = Field(
+        default_factory=list,
+        description="Functions that the model may call. Tools of other types are ignored.",
     )
     tool_choice: ChatToolChoice = Field(
         "auto", description=f"{MODES} Or the function to call, or the allowed functions."
@@ -231,9 +236,9 @@ def _check(body: ChatRequest) -> None:
         raise InvalidRequest(
             field="max_tokens", got=body.max_tokens, expected="the value of max_completion_tokens"
         )
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:
         raise InvalidRequest(
-            field="top_logprobs", got=body.top_logprobs, expected="null without logprobs"
+            field="top_logprobs", got=body.top_logprobs, expected="null or 0 without logprobs"
         )
     if body.stream_options and not body.stream:
         raise InvalidRequest(

@@ -1,7 +1,6 @@
 """POST /v1/completions: OpenAI's older route, for prompts without a chat template."""
 
 import dataclasses
-import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Text, prompts
+from server.api.fields import MaxTokens, Text, prompts
 from server.api.generation_fields import GenerationFields
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
@@ -48,11 +47,10 @@ class CompletionsRequest(GenerationFields):
     prompt: Prompt | Annotated[list[Text | list[int]], Field(min_length=1, max_length=16)] = Field(
         description="A text, a list of token ids, or a list of up to 16 of either."
     )
-    max_tokens: int = Field(
+    max_tokens: MaxTokens | Literal[0] = Field(
         16,
-        ge=0,
-        description="Maximum number of tokens to generate for each choice. 0 only with `echo` and "
-        "`logprobs`.",
+        description="Maximum number of tokens to generate for each choice. -1 continues to the end "
+        "of the context. 0 only with `echo` and `logprobs`.",
     )
     n: int = Field(
         1, ge=1, le=16, description="Number of answers to each prompt. Their seeds are consecutive."
@@ -90,7 +88,8 @@ class CompletionsLogprobs(BaseModel):
         "for the first token of a prompt."
     )
     text_offset: list[int] = Field(
-        description="Position of each token in the text, in characters from 0."
+        description="Position of each token in the text, in characters from 0: of the character "
+        "that it is a part of, if it is not a whole one."
     )
 
 
@@ -153,7 +152,7 @@ async def completions(
 
 
 def _check(body: CompletionsRequest) -> None:
-    if not body.max_tokens and not body.scores:
+    if body.max_tokens == 0 and not body.scores:
         raise InvalidRequest(
             field="max_tokens", got=0, expected="at least 1, or echo together with logprobs"
         )
@@ -171,14 +170,14 @@ async def _parts(
     body: CompletionsRequest, service: LanguageService, choices: Choices
 ) -> AsyncIterator[Part]:
     """Parts of the choices as they come, and the usage at the end."""
-    lengths: dict[int, int] = {}
+    starts: dict[int, int] = defaultdict(int)  # of the answers: the lengths of the prompts
     summaries: dict[int, AnswerSummary] = {}
     if body.echo:
         for place, (_, prompt) in enumerate(prompts(body.prompt, "prompt")):
             text = prompt if isinstance(prompt, str) else service.tokenizer.decode(prompt)
             first = _first(service, prompt) if body.scores else None
             for index in range(place * body.n, (place + 1) * body.n):
-                lengths[index] = len(first.tokens[0]) if first else 0
+                starts[index] = len(text)
                 yield (
                     CompletionsChoice(index=index, text=text, logprobs=first, finish_reason=None),
                     {},
@@ -192,8 +191,8 @@ async def _parts(
         elif piece.text or piece.logprobs or piece.progress:
             logprobs = None
             if body.logprobs is not None:
-                logprobs = _logprobs(piece.logprobs, lengths.get(index, 0))
-                lengths[index] = lengths.get(index, 0) + _length(piece.logprobs)
+                # A piece without an id is a token of the prompt.
+                logprobs = _logprobs(piece.logprobs, starts[index] if piece.token_ids else 0)
             more = CompletionsChoice(
                 index=index, text=piece.text, logprobs=logprobs, finish_reason=None
             )
@@ -212,18 +211,13 @@ def _first(service: LanguageService, prompt: str | tuple[int, ...]) -> Completio
 
 
 def _logprobs(tokens: tuple[TokenLogprobs, ...], start: int) -> CompletionsLogprobs:
-    """The log-probabilities of tokens, the first of which begins at character `start`."""
-    ends = itertools.accumulate((len(token.chosen.text) for token in tokens), initial=start)
+    """The log-probabilities of tokens of a text that begins at character `start`."""
     return CompletionsLogprobs(
         tokens=[_label(token.chosen) for token in tokens],
         token_logprobs=[token.chosen.logprob for token in tokens],
         top_logprobs=[{_label(top): top.logprob for top in token.top} for token in tokens],
-        text_offset=[end for _, end in zip(tokens, ends, strict=False)],
+        text_offset=[start + token.offset for token in tokens],
     )
-
-
-def _length(tokens: tuple[TokenLogprobs, ...]) -> int:
-    return sum(len(token.chosen.text) for token in tokens)
 
 
 def _label(candidate: TokenCandidate) -> str:

@@ -1,6 +1,10 @@
-"""GET /v1/models: the models of the server, in OpenAI's form with llama-server's fields."""
+"""GET /v1/models: the models of the server, with the fields of OpenAI, llama-server and Anthropic.
+
+The names of their fields differ, so one body is for the clients of all three.
+"""
 
 import time
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -9,7 +13,7 @@ from pydantic import BaseModel, Field
 from models.bundle import EncoderManifest, LanguageManifest
 from server.api.current_service import Pool
 from server.api.http_errors import ERRORS
-from server.errors import ModelNotFound
+from server.errors import InvalidRequest, ModelNotFound
 from server.services.deployment import Deployment
 from server.services.language_service import LanguageService
 from server.services.model_pool import ModelPool
@@ -50,6 +54,9 @@ class ListedModel(BaseModel):
     object: Literal["model"]
     created: int = Field(description="Unix time when the server opened the model, in seconds.")
     owned_by: str = Field(description="Always hearth.")
+    type: Literal["model"] = Field(description="A field of Anthropic's API, always model.")
+    display_name: str = Field(description="A field of Anthropic's API: the name again.")
+    created_at: str = Field(description="A field of Anthropic's API: `created` as RFC 3339 text.")
     aliases: list[str] = Field(description="The names in --alias.")
     tags: list[str] = Field(description="The tags in --tags.")
     meta: ModelSize | None = Field(
@@ -63,6 +70,9 @@ class ModelList(BaseModel):
 
     object: Literal["list"]
     data: list[ListedModel] = Field(description="The models, the default one first.")
+    has_more: bool = Field(description="Whether `limit` left models out.")
+    first_id: str | None = Field(description="Name of the first model in the list.")
+    last_id: str | None = Field(description="Name of the last one.")
 
 
 Reload = Annotated[
@@ -74,13 +84,44 @@ Reload = Annotated[
 ]
 
 
+Limit = Annotated[
+    int | None, Query(ge=1, le=1000, description="Maximum number of models. By default all.")
+]
+AfterId = Annotated[str | None, Query(description="List the models after this one.")]
+BeforeId = Annotated[str | None, Query(description="List the models before this one.")]
+
+
 @router.get("/v1/models", summary="List the models", response_model_exclude_unset=True)
-async def models(pool: Pool, reload: Reload = False) -> ModelList:
+async def models(
+    pool: Pool,
+    reload: Reload = False,
+    limit: Limit = None,
+    after_id: AfterId = None,
+    before_id: BeforeId = None,
+) -> ModelList:
     """Return the models of this server, and which of them are loaded."""
     if reload:
         await pool.rescan()
     data = [one for deployment in pool for one in _with_adapters(pool, deployment)]
-    return ModelList(object="list", data=data)
+    names = [one.id for one in data]
+    start = 0 if after_id is None else _place(names, after_id, "after_id") + 1
+    end = len(data) if before_id is None else _place(names, before_id, "before_id")
+    shown = data[start:end]
+    if limit is not None:
+        shown = shown[-limit:] if before_id is not None else shown[:limit]
+    return ModelList(
+        object="list",
+        data=shown,
+        has_more=len(shown) < len(data[start:end]),
+        first_id=shown[0].id if shown else None,
+        last_id=shown[-1].id if shown else None,
+    )
+
+
+def _place(names: list[str], name: str, field: str) -> int:
+    if name not in names:
+        raise InvalidRequest(field=field, got=name, expected=f"one of {', '.join(names)}")
+    return names.index(name)
 
 
 @router.get("/v1/models/{name:path}", summary="Get a model", response_model_exclude_unset=True)
@@ -98,7 +139,8 @@ def _with_adapters(pool: ModelPool, deployment: Deployment) -> list[ListedModel]
     listed, service = _listed(pool, deployment), deployment.current
     adapters = service.adapters if isinstance(service, LanguageService) else ()
     names = (f"{deployment.name}:{adapter.name}" for adapter in adapters)
-    return [listed, *(listed.model_copy(update={"id": name}) for name in names)]
+    adapted = (listed.model_copy(update={"id": name, "display_name": name}) for name in names)
+    return [listed, *adapted]
 
 
 def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
@@ -108,6 +150,9 @@ def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
         object="model",
         created=int(deployment.created),
         owned_by="hearth",
+        type="model",
+        display_name=deployment.name,
+        created_at=datetime.fromtimestamp(int(deployment.created), UTC).isoformat(),
         aliases=list(deployment.aliases),
         tags=list(deployment.tags),
         meta=ModelSize(n_vocab=manifest.vocab_size, n_ctx=manifest.context)

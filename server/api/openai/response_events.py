@@ -1,10 +1,11 @@
 """The events of /v1/responses, and the response that they build up."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from server.api.openai.response_tools import OfferedTool, OutputCall, OutputCustomCall
 from server.api.openai.shared_fields import ChosenLogprob, chosen_logprob, new_id
 from server.api.sse import NamedEvent
 from server.api.usage import reports
@@ -36,23 +37,17 @@ class OutputMessage(BaseModel):
     content: list[OutputText] = Field(description="The text, in one part.")
 
 
-class OutputCall(BaseModel):
-    """A tool call by the model."""
-
-    type: Literal["function_call"] = "function_call"
-    id: str = Field(description="A unique id of the item.")
-    call_id: str = Field(description="Id of the call. The item with the result repeats it.")
-    name: str = Field(description="Name of the function.")
-    arguments: str = Field(description="The arguments, a JSON object as text.")
-    status: Literal["in_progress", "completed"] = Field(
-        description="in_progress in a stream's event response.output_item.added only."
-    )
-
-
 class ReasoningText(BaseModel):
     """Reasoning."""
 
     type: Literal["reasoning_text"] = "reasoning_text"
+    text: str = Field(description="The text.")
+
+
+class SummaryText(BaseModel):
+    """Reasoning, if the request asks for a summary. The server does not shorten it."""
+
+    type: Literal["summary_text"] = "summary_text"
     text: str = Field(description="The text.")
 
 
@@ -64,11 +59,15 @@ class OutputReasoning(BaseModel):
     status: Literal["in_progress", "completed", "incomplete"] = Field(
         description="incomplete: the answer reached its limit."
     )
-    summary: list[None] = Field(default=[], description="Always empty.")
-    content: list[ReasoningText] = Field(description="The reasoning, in one part.")
+    summary: list[SummaryText] = Field(
+        default=[], description="The reasoning in one part, if the request asks for a summary."
+    )
+    content: list[ReasoningText] = Field(
+        default=[], description="The reasoning in one part, otherwise."
+    )
 
 
-OutputItem = OutputMessage | OutputReasoning | OutputCall
+OutputItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
 
 
 class CachedTokens(BaseModel):
@@ -151,10 +150,18 @@ class ResponseEvent(NamedEvent):
 
 
 class ResponseWriter:
-    """Turn the pieces of one answer into events; the last event holds the complete response."""
+    """Turn the pieces of one answer into events; the last event holds the complete response.
 
-    def __init__(self, response: Response) -> None:
+    `tools` are those of the request by the names that the model sees. With `summarized` the
+    reasoning is a summary.
+    """
+
+    def __init__(
+        self, response: Response, *, tools: Mapping[str, OfferedTool], summarized: bool
+    ) -> None:
         self.response = response
+        self._tools = tools
+        self._summarized = summarized
         self._number = -1
         self._item: OutputMessage | OutputReasoning | None = None  # the open one
         self._output: list[OutputItem] = []
@@ -189,13 +196,15 @@ class ResponseWriter:
     def _reason(self, text: str) -> list[ResponseEvent]:
         events: list[ResponseEvent] = []
         if not isinstance(self._item, OutputReasoning):
-            item = OutputReasoning(
-                id=new_id("rs_"), status="in_progress", content=[ReasoningText(text="")]
-            )
+            item = OutputReasoning(id=new_id("rs_"), status="in_progress")
+            if self._summarized:
+                item.summary = [SummaryText(text="")]
+            else:
+                item.content = [ReasoningText(text="")]
             events = self._open(item)
-            self._item = item
-        self._item.content[0].text += text
-        return [*events, self._part("reasoning_text.delta", delta=text)]
+        part = self._open_part()
+        part.text += text
+        return [*events, self._part(f"{_event_name(part)}.delta", delta=text)]
 
     def _text(self, text: str, **more: Any) -> list[ResponseEvent]:
         events: list[ResponseEvent] = []
@@ -218,13 +227,29 @@ class ResponseWriter:
         """Complete the open item, if there is one, and begin another."""
         events = self._close("completed")
         self._item = item
-        empty = item.model_copy(update={"content": []})
-        part = item.content[0].model_copy(deep=True)
+        part = self._open_part()
+        lists = ("content", "summary") if isinstance(item, OutputReasoning) else ("content",)
+        empty = item.model_copy(update={name: [] for name in lists})
         return [
             *events,
             self._event("output_item.added", output_index=len(self._output), item=empty),
-            self._part("content_part.added", part=part),
+            self._part(f"{self._container}_part.added", part=part.model_copy(deep=True)),
         ]
+
+    def _open_part(self) -> OutputText | ReasoningText | SummaryText:
+        """The only part of the open item."""
+        item = self._item
+        assert item is not None
+        return (
+            item.summary[0]
+            if isinstance(item, OutputReasoning) and item.summary
+            else item.content[0]
+        )
+
+    @property
+    def _container(self) -> Literal["content", "reasoning_summary"]:
+        """The list of the open item that has its part, as events name it."""
+        return "reasoning_summary" if isinstance(self._open_part(), SummaryText) else "content"
 
     def _close(self, status: Literal["completed", "incomplete"]) -> list[ResponseEvent]:
         """Complete the open item, if there is one."""
@@ -232,13 +257,13 @@ class ResponseWriter:
         if item is None:
             return []
         item.status = status
-        part = item.content[0]
+        part = self._open_part()
         fields: dict[str, Any] = {"text": part.text}
         if isinstance(part, OutputText):
             fields["logprobs"] = part.logprobs
         events = [
-            self._part(f"{part.type}.done", **fields),
-            self._part("content_part.done", part=part),
+            self._part(f"{_event_name(part)}.done", **fields),
+            self._part(f"{self._container}_part.done", part=part),
             self._event("output_item.done", output_index=len(self._output), item=item),
         ]
         self._output.append(item)
@@ -251,28 +276,25 @@ class ResponseWriter:
             name,
             item_id=self._item.id,
             output_index=len(self._output),
-            content_index=0,
+            **{"summary_index" if self._container == "reasoning_summary" else "content_index": 0},
             **fields,
         )
 
     def _call(self, call: ToolCall) -> list[ResponseEvent]:
-        item = OutputCall(
-            id=new_id("fc_"),
-            call_id=new_id("call_"),
-            name=call.name,
-            arguments=call.arguments,
-            status="completed",
-        )
-        started = item.model_copy(update={"arguments": "", "status": "in_progress"})
+        item = self._tools[call.name].call(call)
+        if isinstance(item, OutputCall):
+            name, field, done = "function_call_arguments", "arguments", {"name": item.name}
+        else:
+            name, field, done = "custom_tool_call_input", "input", {}
+        text = getattr(item, field)
+        started = item.model_copy(update={field: "", "status": "in_progress"})
         index = len(self._output)
         where = {"item_id": item.id, "output_index": index}
         self._output.append(item)
         return [
             self._event("output_item.added", output_index=index, item=started),
-            self._event("function_call_arguments.delta", delta=call.arguments, **where),
-            self._event(
-                "function_call_arguments.done", arguments=call.arguments, name=call.name, **where
-            ),
+            self._event(f"{name}.delta", delta=text, **where),
+            self._event(f"{name}.done", **{field: text}, **done, **where),
             self._event("output_item.done", output_index=index, item=item),
         ]
 
@@ -300,3 +322,7 @@ class ResponseWriter:
         )
         end = self._event(status, response=self.response, timings=summary.timings)
         return [*events, end]
+
+
+def _event_name(part: OutputText | ReasoningText | SummaryText) -> str:
+    return "reasoning_summary_text" if isinstance(part, SummaryText) else part.type

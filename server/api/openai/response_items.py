@@ -1,11 +1,14 @@
 """A conversation in the form of /v1/responses: a list of items."""
 
+import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from server.api.fields import Fields, Text
+from server.api.fields import Fields, JsonObject, Text
+from server.api.inert_fields import without_unknown_types
 from server.api.openai.chat_messages import (
     AssistantMessage,
     CalledFunction,
@@ -14,6 +17,7 @@ from server.api.openai.chat_messages import (
     ToolCallItem,
     ToolMessage,
 )
+from server.api.openai.response_tools import qualified
 from server.api.openai.tool_fields import Name
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -35,7 +39,21 @@ class OutputTextPart(Fields):
     logprobs: list[Any] = Field(default_factory=list, description="Accepted and ignored.")
 
 
-Part = Annotated[InputTextPart | OutputTextPart, Field(discriminator="type")]
+def _only_text(part: Any) -> Any:
+    if isinstance(part, dict) and part.get("type") in ("input_image", "input_file", "input_audio"):
+        raise ValueError("text: the model cannot read images, files and sound")
+    return part
+
+
+Part = Annotated[
+    InputTextPart | OutputTextPart, Field(discriminator="type"), BeforeValidator(_only_text)
+]
+Content = Text | list[Part]
+_CONTENT = "A text, or a list of texts, which are joined with line breaks."
+
+
+def _joined(content: str | list[InputTextPart | OutputTextPart]) -> str:
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
 class ItemState(Fields):
@@ -52,15 +70,11 @@ class MessageItem(ItemState):
     role: Literal["system", "developer", "user", "assistant"] = Field(
         description="The author. developer is a newer name of system."
     )
-    content: Text | list[Part] = Field(
-        description="A text, or a list of texts, which are joined with line breaks."
-    )
+    content: Content = Field(description=_CONTENT)
 
     def text(self) -> str:
         """The parts as one text."""
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(part.text for part in self.content)
+        return _joined(self.content)
 
 
 class CallItem(ItemState):
@@ -69,15 +83,52 @@ class CallItem(ItemState):
     type: Literal["function_call"]
     call_id: Text = Field(description="Id of the call.")
     name: Name = Field(description="Name of the function.")
+    namespace: Name | None = Field(default=None, description="The group that the function is in.")
     arguments: Text = Field(description="The arguments, a JSON object as text.")
+
+    def function(self) -> CalledFunction:
+        """The call as the model wrote it."""
+        return _function(qualified(self.name, self.namespace), self.arguments)
+
+
+class CustomCallItem(ItemState):
+    """A call of a custom tool by the model."""
+
+    type: Literal["custom_tool_call"]
+    call_id: Text = Field(description="Id of the call.")
+    name: Name = Field(description="Name of the tool.")
+    namespace: Name | None = Field(default=None, description="The group that the tool is in.")
+    input: Text = Field(description="The input of the tool.")
+
+    def function(self) -> CalledFunction:
+        """The call as the model wrote it."""
+        arguments = json.dumps({"input": self.input}, ensure_ascii=False)
+        return _function(qualified(self.name, self.namespace), arguments)
+
+
+class ShellCallItem(ItemState):
+    """A call of the tool local_shell by another model."""
+
+    type: Literal["local_shell_call"]
+    call_id: Text = Field(description="Id of the call.")
+    action: JsonObject = Field(description="The command.")
+
+    def function(self) -> CalledFunction:
+        """The call in the form of a function."""
+        return _function("local_shell", json.dumps(self.action, ensure_ascii=False))
+
+
+def _function(name: str, arguments: str) -> CalledFunction:
+    """A call whose name, of two names, may be longer than one in a request."""
+    return CalledFunction.model_construct(name=name, arguments=arguments)
 
 
 class CallOutputItem(ItemState):
     """The result of a tool call."""
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: Text = Field(description="Id of the call in an earlier item.")
-    output: Text = Field(description="The result, as text.")
+    output: Content = Field(description=f"The result. {_CONTENT}")
 
 
 class ReasoningPart(Fields):
@@ -103,21 +154,31 @@ class ReasoningItem(ItemState):
         return "\n".join(part.text for part in self.content or self.summary)
 
 
+_REFERENCE = "item_reference"
+
+
 def _with_type(item: Any) -> Any:
-    """Add the type of a message that has none."""
+    """Add the type of a message that has none, and reject a reference to an item."""
+    if isinstance(item, dict) and item.get("type") == _REFERENCE:
+        raise ValueError("the item itself, because the server stores no items")
     return {"type": "message", **item} if isinstance(item, dict) and "role" in item else item
 
 
-Item = Annotated[
-    MessageItem | ReasoningItem | CallItem | CallOutputItem,
-    Field(discriminator="type"),
-    BeforeValidator(_with_type),
+_Call = CallItem | CustomCallItem | ShellCallItem
+_Item = MessageItem | ReasoningItem | _Call | CallOutputItem
+Item = Annotated[_Item, Field(discriminator="type"), BeforeValidator(_with_type)]
+_TYPES = frozenset(
+    name for item in get_args(_Item) for name in get_args(item.model_fields["type"].annotation)
+)
+# Items of tools that run on OpenAI's server are left out.
+Items = Annotated[
+    list[Item],
+    Field(min_length=1),
+    BeforeValidator(partial(without_unknown_types, known=_TYPES | {_REFERENCE})),
 ]
 
 
-def messages(
-    instructions: str, items: Sequence[MessageItem | ReasoningItem | CallItem | CallOutputItem]
-) -> list[ChatMessage]:
+def messages(instructions: str, items: Sequence[_Item]) -> list[ChatMessage]:
     """The items as messages; consecutive calls, and the text before them, are one message.
 
     Reasoning belongs to the message from the assistant that follows it.
@@ -136,14 +197,15 @@ def messages(
                 reasoning = item.text()
             case MessageItem(role="system" | "developer" | "user" as role):
                 converted.append(PlainMessage(role=role, content=item.text()))
-            case CallItem():
+            case CallItem() | CustomCallItem() | ShellCallItem():
                 answer = _last_answer(converted, new=bool(reasoning))
                 answer.reasoning_content = answer.reasoning_content or reasoning
                 answer.tool_calls.append(_call(item))
                 reasoning = ""
             case CallOutputItem():
+                output = _joined(item.output)
                 converted.append(
-                    ToolMessage(role="tool", content=item.output, tool_call_id=item.call_id)
+                    ToolMessage(role="tool", content=output, tool_call_id=item.call_id)
                 )
     return converted
 
@@ -156,6 +218,5 @@ def _last_answer(converted: list[ChatMessage], *, new: bool) -> AssistantMessage
     return last
 
 
-def _call(item: CallItem) -> ToolCallItem:
-    function = CalledFunction(name=item.name, arguments=item.arguments)
-    return ToolCallItem(id=item.call_id, type="function", function=function)
+def _call(item: _Call) -> ToolCallItem:
+    return ToolCallItem(id=item.call_id, type="function", function=item.function())

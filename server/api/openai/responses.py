@@ -9,14 +9,15 @@ from pydantic import ConfigDict, Field, model_validator
 
 from server.api.current_service import CurrentLanguageService
 from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, JsonObject, Metadata, Text
+from server.api.fields import Fields, JsonObject, MaxTokens, Metadata, Text
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
 from server.api.openai import response_items
 from server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
-from server.api.openai.response_items import Item, MessageItem
-from server.api.openai.shared_fields import MaxTokens, new_id
-from server.api.openai.tool_fields import MODES, FlatTool, FlatToolChoice, tool_choice
+from server.api.openai.response_items import Items, MessageItem
+from server.api.openai.response_tools import ResponseTools, offered
+from server.api.openai.shared_fields import new_id
+from server.api.openai.tool_fields import MODES, FlatToolChoice, tool_choice
 from server.api.openai.turn import Turn, begin, rendered
 from server.api.openai.turn_fields import EFFORT, Effort, TurnFields
 from server.api.openapi import streams
@@ -85,7 +86,9 @@ class ReasoningOptions(Fields):
 
     effort: Effort | None = Field(default=None, description=EFFORT)
     summary: Literal["auto", "concise", "detailed"] | None = Field(
-        default=None, description="Accepted and ignored: the reasoning itself is returned."
+        default=None,
+        description="Return the reasoning as a summary, which has all of it. By default the "
+        "reasoning is content.",
     )
 
 
@@ -96,19 +99,22 @@ class ResponsesRequest(TurnFields):
         json_schema_extra={"examples": [{"input": "Say hello.", "max_output_tokens": 32}]}
     )
 
-    input: Text | Annotated[list[Item], Field(min_length=1)] = Field(
+    input: Text | Items = Field(
         description="A message from the user, or the whole conversation. The server stores nothing "
         "between requests."
     )
     instructions: Text = Field("", description="A system message before the conversation.")
     max_output_tokens: MaxTokens = Field(
         None,
-        description="Maximum number of tokens of the answer. By default the rest of the context.",
+        description="Maximum number of tokens of the answer. By default, and with -1, the rest of "
+        "the context.",
     )
     text: TextOptions = Field(default_factory=TextOptions)
     reasoning: ReasoningOptions = Field(default_factory=ReasoningOptions)
-    tools: list[FlatTool] = Field(
-        default_factory=list, description="Functions that the model may call."
+    tools: ResponseTools = Field(
+        default_factory=list,
+        description="Functions and custom tools that the model may call, and groups of them. Tools "
+        "of other types, which would run on the server, are ignored.",
     )
     tool_choice: FlatToolChoice = Field(
         "auto", description=f"{MODES} Or the function to call, or the allowed functions."
@@ -145,7 +151,7 @@ class ResponsesRequest(TurnFields):
         items = self.input
         if isinstance(items, str):
             items = [MessageItem(type="message", role="user", content=items)]
-        tools = [tool.tool(f"tools[{place}]") for place, tool in enumerate(self.tools)]
+        tools = [offered_tool.tool for offered_tool in offered(self.tools).values()]
         return Turn(
             messages=response_items.messages(self.instructions, items),
             tools=tools,
@@ -169,9 +175,11 @@ async def responses(
     response.output_text.delta. The last event holds the complete response.
     """
     with_logprobs = LOGPROBS in body.include
-    if body.top_logprobs is not None and not with_logprobs:
+    if body.top_logprobs and not with_logprobs:
         raise InvalidRequest(
-            field="top_logprobs", got=body.top_logprobs, expected="null without logprobs in include"
+            field="top_logprobs",
+            got=body.top_logprobs,
+            expected="null or 0 without logprobs in include",
         )
     turn = body.turn()
     choices = await begin(
@@ -182,7 +190,11 @@ async def responses(
         max_tokens=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if with_logprobs else None,
     )
-    writer = ResponseWriter(_in_progress(body, service))
+    writer = ResponseWriter(
+        _in_progress(body, service),
+        tools=offered(body.tools),
+        summarized=body.reasoning.summary is not None,
+    )
     if body.stream:
         return CompletionStream(choices, writer.events(choices))
     with choices:

@@ -2,9 +2,9 @@
 
 import secrets
 import time
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 
 from server.api.fields import Fields
 from server.api.usage import Usage
@@ -24,14 +24,6 @@ FINISH_REASONS = (
     "maximum number of tokens, the end of the context or the time limit. tool_calls: the model "
     "called tools."
 )
-
-
-def _unlimited(value: Any) -> Any:
-    return None if type(value) is int and value == -1 else value
-
-
-# -1 is llama-server's word for no limit, which its chat page sends.
-MaxTokens = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_unlimited)]
 
 
 class StreamOptions(Fields):

@@ -89,8 +89,10 @@ class AllowedChoice(Fields):
 ChatToolChoice = Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")]
 
 
-class FlatNamedChoice(FunctionName, _FunctionType):
+class FlatNamedChoice(FunctionName):
     """The function that the model must call, once."""
+
+    type: Literal["function", "custom"]
 
 
 class FlatAllowedChoice(Fields):

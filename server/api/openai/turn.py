@@ -36,14 +36,12 @@ async def rendered(service: LanguageService, body: TurnFields, turn: Turn) -> "P
     """The prompt for a turn, and the reasoning that may follow it; raises InvalidRequest."""
     with _errors_at(turn.field):
         messages = conversation(turn.messages)
-        continued = body.continues(messages[-1])
         prompt = await asyncio.to_thread(
             service.template.prompt,
             messages,
             tools=[tool.as_template() for tool in _visible(turn)],
             variables={**turn.variables, **body.template_variables()},
-            continue_final=continued,
-            add_generation_prompt=not continued and body.add_generation_prompt is not False,
+            **body.ending(messages[-1]),
         )
     reasoning = prompt.reasoning and dataclasses.replace(
         prompt.reasoning, budget=body.reasoning_budget, split=body.reasoning_format != "none"

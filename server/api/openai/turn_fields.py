@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from server.api.fields import JsonObject, limit_members
+from server.api.fields import Fields, JsonObject, limit_members
 from server.api.generation_fields import GenerationFields
 from server.errors import InvalidRequest
 
@@ -17,8 +17,8 @@ EFFORT = (
 )
 
 
-class TurnFields(GenerationFields):
-    """Fields of every route that takes a conversation."""
+class TemplateFields(Fields):
+    """Fields of every route that renders a conversation."""
 
     chat_template_kwargs: Annotated[JsonObject, BeforeValidator(limit_members)] = Field(
         default_factory=dict,
@@ -34,6 +34,36 @@ class TurnFields(GenerationFields):
         description="Whether the answer continues the last message. By default if that message is "
         "from the assistant and has no tool calls.",
     )
+
+    def ending(self, last: "Message") -> dict[str, bool]:
+        """How the prompt ends: options of ChatTemplate.prompt; raises InvalidRequest."""
+        continued = self._continues(last)
+        begins = not continued and self.add_generation_prompt is not False
+        return {"continue_final": continued, "add_generation_prompt": begins}
+
+    def _continues(self, last: "Message") -> bool:
+        """Whether the answer continues the last message; raises InvalidRequest."""
+        possible = last["role"] == "assistant" and not last.get("tool_calls")
+        if self.continue_final_message and not possible:
+            raise InvalidRequest(
+                field="continue_final_message",
+                got=True,
+                expected="false: the last message is not a text from the assistant",
+            )
+        if self.continue_final_message and self.add_generation_prompt:
+            raise InvalidRequest(
+                field="add_generation_prompt",
+                got=True,
+                expected="false with continue_final_message",
+            )
+        if self.continue_final_message is None:
+            return possible and not self.add_generation_prompt
+        return self.continue_final_message
+
+
+class TurnFields(TemplateFields, GenerationFields):
+    """Fields of every route that takes a conversation."""
+
     reasoning_format: Literal["auto", "deepseek", "none"] = Field(
         "auto",
         description="auto, deepseek: the reasoning is separated from the text. none: it stays in "
@@ -69,22 +99,3 @@ class TurnFields(GenerationFields):
         if self.effort == "none" or self.reasoning_budget == 0:
             variables["enable_thinking"] = False
         return variables | self.chat_template_kwargs
-
-    def continues(self, last: "Message") -> bool:
-        """Whether the answer continues the last message; raises InvalidRequest."""
-        possible = last["role"] == "assistant" and not last.get("tool_calls")
-        if self.continue_final_message and not possible:
-            raise InvalidRequest(
-                field="continue_final_message",
-                got=True,
-                expected="false: the last message is not a text from the assistant",
-            )
-        if self.continue_final_message and self.add_generation_prompt:
-            raise InvalidRequest(
-                field="add_generation_prompt",
-                got=True,
-                expected="false with continue_final_message",
-            )
-        if self.continue_final_message is None:
-            return possible and not self.add_generation_prompt
-        return self.continue_final_message

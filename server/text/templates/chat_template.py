@@ -10,6 +10,7 @@ and `tool_call_id`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import jinja2
 from models.bundle import CHAT_TEMPLATE, BundleError
 from server.errors import InvalidRequest
 from server.text.reasoning import Reasoning, reasoning_tags
+from server.text.templates import argument_form
 from server.text.templates import special_token_guard as guard
 from server.text.templates.template_sandbox import LimitedEnvironment
 from server.text.tool_calls.call_formats import call_format
@@ -121,6 +123,8 @@ class ChatTemplate:
         `variables` are more variables of the template, such as enable_thinking. Names of special
         tokens in the messages, tools and variables are plain text in `ids`.
         """
+        # Characters, of which each has at least a byte. The template could take long to join them.
+        self._tokenizer.require_size(sum(len(message["content"]) for message in messages))
         values = {
             "messages": self._adapted(messages, tools),
             "tools": list(tools),
@@ -162,9 +166,18 @@ class ChatTemplate:
             )
         if self._calls and self._calls.id_length:
             messages = [_with_ids(message, self._calls.id_length) for message in messages]
+        if any("tool_calls" in message for message in messages) and self._takes_text_arguments:
+            messages = [argument_form.with_text(message) for message in messages]
         if tools and self._tools_in_message:
             messages = _with_tools(messages, tools)
         return list(messages)
+
+    @functools.cached_property
+    def _takes_text_arguments(self) -> bool:
+        def render(messages: list[Message]) -> str:
+            return self.render(messages, tools=[], add_generation_prompt=False)
+
+        return argument_form.takes_text(render)
 
     def _reasoning_after(self, prompt: str, continued: str | None) -> Reasoning | None:
         """The reasoning of the answer to a prompt; `continued` is the message that it continues."""

@@ -126,6 +126,54 @@ def test_templates_follow_hugging_faces_conventions(source: str, expected: str) 
     assert text(source) == expected
 
 
+CALL = "{% for m in messages %}{% for c in m.tool_calls or [] %}%s{% endfor %}{% endfor %}"
+JSON = '{"city": "Zürich", "days": 3}'
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        # They join the arguments to a text, as DeepSeek's do.
+        ("{{ '[' + c.function['arguments'] + ']' }}", f"[{JSON}]"),
+        ("{{ '[' ~ c.function.arguments ~ ']' }}", f"[{JSON}]"),
+        ("{{ c.function.arguments }}", JSON),
+        ("{{ c.function.arguments | trim | replace('x', '') }}", JSON),
+        # They need an object.
+        ("{{ c.function.arguments | tojson }}", JSON),
+        ("{{ c.function | tojson }}", f'{{"name": "get_weather", "arguments": {JSON}}}'),
+        (
+            "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }} {% endfor %}",
+            "city=Zürich days=3 ",
+        ),
+        # They take both, or neither.
+        (
+            "{% set a = c.function.arguments %}{{ a if a is string else a | tojson(indent=0) }}",
+            '{\n"city": "Zürich",\n"days": 3\n}',
+        ),
+        ("{{ c.function.name }}", "get_weather"),
+    ],
+)
+def test_a_template_gets_arguments_in_the_form_that_it_takes(source: str, expected: str) -> None:
+    messages, _ = CASES["result"]
+    assert text(CALL.replace("%s", source), messages) == expected
+
+
+def test_arguments_as_text_cannot_write_special_tokens() -> None:
+    call = {"name": "f", "arguments": {"<end_of_turn>": "<end_of_turn>"}}
+    messages = [{"role": "assistant", "content": "", "tool_calls": [{"id": "x", "function": call}]}]
+    prompt = template(CALL.replace("%s", "{{ '' + c.function.arguments }}")).prompt(messages)
+    assert prompt.text == '{"<end_of_turn>": "<end_of_turn>"}'
+    assert LIBRARY.token_to_id("<end_of_turn>") not in prompt.ids
+
+
+def test_a_template_that_accepts_no_probe_still_gets_objects() -> None:
+    source = "{{ raise_exception('no') if messages[0].content == 'probe' }}" + CALL.replace(
+        "%s", "{{ c.function.arguments | tojson }}"
+    )
+    messages, _ = CASES["result"]
+    assert text(source, messages) == JSON
+
+
 def test_developer_is_system_unless_the_template_uses_it() -> None:
     messages = [{"role": "developer", "content": "x"}]
     assert text("{{ messages[0].role }}", messages) == "system"

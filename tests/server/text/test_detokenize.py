@@ -69,6 +69,19 @@ def test_the_pieces_join_to_the_whole_text(form: str, data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("form", LIBRARY)
+@given(text=TEXTS)
+def test_the_position_is_that_of_the_character_a_token_is_in(form: str, text: str) -> None:
+    tokenizer = Tokenizer(LIBRARY[form], bos=None)
+    detokenizer, read = Detokenizer(tokenizer), b""
+    for token in encoded(LIBRARY[form], text):
+        assert detokenizer.position == len(read.decode(errors="ignore"))
+        detokenizer.push(token)
+        read += tokenizer.bytes_of(token)
+    detokenizer.flush()
+    assert detokenizer.position == len(text)
+
+
+@pytest.mark.parametrize("form", LIBRARY)
 @given(data=st.data())
 def test_the_pieces_join_to_the_text_before_the_stop_string(form: str, data: st.DataObject) -> None:
     library = LIBRARY[form]

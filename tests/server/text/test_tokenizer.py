@@ -54,7 +54,7 @@ def test_a_text_longer_than_any_context_raises() -> None:
     longest = ("the quick brown fox jumps over " * 64)[: 64 * TEXT_BYTES_PER_TOKEN]
     assert tokenizer.encode(longest) == Tokenizer(LIBRARY, bos=fakes.BOS).encode(longest)
     for read in (tokenizer.encode, tokenizer.read, tokenizer.special_names):
-        with pytest.raises(TextTooLong, match="got 1,025 bytes of UTF-8, expected at most 1,024"):
+        with pytest.raises(TextTooLong, match="1025 bytes > 1024 maximum"):
             read(longest + "x")
 
 
@@ -76,9 +76,9 @@ def test_bytes_not_characters_limit_a_text() -> None:
     tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS, context=64)
     longest = "\N{FOX FACE}" * (64 * CONTEXTS_PER_TEXT // 4)
     assert tokenizer.encode(longest) == Tokenizer(LIBRARY, bos=fakes.BOS).encode(longest)
-    with pytest.raises(TextTooLong, match="got more than 256 tokens, expected at most 4 for each"):
+    with pytest.raises(TextTooLong, match="at least 260 tokens > 256 maximum"):
         tokenizer.encode(longest + "\N{FOX FACE}")
-    with pytest.raises(TextTooLong, match="got 1,028 bytes of UTF-8, expected at most 1,024"):
+    with pytest.raises(TextTooLong, match="1028 bytes > 1024 maximum"):
         tokenizer.encode("\N{FOX FACE}" * 257)
 
 

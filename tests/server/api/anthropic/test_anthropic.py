@@ -209,7 +209,7 @@ def test_an_answer_matches_a_schema() -> None:
             {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
             "messages[0].content",
         ),
-        ({"messages": [{"role": "user", "content": "the dog " * 300}]}, "messages: got "),
+        ({"messages": [{"role": "user", "content": "the dog " * 300}]}, "prompt is too long: "),
         (
             {
                 "messages": [

@@ -328,7 +328,7 @@ def test_a_prompt_that_is_too_long(client: httpx.Client, path: str, body: dict[s
     assert error["n_prompt_tokens"] >= len(TOKENIZER.encode(long))
     assert "exceeds the available context size" in error["message"]
     # More bytes than the server tokenizes.
-    assert error_for(long * 2)["message"].startswith("text: too long: ")
+    assert error_for(long * 2)["message"].startswith("prompt is too long: ")
 
 
 def infill(client: httpx.Client, **fields: Any) -> httpx.Response:

@@ -127,7 +127,7 @@ def test_a_text_longer_than_any_context_is_rejected(path: str, body: dict[str, A
         assert refused.status_code == 400, refused.text
         error = refused.json()["error"]
         assert error["type"] == "exceed_context_size_error"
-        limits = ("at most 1,024, 16 for each token", "at most 4 for each token of the context")
+        limits = ("bytes > 1024 maximum", "tokens > 256 maximum")
         assert any(limit in error["message"] for limit in limits), error["message"]
 
 

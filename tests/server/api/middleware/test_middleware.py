@@ -148,7 +148,8 @@ def test_a_large_body_is_a_413(client: httpx.Client, in_chunks: bool) -> None:
         assert response.status_code == status
         if status == 413:
             assert response.json()["error"]["message"] == (
-                f"body: too large: expected at most {LIMIT} bytes (--max-body-bytes)"
+                f"body: too large: expected at most {LIMIT} bytes (--max-body-bytes); if it holds "
+                "a prompt, the prompt is too long"
             )
 
 

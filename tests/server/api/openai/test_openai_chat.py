@@ -314,7 +314,6 @@ USER = {"role": "user", "content": "x"}
             "messages[0].tool_call_id",
         ),
         ({"tools": TOOLS}, "tools"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"tool_choice": {"type": "magic"}}, "tool_choice.type"),
@@ -337,7 +336,7 @@ def test_an_invalid_request_is_rejected_by_field(
     assert caught.value.type == (
         "exceed_context_size_error" if too_long else "invalid_request_error"
     )
-    assert param in caught.value.message
+    assert too_long or param in caught.value.message
 
 
 def test_arguments_must_be_a_json_object() -> None:

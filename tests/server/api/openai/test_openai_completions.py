@@ -195,6 +195,34 @@ def test_bytes_that_are_not_text_are_escaped() -> None:
     assert choice.logprobs.tokens == ["bytes:\\xc3", "bytes:\\xa9"]
 
 
+MANY_TOKENS = "the é\N{FOX FACE}\u2603\u2603 dog \u2603 jumps"
+
+
+def read_label(label: str) -> bytes:
+    escaped = label.removeprefix("bytes:")
+    return bytes.fromhex(escaped.replace("\\x", "")) if escaped != label else label.encode()
+
+
+@pytest.mark.parametrize("as_ids", [False, True])
+def test_offsets_count_characters_not_tokens(as_ids: bool) -> None:
+    """OpenAI gives each token of a character the offset of the character."""
+    written = f"{MANY_TOKENS}<|im_start|>assistant\n"
+    with client_of(scripted(MANY_TOKENS)) as client:
+        prompt: Any = list(TOKENIZER.encode(written)) if as_ids else written
+        choice = ask(client, prompt=prompt, echo=True, logprobs=0, max_tokens=99).choices[0]
+    # The text of ids has no special tokens, and the tokenizer adds <bos>.
+    hidden = {"<bos>", "<|im_start|>"} if as_ids else {"<bos>"}
+    shown = written.replace("<|im_start|>", "") if as_ids else written
+    assert choice.text == shown + MANY_TOKENS
+    logprobs = choice.logprobs
+    assert logprobs is not None
+    read = b""
+    for label, offset in zip(logprobs.tokens or [], logprobs.text_offset or [], strict=True):
+        assert offset == len(read.decode(errors="ignore"))
+        read += b"" if label in hidden else read_label(label)
+    assert read.decode() == choice.text
+
+
 def test_models_lists_the_one_model(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
     assert (model.id, model.object) == ("fake-model", "model")

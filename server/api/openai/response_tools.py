@@ -1,0 +1,154 @@
+"""Tools in the form of /v1/responses, and their calls.
+
+The model sees each tool as a function. A custom tool, whose input is any text, is a function with
+one argument, and a tool in a namespace is a function with both names. The calls that clients get
+have the tool's own form. Tools that run on the server, such as web_search, are left out.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from server.api.fields import Fields, JsonObject, Text
+from server.api.inert_fields import without_unknown_types
+from server.api.openai.shared_fields import new_id
+from server.api.openai.tool_fields import FlatTool, Name
+from server.text.tool_calls.call_format import ToolCall
+from server.text.tool_calls.tools import Tool
+
+_INPUT_SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {"input": {"type": "string"}},
+        "required": ["input"],
+        "additionalProperties": False,
+    }
+)
+
+
+class CustomTool(Fields):
+    """A tool whose input is a text. The model sees a function with the argument `input`."""
+
+    type: Literal["custom"]
+    name: Name = Field(description="Name of the tool: up to 64 letters, digits and `_.-`.")
+    description: Text = Field(default="", description="What the tool does, for the model.")
+    format: JsonObject | None = Field(
+        default=None,
+        description="The format of the input. A grammar is added to the description for the model, "
+        "and is not enforced.",
+    )
+
+    def tool(self, field: str) -> Tool:
+        """The tool; `field` is its path in the request."""
+        texts = [self.description] if self.description else []
+        if self.format and (grammar := self.format.get("definition")):
+            texts.append(f"The input matches this {self.format.get('syntax')} grammar:\n{grammar}")
+        return Tool(
+            name=self.name,
+            description="\n\n".join(texts) or None,
+            parameters=_INPUT_SCHEMA,
+            strict=False,
+            field=field,
+        )
+
+
+class NamespaceTool(Fields):
+    """A group of tools. The model sees each with the name of the group in front of its own."""
+
+    type: Literal["namespace"]
+    name: Name = Field(description="Name of the group.")
+    description: Text = Field(default="", description="Accepted and ignored.")
+    tools: Annotated[
+        list[Annotated[FlatTool | CustomTool, Field(discriminator="type")]],
+        BeforeValidator(partial(without_unknown_types, known=("function", "custom"))),
+    ] = Field(description="Functions and custom tools.")
+
+
+ResponseTool = Annotated[FlatTool | CustomTool | NamespaceTool, Field(discriminator="type")]
+ResponseTools = Annotated[
+    list[ResponseTool],
+    BeforeValidator(partial(without_unknown_types, known=("function", "custom", "namespace"))),
+]
+
+
+def qualified(name: str, namespace: str | None) -> str:
+    """The name by which the model knows a tool."""
+    if namespace is None:
+        return name
+    return f"{namespace}{name}" if namespace.endswith("__") else f"{namespace}__{name}"
+
+
+class OutputCall(BaseModel):
+    """A call of a function by the model."""
+
+    type: Literal["function_call"] = "function_call"
+    id: str = Field(description="A unique id of the item.")
+    call_id: str = Field(description="Id of the call. The item with the result repeats it.")
+    name: str = Field(description="Name of the function.")
+    namespace: str | None = Field(default=None, description="The group that the function is in.")
+    arguments: str = Field(description="The arguments, a JSON object as text.")
+    status: Literal["in_progress", "completed"] = Field(
+        description="in_progress in a stream's event response.output_item.added only."
+    )
+
+
+class OutputCustomCall(BaseModel):
+    """A call of a custom tool by the model."""
+
+    type: Literal["custom_tool_call"] = "custom_tool_call"
+    id: str = Field(description="A unique id of the item.")
+    call_id: str = Field(description="Id of the call. The item with the result repeats it.")
+    name: str = Field(description="Name of the tool.")
+    namespace: str | None = Field(default=None, description="The group that the tool is in.")
+    input: str = Field(description="The input of the tool.")
+    status: Literal["in_progress", "completed"] = Field(
+        description="in_progress in a stream's event response.output_item.added only."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfferedTool:
+    """A tool of a request: as the model sees it, and as its calls are reported."""
+
+    tool: Tool
+    name: str
+    namespace: str | None
+    is_custom: bool
+
+    def call(self, call: ToolCall) -> OutputCall | OutputCustomCall:
+        """The item for a call by the model."""
+        named: dict[str, Any] = {
+            "call_id": new_id("call_"),
+            "name": self.name,
+            "namespace": self.namespace,
+        }
+        if self.is_custom:
+            text = json.loads(call.arguments).get("input", "")
+            return OutputCustomCall(id=new_id("ctc_"), status="completed", input=str(text), **named)
+        return OutputCall(id=new_id("fc_"), status="completed", arguments=call.arguments, **named)
+
+
+def offered(tools: Sequence[FlatTool | CustomTool | NamespaceTool]) -> Mapping[str, OfferedTool]:
+    """The tools of a request by the names that the model sees."""
+    return {tool.tool.name: tool for tool in _offered(tools, "tools", None)}
+
+
+def _offered(
+    tools: Sequence[FlatTool | CustomTool | NamespaceTool], field: str, namespace: str | None
+) -> Iterator[OfferedTool]:
+    for place, given in enumerate(tools):
+        path = f"{field}[{place}]"
+        if isinstance(given, NamespaceTool):
+            yield from _offered(given.tools, f"{path}.tools", given.name)
+            continue
+        tool = given.tool(path)
+        yield OfferedTool(
+            tool=replace(tool, name=qualified(given.name, namespace)),
+            name=given.name,
+            namespace=namespace,
+            is_custom=isinstance(given, CustomTool),
+        )
