@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -105,6 +106,19 @@ def test_code_is_coloured_and_math_is_typeset(chat: Page) -> None:
         ),
         "the copied code",
     )
+
+
+def test_no_file_is_requested_twice(chat: Page, doorman: Doorman) -> None:
+    doorman.paths.clear()
+    chat.driver.refresh()
+    chat.shows("#status", "Ready")
+    chat.request_probabilities()  # an event for each token
+    chat.ask("the dog")
+    chat.until(lambda: len(chat.all(".katex-html")) == 3, "three formulas")
+    files = Counter(path for path in doorman.paths if path.startswith("/web/"))
+    files["/web/icon.svg"] -= 1  # also the icon of the tab
+    assert len(files) > 30
+    assert [path for path, count in files.items() if count > 1] == []
 
 
 def test_reasoning_is_folded(page: Page, doorman: Doorman) -> None:
