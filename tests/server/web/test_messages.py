@@ -199,7 +199,8 @@ def test_a_model_can_be_chosen(chat: Page, doorman: Doorman) -> None:
     models = [
         {"id": "first", "meta": {"n_ctx": 100}},
         {"id": "second", "meta": {"n_ctx": 500}, "status": status},
-        {"id": "array", "meta": None, "status": status},
+        {"id": "arrays", "meta": None, "status": status, "capabilities": ["arrays"]},
+        {"id": "encoder", "meta": {"n_ctx": 9}, "status": status, "capabilities": ["embedding"]},
     ]
     doorman.answered["/v1/models"] = {"object": "list", "data": models}
     chat.driver.refresh()

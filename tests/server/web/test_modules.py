@@ -242,6 +242,42 @@ def test_rendering_time_does_not_grow_with_the_square_of_the_length(
     assert call(modules, "markdown/markdown.js", milliseconds, text * 60_000) < 10_000
 
 
+EXCEEDED = {"type": "exceed_context_size_error", "n_prompt_tokens": 3033, "n_ctx": 2048}
+PROBLEM = """(status, message, details) => m.problemOf(
+    { status, message, details, retryAfter: status === 429 ? 2 : null },
+    { model: "one", next: "one", failure: "" })"""
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "details", "text", "way"),
+    [
+        (400, "?", EXCEEDED, "Too long by 986 tokens: shorten it, or start a new chat.", "edit"),
+        (400, "too long: 2048 tokens > 2047 maximum: the", {}, "Too long by 1 token:", "edit"),
+        (400, "?", {**EXCEEDED, "n_prompt_tokens": 0}, "Too long for this model: shorten", "edit"),
+        (400, "top_p: got", {"param": "top_p", "got": 9, "wanted": "0 to 1"},
+         "The setting “top p” is not valid: it is 9, and must be 0 to 1.", "settings"),
+        (400, "messages: no", {"param": "messages[1]"}, "The model cannot answer this", "edit"),
+        (0, "The connection was lost.", {}, "The connection was lost. Check that the", "retry"),
+        (401, "?", {}, "This server answers only with an API key.", "key"),
+        (404, "?", {}, "The server does not know this request. Reload the page", "retry"),
+        (413, "?", {}, "The message is too large for this server.", "edit"),
+        (429, "?", {}, "The server is busy. Try again in 2 seconds.", "retry"),
+        (500, "?", {"request_id": "a"}, "The server failed while it answered. Try again; its log "
+         "has the reason (request a).", "retry"),
+        (501, "no tools", {}, "The server refused the request: no tools.", "retry"),
+        (503, "draining", {}, "The server is not ready: draining. Choose another", "retry"),
+        (504, "?", {}, "The server did not answer in time.", "retry"),
+    ],
+)  # fmt: skip
+def test_an_error_is_a_sentence_and_an_action(
+    modules: Page, status: int, message: str, details: dict[str, Any], text: str, way: str
+) -> None:
+    problem = call(modules, "session/problems.js", PROBLEM, status, message, details)
+    assert problem["text"].startswith(text)
+    assert problem["text"].endswith(".")
+    assert problem["way"] == way
+
+
 def test_adjacent_messages_of_one_role_are_joined(modules: Page) -> None:
     roles = ["user", "user", "assistant", "user"]
     messages = [{"role": role, "content": c} for role, c in zip(roles, "abcd", strict=True)]
