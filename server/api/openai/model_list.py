@@ -134,7 +134,9 @@ def _capabilities(deployment: Deployment) -> list[Capability]:
         case ArraysManifest():
             return ["arrays"]
         case _:
-            return ["completion", *(["chat"] if deployment.has_chat_template else []), "embedding"]
+            if deployment.has_chat_template:
+                return ["completion", "chat", "embedding"]
+            return ["completion", "embedding"]
 
 
 def _status(pool: ModelPool, deployment: Deployment) -> ModelStatus:
