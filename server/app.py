@@ -65,9 +65,9 @@ _ALL = (model_list, loading, status, reload)
 
 _EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, CompletionEvent)
 
-# Open without an API key: the probes, the names of the models, and the chat page, which asks the
-# user for the key.
-OPEN_PATHS = frozenset({"/health", "/health/ready", "/v1/models", *web.FILES})
+# Open without an API key: the probes, the names of the models, the description of the API, and the
+# chat page, which asks the user for the key.
+OPEN_PATHS = frozenset({"/health", "/health/ready", "/v1/models", "/openapi.json", *web.FILES})
 
 
 _LOCAL_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
@@ -123,6 +123,10 @@ def create_app(
         version=version(),
         summary=openapi.SUMMARY,
         openapi_tags=openapi.TAGS,
+        # Relative to the document, whatever prefix a proxy adds.
+        servers=[{"url": "."}],
+        docs_url=None,
+        redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
@@ -134,10 +138,11 @@ def create_app(
     kinds = pool.kinds()
     for router in _routers(kinds):
         app.include_router(router)
+    app.include_router(web.router(chat=webui and "language" in kinds))
     if "language" in kinds:
-        if webui:
-            app.include_router(web.router())
         openapi.add_events(app, _EVENTS)
+    if guards.api_keys:
+        openapi.require_key(app)
     _guard(app, pool, guards)
     return app
 

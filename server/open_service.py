@@ -161,17 +161,19 @@ def open_model(
 
 def _deployment(loaded: LoadedSettings, name: str, folder: Path) -> Deployment:
     """The deployment of a folder. One that is not a signed bundle fails, with the reason."""
+    settings = loaded.settings
     open_bundle = functools.partial(open_service, loaded, folder, name)
     deployment = Deployment(
         name,
         open_bundle,
         folder=folder,
-        aliases=loaded.settings.names,
-        tags=loaded.settings.tags,
+        aliases=settings.names,
+        tags=settings.tags,
+        template=settings.chat_template is not None or settings.chat_template_file is not None,
     )
     try:
         manifest = read_manifest(folder)
-        if keys := read_signing_keys(loaded.settings):
+        if keys := read_signing_keys(settings):
             require_signed_manifest(folder, manifest, keys)
         deployment.manifest = manifest
     except (BundleError, BadSettings) as error:

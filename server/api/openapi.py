@@ -45,6 +45,19 @@ def streams(event: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     return {200: {"content": {"text/event-stream": {"schema": schema}}}}
 
 
+def require_key(app: FastAPI) -> None:
+    """Say in an application's document that requests need an API key."""
+    without_key = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = without_key()
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"key": []}]
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
 def add_events(app: FastAPI, events: Sequence[type[BaseModel]]) -> None:
     """Add the schemas of streamed events to an application's document."""
     without_events = app.openapi

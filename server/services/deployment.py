@@ -23,6 +23,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from models.bundle import CHAT_TEMPLATE
 from runtime.cpu_features import UnsupportedCpu, best_program
 from server.errors import Draining, NotLoaded, NotReloaded, SelfTestFailed
 from server.fault_isolation import STOPS, BackgroundTasks
@@ -88,6 +89,7 @@ class Deployment:
     failure      why the last load failed; empty if it did not
     pinned       whether the bundle stays loaded
     claimed      the bundle is about to be unloaded: new requests wait until it is loaded again
+    template     whether a setting gives the model a chat template, whatever the bundle has
 
     `open_bundle` opens the bundle. Everything else must be called from one event loop.
     """
@@ -101,10 +103,12 @@ class Deployment:
         folder: Path | None = None,
         aliases: tuple[str, ...] = (),
         tags: tuple[str, ...] = (),
+        template: bool = False,
     ) -> None:
         self.name = name
         self.aliases = aliases
         self.tags = tags
+        self.template = template
         self.manifest = manifest
         self.folder = folder
         self.current: Service | None = None
@@ -152,6 +156,14 @@ class Deployment:
             return best_program(self.manifest)
         except UnsupportedCpu:
             return self.manifest.programs[0]
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model has a chat template, or would have one after a load."""
+        if self.description is not None:
+            return bool(self.description.chat_template)
+        files = self.manifest.files if self.manifest else ()
+        return self.template or any(file.name == CHAT_TEMPLATE for file in files)
 
     @property
     def memory(self) -> int:

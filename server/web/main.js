@@ -79,6 +79,7 @@ startSearch(library.search);
 startComposer({
   send: session.send,
   count: (text) => server.countTokens(text, session.current()),
+  refusal: session.refusal,
   changed: session.showAttached,
 });
 toggleSidebar(wide.matches);

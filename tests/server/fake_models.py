@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from models.bundle import SHARED_MEMORY
+from models.bundle import CHAT_TEMPLATE, SHARED_MEMORY, FileRecord
 from server.services.deployment import Deployment
 from server.services.model_pool import ModelPool
 from server.services.service import fingerprint
@@ -64,7 +64,10 @@ class FakeModel:
         service = fakes.fake_service(self.tokenizer, name=self.name, **fields)
         manifest = service.manifest
         footprint = replace(manifest.footprint, read=OWN - manifest.own_memory)
-        service.manifest = replace(manifest, footprint=footprint)
+        files = manifest.files
+        if self.fields.get("template"):
+            files = (FileRecord(name=CHAT_TEMPLATE, bytes=1, sha256=""),)
+        service.manifest = replace(manifest, footprint=footprint, files=files)
         service.fingerprint = fingerprint(service.manifest)
         return service
 

@@ -5,12 +5,12 @@ The names of their fields differ, so one body is for the clients of all three.
 
 import time
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from models.bundle import EncoderManifest, LanguageManifest
+from models.bundle import ArraysManifest, EncoderManifest, LanguageManifest
 from server.api.current_service import Pool
 from server.api.http_errors import ERRORS
 from server.errors import InvalidRequest, ModelNotFound
@@ -47,6 +47,9 @@ class ModelStatus(BaseModel):
     )
 
 
+Capability: TypeAlias = Literal["completion", "chat", "embedding", "rerank", "arrays"]
+
+
 class ListedModel(BaseModel):
     """A model of this server."""
 
@@ -61,6 +64,11 @@ class ListedModel(BaseModel):
     tags: list[str] = Field(description="The tags in --tags.")
     meta: ModelSize | None = Field(
         description="A field of llama-server, which OpenAI's API lacks. null for array functions."
+    )
+    capabilities: list[Capability] = Field(
+        [],
+        description="What the model can do, also while it is not loaded. chat: it has a chat "
+        "template. arrays: it answers /run. Absent if its bundle could not be read.",
     )
     status: ModelStatus = Field(description="A field of llama-server, which OpenAI's API lacks.")
 
@@ -145,7 +153,9 @@ def _with_adapters(pool: ModelPool, deployment: Deployment) -> list[ListedModel]
 
 def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
     manifest = deployment.manifest
+    known: dict[str, Any] = {} if manifest is None else {"capabilities": _capabilities(deployment)}
     return ListedModel(
+        **known,
         id=deployment.name,
         object="model",
         created=int(deployment.created),
@@ -160,6 +170,18 @@ def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
         else None,
         status=_status(pool, deployment),
     )
+
+
+def _capabilities(deployment: Deployment) -> list[Capability]:
+    match deployment.manifest:
+        case EncoderManifest(scores=scores):
+            return ["rerank" if scores else "embedding"]
+        case ArraysManifest():
+            return ["arrays"]
+        case _:
+            if deployment.has_chat_template:
+                return ["completion", "chat", "embedding"]
+            return ["completion", "embedding"]
 
 
 def _status(pool: ModelPool, deployment: Deployment) -> ModelStatus:

@@ -4,11 +4,13 @@ import { eventParser } from "./sse.js";
 
 const BASE = new URL("../../", import.meta.url);
 
-/** The server answered with an error. `status` is 0 if it could not be reached. */
+/** The server answered with an error. `status` is 0 if it could not be reached, `details` the error
+ * object of the answer. */
 export class ApiError extends Error {
-  constructor(status, message, retryAfter = null) {
+  constructor(status, message, { details = {}, retryAfter = null } = {}) {
     super(message);
     this.status = status;
+    this.details = details;
     this.retryAfter = retryAfter; // seconds, or null
   }
 }
@@ -46,7 +48,7 @@ export async function* stream(path, body, { key, signal }) {
     for (const event of parse(value)) {
       if (event.data === "[DONE]") return;
       const data = JSON.parse(event.data);
-      if (data.error) throw new ApiError(data.error.code, data.error.message);
+      if (data.error) throw new ApiError(statusOf(data.error), data.error.message, { details: data.error });
       yield data;
     }
   }
@@ -63,6 +65,9 @@ async function failure(response) {
   return new ApiError(
     response.status,
     body.error?.message ?? `The server answered ${response.status} ${response.statusText}.`,
-    Number.isNaN(seconds) ? null : seconds,
+    { details: body.error, retryAfter: Number.isNaN(seconds) ? null : seconds },
   );
 }
+
+// In a stream, the code of an error is its status, or the word for what the request did wrong.
+const statusOf = ({ code }) => (Number.isInteger(code) ? code : 400);

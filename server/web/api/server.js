@@ -2,24 +2,33 @@
 
 import { json, request } from "./http.js";
 
-/** The language models: [{id, context, loaded}], where `context` is a number of tokens or null.
- * Throws ApiError. */
+/** The models that write text: [{id, context, loaded, chats, failure}]. `context` is a number of
+ * tokens or null; `chats` is whether the model has a chat template, true if nobody knows; `failure`
+ * is why it could not be loaded, or "". Throws ApiError. */
 export async function models(key) {
   const list = (await json("v1/models", { key }))?.data ?? [];
-  const texts = list.filter(({ meta }) => meta !== null); // array functions have none
-  return texts.map(({ id, meta, status }) => ({
+  const texts = list.filter(({ capabilities }) => capabilities?.includes("completion") ?? true);
+  return texts.map(({ id, meta, capabilities, status }) => ({
     id,
     context: meta?.n_ctx ?? null,
     loaded: (status?.value ?? "loaded") === "loaded",
+    chats: capabilities?.includes("chat") ?? true,
+    failure: status?.error ?? "",
   }));
 }
 
-/** Whether a model has a chat template, or null if the server does not say; "" is the only model.
- * Throws ApiError. */
-export async function hasChatTemplate(model, key) {
-  const query = model ? `?model=${encodeURIComponent(model)}` : "";
-  const props = await json(`props${query}`, { key });
-  return props && Boolean(props.chat_template);
+/** Ask for something that needs the API key, but no loaded model. Throws ApiError. */
+export const tryKey = (model, key) => json(`v1/models/${encodeURIComponent(model)}`, { key });
+
+/** The number of tokens of a request: of `messages` and `tools`, or of a `prompt`. Throws ApiError. */
+export async function countPrompt({ prompt, messages, tools }, model, key) {
+  const named = model && { model };
+  if (prompt !== undefined) {
+    const body = { content: prompt, add_special: true, ...named };
+    return (await json("tokenize", { key, body }))?.tokens.length ?? 0;
+  }
+  const body = { messages, ...(tools.length > 0 && { tools }), ...named };
+  return (await json("v1/chat/completions/input_tokens", { key, body }))?.input_tokens ?? 0;
 }
 
 /** The number of tokens of a text, or null if the server does not say. */

@@ -2,6 +2,7 @@
 
 import MarkdownIt from "../vendor/markdown-it.esm.min.mjs";
 import { make } from "../view/dom.js";
+import { githubSyntax } from "./github_syntax.js";
 import { mathSyntax } from "./math_syntax.js";
 
 // markdown-it drops blocks that are nested deeper.
@@ -10,7 +11,10 @@ const SAFE_LINK = /^(https?|mailto):/i;
 const CONTAINERS = new Set(
   "p h1 h2 h3 h4 h5 h6 ul ol li blockquote table thead tbody tr th td strong em s a".split(" "),
 );
-const parser = new MarkdownIt({ html: false, breaks: true, maxNesting: MAX_NESTING }).use(mathSyntax);
+const parser = new MarkdownIt({ html: false, breaks: true, linkify: true, maxNesting: MAX_NESTING })
+  .use(mathSyntax)
+  .use(githubSyntax);
+parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false }); // README.md is not an address
 
 /** The DOM nodes of a text; one paragraph of plain text if it cannot be rendered. */
 export const render = (source) => blocks(source).flatMap(({ nodes }) => nodes());
@@ -66,6 +70,7 @@ function container({ tag, attrs }) {
   const element = make(tag.replace(/^h([1-5])$/, (_, level) => `h${Number(level) + 1}`));
   if (tag === "a") Object.assign(element, { href: attributes.href, target: "_blank", rel: "noopener noreferrer" });
   if (tag === "ol" && attributes.start) element.start = attributes.start;
+  if (attributes.class) element.className = attributes.class;
   if (attributes.style) element.style.textAlign = attributes.style.replace("text-align:", "");
   return element;
 }
@@ -83,6 +88,8 @@ function leaf({ type, content, info, meta }) {
       return codeBlock(content.replace(/\n$/, ""), info.trim().split(/\s+/)[0]);
     case "math":
       return formula(content, meta);
+    case "task":
+      return make("input", { type: "checkbox", disabled: true, checked: meta.done, ariaLabel: meta.done ? "Done" : "Not done" });
     default: // text; of an image, its description
       return content;
   }

@@ -13,8 +13,8 @@ const POLL_INTERVAL = 1000; // milliseconds between requests for the server's st
  * is not null, it may be incomplete.
  *
  * on.key() returns the API key. on.requestKey() asks the user for one and resolves to whether it was
- * entered. on.onWaiting(message) reports why the server is not ready. on.onReply(reply) gets the
- * reply so far.
+ * entered. on.onWaiting(message) reports why the server is not ready, and resolves to whether it will
+ * be. on.onReply(reply) gets the reply so far.
  */
 export async function answer({ messages, settings, model, chats, signal }, on) {
   const reply = { content: "", reasoning: "", calls: [], tokens: [], figures: null, finish: null };
@@ -73,14 +73,15 @@ function add(reply, part) {
 async function canRetry(error, signal, on) {
   if (error.status === 401) return on.requestKey();
   if (error.status !== 503) return false;
-  on.onWaiting(error.message);
-  for (;;) {
+  let { message } = error;
+  while (await on.onWaiting(message)) {
     await pause(POLL_INTERVAL, signal);
     if (signal.aborted) return false;
-    const { state, message } = await readiness(on.key());
+    const { state, message: reason } = await readiness(on.key());
     if (state === "ready") return true;
-    on.onWaiting(message);
+    message = reason;
   }
+  return false;
 }
 
 function pause(milliseconds, signal) {

@@ -6,11 +6,14 @@ import { newMessage, titleOf } from "../data/records.js";
 import { renamed } from "../data/transfer.js";
 import { leafBelow, pathTo, siblings } from "../data/tree.js";
 import { byId } from "../view/dom.js";
+import { measureDraft } from "../view/composer.js";
 import { key } from "../view/key.js";
 import { editMessage, isEditing, showMessages, updateAnswer } from "../view/messages.js";
 import { showMeter } from "../view/meter.js";
 import * as notices from "../view/notices.js";
 import * as settings from "../view/settings.js";
+import { excess } from "./draft.js";
+import { problemOf, tooLong } from "./problems.js";
 import { run } from "./run.js";
 import * as server from "./server_state.js";
 import * as threads from "./threads.js";
@@ -18,7 +21,7 @@ import * as threads from "./threads.js";
 const FULL = "The browser's storage is full. This conversation is not saved. Export it, or delete others.";
 const RECHECK = 6000; // milliseconds until another tab's answer may count as abandoned
 const EMPTY = { stopped: "Stopped before the first token." };
-const UNFINISHED = new Set(["length", "stopped", "error", "running"]);
+const UNFINISHED = new Set(["length", "timeout", "stopped", "error", "running"]);
 
 const state = { thread: threads.newThread(settings.defaults()), changed: () => {}, attached: 0 };
 
@@ -44,6 +47,12 @@ export function send(content, attachments = []) {
   if (thread.running || (!content && !attachments.length)) return false;
   ask(thread, pathTo(thread.messages, current().leaf).at(-1)?.id ?? null, { content, attachments });
   return true;
+}
+
+/** The reason why a message cannot be sent in the conversation that is shown, or "". */
+export async function refusal(content, attachments) {
+  const tokens = await excess(state.thread, content, attachments);
+  return tokens === 0 ? "" : tooLong(tokens);
 }
 
 /** Stop the running answer. Return false if there is none. */
@@ -76,6 +85,7 @@ export function refresh() {
   settings.allowSystem(chats);
   server.showModel(current(), (model) => change({ model }));
   showMeter({ context: latestFigures().context, attached: state.attached, limit: context });
+  measureDraft();
 }
 
 /** Show how many tokens the attached files have. */
@@ -175,24 +185,26 @@ async function generate(thread, { parent, base }) {
     if (state.thread !== thread) return;
     notices.hideNotice();
     updateAnswer(message);
-    showMeter({ ...message.figures, limit: model.context });
+    showMeter({ ...message.figures, limit: model.context, growing: true });
   };
-  const onWaiting = (message) => {
+  const onWaiting = async (message) => {
     report(thread, `Waiting for the server: ${message}. Your message will be sent when it is ready.`);
-    server.checkServer();
+    await server.checkServer();
+    return !server.modelOf(thread.conversation).failure;
   };
   const onFull = () => report(thread, FULL);
   const ending = run(thread, request, { key, requestKey: server.requestKey, onWaiting, onMessage, onFull });
   if (state.thread === thread) show(thread);
   state.changed();
   const { message, error, finish } = await ending;
-  server.checkServer();
+  if (error) await server.checkServer(); // its models may have changed
+  else server.checkServer();
   state.changed();
   if (thread.deleted) return;
   if (!message) thread.conversation = { ...thread.conversation, leaf }; // back to the answer before
   if (thread.notice?.text !== FULL) thread.notice = null;
-  if (error?.status === 404 && model.chats && !server.isKnown(model)) {
-    server.learnThatItDoesNotChat(model.id);
+  const now = server.modelOf(thread.conversation);
+  if (error && !message && now.id === model.id && now.chats !== model.chats) {
     return void generate(thread, { parent, base });
   }
   if (state.thread === thread) {
@@ -200,7 +212,7 @@ async function generate(thread, { parent, base }) {
     notices.speak(message?.content || "No answer");
   }
   const again = wayOn(thread, message ?? { parent });
-  if (error) showError(thread, error, again);
+  if (error) showError(thread, error, { model, now, again, parent });
   else if (!message) report(thread, EMPTY[finish] ?? "The answer is empty.", again);
 }
 
@@ -224,11 +236,16 @@ function wayOn(thread, message) {
   return { retry: () => generate(thread, { parent: message.parent }) };
 }
 
-function showError(thread, error, options) {
-  const seconds = error.retryAfter ?? 0;
-  const when = seconds ? `in ${seconds} s` : "later";
-  const text = error.status === 429 ? `The server is busy. Try again ${when}. (${error.message})` : error.message;
-  report(thread, text, { ...options, seconds });
+function showError(thread, error, { model, now, again, parent }) {
+  const { text, way, seconds } = problemOf(error, { model: model.id, next: now.id, failure: now.failure });
+  const asked = thread.messages.get(parent);
+  const ways = {
+    retry: again,
+    edit: asked?.role === "user" ? { retry: () => actions.edit(asked), label: "Edit the message" } : again,
+    settings: { retry: () => settings.openSettings(), label: "Open the settings" },
+    key: { ...again, label: "Enter the key" },
+  };
+  report(thread, text, { ...ways[way], seconds });
 }
 
 // Show a notice with the thread that it is about.

@@ -5,20 +5,25 @@ import { showNotice, speak } from "./notices.js";
 
 const MAX_FILE = 1_000_000; // bytes
 const LONG_PASTE = 2000; // characters; a longer text that is pasted becomes a file
+const TYPING_PAUSE = 400; // milliseconds after the last key
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
-const state = { files: [], count: async () => null, changed: () => {} };
+const state = { files: [], count: async () => null, refusal: async () => "", changed: () => {}, timer: 0 };
 
 /** Bind the composer. `send(text, files)` returns whether the message was taken; `count(text)`
- * resolves to a number of tokens, or null; `changed(tokens)` gets the size of the attached files. */
-export function startComposer({ send, count, changed }) {
+ * resolves to a number of tokens, or null; `refusal(text, files)` to the reason why a message cannot
+ * be sent, or ""; `changed(tokens)` gets the size of the attached files. */
+export function startComposer({ send, count, refusal, changed }) {
   const input = byId("input");
-  Object.assign(state, { count, changed });
+  Object.assign(state, { count, refusal, changed });
   byId("composer").onsubmit = (event) => {
     event.preventDefault();
     submit(send);
   };
-  input.oninput = allowSend;
+  input.oninput = () => {
+    allowSend();
+    measureDraft();
+  };
   input.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
@@ -40,7 +45,7 @@ export function startComposer({ send, count, changed }) {
 /** Attach a text as a file. */
 export function attachText(name, text) {
   const file = { name, text, tokens: null };
-  state.files.push(file);
+  state.files = [...state.files, file];
   draw();
   speak(`Attached ${name}.`);
   state.count(text).then((tokens) => {
@@ -49,8 +54,32 @@ export function attachText(name, text) {
   });
 }
 
+/** Find out whether the message can be sent, once nobody types. */
+export function measureDraft() {
+  clearTimeout(state.timer);
+  state.timer = setTimeout(async () => {
+    const draft = draftOf();
+    const reason = draft.isEmpty ? "" : await state.refusal(draft.text, draft.files);
+    if (!isSame(draft, draftOf())) return; // another measurement follows
+    state.refused = reason ? draft : null;
+    if (byId("refusal").textContent !== reason) byId("refusal").textContent = reason;
+    allowSend();
+  }, TYPING_PAUSE);
+}
+
+const isRefused = () => Boolean(state.refused) && isSame(state.refused, draftOf());
+
+function draftOf() {
+  const text = byId("input").value.trim();
+  const { files } = state;
+  return { text, files, isEmpty: !text && !files.length };
+}
+
+const isSame = (one, other) => one.text === other.text && one.files === other.files;
+
 function submit(send) {
   const input = byId("input");
+  if (isRefused()) return;
   if (!send(input.value.trim(), state.files)) return;
   input.value = "";
   state.files = [];
@@ -107,5 +136,5 @@ function draw() {
 }
 
 function allowSend() {
-  byId("send").disabled = !byId("input").value.trim() && !state.files.length;
+  byId("send").disabled = draftOf().isEmpty || isRefused();
 }

@@ -9,13 +9,13 @@ export function make(name, properties, ...children) {
   return element;
 }
 
-/** A button with an icon of icons.svg. The label is its accessible name and its tooltip. */
+/** A button with an icon of index.html. The label is its accessible name and its tooltip. */
 export function iconButton(icon, label, onclick) {
   const button = make("button", { type: "button", className: "tool", title: label, onclick });
   button.ariaLabel = label;
   const picture = document.createElementNS(SVG, "svg");
   const use = document.createElementNS(SVG, "use");
-  use.setAttribute("href", `web/icons.svg#${icon}`);
+  use.setAttribute("href", `#icon-${icon}`);
   picture.setAttribute("aria-hidden", "true");
   picture.append(use);
   button.append(picture);

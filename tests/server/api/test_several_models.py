@@ -119,6 +119,7 @@ def test_the_list_has_every_model(client: httpx.Client) -> None:
         LIBRARY.get_vocab_size(),
         fakes.byte_level().get_vocab_size(),
     ]
+    assert listed[0]["capabilities"] == ["completion", "chat", "embedding"]
     one = client.get("/v1/models/one").json()
     assert {**one, "status": None} == {**listed[0], "status": None}
     assert client.get("/models").json()["data"][0]["id"] == "one"
@@ -164,7 +165,22 @@ def test_language_models_and_array_functions_share_a_server() -> None:
         assert wrong.json()["error"]["message"] == 'model: got "text", expected array functions'
         wrong = client.post("/tokenize", json={"model": "program", "content": "the"})
         assert wrong.json()["error"]["message"] == 'model: got "program", expected a language model'
-        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == [
-            "program",
-            "text",
-        ]
+        listed = client.get("/v1/models").json()["data"]
+        assert {model["id"]: model["capabilities"] for model in listed} == {
+            "program": ["arrays"],
+            "text": ["completion", "embedding"],
+        }
+
+
+@pytest.mark.parametrize("template", [None, templates.CHATML])
+def test_a_model_that_is_not_loaded_is_listed_with_its_capabilities(template: str | None) -> None:
+    first, second = (FakeModel(name=name, fields={"template": template}) for name in ("a", "b"))
+    with fakes.running(pool(first, second)) as client:
+        listed = client.get("/v1/models").json()["data"]
+        assert [model["status"]["value"] for model in listed] == ["loaded", "unloaded"]
+        assert listed[0]["capabilities"] == listed[1]["capabilities"]
+        assert ("chat" in listed[1]["capabilities"]) == bool(template)
+    deployment = first.deployment()
+    assert deployment.has_chat_template == bool(template)
+    deployment.manifest, deployment.template = None, True
+    assert deployment.has_chat_template

@@ -39,6 +39,7 @@ class Doorman:
     answered: dict[str, Any] = field(default_factory=dict)
     cut_after: int | None = None
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
     def before(self, app: ASGIApp) -> ASGIApp:
         """The application with the doorman before it."""
@@ -54,6 +55,7 @@ class Doorman:
 
     def _response(self, scope: Scope) -> JSONResponse | None:
         path = scope["path"]
+        self.paths.append(path)
         if path in self.answered:
             return JSONResponse(self.answered[path])
         pending = self.refused.get(path)

@@ -24,9 +24,29 @@ if TYPE_CHECKING:
 ANSWER = (
     "# Head\n\n## Next\n\n1. one `code`\n2. two\n\n```python\n"
     + "a_long_line = " * 8
-    + "\n```\n\n$$x^2$$ is $y$\n\n|a|b|\n|-|-|\n|1|2|\n\n"
+    + "\n```\n\n$$x^2$$ is $y$\n\n"
+    + "|Fruit|Price per kilogram|Season|Where it grows|\n|-|-:|-|-|\n"
+    + "|Pomegranate|12.50|early summer|**Mediterranean** `countries`<br>https://a.example/"
+    + "path/" * 12
+    + "|\n\n- [x] done\n- [ ] open, see https://b.example/\n\n"
     + "word" * 30
 )
+# The words of text that can be seen and are on several lines, without those that are long.
+BROKEN = r"""const broken = [];
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const { currentNode: node } = texts;
+        if (!node.parentElement.checkVisibility()) continue;
+        for (const { index, 0: word } of node.data.matchAll(/[^\s/-]{2,24}(?![^\s-])/g)) {
+            if (/\S/.test(node.data[index - 1] ?? " ")) continue;
+            const range = document.createRange();
+            range.setStart(node, index);
+            range.setEnd(node, index + word.length);
+            const tops = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+            if (tops.size > 1) broken.push(word);
+        }
+    }
+    return broken;"""
 STYLE = web.FILES["/web/styles/theme.css"].read_text("utf-8")
 COLOURS = {
     name: {"light": light, "dark": dark}
@@ -103,6 +123,26 @@ def test_nothing_is_wider_than_the_screen(page: Page, url: str, width: int) -> N
     fits()
     page.click("#open-settings")
     fits()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_words_do_not_break(page: Page, url: str, width: int) -> None:
+    page.screen(width, 740)
+    page.open(url)
+    page.ask("the dog")
+    assert page.run(BROKEN) == []
+    box, table = page.run(
+        """const box = document.querySelector(".table");
+        return [box, box.firstChild].map(e => e.getBoundingClientRect().width)"""
+    )
+    assert (table > box + 1) == (width == 360)  # it scrolls in its box
+    page.run(
+        "import('/web/view/notices.js').then(m => m.showNotice('A long sentence. '.repeat(9), "
+        "{ retry() {}, label: 'Continue' }))"
+    )
+    page.find("#retry")
+    page.click("#open-settings")
+    assert page.run(BROKEN) == []
 
 
 def test_dark_mode_follows_the_system_until_the_button_is_used(page: Page, url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -107,6 +108,19 @@ def test_code_is_coloured_and_math_is_typeset(chat: Page) -> None:
     )
 
 
+def test_no_file_is_requested_twice(chat: Page, doorman: Doorman) -> None:
+    doorman.paths.clear()
+    chat.driver.refresh()
+    chat.shows("#status", "Ready")
+    chat.request_probabilities()  # an event for each token
+    chat.ask("the dog")
+    chat.until(lambda: len(chat.all(".katex-html")) == 3, "three formulas")
+    files = Counter(path for path in doorman.paths if path.startswith("/web/"))
+    files["/web/icon.svg"] -= 1  # also the icon of the tab
+    assert len(files) > 30
+    assert [path for path, count in files.items() if count > 1] == []
+
+
 def test_reasoning_is_folded(page: Page, doorman: Doorman) -> None:
     answer = "<think>\nthe fox\n</think>\n\nthe dog"
     service = scripted(answer, template=templates.THINKING)
@@ -185,7 +199,8 @@ def test_a_model_can_be_chosen(chat: Page, doorman: Doorman) -> None:
     models = [
         {"id": "first", "meta": {"n_ctx": 100}},
         {"id": "second", "meta": {"n_ctx": 500}, "status": status},
-        {"id": "array", "meta": None, "status": status},
+        {"id": "arrays", "meta": None, "status": status, "capabilities": ["arrays"]},
+        {"id": "encoder", "meta": {"n_ctx": 9}, "status": status, "capabilities": ["embedding"]},
     ]
     doorman.answered["/v1/models"] = {"object": "list", "data": models}
     chat.driver.refresh()

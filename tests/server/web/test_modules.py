@@ -83,6 +83,9 @@ HTML = """source => {
 }"""
 
 
+DONE = '<input type="checkbox" disabled="" aria-label="Done">'
+
+
 @pytest.mark.parametrize(
     ("source", "html"),
     [
@@ -133,6 +136,34 @@ HTML = """source => {
             '<ul><li><span class="math display" title="\\[\na\n\\]">a</span></li></ul>'
             "<p>$$</p><p>$$ <code>$b$</code></p>",
         ),
+        (
+            "- [x] a\n- [ ] b\n- [c] d",
+            '<ul><li class="task"><input type="checkbox" disabled="" aria-label="Done">a</li>'
+            '<li class="task"><input type="checkbox" disabled="" aria-label="Not done">b</li>'
+            "<li>[c] d</li></ul>",
+        ),
+        ("1. [X] *a*\n\n   b", f'<ol><li class="task"><p>{DONE}<em>a</em></p><p>b</p></li></ol>'),
+        ("[x] a", "<p>[x] a</p>"),
+        ("- [x]", "<ul><li>[x]</li></ul>"),
+        (
+            "|a|\n|-|\n|b<br>c<BR />d|",
+            "<table><thead><tr><th>a</th></tr></thead>"
+            "<tbody><tr><td>b<br>c<br>d</td></tr></tbody></table>",
+        ),
+        (
+            "`<br>` <brx> <br onload=x>",
+            "<p><code>&lt;br&gt;</code> &lt;brx&gt; &lt;br onload=x&gt;</p>",
+        ),
+        (
+            "see https://b.example/x_y_z. README.md b.example //c ftp://d",
+            '<p>see <a href="https://b.example/x_y_z" target="_blank" rel="noopener noreferrer">'
+            "https://b.example/x_y_z</a>. README.md b.example //c <span>ftp://d</span></p>",
+        ),
+        ("a[^1]\n\n[^1]: Wiki\n[^b]: *c*", "<p>a[^1]</p><p>[^1]: Wiki</p><p>[^b]: <em>c</em></p>"),
+        (
+            "[a]: https://b.example\n[a]",
+            '<p><a href="https://b.example" target="_blank" rel="noopener noreferrer">a</a></p>',
+        ),
         ("", ""),
     ],
 )
@@ -141,7 +172,7 @@ def test_markdown_is_rendered(modules: Page, source: str, html: str) -> None:
 
 
 @few
-@given(source=st.text(alphabet="ab *_`#-1.\n~\\<>&[]()!|:$", max_size=80))
+@given(source=st.text(alphabet="ab *_`#-1.\n~\\<>&[]()!|:$^xr", max_size=80))
 def test_any_text_renders_to_known_elements_only(modules: Page, source: str) -> None:
     names = """source => {
         const box = document.createElement("div");
@@ -149,7 +180,7 @@ def test_any_text_renders_to_known_elements_only(modules: Page, source: str) -> 
         return [...box.querySelectorAll("*")].map(e => e.localName);
     }"""
     blocks = "p h2 h3 h4 h5 h6 ul ol li pre blockquote hr table thead tbody tr th td"
-    known = {*blocks.split(), *"code strong em s a br span".split()}
+    known = {*blocks.split(), *"code strong em s a br span input".split()}
     assert set(call(modules, "markdown/markdown.js", names, source)) <= known
 
 
@@ -181,7 +212,24 @@ def test_deep_nesting_is_shown_as_plain_text(modules: Page, prefix: str) -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["**a ", "[a](", "![", "`", "_a", "&#1", "| a ", "$a ", "\\(", "\\[a\n", "$$ a\n", "> $$\n"],
+    [
+        "**a ",
+        "[a](",
+        "![",
+        "`",
+        "_a",
+        "&#1",
+        "| a ",
+        "$a ",
+        "\\(",
+        "\\[a\n",
+        "$$ a\n",
+        "> $$\n",
+        "- [x] ",
+        "<br",
+        "[^1]:",
+        "http://a",
+    ],
 )
 def test_rendering_time_does_not_grow_with_the_square_of_the_length(
     modules: Page, text: str
@@ -192,6 +240,42 @@ def test_rendering_time_does_not_grow_with_the_square_of_the_length(
         return performance.now() - began;
     }"""
     assert call(modules, "markdown/markdown.js", milliseconds, text * 60_000) < 10_000
+
+
+EXCEEDED = {"type": "exceed_context_size_error", "n_prompt_tokens": 3033, "n_ctx": 2048}
+PROBLEM = """(status, message, details) => m.problemOf(
+    { status, message, details, retryAfter: status === 429 ? 2 : null },
+    { model: "one", next: "one", failure: "" })"""
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "details", "text", "way"),
+    [
+        (400, "?", EXCEEDED, "Too long by 986 tokens: shorten it, or start a new chat.", "edit"),
+        (400, "too long: 2048 tokens > 2047 maximum: the", {}, "Too long by 1 token:", "edit"),
+        (400, "?", {**EXCEEDED, "n_prompt_tokens": 0}, "Too long for this model: shorten", "edit"),
+        (400, "top_p: got", {"param": "top_p", "got": 9, "wanted": "0 to 1"},
+         "The setting “top p” is not valid: it is 9, and must be 0 to 1.", "settings"),
+        (400, "messages: no", {"param": "messages[1]"}, "The model cannot answer this", "edit"),
+        (0, "The connection was lost.", {}, "The connection was lost. Check that the", "retry"),
+        (401, "?", {}, "This server answers only with an API key.", "key"),
+        (404, "?", {}, "The server does not know this request. Reload the page", "retry"),
+        (413, "?", {}, "The message is too large for this server.", "edit"),
+        (429, "?", {}, "The server is busy. Try again in 2 seconds.", "retry"),
+        (500, "?", {"request_id": "a"}, "The server failed while it answered. Try again; its log "
+         "has the reason (request a).", "retry"),
+        (501, "no tools", {}, "The server refused the request: no tools.", "retry"),
+        (503, "draining", {}, "The server is not ready: draining. Choose another", "retry"),
+        (504, "?", {}, "The server did not answer in time.", "retry"),
+    ],
+)  # fmt: skip
+def test_an_error_is_a_sentence_and_an_action(
+    modules: Page, status: int, message: str, details: dict[str, Any], text: str, way: str
+) -> None:
+    problem = call(modules, "session/problems.js", PROBLEM, status, message, details)
+    assert problem["text"].startswith(text)
+    assert problem["text"].endswith(".")
+    assert problem["way"] == way
 
 
 def test_adjacent_messages_of_one_role_are_joined(modules: Page) -> None:

@@ -1,0 +1,31 @@
+// The size of a message before it is sent.
+
+import { countPrompt } from "../api/server.js";
+import { newMessage } from "../data/records.js";
+import { text, toolsOf, turns } from "../data/prompt.js";
+import { pathTo } from "../data/tree.js";
+import { key } from "../view/key.js";
+import { excessOf } from "./problems.js";
+import { modelOf, requestName } from "./server_state.js";
+
+const TEMPLATE = 512; // bytes; more than what a chat template usually adds
+
+/** By how many tokens the conversation of a thread is too long for its model with this message; NaN
+ * if it is too long to be counted, 0 if it fits or the server does not say. */
+export async function excess({ conversation, messages }, content, attachments) {
+  const model = modelOf(conversation);
+  if (!model.context || !model.loaded) return 0; // counting would load the model
+  const { system } = conversation.settings;
+  const path = [...pathTo(messages, conversation.leaf), newMessage({ role: "user", content, attachments })];
+  const prompt = text(path);
+  const bytes = new TextEncoder().encode(system + prompt).length;
+  if (bytes + TEMPLATE < model.context) return 0; // a token has at least a byte
+  const tools = model.chats ? toolsOf(conversation.settings) : [];
+  const request = model.chats ? { messages: turns(path, system), tools } : { prompt };
+  try {
+    const tokens = await countPrompt(request, requestName(model), key());
+    return Math.max(0, tokens - (model.context - 1)); // one token is for the answer
+  } catch (error) {
+    return error.details ? excessOf(error) : 0;
+  }
+}
