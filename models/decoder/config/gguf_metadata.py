@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROPE_DIVISORS = "rope_freqs.weight"
+LONG_DIVISORS, SHORT_DIVISORS = "rope_factors_long.weight", "rope_factors_short.weight"
+ROPE_TABLES = (ROPE_DIVISORS, LONG_DIVISORS, SHORT_DIVISORS)
 # Starts of keys about towers for images and sound, beside the text model.
 _TOWERS = ("audio.", "mm.", "vision.")
 
@@ -47,6 +49,7 @@ class GgufMetadata(TypedKeys):
         super().__init__(data, prefix)
         self._tensors = tensors
         self._values = read
+        self._tables = {name for name in tensors if name in ROPE_TABLES}
 
     def has_tensor(self, name: str) -> bool:
         """Whether the file has a tensor."""
@@ -84,6 +87,7 @@ class GgufMetadata(TypedKeys):
     def divisors(self, name: str, width: int) -> tuple[float, ...]:
         """A table of rotary divisors, one for each of `width` / 2 frequencies."""
         shape = self._tensors[name]
+        self._tables.discard(name)
         if shape != (width // 2,):
             raise ConfigError(f"{name}: got shape {shape}, expected ({width // 2},)")
         values = tuple(float(value) for value in self._values(name))
@@ -128,11 +132,16 @@ class GgufMetadata(TypedKeys):
         )
 
     def finish(self) -> None:
-        """Raise ConfigError for keys of the architecture that were not asked for."""
+        """Raise ConfigError for keys and tables of the architecture that were not asked for."""
         unread = self._data.keys() - self._read
         unknown = sorted(key for key in unread if not key.startswith(_TOWERS))
         if unknown:
             raise ConfigError(
                 f"{self._prefix}*: unknown key {', '.join(unknown):.200}: "
+                "it may change what the model computes"
+            )
+        if self._tables:
+            raise ConfigError(
+                f"tensor {', '.join(sorted(self._tables))}: {self._prefix}rope.* does not use it: "
                 "it may change what the model computes"
             )

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from baker.compiler.compilation import Compilation, CompileError
 from baker.compiler.targets import find_target
-from baker.pipeline.bake_encoder import encoder_recipes
+from baker.pipeline.encoder_recipe import encoder_recipes
 from baker.pipeline.recipe import VERIFY_TOKENS, decode_batches, recipes
-from models.catalog import ARCHITECTURES, ENCODERS
+from models.catalog import ENCODERS
 from models.dsl.mlir.stablehlo import chains, kernels, module_text
 from models.encoder.encoder_entry_points import EncoderOptions
 from models.precision import PRECISIONS
