@@ -28,7 +28,6 @@ from baker.weights.source import (
     require_unchanged,
     stamp,
 )
-
 from models.file_formats import HEAD_BYTES, other_format
 
 if TYPE_CHECKING:

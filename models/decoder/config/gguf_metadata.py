@@ -19,6 +19,8 @@ LONG_DIVISORS, SHORT_DIVISORS = "rope_factors_long.weight", "rope_factors_short.
 ROPE_TABLES = (ROPE_DIVISORS, LONG_DIVISORS, SHORT_DIVISORS)
 # Starts of keys about towers for images and sound, beside the text model.
 _TOWERS = ("audio.", "mm.", "vision.")
+# Keys that change nothing in inference.
+_IGNORED = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
 
 
 class GgufMetadata(TypedKeys):
@@ -99,8 +101,10 @@ class GgufMetadata(TypedKeys):
         """The rotary positions of heads of which `width` columns turn."""
         self.fixed("rope.dimension_count", width)
         base = self.number("rope.freq_base", default=default_base)
-        scaling = self.text("rope.scaling.type", default="none")
-        factor = self.number("rope.scaling.factor", default=1.0)
+        # As in llama.cpp: a factor without a type is linear, and older files call it scale_linear.
+        scaling = self.text("rope.scaling.type", default="linear")
+        older = self.number("rope.scale_linear", default=1.0)
+        factor = self.number("rope.scaling.factor", default=older)
         original = self.size("rope.scaling.original_context_length", default=max_context)
         magnitude = self.number("rope.scaling.attn_factor", default=1.0)
         if scaling not in ("none", "linear", "yarn"):
@@ -133,7 +137,7 @@ class GgufMetadata(TypedKeys):
 
     def finish(self) -> None:
         """Raise ConfigError for keys and tables of the architecture that were not asked for."""
-        unread = self._data.keys() - self._read
+        unread = self._data.keys() - self._read - _IGNORED
         unknown = sorted(key for key in unread if not key.startswith(_TOWERS))
         if unknown:
             raise ConfigError(
