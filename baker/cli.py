@@ -17,11 +17,11 @@ from baker.pipeline.bake_encoder import (
     ENCODER_PRECISIONS,
     EncoderBakeRequest,
     bake_encoder,
-    encoder_recipes,
 )
 from baker.pipeline.bake_errors import BAKE_ERRORS
 from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.bake_language_model import bake
+from baker.pipeline.encoder_recipe import encoder_recipes
 from baker.pipeline.recipe import BakeRequest, recipes
 from baker.precision.auto_precision import AUTO, MAX_KL
 from baker.presentation.byte_size import byte_size

@@ -43,7 +43,7 @@ ARCHITECTURE = Architecture(
     model_types=("gemma2",),
     read_config_json=lambda data: Config(**config_fields(data, period=2), **soft_caps(data)),
     read_gguf=lambda data: Config(
-        **gguf_fields(data, period=2, layers_27b=46),
+        **gguf_fields(data, period=2, layers_27b=46, window=4096),
         **soft_caps(data, attention=50.0, logit=30.0),
     ),
     model=Gemma2,

@@ -79,11 +79,12 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
+    fields = from_gguf_metadata(data)
     return Config(
-        **from_gguf_metadata(data),
-        embedding_scale=data.number("embedding_scale"),
-        attention_scale=data.number("attention.scale"),
-        residual_scale=data.number("residual_scale"),
+        **fields,
+        embedding_scale=data.number("embedding_scale", default=1.0),
+        attention_scale=data.number("attention.scale", default=fields["head_dim"] ** -0.5),
+        residual_scale=data.number("residual_scale", default=1.0),
         logit_scale=data.number("logit_scale"),
     )
 

@@ -12,6 +12,7 @@ from models.config import ConfigError
 from models.decoder.architecture import Architecture
 from models.decoder.config import rope_scaling
 from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
+from models.decoder.config.gguf_metadata import LONG_DIVISORS, SHORT_DIVISORS
 from models.decoder.layers import Attention, Block, DecoderModel, HeadLinear, rope_table
 from models.decoder.tensor_names import TensorNames
 from models.dsl import functions as f
@@ -146,9 +147,9 @@ def from_gguf(data: GgufMetadata) -> Config:
     window = data.size("attention.sliding_window", default=None)
     original = data.size("rope.scaling.original_context_length", default=fields["max_context"])
     long: tuple[float, ...] = ()
-    if data.has_tensor("rope_factors_long.weight"):
-        long = data.divisors("rope_factors_long.weight", width)
-        fields["rope_divisors"] = data.divisors("rope_factors_short.weight", width)
+    if data.has_tensor(LONG_DIVISORS):
+        long = data.divisors(LONG_DIVISORS, width)
+        fields["rope_divisors"] = data.divisors(SHORT_DIVISORS, width)
     return Config(
         **fields,
         windows=(window,) * fields["layers"] if window else (),

@@ -37,6 +37,6 @@ ARCHITECTURE = EncoderArchitecture(
         NAMES,
         folder={**NAMES.folder, "pooler": "classifier.dense", "classifier": "classifier.out_proj"},
         prefixes=("", "roberta."),
-        others=("pooler.", "embeddings.position_ids"),
+        others=("pooler.", "lm_head.", "embeddings.position_ids"),
     ),
 )

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from baker.atomic_folder import BakeError
 from baker.compiler.compilation import compiler_for
 from baker.compiler.targets import find_target
-from baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder, encoder_recipes
+from baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
 from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from baker.pipeline.bake_language_model import bake
 from baker.pipeline.bill_of_materials import read_licence, write_manifest_and_bill
+from baker.pipeline.encoder_recipe import encoder_recipes
 from baker.pipeline.origin import hearth, source_records, tools
 from baker.pipeline.recipe import BakeRequest, packaged_weights, recipes
 from baker.temporary_folder import temporary_folder

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from models.dsl.graph import Graph, Tensor
     from models.program import ArraysProgram
     from runtime.array_bytes import Arrays
+    from runtime.self_test import Verdict
 
 # The largest difference between NumPy and a compiled f32 program that rounding can cause.
 TOLERANCE = 1e-4
@@ -129,6 +130,8 @@ def bake_arrays(
             with progress.stage(f"compare {program_file.file} with golden values"):
                 runtime = ArraysRuntime(folder, manifest, threads=None, program=program_file)
                 verdict = self_test_arrays(runtime, examples, manifest.tolerance)
+            if not verdict.passed:
+                _require_stable(program, folder / PARAMETERS, examples, verdict)
             require_passed(program_file, verdict)
 
 
@@ -187,6 +190,32 @@ def _examples(model: ArraysToBake, archive: Path) -> list[GoldenExample]:
         outputs = dict(zip(program.outputs[graph.name], results, strict=True))
         examples.append(GoldenExample(function=graph.name, inputs=inputs, outputs=outputs))
     return examples
+
+
+def _require_stable(
+    program: ArraysProgram, archive: Path, examples: Sequence[GoldenExample], verdict: Verdict
+) -> None:
+    """Raise BakeError for a function whose outputs depend on the last bit of its inputs.
+
+    Results of such a function in f32 differ by more than the tolerance, whoever computes them.
+    """
+    parameters = stored_parameters(program.parameters, archive)
+    for graph, example in zip(program.graphs, examples, strict=True):
+        changed = [
+            np.nextafter(array, np.float32(np.inf)) if array.dtype == np.float32 else array
+            for array in example.inputs.values()
+        ]
+        results = evaluate(graph, changed, parameters)
+        for (name, expected), result in zip(example.outputs.items(), results, strict=True):
+            difference = float(np.abs(result.astype(np.float64) - expected).max())
+            if difference > verdict.tolerance:
+                raise BakeError(
+                    f"{graph.name}: {name}: the function amplifies rounding: a change of its "
+                    f"inputs in the last bit of f32 changes the output by {difference:.3g} in "
+                    f"NumPy, and the compiled program differs by {verdict.largest_difference:.3g}, "
+                    f"expected at most {verdict.tolerance:.3g}, so no result in f32 is reliable; "
+                    "bake fewer steps, or train weights that amplify less"
+                )
 
 
 def _manifest(

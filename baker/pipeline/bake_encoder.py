@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +12,11 @@ from baker.atomic_folder import check_destination
 from baker.compiler.targets import find_targets
 from baker.parameters.parameter_writer import locate
 from baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
+from baker.pipeline.encoder_recipe import encoder_recipes
 from baker.pipeline.memory_plan import footprint
 from baker.pipeline.recipe import MIN_CONTEXT, RecipeError
 from baker.pipeline.shared_stages import RecordedRequest
+from baker.pipeline.weights_config import check_architecture, read_config
 from baker.tokenizer.tokenizer_files import text_tokenizer_json
 from baker.weights.open_weights import open_weights
 from models.bundle import TOKENIZER, EncoderManifest
@@ -27,15 +27,12 @@ from models.precision import PRECISIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from baker.pipeline.encoder_recipe import EncoderDefaults
     from baker.progress import Progress
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
     from models.dsl.graph import Graph
-    from models.encoder.encoder_architecture import EncoderArchitecture
     from models.program import ArraysProgram
     from runtime.array_bytes import Arrays
 
-_FOLDER, _SUFFIX = "encoders", ".toml"
 # Those that store every matrix in the same way.
 ENCODER_PRECISIONS = tuple(
     name for name, one in PRECISIONS.items() if not one.native and not one.calibrated
@@ -56,15 +53,6 @@ class EncoderBakeRequest:
     context: int | None
     target: str
     out: Path | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderDefaults:
-    """The values of a recipe."""
-
-    architecture: str
-    precision: str
-    lengths: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,20 +85,6 @@ class EncoderModel(ArraysToBake):
         )
 
 
-def encoder_recipes() -> dict[str, EncoderDefaults]:
-    """The recipes of every encoder that can be baked, by its name."""
-    paths = sorted((files("configs") / _FOLDER).iterdir(), key=lambda path: path.name)
-    return {
-        path.name.removesuffix(_SUFFIX): _recipe(tomllib.loads(path.read_text("utf-8")))
-        for path in paths
-        if path.name.endswith(_SUFFIX)
-    }
-
-
-def _recipe(data: dict[str, Any]) -> EncoderDefaults:
-    return EncoderDefaults(**data | {"lengths": tuple(data["lengths"])})
-
-
 def bake_encoder(request: EncoderBakeRequest, progress: Progress) -> Path:
     """Bake an encoder; returns the bundle's folder.
 
@@ -126,7 +100,8 @@ def bake_encoder(request: EncoderBakeRequest, progress: Progress) -> Path:
     with progress.stage("open the weights"):
         source = open_weights(request.weights)
         architecture = ENCODERS[defaults.architecture]
-        config = _config(source, architecture)
+        check_architecture(request.model, source)
+        config = read_config(source, architecture)
         lengths = _lengths(defaults, request.context, config.max_context)
         targets = find_targets(request.target)
         tokenizer = text_tokenizer_json(source)
@@ -162,16 +137,6 @@ def traced_encoder(manifest: EncoderManifest) -> ArraysProgram:
     lengths = tuple(function.inputs[0].shape[1] for function in manifest.functions)
     options = EncoderOptions(precision=manifest.precision, lengths=lengths)
     return architecture.program(architecture.from_manifest(manifest.config), options)
-
-
-def _config(source: WeightSource, architecture: EncoderArchitecture[Any]) -> ModelConfig:
-    shapes = {name: source.shape(name) for name in source.names()}
-    config: ModelConfig = (
-        architecture.from_gguf(source.metadata(), shapes, source.read)
-        if source.format == "gguf"
-        else architecture.from_hugging_face(source.metadata())
-    )
-    return config
 
 
 def _lengths(defaults: EncoderDefaults, context: int | None, longest: int) -> tuple[int, ...]:

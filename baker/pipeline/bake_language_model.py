@@ -31,6 +31,7 @@ from baker.pipeline.shared_stages import (
     weights_bytes,
     write_weights,
 )
+from baker.pipeline.weights_config import check_architecture, model_config
 from baker.precision.auto_precision import AUTO
 from baker.reference.golden_values import prompt_ids
 from baker.temporary_folder import temporary_folder
@@ -134,8 +135,8 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
 def _open(request: BakeRequest, source: WeightSource) -> tuple[OpenedModel, Defaults]:
     """The model of a request, and the values to bake it with."""
     architecture = recipe.architecture_of(request)
-    recipe.check_architecture(request.model, source)
-    config = recipe.model_config(source, architecture)
+    check_architecture(request.model, source)
+    config = model_config(source, architecture)
     source = _merged(request, source, architecture, config)
     defaults = _defaults(request, source, architecture, config)
     recipe.check_limits(request, defaults.precision)

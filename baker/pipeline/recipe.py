@@ -8,16 +8,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tomllib
-from collections import defaultdict
 from dataclasses import MISSING, dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from baker.precision.auto_precision import AUTO, MAX_KL
 from baker.weights.open_weights import PackagedWeights
-from baker.weights.source import BadFile
 from models.catalog import ARCHITECTURES
-from models.config import ConfigError
 from models.dsl.functions import DECODE_ROWS
 from models.precision import ACTIVATION_BITS, KV_CACHES, NAMED_PRECISIONS, PRECISIONS
 
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from baker.weights.source import WeightSource
     from models.bundle import Activations
     from models.config import ModelConfig
     from models.decoder.architecture import Architecture
@@ -175,42 +171,6 @@ def check_calibration(request: BakeRequest, precision: str) -> None:
 def architecture_of(request: BakeRequest) -> Architecture[Any]:
     """The architecture of the model that a request names."""
     return recipes()[request.model][0].architecture
-
-
-def check_architecture(model: str, source: WeightSource) -> None:
-    """Raise RecipeError if the weights belong to another model, ConfigError if to none."""
-    in_gguf = source.format == "gguf"
-    key = "general.architecture" if in_gguf else "model_type"
-    written_for = source.metadata().get(key)
-    models_of = defaultdict(list)
-    for name, (recipe, *_) in recipes().items():
-        architecture = recipe.architecture
-        for one in (architecture.name,) if in_gguf else architecture.model_types:
-            models_of[one].append(name)
-    if written_for not in models_of:
-        raise ConfigError(
-            f"{key}: {written_for!r:.80} is not supported, only {', '.join(sorted(models_of))}"
-        )
-    if model not in models_of[str(written_for)]:
-        commands = " or ".join(f"`hearth bake {name}`" for name in models_of[str(written_for)])
-        raise RecipeError(
-            f"{key} is {written_for!r}: bake these weights with {commands}, not {model}"
-        )
-
-
-def model_config(source: WeightSource, architecture: Architecture[Any]) -> ModelConfig:
-    """The configuration that weights have; raises ConfigError or BadFile."""
-    if source.format == "gguf":
-        shapes = {name: source.shape(name) for name in source.names()}
-        config: ModelConfig = architecture.from_gguf(source.metadata(), shapes, source.read)
-    else:
-        config = architecture.from_hugging_face(source.metadata())
-    tensors = len(source.names())
-    if config.layers > tensors:  # reject early: tracing many layers takes long
-        raise BadFile(
-            f"the configuration has {config.layers} layers, but the weights have {tensors} tensors"
-        )
-    return config
 
 
 def packaged_weights(model: str, size: str | None = None) -> PackagedWeights:

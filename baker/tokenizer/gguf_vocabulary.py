@@ -34,6 +34,16 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _MAX_CHARACTERS = 1024
 
 
+# The ids that llama.cpp assumes where a file does not have them.
+_DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
+    "llama": {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0},
+    "bert": {
+        "cls_token_id": 101, "seperator_token_id": 102, "unknown_token_id": 100,
+        "padding_token_id": 0, "mask_token_id": 103,
+    },
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Specials:
     """The token that starts a text, those that end it, and the id of every token."""
@@ -49,6 +59,7 @@ def convert(metadata: Mapping[str, object], *, whole_texts: bool = False) -> Tok
     `whole_texts` are not continued, so a token may end them.
     """
     model = _value(metadata, "model", str)
+    metadata = _with_defaults(metadata)
     if whole_texts and model in _MAKE_FOR_ENCODERS:
         return _MAKE_FOR_ENCODERS[model](metadata)
     if model not in _MAKE:
@@ -89,10 +100,7 @@ def _surround(
 def gguf_specials(metadata: Mapping[str, object]) -> Specials:
     """The special tokens in GGUF metadata; raises TokenizerError."""
     tokens = _list(metadata, "tokens", str)
-    # Without the key, the rule for words decides in byte BPE, as in llama.cpp.
-    if metadata.get("tokenizer.ggml.model") == "gpt2":
-        rule = WORD_RULES.get(str(metadata.get("tokenizer.ggml.pre")))
-        metadata = {"tokenizer.ggml.add_bos_token": bool(rule and rule.adds_bos), **metadata}
+    metadata = _with_defaults(metadata)
     add_bos = _value(metadata, "add_bos_token", bool)
     return Specials(
         bos=_id(metadata, "bos", len(tokens)) if add_bos else None,
@@ -105,10 +113,23 @@ def gguf_specials(metadata: Mapping[str, object]) -> Specials:
     )
 
 
+def _with_defaults(metadata: Mapping[str, object]) -> dict[str, object]:
+    """The metadata, where missing keys have the values that llama.cpp gives them.
+
+    In byte BPE, the rule for words decides whether a text starts with a token.
+    """
+    model = metadata.get("tokenizer.ggml.model")
+    rule = WORD_RULES.get(str(metadata.get("tokenizer.ggml.pre")))
+    adds_bos = bool(rule and rule.adds_bos) if model == "gpt2" else model == "llama"
+    missing = {**_DEFAULT_IDS.get(str(model), {}), "add_bos_token": adds_bos}
+    return {**{f"tokenizer.ggml.{name}": value for name, value in missing.items()}, **metadata}
+
+
 def _vocabulary(metadata: Mapping[str, object]) -> tuple[list[str], list[int]]:
     """The token and the type of each id. Raises TokenizerError."""
     tokens = _list(metadata, "tokens", str)
-    types = _list(metadata, "token_type", int)
+    has_types = "tokenizer.ggml.token_type" in metadata
+    types = _list(metadata, "token_type", int) if has_types else [_NORMAL] * len(tokens)
     if len(tokens) != len(types):
         raise TokenizerError(f"the vocabulary has {len(tokens)} tokens but {len(types)} types")
     id_of = {token: i for i, token in enumerate(tokens)}

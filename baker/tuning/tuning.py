@@ -21,7 +21,8 @@ import numpy as np
 from tokenizers import Tokenizer as Library
 
 from baker.adapters.adapter import write_adapter
-from baker.pipeline.recipe import check_architecture, model_config, packaged_weights, recipes
+from baker.pipeline.recipe import packaged_weights, recipes
+from baker.pipeline.weights_config import check_architecture, model_config
 from baker.temporary_folder import temporary_folder
 from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from baker.tuning import batches

@@ -28,6 +28,7 @@ from baker.weights.source import (
     require_unchanged,
     stamp,
 )
+from models.file_formats import HEAD_BYTES, other_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -144,15 +145,19 @@ class _Header:
         self.bytes = path.stat().st_size
         self._file = file
 
-    def take(self, count: int) -> bytes:
+    def take(self, count: int, *, ahead: bool = False) -> bytes:
+        """The next bytes; the cursor stays in front of those that are read `ahead`."""
         end = self.position + count
         # The second condition: the file has become shorter.
         if end > self.bytes or len(taken := self._file.read(count)) != count:
             raise BadFile(
                 f"{self.path} is truncated: it has {self.bytes} bytes, and its header continues to "
-                f"byte {end}"
+                f"byte {end}; download or copy it again"
             )
-        self.position = end
+        if ahead:
+            self._file.seek(self.position)
+        else:
+            self.position = end
         return taken
 
     def integer(self, format_: str) -> int:
@@ -196,20 +201,46 @@ def _read_header(path: Path) -> tuple[dict[str, object], dict[str, _Tensor]]:
         end = tensor.offset + _stored_bytes(tensor.type, math.prod(tensor.shape))
         if end > header.bytes:
             raise BadFile(
-                f"{path} is truncated: it has {header.bytes} bytes, and tensor {name} ends at {end}"
+                f"{path} is truncated: it has {header.bytes} bytes, and tensor {name} ends at "
+                f"{end}; download or copy it again"
             )
     return metadata, tensors
 
 
 def _read_contents(header: _Header) -> tuple[dict[str, object], dict[str, _Tensor]]:
-    if header.bytes < len(MAGIC) or header.take(len(MAGIC)) != MAGIC:
-        raise BadFile(f"{header.path} is not a GGUF file: it does not start with {MAGIC.decode()}")
-    version = header.integer("I")
-    if version not in VERSIONS:
-        raise BadFile(f"{header.path} is GGUF version {version}; supported versions are {VERSIONS}")
+    _check_format(header)
     tensor_count, value_count = header.integer("Q"), header.integer("Q")
     metadata = _read_metadata(header, value_count)
+    parts = metadata.get("split.count")
+    if isinstance(parts, int) and parts > 1:
+        number = metadata.get("split.no")
+        part = number + 1 if isinstance(number, int) else "one"
+        raise BadFile(
+            f"{header.path} is part {part} of {parts} of a split GGUF file; join the parts with "
+            "`llama-gguf-split --merge FIRST_PART OUT.gguf`"
+        )
     return metadata, _read_tensors(header, tensor_count, metadata)
+
+
+def _check_format(header: _Header) -> None:
+    """Read the magic and the version; raises BadFile for another format or version."""
+    head = header.take(min(HEAD_BYTES, header.bytes), ahead=True)
+    if not head.startswith(MAGIC):
+        reason = other_format(head) or f"it does not start with {MAGIC.decode()}"
+        raise BadFile(f"{header.path} is not a GGUF file: {reason}")
+    header.take(len(MAGIC))
+    stored = header.take(4)
+    version, swapped = (int.from_bytes(stored, order) for order in ("little", "big"))
+    if swapped in VERSIONS:
+        raise BadFile(
+            f"{header.path} is a big-endian GGUF file, expected little-endian; convert it with "
+            f"`gguf-convert-endian {header.path.name} little` of the package gguf"
+        )
+    if version not in VERSIONS:
+        raise BadFile(
+            f"{header.path} is GGUF version {version}, expected {' or '.join(map(str, VERSIONS))}; "
+            "convert the model again with llama.cpp"
+        )
 
 
 def _read_metadata(header: _Header, count: int) -> dict[str, object]:

@@ -13,6 +13,8 @@ from baker.temporary_folder import temporary_folder
 from baker.weights.gguf import GgufSource
 from baker.weights.safetensors import CONFIG, SafetensorsSource
 from baker.weights.source import BadFile, NoWeights
+from models.bundle import MANIFEST
+from models.peft.adapter_settings import CONFIG as ADAPTER_CONFIG
 
 if TYPE_CHECKING:
     from baker.weights.source import WeightSource
@@ -41,11 +43,25 @@ def open_weights(path: Path | PackagedWeights) -> WeightSource:
         return GgufSource(_in_package(path) if path.file is not None else _joined(path))
     if path.is_dir():
         if not (path / CONFIG).exists():
-            raise NoWeights(f"{path} has no {CONFIG}; specify a GGUF file or a Hugging Face folder")
+            raise NoWeights(f"{path} has no {CONFIG}; {_instead_of_weights(path)}")
         return SafetensorsSource(path)
     if not path.exists():
         raise NoWeights(f"{path} does not exist; specify a GGUF file or a Hugging Face folder")
     return GgufSource(path)
+
+
+def _instead_of_weights(folder: Path) -> str:
+    """What to do with a folder that is not one of weights."""
+    if (folder / MANIFEST).is_file():
+        return "it is a bundle, which is baked already: `hearth serve` opens it"
+    if (folder / ADAPTER_CONFIG).is_file():
+        return "it is a LoRA adapter: specify it with --adapter, and the model with --weights"
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) == 1:
+        return f"specify {files[0]}"
+    if files:
+        return f"specify one of its GGUF files, such as {files[0]}"
+    return "specify a GGUF file or a Hugging Face folder"
 
 
 def _in_package(weights: PackagedWeights) -> Path:

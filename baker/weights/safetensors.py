@@ -34,6 +34,7 @@ from baker.weights.source import (
 )
 from models import strict_json
 from models.decoder.config.config_json import POOLING
+from models.file_formats import HEAD_BYTES, other_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,7 +144,15 @@ class _Safetensors(WeightSource):
         except OSError as error:
             raise BadFile(f"cannot read {path}: {error.strerror or error}") from error
         except (SafetensorError, ValueError, KeyError) as error:
-            raise BadFile(f"{path} is not a complete safetensors file: {error}") from error
+            reason = _other_format(path) or f"{error}; download or copy it again"
+            raise BadFile(f"{path} is not a complete safetensors file: {reason}") from error
+
+
+def _other_format(path: Path) -> str | None:
+    """What a file is that is not in this format, if that is known."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    return None if head[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{" else other_format(head)
 
 
 def _offsets(path: Path) -> dict[str, int]:
@@ -194,7 +203,7 @@ class SafetensorsSource(_Safetensors):
         elif (folder / SINGLE).exists():
             self._add(folder / SINGLE)
         else:
-            raise NoWeights(f"{folder} has neither {SINGLE} nor {INDEX}")
+            raise NoWeights(f"{folder} has neither {SINGLE} nor {INDEX}{_found_instead(folder)}")
         self._dense = sorted(folder.glob(_DENSE))
         for dense in self._dense:
             self._stamps[dense / CONFIG] = stamp(dense / CONFIG)
@@ -227,7 +236,9 @@ class SafetensorsSource(_Safetensors):
         present = {path.name for path in self.folder.iterdir()}
         for shard in sorted(set(shard_of.values())):
             if shard not in present:
-                raise BadFile(f"{index} names {shard!r}, which {self.folder} does not contain")
+                raise BadFile(
+                    f"{index} names {shard!r}, which {self.folder} does not contain; download it"
+                )
             self._add(self.folder / shard)
         for name, shard in shard_of.items():
             if name not in self._tensors or self._tensors[name].file.name != shard:
@@ -243,6 +254,20 @@ def _pooling(path: Path) -> str:
     name = str(data.get("pooling_mode", "+".join(modes)))
     names = {"mean_tokens": "mean", "lasttoken": "last", "cls_token": "cls"}
     return names.get(name, name)
+
+
+def _found_instead(folder: Path) -> str:
+    """The end of a message: other weights in a folder, and what to do; empty if it has none."""
+    for pattern, action in (
+        ("model-*-of-*.safetensors", f"download {INDEX}, too"),
+        ("*.bin", "load the model with transformers, and save it with save_pretrained"),
+        ("*.pt*", "load the model with transformers, and save it with save_pretrained"),
+        ("*.gguf", "specify this file"),
+        ("*.safetensors", f"rename it to {SINGLE} if it has all tensors"),
+    ):
+        for found in sorted(folder.glob(pattern)):
+            return f", but {found.name}; {action}"
+    return "; download them"
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
+from models.decoder.config.gguf_metadata import ROPE_TABLES
 from models.program import StoredTensor, gguf_name
 
 if TYPE_CHECKING:
@@ -46,14 +47,9 @@ GGUF_NAMES_WITH_NORMS_AFTER: Mapping[str, str] = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 QUERIES_AND_KEYS = ("self_attn.q_proj", "self_attn.k_proj")
-# Not weights: tables of rotary frequencies. A head beside a tied table is a copy of it.
-_NOT_WEIGHTS = (
-    "rotary_emb.inv_freq",
-    "rope_freqs.weight",
-    "rope_factors_long.weight",
-    "rope_factors_short.weight",
-)
-_HEAD = "lm_head."
+# Not weights: tables of rotary frequencies. GgufMetadata checks that those of GGUF files are used.
+_NOT_WEIGHTS = ("rotary_emb.inv_freq", *ROPE_TABLES)
+EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
 _NUMBER = "*"
 
 
@@ -95,7 +91,7 @@ class TensorNames:
             width = config.head_dim if path.endswith(self.interleaved) else 0
             return StoredTensor(gguf_name(parameter, self.gguf), interleaved=width)
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
-        if parameter.startswith(_HEAD):
+        if parameter == HEAD:
             return StoredTensor(parameter)
         path_in_folder = self._in_folder(parameter)
         present = [
@@ -126,9 +122,16 @@ class TensorNames:
         return layer + self.folder.get(f"{path}.{suffix}", name)
 
     def is_other_part(self, tensor: str) -> bool:
-        """Whether a tensor that no parameter was found in may be left out."""
+        """Whether a tensor that no parameter was found in may be left out.
+
+        A head beside a tied table is a copy of it: baker/pipeline/recipe.py compares them.
+        """
         others = tuple(prefix + other for prefix in self.prefixes for other in self.others)
         optional = tuple(
             f".{name}.weight" for part in self.optional for name in (part, self.gguf[part])
         )
-        return tensor.endswith((*_NOT_WEIGHTS, *optional)) or tensor.startswith((_HEAD, *others))
+        return (
+            tensor == HEAD
+            or tensor.endswith((*_NOT_WEIGHTS, *optional))
+            or tensor.startswith(others)
+        )

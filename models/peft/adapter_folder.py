@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from models import strict_json
+from models.file_formats import HEAD_BYTES, other_format
 from models.peft.adapter_settings import CONFIG, BadAdapter, parse_settings
 
 if TYPE_CHECKING:
@@ -108,7 +109,11 @@ class _Tensors:
         try:
             self._entries, self._data = _parse(data)
         except (ValueError, KeyError, TypeError) as error:
-            raise BadAdapter(f"{path} is not a complete safetensors file: {error}") from error
+            is_whole = data[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{"
+            reason = None if is_whole else other_format(data[:HEAD_BYTES])
+            raise BadAdapter(
+                f"{path} is not a complete safetensors file: {reason or error}"
+            ) from error
 
     def modules(self, known: Mapping[str, Any]) -> list[str]:
         """The modules that have tensors; raises BadAdapter for a tensor of none that is known."""
@@ -196,5 +201,9 @@ def _read(path: Path, limit: int) -> bytes:
                     f"{path} has {status.st_size} bytes, expected at most {limit} for this model"
                 )
             return file.read(status.st_size)
+    except FileNotFoundError as error:
+        other = path.with_suffix(".bin")
+        found = f", but {other.name}; save the adapter as safetensors" if other.exists() else ""
+        raise BadAdapter(f"cannot read {path}: {error.strerror}{found}") from error
     except OSError as error:
         raise BadAdapter(f"cannot read {path}: {error.strerror}") from error

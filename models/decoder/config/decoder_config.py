@@ -133,7 +133,7 @@ def from_gguf_metadata(
         "hidden": hidden,
         "ffn": ffn or data.size("feed_forward_length"),
         "heads": heads,
-        "kv_heads": kv_heads or data.size("attention.head_count_kv"),
+        "kv_heads": kv_heads or data.size("attention.head_count_kv", default=heads),
         "head_dim": head_dim,
         "max_context": max_context,
         "vocab_size": data.vocabulary_rows,

@@ -61,16 +61,23 @@ def local_rope_base(data: ConfigJson, width: int, max_context: int) -> float:
 
 
 def gguf_fields(
-    data: GgufMetadata, period: int, *, layers_27b: int, rope_base: float = 10_000.0
+    data: GgufMetadata,
+    period: int,
+    *,
+    layers_27b: int,
+    rope_base: float = 10_000.0,
+    window: int | None = None,
 ) -> dict[str, Any]:
     """The fields of Gemma 2 and 3, from GGUF metadata; raises ConfigError.
 
-    They do not state the scale of q k^T: that of the 27B, known by its depth, differs.
+    They do not state the scale of q k^T: that of the 27B, known by its depth, differs. `window` is
+    what a missing key means; None: it is refused.
     """
     fields = from_gguf_metadata(data, rope_base=rope_base)
     is_27b = fields["layers"] == layers_27b
     width = fields["hidden"] / fields["heads"] if is_27b else fields["head_dim"]
-    window = data.size("attention.sliding_window")
+    key = "attention.sliding_window"
+    window = data.size(key) if window is None else data.size(key, default=window)
     return fields | {
         "windows": every_nth_layer_sees_all(period, fields["layers"], window),
         "query_scale": float(width**-0.5),

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROPE_DIVISORS = "rope_freqs.weight"
+LONG_DIVISORS, SHORT_DIVISORS = "rope_factors_long.weight", "rope_factors_short.weight"
+ROPE_TABLES = (ROPE_DIVISORS, LONG_DIVISORS, SHORT_DIVISORS)
 # Starts of keys about towers for images and sound, beside the text model.
 _TOWERS = ("audio.", "mm.", "vision.")
+# Keys that change nothing in inference.
+_IGNORED = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
 
 
 class GgufMetadata(TypedKeys):
@@ -47,6 +51,7 @@ class GgufMetadata(TypedKeys):
         super().__init__(data, prefix)
         self._tensors = tensors
         self._values = read
+        self._tables = {name for name in tensors if name in ROPE_TABLES}
 
     def has_tensor(self, name: str) -> bool:
         """Whether the file has a tensor."""
@@ -84,6 +89,7 @@ class GgufMetadata(TypedKeys):
     def divisors(self, name: str, width: int) -> tuple[float, ...]:
         """A table of rotary divisors, one for each of `width` / 2 frequencies."""
         shape = self._tensors[name]
+        self._tables.discard(name)
         if shape != (width // 2,):
             raise ConfigError(f"{name}: got shape {shape}, expected ({width // 2},)")
         values = tuple(float(value) for value in self._values(name))
@@ -95,8 +101,10 @@ class GgufMetadata(TypedKeys):
         """The rotary positions of heads of which `width` columns turn."""
         self.fixed("rope.dimension_count", width)
         base = self.number("rope.freq_base", default=default_base)
-        scaling = self.text("rope.scaling.type", default="none")
-        factor = self.number("rope.scaling.factor", default=1.0)
+        # As in llama.cpp: a factor without a type is linear, and older files call it scale_linear.
+        scaling = self.text("rope.scaling.type", default="linear")
+        older = self.number("rope.scale_linear", default=1.0)
+        factor = self.number("rope.scaling.factor", default=older)
         original = self.size("rope.scaling.original_context_length", default=max_context)
         magnitude = self.number("rope.scaling.attn_factor", default=1.0)
         if scaling not in ("none", "linear", "yarn"):
@@ -128,11 +136,16 @@ class GgufMetadata(TypedKeys):
         )
 
     def finish(self) -> None:
-        """Raise ConfigError for keys of the architecture that were not asked for."""
-        unread = self._data.keys() - self._read
+        """Raise ConfigError for keys and tables of the architecture that were not asked for."""
+        unread = self._data.keys() - self._read - _IGNORED
         unknown = sorted(key for key in unread if not key.startswith(_TOWERS))
         if unknown:
             raise ConfigError(
                 f"{self._prefix}*: unknown key {', '.join(unknown):.200}: "
+                "it may change what the model computes"
+            )
+        if self._tables:
+            raise ConfigError(
+                f"tensor {', '.join(sorted(self._tables))}: {self._prefix}rope.* does not use it: "
                 "it may change what the model computes"
             )

@@ -5,14 +5,16 @@ docs/iree-reports.md has a program for each.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from models.dsl.functions.products import DECODE_ROWS
 from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, op_of, readers_of
 from models.dsl.ops.convolution import convolution
 from models.dsl.ops.creation import full
 from models.dsl.ops.elementwise import barrier, convert, multiply
 from models.dsl.ops.indexing import gather, scatter
-from models.dsl.ops.matmul import vector_sides
+from models.dsl.ops.matmul import project, vector_sides
 from models.dsl.ops.record import Reads
 from models.dsl.ops.reduction import reduce_max, reduce_sum
 from models.dsl.ops.shape import broadcast, concatenate, pad, reshape, reverse, slice_, transpose
@@ -32,6 +34,8 @@ class Barriers:
         self._constant = _repeated(graph)
         self._unpacked = self._constant | _summed(graph)
         self._shared = _shared(graph)
+        self._computed = _computed(graph)
+        self._products = _products(graph)
 
     def before(self, node: Tensor) -> tuple[int, ...]:
         """The operands of a node, by their index, that the compiler must not fuse with it."""
@@ -44,6 +48,14 @@ class Barriers:
             return tuple(i for i, source in enumerate(node.inputs) if id(source) in kept_apart)
         if op_of(node) in (reverse, gather):
             return (0,) if self._is_strided(node.inputs[0]) else ()
+        if id(node) in self._products:
+            # Of a product, tiles are computed, and IREE 3.13.0 gathers those of a slice of another
+            # tensor element by element: "large vector sizes".
+            return tuple(
+                i
+                for i, source in enumerate(node.inputs)
+                if _is_view_of(source, slice_) and id(source) not in self._products
+            )
         # IREE 3.13.0 updates a slice in the kernel that cuts it out. It pads in the kernel of an
         # update, or of a sum with several readers.
         is_updated_slice = op_of(node) is scatter and _is_view_of(node.inputs[0], slice_)
@@ -78,11 +90,22 @@ class Barriers:
             i
             for i, source in enumerate(product.inputs)
             if id(source) in self._unpacked
+            or (id(source) in self._computed and _rows(product, i) > DECODE_ROWS)
             or (
                 id(source) in self._shared
                 and ((vectors[1 - i] and not vectors[i]) or any(vector_sides(source)))
             )
         )
+
+
+def _rows(product: Tensor, side: int) -> int:
+    """The rows that an operand of a product has in each matrix."""
+    assert isinstance(product.origin, Apply)
+    attrs, operand = product.origin.attrs, product.inputs[side]
+    if op_of(product) is project:
+        return operand.shape[0]
+    summed = (*attrs["batch"][side], *attrs["contract"][side])
+    return operand.type.size // math.prod(operand.shape[axis] for axis in summed)
 
 
 def _is_view_of(tensor: Tensor, op: Op) -> bool:
@@ -146,6 +169,44 @@ def _is_of_one_row(node: Tensor) -> bool:
     assert isinstance(node.origin, Apply)
     axis: int = node.origin.attrs["axis"]
     return node.inputs[0].shape[axis] == 1
+
+
+def _computed(graph: Graph) -> set[int]:
+    """The ids of the tensors that are computed from inputs, and are not views of them or of caches.
+
+    IREE 3.13.0 packs an operand of a product in the dispatch that computes it, and refuses some of
+    them, with "large vector sizes": a norm whose input is packed for another product, what
+    attention returns, the product of a gate. With a few rows it does not.
+    """
+    varying = {id(tensor) for tensor in graph.inputs}
+    views, computed = set[int](varying), set[int]()
+    for node in graph.nodes:
+        sources = [id(source) for source in node.inputs if id(source) in varying]
+        if not sources:
+            continue
+        varying.add(id(node))
+        if op_of(node) is scatter or (op_of(node) in _VIEWS and views.issuperset(sources)):
+            views.add(id(node))
+        else:
+            computed.add(id(node))
+    return computed
+
+
+def _products(graph: Graph) -> set[int]:
+    """The ids of the products of more than a few rows, and of the tensors of the same size that are
+    computed from them."""
+    products = set[int]()
+    for node in graph.nodes:
+        is_product = isinstance(node.origin, Apply) and node.origin.op.reads is Reads.LAID_OUT
+        if (is_product and _rows(node, 0) > DECODE_ROWS) or (
+            op_of(node) is not barrier
+            and any(
+                id(source) in products and source.type.size == node.type.size
+                for source in node.inputs
+            )
+        ):
+            products.add(id(node))
+    return products
 
 
 def _summed(graph: Graph) -> set[int]:

@@ -141,6 +141,11 @@ def changed(tmp_path: Path, change: Callable[[dict[str, Any], Tensors], None]) -
     ("change", "message"),
     [
         (lambda config, _: config.update(use_dora=True), "use_dora: got True, expected False"),
+        (lambda config, _: config.update(use_rslora="true"), "use_rslora: got 'true'"),
+        (lambda config, _: config.update(rank_pattern={"q_proj": 2}), "rank_pattern: got"),
+        (lambda config, _: config.update(trainable_token_indices=[1]), "trainable_token_indices"),
+        (lambda config, _: config.update(kasa_config={"beta": 1.0}), "kasa_config: got"),
+        (lambda config, _: config.update(use_new=True), "unknown option use_new: it may change"),
         (lambda config, _: config.update(peft_type="IA3"), "peft_type: got 'IA3', expected 'LORA'"),
         (
             lambda config, _: config.update(r=8),
@@ -162,6 +167,40 @@ def test_an_adapter_that_would_compute_something_else_is_rejected(
 ) -> None:
     with pytest.raises(BadFile, match=message):
         read_adapter(changed(tmp_path, change), ARCHITECTURE, CASE.config)
+
+
+@pytest.mark.parametrize(
+    "initialization",
+    ["pissa", "pissa_niter_16", "olora", "OLoRA", "corda", "loftq", "lora_ga", "an unknown one"],
+)
+def test_an_adapter_for_changed_weights_is_rejected(initialization: str, tmp_path: Path) -> None:
+    """PEFT subtracts the first B A from the weights, which the files do not contain."""
+
+    def change(config: dict[str, Any], _: Tensors) -> None:
+        config["init_lora_weights"] = initialization
+
+    message = f"init_lora_weights: got '{initialization}', which changes the weights.*; save"
+    with pytest.raises(BadFile, match=message):
+        read_adapter(changed(tmp_path, change), ARCHITECTURE, CASE.config)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"init_lora_weights": "gaussian"},
+        {"init_lora_weights": "eva", "eva_config": {"rho": 2.0}},
+        {"init_lora_weights": "orthogonal"},
+        {"init_lora_weights": "mica"},
+        {"init_lora_weights": False, "loftq_config": {"loftq_bits": 4}},
+        {"layers_to_transform": [0], "exclude_modules": "lm_head", "lora_dropout": 0.1},
+        {"a_later_option": None, "another_one": False},
+    ],
+)
+def test_options_that_change_no_result_are_accepted(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = changed(tmp_path, lambda config, _: config.update(options))
+    assert read_adapter(folder, ARCHITECTURE, CASE.config)
 
 
 def test_a_truncated_file_and_a_folder_without_adapter_are_rejected(tmp_path: Path) -> None:

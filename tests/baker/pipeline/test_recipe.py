@@ -13,7 +13,6 @@ from baker.pipeline.bake_language_model import bake
 from baker.pipeline.recipe import RecipeError
 from baker.weights.open_weights import PackagedWeights
 from models.catalog import ARCHITECTURES
-from models.config import ConfigError
 from tests.conftest import Silent, bake_request
 from tests.models.presets import GEMMA3, SMOLLM2
 
@@ -39,37 +38,6 @@ def test_sizes_are_those_of_the_published_models() -> None:
     shapes = {one.size: one.shape for one in recipe.recipes()["gemma3"]}
     assert shapes == {size: (one.layers, one.hidden) for size, one in GEMMA3.items()}
     assert recipe.recipes()["smollm2"][0].shape == (SMOLLM2.layers, SMOLLM2.hidden)
-
-
-class OnlyMetadata:
-    """Weights of which nothing but the metadata may be read."""
-
-    def __init__(self, format_: str, metadata: dict[str, object]) -> None:
-        self.format = format_
-        self._metadata = metadata
-
-    def metadata(self) -> dict[str, object]:
-        return self._metadata
-
-
-@pytest.mark.parametrize(
-    ("format_", "metadata", "error", "message"),
-    [
-        ("safetensors", {"model_type": "qwen3"}, RecipeError,
-         "model_type is 'qwen3': bake these weights with `hearth bake qwen3`, not gemma3"),
-        ("gguf", {"general.architecture": "llama"}, RecipeError,
-         "general.architecture is 'llama': bake these weights with `hearth bake llama3` or "),
-        ("safetensors", {"model_type": "mamba"}, ConfigError,
-         "model_type: 'mamba' is not supported, only gemma, gemma2, "),
-        ("safetensors", {}, ConfigError, "model_type: None is not supported"),
-    ],
-)  # fmt: skip
-def test_weights_of_another_architecture_are_named(
-    format_: str, metadata: dict[str, object], error: type[Exception], message: str
-) -> None:
-    source: Any = OnlyMetadata(format_, metadata)
-    with pytest.raises(error, match=message):
-        recipe.check_architecture("gemma3", source)
 
 
 @pytest.mark.parametrize("model", ["gemma3", "smollm2"])

@@ -105,6 +105,19 @@ def test_the_rule_decides_on_bos_where_the_file_does_not() -> None:
     assert gguf_specials({**METADATA, "tokenizer.ggml.pre": "qwen2"}).bos is None
 
 
+def test_sentencepiece_has_the_defaults_of_llama_cpp() -> None:
+    metadata = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", "\u2581", "a", "\u2581a"],
+        "tokenizer.ggml.scores": [0.0, 0.0, 0.0, -1.0, -2.0, -3.0],
+    }
+    assert gguf_specials(metadata).bos == 1
+    assert gguf_specials({**metadata, "tokenizer.ggml.bos_token_id": 2}).bos == 2
+    assert gguf_specials(metadata).eos == [2]
+    assert convert(metadata).encode("a a").ids == [1, 5, 5]
+    assert gguf_specials({**metadata, "tokenizer.ggml.add_bos_token": False}).bos is None
+
+
 def test_qwen_s_rule_composes_characters() -> None:
     tokenizer = convert({**METADATA, "tokenizer.ggml.pre": "qwen2"})
     assert tokenizer.encode("e\u0301").ids == tokenizer.encode("\u00e9").ids

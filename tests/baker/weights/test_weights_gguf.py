@@ -165,8 +165,13 @@ def test_a_file_that_is_not_gguf_is_rejected(tmp_path: Path, content: bytes) -> 
 @pytest.mark.parametrize(
     ("find", "skip", "replace", "message"),
     [
-        (b"GGUF", 4, struct.pack("<I", 1), "is GGUF version 1"),
-        (b"GGUF", 4, struct.pack(">I", 3), "is GGUF version 50331648"),
+        (b"GGUF", 4, struct.pack("<I", 1), "is GGUF version 1, expected 2 or 3; convert the model"),
+        (
+            b"GGUF",
+            4,
+            struct.pack(">I", 3),
+            "is a big-endian GGUF file.*; convert it with `gguf-conv",
+        ),
         (b"a.float", 7, struct.pack("<I", 77), "unknown value type 77"),
         (b"a.float", 0, b"\xff", "not UTF-8"),
         (b"strings", 0, b"a.float", "has the key a.float twice"),
@@ -189,6 +194,31 @@ def test_a_corrupt_header_is_rejected(
     path.write_bytes(data)
     with pytest.raises(BadFile, match=message):
         GgufSource(path)
+
+
+def test_a_big_endian_file_of_the_gguf_library_is_named(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama", endianess=gguf.GGUFEndian.BIG)
+    writer.add_tensor("a", np.ones(32, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(BadFile, match=r"model\.gguf is a big-endian GGUF file"):
+        GgufSource(tmp_path / "model.gguf")
+
+
+def test_a_part_of_a_split_file_is_named(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama", split_max_tensors=1)
+    for name in ("a", "b"):
+        writer.add_tensor(name, np.ones(32, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    for number in (1, 2):
+        path = tmp_path / f"model-0000{number}-of-00002.gguf"
+        with pytest.raises(BadFile, match=f"is part {number} of 2 of a split GGUF file; join"):
+            GgufSource(path)
 
 
 @settings(deadline=None)

@@ -57,6 +57,69 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DemoPackage:
     return package
 
 
+OTHER_FORMATS = {
+    "it is empty; download": b"",
+    "it is a Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
+    "it is a web page": b"\n<!DOCTYPE html><html>",
+    "it is a zip archive, as PyTorch": b"PK\x03\x04" + bytes(60),
+    "it is a Python pickle": b"\x80\x02}q\x00",
+    "it is a gzip archive": b"\x1f\x8b\x08",
+    "it is a GGML file of before": b"tjgg" + bytes(60),
+    "it is a JSON file": b'{"model_type": "llama"}',
+}
+
+
+@pytest.mark.parametrize("message", OTHER_FORMATS)
+def test_a_file_of_another_format_is_named(message: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(OTHER_FORMATS[message])
+    with pytest.raises(BadFile, match=f"model.gguf is not a GGUF file: {message}"):
+        open_weights(path)
+    (tmp_path / "config.json").write_text("{}")
+    path.rename(tmp_path / "model.safetensors")
+    with pytest.raises(BadFile, match=f"is not a complete safetensors file: {message}"):
+        open_weights(tmp_path)
+
+
+def test_a_safetensors_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    for size in range(1, 80, 7):  # the length of the header is its first byte
+        save_file({"a" * size: np.ones(2, np.float32)}, tmp_path / "model.safetensors")
+        with pytest.raises(BadFile, match="it is a safetensors file; specify the folder"):
+            open_weights(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ("manifest.json", "has no config.json; it is a bundle"),
+        ("adapter_config.json", "has no config.json; it is a LoRA adapter: specify it with"),
+        ("a.gguf", "has no config.json; specify .*a.gguf$"),
+        ("a.txt", "has no config.json; specify a GGUF file or a Hugging Face folder$"),
+    ],
+)
+def test_a_folder_without_config_says_what_it_is(found: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / found).touch()
+    with pytest.raises(NoWeights, match=message):
+        open_weights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ("pytorch_model.bin", ", but pytorch_model.bin; load the model with transformers"),
+        ("consolidated.00.pth", ", but consolidated.00.pth; load the model with transformers"),
+        ("model-00001-of-00002.safetensors", "; download model.safetensors.index.json, too"),
+        ("a.gguf", ", but a.gguf; specify this file"),
+        ("a.txt", "; download them"),
+    ],
+)
+def test_a_folder_with_other_weights_names_them(found: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / found).touch()
+    with pytest.raises(NoWeights, match=f"neither model.safetensors nor .*{message}"):
+        open_weights(tmp_path)
+
+
 def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -91,7 +92,11 @@ def test_linear_scaling() -> None:
     assert from_hugging_face(rest | {"rope_parameters": newer}) == scaled
     in_gguf = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
     assert from_gguf(GGUF_SMOLLM2 | in_gguf, TENSORS).rope_factor == 4.0
-    assert from_gguf(GGUF_SMOLLM2 | {"llama.rope.scaling.factor": 4.0}, TENSORS).rope_factor == 1.0
+    # As llama.cpp reads them: linear is the default, and scale_linear the older name.
+    for key in ("scaling.factor", "scale_linear"):
+        assert from_gguf(GGUF_SMOLLM2 | {f"llama.rope.{key}": 4.0}, TENSORS).rope_factor == 4.0
+    unscaled = {"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0}
+    assert from_gguf(GGUF_SMOLLM2 | unscaled, TENSORS).rope_factor == 1.0
 
 
 @pytest.mark.parametrize(
@@ -150,12 +155,40 @@ def test_gguf_tensors_without_a_table_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [key for key in GGUF_SMOLLM2 if "llama." in key and "rope" not in key and "vocab" not in key],
+    [
+        key
+        for key in GGUF_SMOLLM2
+        if "llama." in key and not re.search("rope|vocab|head_count_kv", key)
+    ],
 )
 def test_a_missing_key_of_gguf_is_named(key: str) -> None:
     rest = {name: value for name, value in GGUF_SMOLLM2.items() if name != key}
     with pytest.raises(ConfigError, match=f"{key} is missing"):
         from_gguf(rest, TENSORS)
+
+
+def test_optional_keys_of_gguf_have_the_values_of_llama_cpp() -> None:
+    optional = (
+        "llama.attention.head_count_kv",
+        "llama.rope.freq_base",
+        "llama.rope.dim",
+    )
+    rest = {name: value for name, value in GGUF_SMOLLM2.items() if not name.startswith(optional)}
+    config = from_gguf(rest | {"llama.rope.scaling.finetuned": True}, TENSORS)
+    assert config.kv_heads == config.heads
+    assert config.rope_base == 10_000.0
+
+
+@pytest.mark.parametrize("table", ["rope_factors_long.weight", "rope_factors_short.weight"])
+def test_a_rotary_table_that_is_not_used_is_refused(table: str) -> None:
+    with pytest.raises(ConfigError, match=rf"tensor {table}: llama\.rope\.\* does not use it"):
+        from_gguf(GGUF_SMOLLM2, TENSORS | {table: (32,)})
+
+
+def test_a_rotary_table_beside_yarn_is_refused() -> None:
+    yarn = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}
+    with pytest.raises(ConfigError, match=r"tensor rope_freqs\.weight: llama\.rope\.\* does not"):
+        from_gguf(GGUF_SMOLLM2 | yarn, TENSORS | {"rope_freqs.weight": (32,)})
 
 
 def test_the_manifest_s_form_gives_the_configuration_back() -> None:

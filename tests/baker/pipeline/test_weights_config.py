@@ -1,0 +1,105 @@
+"""The architecture and the configuration that weights have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from baker.parameters.parameter_writer import locate
+from baker.pipeline.recipe import RecipeError
+from baker.pipeline.weights_config import check_architecture, model_config
+from baker.weights.safetensors import SafetensorsSource
+from baker.weights.source import BadFile
+from models.catalog import ARCHITECTURES
+from models.config import ConfigError
+from tests.models.families.cases import CASES
+from tests.models.families.family_recording import recorded, write_folder
+from tests.models.families.ours import OPTIONS
+
+if TYPE_CHECKING:
+    from models.config import ModelConfig
+
+TIED = ("llama-tied", "gemma3-gemma3", "gemma4-unshared", "granite-granite", "lfm2-lfm2")
+
+
+class OnlyMetadata:
+    """Weights of which nothing but the metadata may be read."""
+
+    def __init__(self, format_: str, metadata: dict[str, object]) -> None:
+        self.format = format_
+        self.folder = Path("folder") if format_ == "safetensors" else None
+        self._metadata = metadata
+
+    def metadata(self) -> dict[str, object]:
+        return self._metadata
+
+    def files(self) -> tuple[Path, ...]:
+        return (Path("model.gguf"),)
+
+
+@pytest.mark.parametrize(
+    ("format_", "metadata", "error", "message"),
+    [
+        ("safetensors", {"model_type": "qwen3"}, RecipeError,
+         "folder/config.json: model_type: got 'qwen3': bake these weights with `hearth bake qwen3`,"
+         " not gemma3"),
+        ("gguf", {"general.architecture": "llama"}, RecipeError,
+         "model.gguf: general.architecture: got 'llama': bake these weights with `hearth bake "
+         "llama3` or `hearth bake mistral` or `hearth bake smollm2`, not gemma3"),
+        ("safetensors", {"model_type": "bert"}, RecipeError, "with `hearth bake bert`, not gemma3"),
+        ("gguf", {"general.architecture": "qwen3vl"}, ConfigError,
+         "model.gguf: general.architecture: got 'qwen3vl', expected one of bert, gemma, .*; the "
+         "nearest is qwen3$"),
+        ("safetensors", {"model_type": "mamba"}, ConfigError,
+         "folder/config.json: model_type: got 'mamba', expected one of .*, xlm-roberta$"),
+        ("safetensors", {"architectures": ["Qwen3VLForConditionalGeneration"]}, ConfigError,
+         "model_type: got None, expected one of .*; the nearest is qwen3$"),
+        ("safetensors", {}, ConfigError, "model_type: got None, expected one of .*, xlm-roberta$"),
+    ],
+)  # fmt: skip
+def test_weights_of_another_architecture_are_named(
+    format_: str, metadata: dict[str, object], error: type[Exception], message: str
+) -> None:
+    source: Any = OnlyMetadata(format_, metadata)
+    with pytest.raises(error, match=message):
+        check_architecture("gemma3", source)
+
+
+def config_of(folder: Path, architecture: str) -> ModelConfig:
+    return model_config(SafetensorsSource(folder), ARCHITECTURES[architecture])
+
+
+@pytest.mark.parametrize("case", TIED)
+def test_a_head_beside_a_tied_table_is_used_unless_it_is_a_copy(case: str, tmp_path: Path) -> None:
+    """As transformers 5 does: it does not tie tensors that a file has with different values."""
+    write_folder(recorded(case), tmp_path)
+    path, architecture = tmp_path / "model.safetensors", CASES[case].architecture
+    tensors: dict[str, Any] = load_file(path)
+    (table,) = (name for name in tensors if name.endswith("embed_tokens.weight"))
+    config: Any = config_of(tmp_path, architecture)
+    assert config.tied
+    save_file({**tensors, "lm_head.weight": tensors[table]}, path)
+    assert config_of(tmp_path, architecture) == config
+    head = tensors[table].copy()
+    head[-1, -1] += np.float32(1)
+    save_file({**tensors, "lm_head.weight": head}, path)
+    untied: Any = config_of(tmp_path, architecture)
+    assert not untied.tied
+    family, source = ARCHITECTURES[architecture], SafetensorsSource(tmp_path)
+    located = locate(source, family, untied, family.program(untied, OPTIONS))
+    names = {tensor.name for one in located for parts in one.tensors for tensor in parts}
+    assert names == {*tensors, "lm_head.weight"}
+
+
+def test_a_bias_of_a_head_is_not_ignored(tmp_path: Path) -> None:
+    write_folder(recorded("llama-tied"), tmp_path)
+    path = tmp_path / "model.safetensors"
+    save_file({**load_file(path), "lm_head.bias": np.ones(101, np.float32)}, path)
+    config: Any = config_of(tmp_path, "llama")
+    family, source = ARCHITECTURES["llama"], SafetensorsSource(tmp_path)
+    with pytest.raises(BadFile, match="tensors that llama does not use"):
+        locate(source, family, config, family.program(config, OPTIONS))

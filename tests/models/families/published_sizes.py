@@ -1,0 +1,203 @@
+"""Every model of configs/ with two layers of its smallest published size, as a bake compiles it.
+
+    python -m tests.models.families.published_sizes
+    python -m tests.models.families.published_sizes --model gemma4 --precision bf16 --precision f32
+
+Compiles the program of each recipe in each precision, by default with every entry point: the
+prefills, batches, context and lengths of texts are those of configs/. Weights are not needed.
+Prints a line for each program. Exit code 1: one of them does not compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from baker.compiler.compilation import Compilation, CompileError
+from baker.compiler.targets import find_target
+from baker.pipeline.encoder_recipe import encoder_recipes
+from baker.pipeline.recipe import VERIFY_TOKENS, decode_batches, recipes
+from models.catalog import ENCODERS
+from models.dsl.mlir.stablehlo import chains, kernels, module_text
+from models.encoder.encoder_entry_points import EncoderOptions
+from models.precision import PRECISIONS
+from models.program import ProgramOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from models.config import ModelConfig
+    from models.dsl.graph import Graph
+
+# A precision of each way to store and multiply matrices.
+COMPILED_PRECISIONS = ("f32", "bf16", "native")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A published size with few layers: `fields` are those of its configuration."""
+
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    fields: Mapping[str, Any]
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a configuration."""
+        names = ("hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab_size")
+        shape = {name: getattr(self, name) for name in names}
+        return {"layers": 2, "max_context": 8192, "norm_eps": 1e-5, **shape, **self.fields}
+
+
+def _decoder(*shape: int, **fields: Any) -> Size:
+    return Size(*shape, {"rope_base": 1e6, "tied": True, **fields})
+
+
+# Source: config.json of the repository that is named.
+SIZES: Mapping[str, Size] = {
+    # google/gemma-2b
+    "gemma": _decoder(2048, 16384, 8, 1, 256, 256000),
+    # google/gemma-2-2b
+    "gemma2": _decoder(
+        2304, 9216, 8, 4, 256, 256000,
+        query_scale=256**-0.5, attention_cap=50.0, logit_cap=30.0, windows=(4096, None),
+    ),
+    # google/gemma-3-270m
+    "gemma3": _decoder(
+        640, 2048, 4, 1, 256, 262144, query_scale=256**-0.5, windows=(512, None)
+    ),
+    # google/gemma-4-E2B; the third layer shares the keys and values of the first one
+    "gemma4": _decoder(
+        1536, 6144, 8, 1, 512, 262144,
+        layers=3, windows=(512, None, 512), local_head_dim=256, local_rope_base=1e4,
+        layer_embedding=256, caching_layers=2, ffns=(6144, 6144, 12288), logit_cap=30.0,
+    ),
+    # ibm-granite/granite-3.3-2b-base
+    "granite3": _decoder(
+        2048, 8192, 32, 8, 64, 49159,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=8.0,
+    ),
+    # LiquidAI/LFM2-350M
+    "lfm2": _decoder(
+        1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)
+    ),
+    # meta-llama/Llama-3.2-1B
+    "llama3": _decoder(2048, 8192, 32, 8, 64, 128256, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
+    # mistralai/Mistral-7B-v0.1
+    "mistral": _decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
+    # allenai/OLMo-2-0425-1B
+    "olmo2": _decoder(2048, 8192, 16, 16, 128, 100352, tied=False),
+    # microsoft/Phi-3-mini-4k-instruct
+    "phi3": _decoder(
+        3072, 8192, 32, 32, 96, 32064,
+        tied=False, windows=(2047, 2047), rotary_width=96, long_divisors=(), original_context=4096,
+    ),
+    # microsoft/Phi-4-mini-instruct
+    "phi4-mini": _decoder(
+        3072, 8192, 24, 8, 128, 200064,
+        rotary_width=96, long_divisors=(2.0,) * 48, rope_divisors=(1.0,) * 48,
+        original_context=4096,
+    ),
+    # Qwen/Qwen2.5-0.5B
+    "qwen2.5": _decoder(896, 4864, 14, 2, 64, 151936, attention_bias=True),
+    # Qwen/Qwen3-0.6B
+    "qwen3": _decoder(1024, 3072, 16, 8, 128, 151936),
+    # Qwen/Qwen3-30B-A3B
+    "qwen3-moe": _decoder(
+        2048, 6144, 32, 4, 128, 151936,
+        tied=False, experts=128, experts_per_token=8, expert_ffn=768, normalized=True,
+        routed=(True, True),
+    ),
+    # HuggingFaceTB/SmolLM2-135M
+    "smollm2": _decoder(576, 1536, 9, 3, 64, 49152),
+    # HuggingFaceTB/SmolLM3-3B
+    "smollm3": _decoder(2048, 11008, 16, 4, 128, 128256, rotated=(True, False)),
+    # sentence-transformers/all-MiniLM-L6-v2
+    "bert": Size(384, 1536, 12, 12, 32, 30522, {"token_types": 2, "max_context": 512}),
+    # google/embeddinggemma-300m
+    "embeddinggemma": _decoder(
+        768, 1152, 3, 1, 256, 262144,
+        query_scale=256**-0.5, windows=(257, None), dense=(3072, 768),
+    ),
+    # intfloat/multilingual-e5-small
+    "xlm-roberta": Size(
+        384, 1536, 12, 12, 32, 250037, {"token_types": 1, "skipped": 1, "max_context": 512}
+    ),
+}  # fmt: skip
+
+
+def graphs_of(model: str, precision: str) -> Sequence[Graph]:
+    """The entry points that a bake with the values of configs/ compiles."""
+    if model in encoder_recipes():
+        recipe = encoder_recipes()[model]
+        encoder = ENCODERS[recipe.architecture]
+        config: ModelConfig = encoder.config(**SIZES[model].arguments())
+        lengths = tuple(length for length in recipe.lengths if length <= config.max_context)
+        return encoder.program(config, EncoderOptions(precision=precision, lengths=lengths)).graphs
+    decoder, values = recipes()[model][0].architecture, recipes()[model][0].defaults
+    options = ProgramOptions(
+        context=values.context,
+        precision=precision,
+        prefill_tokens=values.prefill_tokens,
+        decode_batches=decode_batches(values.slots),
+        verify_tokens=VERIFY_TOKENS,
+        activations=values.activations,
+    )
+    config = decoder.config(**SIZES[model].arguments())
+    return decoder.program(config.for_context(values.context), options).graphs
+
+
+def compile_program(graphs: Sequence[Graph], folder: Path) -> None:
+    """Compile graphs as one module for this machine; raises CompileError."""
+    source = folder / "model.mlir"
+    source.write_text(module_text("hearth", graphs, "model"), encoding="utf-8")
+    with Compilation(
+        source,
+        folder / "model.vmfb",
+        find_target("host"),
+        kernels=kernels(graphs),
+        chains=chains(graphs),
+    ) as compilation:
+        compilation.wait()
+
+
+def main() -> int:
+    """Compile the programs one after the other; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.models.families.published_sizes",
+        description=__doc__.partition("\n")[0] if __doc__ else None,
+    )
+    parser.add_argument("--model", action="append", choices=SIZES, help="by default all of them")
+    parser.add_argument("--precision", action="append", choices=PRECISIONS)
+    parser.add_argument("--entry-point", action="append", help="such as prefill_16")
+    arguments = parser.parse_args()
+    rejected = 0
+    for precision in arguments.precision or COMPILED_PRECISIONS:
+        for model in arguments.model or SIZES:
+            before, reason = os.times(), "compiled"
+            graphs = [
+                graph
+                for graph in graphs_of(model, precision)
+                if graph.name in (arguments.entry_point or (graph.name,))
+            ]
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    compile_program(graphs, Path(folder))
+                except CompileError as error:
+                    rejected, reason = rejected + 1, f"REJECTED: {str(error).splitlines()[0]}"
+            seconds = sum(os.times()[:4]) - sum(before[:4])
+            sys.stdout.write(f"{model:15} {precision:9} {seconds:6.1f} s of CPU  {reason}\n")
+            sys.stdout.flush()
+    return min(1, rejected)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
