@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from baker.calibration.calibrated_layers import calibrated_layers
 from baker.calibration.calibration_text import calibration_text, sequences
@@ -30,7 +29,7 @@ from baker.compare.measurement.position_metrics import kl_divergence
 from baker.compare.sides.prediction import FullPrediction
 from baker.parameters.quantization import encoded
 from baker.presentation.table import Table, print_table
-from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
+from baker.tokenizer.tokenizer_files import answer_tokenizer, special_tokens
 from baker.weights.gguf import GgufSource
 from models.catalog import ARCHITECTURES
 from models.dsl.evaluate import evaluate
@@ -149,7 +148,7 @@ def measure(source: WeightSource, candidates: Sequence[str], every: int) -> Tabl
     architecture = ARCHITECTURES[str(source.metadata()["general.architecture"])]
     shapes = {name: source.shape(name) for name in source.names()}
     config = architecture.from_gguf(source.metadata(), shapes, source.read)
-    tokenizer, bos = Tokenizer.from_str(tokenizer_json(source)), special_tokens(source).bos
+    tokenizer, bos = answer_tokenizer(source), special_tokens(source).bos
     start = () if bos is None else (bos,)
     texts = [
         (*start, *tokenizer.encode(text, add_special_tokens=False).ids)

@@ -8,29 +8,47 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MAX_BITS = 64
+_MAX_SHOWN = 40  # characters of a number
 
 
-def parse(text: str) -> Any:
+@dataclass(frozen=True)
+class UnusableNumber:
+    """A number that no reader counts with. It has no type that a field can have."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        """The number as the file has it, shortened."""
+        return self.text[:_MAX_SHOWN]
+
+
+def parse(text: str, *, keep_unusable: bool = False) -> Any:
     """The value of a JSON text.
 
     Raises ValueError for what is not JSON, and for NaN, infinities (1e999 too), integers of more
-    than 64 bits, a key that is there twice, half a surrogate pair, and nesting without end.
+    than 64 bits, a key that is there twice, half a surrogate pair, and nesting without end. With
+    `keep_unusable`, such a number is an UnusableNumber: a field that no reader uses can have it.
     """
+    unusable: Callable[[str], Any] = UnusableNumber if keep_unusable else _refuse
     try:
         value = json.loads(
             text,
-            parse_constant=_refuse,
-            parse_float=_finite,
-            parse_int=_integer,
+            parse_constant=unusable,
+            parse_float=lambda number: _finite(number, unusable),
+            parse_int=lambda number: _integer(number, unusable),
             object_pairs_hook=_object,
         )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if "\\ud" in text.lower():
-        json.dumps(value, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False, default=repr).encode()
     return value
 
 
@@ -40,17 +58,19 @@ def repeated_key(pairs: list[tuple[str, Any]]) -> tuple[str, int]:
 
 
 def _refuse(number: str) -> NoReturn:
-    raise ValueError(f"{number:.40} is not a number")
+    raise ValueError(f"{number:.{_MAX_SHOWN}} is not a number")
 
 
-def _finite(text: str) -> float:
+def _finite(text: str, unusable: Callable[[str], Any]) -> Any:
     number = float(text)
-    return number if math.isfinite(number) else _refuse(text)
+    return number if math.isfinite(number) else unusable(text)
 
 
-def _integer(text: str) -> int:
-    number = int(text)
-    return number if number.bit_length() <= _MAX_BITS else _refuse(text)
+def _integer(text: str, unusable: Callable[[str], Any]) -> Any:
+    # Python refuses to convert thousands of digits.
+    if len(text) > _MAX_BITS or (number := int(text)).bit_length() > _MAX_BITS:
+        return unusable(text)
+    return number
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parent.parent
 ALLOWED = {
     "models": (),
     "runtime": ("models.bundle",),
-    "baker": ("models", "runtime"),
+    # A bake reads the tokenizer and the chat template as a server does.
+    "baker": ("models", "runtime", "server.text"),
     # Examples have the token ids of the prompts that the server makes.
     "baker.tuning": (
         "models",

@@ -35,7 +35,6 @@ from baker.pipeline.weights_config import check_architecture, model_config
 from baker.precision.auto_precision import AUTO
 from baker.reference.golden_values import prompt_ids
 from baker.temporary_folder import temporary_folder
-from baker.tokenizer.tokenizer_files import chat_template, special_tokens
 from baker.weights.open_weights import PackagedWeights, open_weights
 from models import bundle as layout
 from models.bundle import LanguageManifest, record_file
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from baker.pipeline.recipe import BakeRequest, Defaults
     from baker.pipeline.shared_stages import CompiledProgram
     from baker.progress import Progress
+    from baker.tokenizer.tokenizer_files import SourceTokenizer
     from baker.weights.source import WeightSource
     from models.bundle import Golden, GoldenRow, Target
     from models.config import ModelConfig
@@ -67,10 +67,11 @@ _OTHER_FILES = 24 << 20
 
 @dataclass(frozen=True)
 class _Texts:
-    """The start of prompts, if any, and the text that layers are rounded for."""
+    """The start of prompts, if any, its tokens, and the text that layers are rounded for."""
 
     prefix: str | None
     calibration: str
+    prefix_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         model, defaults = _open(request, open_weights(weights))
         chosen = targets.find_targets(request.target)
         texts = _Texts(_prefix_text(request.prefix, chosen), calibration_text(request.calibration))
+    with progress.stage("read the tokenizer"):
+        tokenizer = model.tokenizer
     with temporary_folder("hearth-") as scratch:
         calibration = _calibration(model, defaults, texts, scratch, progress)
         choice, options = Chosen(), _options(request, defaults)
@@ -120,6 +123,7 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         recipe.check_activations(request, defaults.precision)
         storages = choice.storages or model.storages(defaults.precision)
         program = _program(request, model, defaults, storages, progress)
+        texts = _with_prefix(texts, tokenizer, program, defaults)
         out = request.out or Path(recipe.bundle_name(request, model.config, defaults))
         size = weights_bytes(program.weights) + _OTHER_FILES
         with folder_beside(out, size=size) as folder:
@@ -235,24 +239,30 @@ def _make(inputs: _BakeInputs) -> None:
             rows = manifest.golden_rows
             verdict = self_test(runtime, manifest.golden, manifest.tolerance, rows=rows)
         require_passed(program_file, verdict)
-        _write_prefix(inputs, tokenizer, runtime, manifest)
+        _write_prefix(inputs, runtime, manifest)
 
 
-def _write_prefix(
-    inputs: _BakeInputs, tokenizer: Tokenizer, runtime: IreeRuntime, manifest: LanguageManifest
-) -> None:
+def _with_prefix(
+    texts: _Texts, tokenizer: SourceTokenizer, program: Program, defaults: Defaults
+) -> _Texts:
+    """The texts with the tokens of the prefix, if any; raises PrefixError."""
+    if texts.prefix is None:
+        return texts
+    chunk = max(point.tokens for point, _ in program.entry_points if point.kind == "prefill")
+    library, bos = tokenizer.tokenizer, tokenizer.bos
+    ids = prefix_ids(texts.prefix, library, bos, chunk=chunk, context=defaults.context)
+    return replace(texts, prefix_ids=ids)
+
+
+def _write_prefix(inputs: _BakeInputs, runtime: IreeRuntime, manifest: LanguageManifest) -> None:
     """Prefill the prefix, if any, and write the KV cache rows of its whole chunks."""
     if inputs.texts.prefix is None:
         return
-    bos = manifest.special_tokens.bos
     with inputs.workspace.progress.stage("prefill the prefix"):
-        ids = prefix_ids(
-            inputs.texts.prefix, tokenizer, bos, chunk=runtime.chunk, context=manifest.context
-        )
         rows, text = (
             inputs.workspace.folder / name for name in (layout.PREFIX, layout.PREFIX_TEXT)
         )
-        write_prefix(runtime, ids, rows)
+        write_prefix(runtime, inputs.texts.prefix_ids, rows)
         text.write_bytes(inputs.texts.prefix.encode())
         files = (*manifest.files, record_file(rows), record_file(text))
         _write_manifest(inputs, replace(manifest, files=files))
@@ -316,9 +326,9 @@ def _prefix_text(path: Path | None, chosen: Sequence[Target]) -> str | None:
 def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
     tokenizer = inputs.model.tokenizer
     (inputs.workspace.folder / layout.TOKENIZER).write_text(tokenizer.text, encoding="utf-8")
-    template = chat_template(inputs.model.source)
-    if template is not None:
-        (inputs.workspace.folder / layout.CHAT_TEMPLATE).write_text(template, encoding="utf-8")
+    if tokenizer.template is not None:
+        path = inputs.workspace.folder / layout.CHAT_TEMPLATE
+        path.write_text(tokenizer.template, encoding="utf-8")
     return tokenizer.tokenizer
 
 
@@ -344,7 +354,7 @@ def _manifest(
         + activation_tolerance(
             inputs.defaults.activations, {weight.storage.name for weight in program.weights}
         ),
-        special_tokens=special_tokens(model.source),
+        special_tokens=model.tokenizer.special,
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
         adapters=program.adapters,

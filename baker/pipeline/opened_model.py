@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from baker.parameters import native
 from baker.parameters.parameter_writer import locate
 from baker.pipeline import recipe
-from baker.tokenizer.tokenizer_files import SourceTokenizer
+from baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokenizer
 from models.program import ProgramOptions
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class OpenedModel:
 
     @cached_property
     def tokenizer(self) -> SourceTokenizer:
-        """That of the weights."""
-        return SourceTokenizer(self.source)
+        """The tokenizer of the weights; raises a WeightsError."""
+        return read_tokenizer(self.source, vocab_size=self.config.vocab_size)
 
     def storages(self, precision: str) -> dict[str, str]:
         """The parameters that are stored in another way than the precision's, as in the file."""

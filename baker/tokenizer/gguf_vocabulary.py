@@ -20,6 +20,7 @@ from tokenizers.models import BPE, Unigram, WordPiece
 from baker.tokenizer.unused_merges import used_merges
 from baker.tokenizer.word_rules import WORD_RULES
 from baker.weights.source import TokenizerError
+from server.text.tokenizer_json import no_panic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,11 +47,11 @@ _DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
 
 @dataclass(frozen=True)
 class Specials:
-    """The token that starts a text, those that end it, and the id of every token."""
+    """The token that starts a text, the one that is named so, and those that end a text."""
 
     bos: int | None
+    named_bos: int | None
     eos: list[int]
-    id_of: Mapping[str, int]
 
 
 def convert(metadata: Mapping[str, object], *, whole_texts: bool = False) -> Tokenizer:
@@ -89,9 +90,10 @@ def _surround(
 ) -> None:
     """Put special tokens around texts and pairs of texts; raises TokenizerError."""
     try:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=single, pair=pair, special_tokens=special
-        )
+        with no_panic():
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single=single, pair=pair, special_tokens=special
+            )
     # The library raises plain Exception.
     except Exception as error:
         raise TokenizerError(f"{special[0][0]!r:.80} cannot start a text: {error}") from error
@@ -102,14 +104,15 @@ def gguf_specials(metadata: Mapping[str, object]) -> Specials:
     tokens = _list(metadata, "tokens", str)
     metadata = _with_defaults(metadata)
     add_bos = _value(metadata, "add_bos_token", bool)
+    named = "tokenizer.ggml.bos_token_id" in metadata
     return Specials(
         bos=_id(metadata, "bos", len(tokens)) if add_bos else None,
+        named_bos=_id(metadata, "bos", len(tokens)) if named else None,
         eos=[
             _id(metadata, name, len(tokens))
             for name in ("eos", "eot")
             if f"tokenizer.ggml.{name}_token_id" in metadata
         ],
-        id_of={token: i for i, token in enumerate(tokens)},
     )
 
 
@@ -177,6 +180,13 @@ def _byte_bpe(metadata: Mapping[str, object]) -> Tokenizer:
             raise TokenizerError(f"tokenizer.ggml.merges has {merge!r:.80}, expected two parts")
         merges.append((left, right))
     vocabulary = {token: i for i, token in enumerate(tokens)}
+    for left, right in merges:
+        for token in (left, right, left + right):
+            if token not in vocabulary:
+                raise TokenizerError(
+                    f"tokenizer.ggml.merges: '{left} {right}' needs the token {token!r:.80}, which "
+                    "tokenizer.ggml.tokens does not have"
+                )
     tokenizer = _bpe(vocab=vocabulary, merges=merges, ignore_merges=rule.whole_words)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(rule.parts))
     if rule.composed:
@@ -188,7 +198,8 @@ def _byte_bpe(metadata: Mapping[str, object]) -> Tokenizer:
 
 def _bpe(**parts: Any) -> Tokenizer:
     try:
-        return Tokenizer(BPE(**parts))
+        with no_panic():
+            return Tokenizer(BPE(**parts))
     # The library raises plain Exception.
     except Exception as error:
         raise TokenizerError(f"tokenizer.ggml.merges do not match the tokens: {error}") from error
@@ -320,7 +331,8 @@ def _unigram(metadata: Mapping[str, object]) -> Tokenizer:
 
 def _charsmap(values: Sequence[int]) -> normalizers.Normalizer:
     try:
-        return normalizers.Precompiled(bytes(values))
+        with no_panic():
+            return normalizers.Precompiled(bytes(values))
     # The library raises plain Exception.
     except Exception as error:
         raise TokenizerError(f"tokenizer.ggml.precompiled_charsmap: {error}") from error

@@ -6,22 +6,26 @@ A Hugging Face folder has a tokenizer.json; the vocabulary of a GGUF file is con
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer
-
-from baker.tokenizer.gguf_vocabulary import Specials, convert, gguf_specials
+from baker.reference.golden_values import prompt_ids
+from baker.tokenizer.gguf_vocabulary import convert, gguf_specials
 from baker.tokenizer.unused_merges import drop_unused_merges
 from baker.weights.safetensors import read_json
 from baker.weights.source import TokenizerError, read_text
-from models.bundle import SpecialTokens
+from models.bundle import TOKENIZER, SpecialTokens
+from server.text import tokenizer_json as reader
+from server.text.templates.chat_template import BadChatTemplate, ChatTemplate
+from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tokenizers import Tokenizer as Library
 
     from baker.weights.source import WeightSource
 
@@ -31,44 +35,89 @@ _TURN_ENDS = ("<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|end|>")
 _TEXT_END = "<|endoftext|>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SourceTokenizer:
-    """The tokenizer of weights. It is converted once, when it is first needed."""
+    """The tokenizer of weights, as a server reads it.
 
-    source: WeightSource
+    text       tokenizer.json
+    tokenizer  the library's object for it
+    template   the chat template (Jinja), or None if the weights have none
+    """
 
-    @cached_property
-    def text(self) -> str:
-        """As `tokenizer_json`."""
-        return tokenizer_json(self.source)
+    text: str
+    tokenizer: Library
+    special: SpecialTokens
+    template: str | None
 
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The library's object for it; raises a WeightsError."""
-        return Tokenizer.from_str(self.text)
-
-    @cached_property
+    @property
     def bos(self) -> int | None:
-        """The id of the token that starts a prompt; raises a WeightsError."""
-        return special_tokens(self.source).bos
+        """The id of the token that starts a prompt."""
+        return self.special.bos
 
 
-def tokenizer_json(source: WeightSource) -> str:
-    """The text of tokenizer.json, without merges that can never happen.
+def read_tokenizer(source: WeightSource, *, vocab_size: int) -> SourceTokenizer:
+    """The tokenizer of a language model with `vocab_size` ids, checked as far as reading can.
 
     Raises TokenizerError or another WeightsError.
     """
-    if source.folder is not None:
-        return drop_unused_merges(_read_tokenizer_json(source.folder))
-    return convert(source.metadata()).to_str()
+    text = tokenizer_json(source)
+    library, template = _library(source, text), chat_template(source)
+    special = _special_tokens(source, library, template or "")
+    for token in (special.bos, special.template_bos, *special.eos):
+        if token is not None and token >= vocab_size:
+            raise TokenizerError(f"special token {token}: expected one of the model's {vocab_size}")
+    for ids in prompt_ids(library):
+        if not ids or max(ids) >= vocab_size:
+            raise TokenizerError(
+                f"the tokenizer reads English as the tokens {ids!r:.80}, expected some of the "
+                f"model's {vocab_size}; use the tokenizer of these weights"
+            )
+    if template is not None:
+        _check_template(source, template, Tokenizer(library, bos=special.bos))
+    return SourceTokenizer(text=text, tokenizer=library, special=special, template=template)
+
+
+def tokenizer_json(source: WeightSource) -> str:
+    """The text of tokenizer.json for answers, without merges that can never happen.
+
+    Raises TokenizerError or another WeightsError.
+    """
+    if source.folder is None:
+        return convert(source.metadata()).to_str()
+    text = _read_tokenizer_json(source.folder)
+    whole = _parsed(source, text)
+    try:
+        answers = reader.for_answers(whole)
+    except reader.InvalidTokenizer as error:
+        raise TokenizerError(f"{_file(source)}: {error}") from error
+    if answers != whole:
+        text = json.dumps(answers, ensure_ascii=False)
+    return drop_unused_merges(text)
 
 
 def text_tokenizer_json(source: WeightSource) -> str:
     """As `tokenizer_json`, for whole texts: no token is cut off or added as padding."""
     if source.folder is None:
-        return convert(source.metadata(), whole_texts=True).to_str()
-    whole = json.loads(_read_tokenizer_json(source.folder))
-    return json.dumps(whole | {"truncation": None, "padding": None}, ensure_ascii=False)
+        text = convert(source.metadata(), whole_texts=True).to_str()
+    else:
+        whole = _parsed(source, _read_tokenizer_json(source.folder))
+        text = json.dumps(reader.for_whole_texts(whole), ensure_ascii=False)
+    _library(source, text)
+    return text
+
+
+def answer_tokenizer(source: WeightSource) -> Library:
+    """The library's object for `tokenizer_json`; raises TokenizerError or another WeightsError."""
+    return _library(source, tokenizer_json(source))
+
+
+def special_tokens(source: WeightSource) -> SpecialTokens:
+    """The ids of the token that starts a prompt and of those that end an answer.
+
+    Raises TokenizerError or another WeightsError.
+    """
+    library = answer_tokenizer(source)
+    return _special_tokens(source, library, chat_template(source) or "")
 
 
 def chat_template(source: WeightSource) -> str | None:
@@ -79,63 +128,81 @@ def chat_template(source: WeightSource) -> str | None:
     return template if isinstance(template, str) else None
 
 
-def special_tokens(source: WeightSource) -> SpecialTokens:
-    """The ids of the token that starts a prompt and of those that end an answer.
-
-    An answer also ends with <|endoftext|> and with the token that ends turns in the chat template.
-    Raises TokenizerError or another WeightsError.
-    """
-    specials = (
-        _folder_specials(source.folder)
-        if source.folder is not None
-        else gguf_specials(source.metadata())
-    )
-    template = chat_template(source) or ""
+def _special_tokens(source: WeightSource, library: Library, template: str) -> SpecialTokens:
+    """An answer also ends with <|endoftext|> and with the token that ends turns in the template."""
+    id_of = library.get_vocab()
+    if source.folder is not None:
+        named, eos = _folder_specials(source.folder, id_of)
+    else:
+        specials = gguf_specials(source.metadata())
+        named, eos = specials.named_bos, specials.eos
     ends = [token for token in _TURN_ENDS if token in template] + [_TEXT_END]
-    eos = [*specials.eos, *(specials.id_of[token] for token in ends if token in specials.id_of)]
+    eos = [*eos, *(id_of[token] for token in ends if token in id_of)]
     if not eos:
         raise TokenizerError("the weights have no eos token, so that no answer could end")
-    size = max(specials.id_of.values(), default=-1) + 1
-    for token in [*eos, *([] if specials.bos is None else [specials.bos])]:
-        if not 0 <= token < size:
-            raise TokenizerError(f"special token {token} is outside the vocabulary of {size}")
-    return SpecialTokens(bos=specials.bos, eos=tuple(dict.fromkeys(eos)))
+    known = set(id_of.values())
+    for token in eos:
+        if token not in known:
+            raise TokenizerError(
+                f"special token {token} is outside the vocabulary of {max(known) + 1}"
+            )
+    bos = _first_token(source, library)
+    return SpecialTokens(
+        bos=bos,
+        eos=tuple(dict.fromkeys(eos)),
+        template_bos=named if named != bos and "bos_token" in template else None,
+    )
+
+
+def _first_token(source: WeightSource, library: Library) -> int | None:
+    """The token that the tokenizer puts in front of a text, as in `transformers`."""
+    encoding = library.encode("a")
+    parts = zip(encoding.ids, encoding.sequence_ids, strict=True)
+    first = [token for token, _ in itertools.takewhile(lambda part: part[1] is None, parts)]
+    if len(first) > 1 and len(first) < len(encoding.ids):
+        raise TokenizerError(
+            f"{_file(source)}: post_processor puts the tokens {first!r:.80} in front of a text, "
+            "expected at most one"
+        )
+    return first[0] if first else None
+
+
+def _library(source: WeightSource, text: str) -> Library:
+    """The library's object for the text of a tokenizer.json, read as a server reads it."""
+    try:
+        return reader.build(_parsed(source, text))
+    except reader.InvalidTokenizer as error:
+        raise TokenizerError(f"{_file(source)} is not a valid tokenizer: {error}") from error
+
+
+def _parsed(source: WeightSource, text: str) -> dict[str, Any]:
+    try:
+        return reader.parse(text)
+    except reader.InvalidTokenizer as error:
+        raise TokenizerError(f"{_file(source)} is not a valid tokenizer: {error}") from error
+
+
+def _check_template(source: WeightSource, template: str, tokenizer: Tokenizer) -> None:
+    try:
+        ChatTemplate(template, tokenizer, eos=None)
+    except BadChatTemplate as error:
+        raise TokenizerError(f"{_file(source).parent}: {error}") from error
+
+
+def _file(source: WeightSource) -> Path:
+    """The file that has the vocabulary."""
+    return source.files()[0] if source.folder is None else source.folder / TOKENIZER
 
 
 # Hugging Face folders
 
 
 def _read_tokenizer_json(folder: Path) -> str:
-    path = folder / "tokenizer.json"
+    path = folder / TOKENIZER
     try:
-        text = read_text(path)
+        return read_text(path)
     except (OSError, ValueError) as error:
         raise TokenizerError(f"cannot read {path}: {error}") from error
-    _load(path, text)
-    return _without_strip(text)
-
-
-def _without_strip(text: str) -> str:
-    """The text of a tokenizer.json whose decoder keeps the space in front of a first word.
-
-    Answers are decoded in pieces, of which each would lose its first space.
-    """
-    whole = json.loads(text)
-    decoder = whole.get("decoder") or {}
-    if not any(part.get("type") == "Strip" for part in decoder.get("decoders", [])):
-        return text
-    decoder["decoders"] = [part for part in decoder["decoders"] if part.get("type") != "Strip"]
-    return json.dumps(whole, ensure_ascii=False)
-
-
-def _load(path: Path, text: str) -> Tokenizer:
-    try:
-        return Tokenizer.from_str(text)
-    # The library raises plain Exception, and its panics are BaseException.
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        raise TokenizerError(f"{path} is not a tokenizer.json: {error}") from error
 
 
 def _read_chat_template(folder: Path) -> str | None:
@@ -154,25 +221,18 @@ def _read_chat_template(folder: Path) -> str | None:
     return template if isinstance(template, str) else None
 
 
-def _folder_specials(folder: Path) -> Specials:
-    """From generation_config.json, else config.json, else by name from tokenizer_config.json."""
+def _folder_specials(folder: Path, id_of: Mapping[str, int]) -> tuple[int | None, list[int]]:
+    """The token that templates call bos_token, by its name, and those that end an answer.
+
+    The latter come from generation_config.json, else config.json, else tokenizer_config.json.
+    """
     tokenizer_config = _read_optional(folder / "tokenizer_config.json")
-    id_of = _load(folder / "tokenizer.json", _read_tokenizer_json(folder)).get_vocab()
     config = read_json(folder / "config.json")
     files = [_read_optional(folder / "generation_config.json"), config, config.get("text_config")]
-    bos, eos = (
-        next(
-            (
-                ids
-                for file in files
-                if isinstance(file, dict) and (ids := _ids(file.get(f"{name}_token_id")))
-            ),
-            _ids_by_name(tokenizer_config.get(f"{name}_token"), id_of),
-        )
-        for name in ("bos", "eos")
-    )
-    first = bos[0] if bos and tokenizer_config.get("add_bos_token", True) else None
-    return Specials(first, eos, id_of)
+    ids = (_ids(file.get("eos_token_id")) for file in files if isinstance(file, dict))
+    eos = next(filter(None, ids), _ids_by_name(tokenizer_config.get("eos_token"), id_of))
+    bos = _ids_by_name(tokenizer_config.get("bos_token"), id_of)
+    return (bos[0] if bos else None), eos
 
 
 def _ids(value: Any) -> list[int]:

@@ -112,7 +112,7 @@ class ExampleReader:
         before = self._tokenizer.encode(prompt)
         if not before:
             raise ValueError("`prompt` is empty, and the model has no token that starts a text")
-        answer = (*self._tokenizer.read(completion), self._ends[0])
+        answer = (*self._tokenizer.read(completion, position="inside"), self._ends[0])
         learned = range(len(before), len(before) + len(answer))
         return Example(ids=(*before, *answer), learned=tuple(learned))
 
@@ -137,7 +137,8 @@ class ExampleReader:
                 raise ValueError(
                     f"the chat template does not write message {index + 1} after its prompt"
                 )
-            answer = self._ended(self._tokenizer.read(whole.text[len(prompt.text) :]))
+            text = whole.text[len(prompt.text) :]
+            answer = self._ended(self._tokenizer.read(text, position="inside"))
             learned += tuple(range(len(prompt.ids), len(prompt.ids) + len(answer)))
             ids = (*prompt.ids, *answer)
         yield Example(ids=ids, learned=learned)

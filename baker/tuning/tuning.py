@@ -18,13 +18,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tokenizers import Tokenizer as Library
 
 from baker.adapters.adapter import write_adapter
 from baker.pipeline.recipe import packaged_weights, recipes
 from baker.pipeline.weights_config import check_architecture, model_config
 from baker.temporary_folder import temporary_folder
-from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
+from baker.tokenizer.tokenizer_files import answer_tokenizer, chat_template, special_tokens
 from baker.tuning import batches
 from baker.tuning.bundle_weights import BundleWeights
 from baker.tuning.checkpoint import Checkpoint, History, read_checkpoint, write_checkpoint
@@ -210,11 +209,11 @@ def _reader(request: TuneRequest, source: WeightSource) -> ExampleReader:
         if isinstance(source, BundleWeights)
         else special_tokens(source)
     )
-    tokenizer = Tokenizer(Library.from_str(tokenizer_json(source)), bos=special.bos)
-    template = chat_template(source)
+    tokenizer = Tokenizer(answer_tokenizer(source), bos=special.bos)
+    template, names = chat_template(source), {"eos": special.eos[0], "bos": special.template_bos}
     return ExampleReader(
         tokenizer,
-        None if template is None else ChatTemplate(template, tokenizer, eos=special.eos[0]),
+        None if template is None else ChatTemplate(template, tokenizer, **names),
         special.eos,
         max_length=request.max_length,
         truncate=request.truncate,

@@ -271,9 +271,12 @@ def _found_instead(folder: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; raises BadFile if it is missing or not an object."""
+    """The object in a JSON file; raises BadFile if it is missing or not an object.
+
+    A number that nothing counts with is an UnusableNumber, since most fields are not used.
+    """
     try:
-        data = strict_json.parse(read_text(path))
+        data = strict_json.parse(read_text(path), keep_unusable=True)
     except (OSError, ValueError) as error:
         raise BadFile(f"cannot read {path}: {error}") from error
     if not isinstance(data, dict):

@@ -119,10 +119,14 @@ class EntryPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
-    """Ids with a meaning to the server: `bos` begins a prompt, each of `eos` ends an answer."""
+    """Ids with a meaning to the server: `bos` begins a prompt, each of `eos` ends an answer.
+
+    `template_bos` is the token that the chat template calls bos_token, if it is not `bos`.
+    """
 
     bos: int | None
     eos: tuple[int, ...]
+    template_bos: int | None = field(default=None, metadata=OMITTED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,7 +95,7 @@ class AdapterSettings:
 def parse_settings(data: bytes, where: object) -> AdapterSettings:
     """The settings in the bytes of a file `where`; raises BadAdapter."""
     try:
-        fields = strict_json.parse(data.decode())
+        fields = strict_json.parse(data.decode(), keep_unusable=True)
     except ValueError as error:
         raise BadAdapter(f"cannot read {where}: {error}") from error
     if not isinstance(fields, dict):

@@ -187,4 +187,6 @@ def open_encoder_service(
 
 def open_encoder_tokenizer(bundle: Path, manifest: EncoderManifest) -> Tokenizer:
     """The tokenizer of an encoder's bundle; raises BundleError."""
-    return Tokenizer.from_file(bundle / TOKENIZER, bos=None, context=manifest.context)
+    return Tokenizer.from_file(
+        bundle / TOKENIZER, bos=None, context=manifest.context, whole_texts=True
+    )

@@ -58,9 +58,9 @@ def infill_prompt(
         (
             *_context(tokenizer, files),
             prefix,
-            *tokenizer.read(before, special=False),
+            *_read(tokenizer, before),
             suffix,
-            *tokenizer.read(after, special=False),
+            *_read(tokenizer, after),
             middle,
         )
     )
@@ -73,15 +73,19 @@ def _context(tokenizer: Tokenizer, files: Sequence[SourceFile]) -> list[int]:
         return ids
     repo, separator = _id(tokenizer, _REPO), _id(tokenizer, _FILE)
     if repo is not None:
-        ids += [repo, *tokenizer.read(_PROJECT, special=False)]
+        ids += [repo, *_read(tokenizer, _PROJECT)]
     for file in files:
         if separator is None:
-            ids += tokenizer.read(f"{_SNIPPET}{file.text}", special=False)
+            ids += _read(tokenizer, f"{_SNIPPET}{file.text}")
         else:
-            ids += [separator, *tokenizer.read(f"{file.name}\n{file.text}", special=False)]
+            ids += [separator, *_read(tokenizer, f"{file.name}\n{file.text}")]
     if separator is not None:
-        ids += [separator, *tokenizer.read(_FILE_NAME, special=False)]
+        ids += [separator, *_read(tokenizer, _FILE_NAME)]
     return ids
+
+
+def _read(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
+    return tokenizer.read(text, special=False, position="after special")
 
 
 def _id(tokenizer: Tokenizer, names: Sequence[str]) -> int | None:

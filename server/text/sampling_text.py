@@ -90,7 +90,7 @@ class SamplingText:
         ends = rest[: len(rest) - len(text.encode())]
         words = self._tokenizer.words
         bytes_ = tuple(words.index(bytes([byte])) for byte in ends if bytes([byte]) in words)
-        return (*bytes_, *self._tokenizer.read(text, special=False))
+        return (*bytes_, *self._tokenizer.read(text, special=False, position="inside"))
 
 
 def _cut(text: str) -> bytes:

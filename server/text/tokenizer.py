@@ -9,29 +9,36 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
-import itertools
-import json
 import re
 import threading
 import weakref
-from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
-import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, pre_tokenizers
 
 from models.bundle import CONTEXTS_PER_TEXT, TEXT_BYTES_PER_TOKEN, BundleError
 from server.errors import TextTooLong
 from server.process.free_memory import no_other_thread
+from server.text.space_prefix import after_special, inside
+from server.text.tokenizer_json import (
+    MAX_IDS,
+    InvalidTokenizer,
+    build,
+    for_answers,
+    for_whole_texts,
+    no_panic,
+    parse,
+)
 from server.text.words import Words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-_RARE = "\U0010fffd"  # for private use: no vocabulary has it
+    import tokenizers
+
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 
@@ -49,6 +56,10 @@ def _byte_level_alphabet() -> dict[str, int]:
 
 
 _BYTE_LEVEL = _byte_level_alphabet()
+
+
+# A text of its own; the text after a special token; or a text that continues another.
+Position = Literal["start", "after special", "inside"]
 
 
 class BadTokenizer(BundleError):
@@ -85,33 +96,36 @@ class Tokenizer:
             token.content for token in added.values() if token.special
         )
         self.longest_special_name = max(map(len, self.special_token_names), default=0)
+        self._at = {
+            "start": tokenizer,
+            "after special": after_special(tokenizer),
+            "inside": inside(tokenizer),
+        }
         self._byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
         # Whether special tokens are read is a state of the library's object.
         self._lock = threading.Lock()
 
     @staticmethod
-    def from_file(path: Path, *, bos: int | None, context: int | None = None) -> Tokenizer:
-        """Read a tokenizer.json; raises BadTokenizer.
+    def from_file(
+        path: Path, *, bos: int | None, context: int | None = None, whole_texts: bool = False
+    ) -> Tokenizer:
+        """Read a tokenizer.json; raises BadTokenizer. `whole_texts` are not answers.
 
         Returns the tokenizer of an equal file while one is in use. So a reloaded model, and a
         second model with the same vocabulary, need no memory for it.
         """
         try:
             text = path.read_bytes()
-            key = hashlib.sha256(text).digest(), bos, context
+            key = hashlib.sha256(text).digest(), bos, context, whole_texts
             if (known := _IN_USE.get(key)) is not None:
                 return known
             with no_other_thread():
-                library = _read(text)
+                whole = parse(text)
+                library = build(for_whole_texts(whole) if whole_texts else for_answers(whole))
             tokenizer = Tokenizer(library, bos=bos, context=context)
-            # The library looks the unknown token up when a text first needs it.
-            tokenizer.read(_RARE)
             _IN_USE[key] = tokenizer
             return tokenizer
-        # The library raises Exception, and BaseException for a panic.
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
+        except (OSError, InvalidTokenizer) as error:
             raise BadTokenizer(
                 f"{path} is not a valid tokenizer: {error}; bake the bundle again"
             ) from error
@@ -150,9 +164,14 @@ class Tokenizer:
             return ids
         return (self.bos, *ids)
 
-    def read(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """The ids of a text, without `bos`; without `special`, names in it are plain text."""
-        with self._encoding(text, special=special) as encoding:
+    def read(
+        self, text: str, *, special: bool = True, position: Position = "start"
+    ) -> tuple[int, ...]:
+        """The ids of a text, without `bos`; without `special`, names in it are plain text.
+
+        Some tokenizers put a space in front of a text, which does not belong `inside` one.
+        """
+        with self._encoding(text, special=special, position=position) as encoding:
             return tuple(encoding.ids)
 
     def special_names(self, text: str) -> list[SpecialName]:
@@ -176,14 +195,24 @@ class Tokenizer:
 
     @contextmanager
     def _encoding(
-        self, text: str, second: str | None = None, *, special: bool, whole: bool = False
+        self,
+        text: str,
+        second: str | None = None,
+        *,
+        special: bool,
+        whole: bool = False,
+        position: Position = "start",
     ) -> Iterator[tokenizers.Encoding]:
         """The library's result for one text at a time, because a result takes much memory."""
+        tokenizer = self._at[position]
         with self._lock:
             self._tokenizer.encode_special_tokens = not special
+            tokenizer.encode_special_tokens = not special
             for part in (text, second or ""):
                 self._require_short(part)
-            yield self._tokenizer.encode(text, second, add_special_tokens=whole)
+            with no_panic():
+                encoding = tokenizer.encode(text, second, add_special_tokens=whole)
+            yield encoding
 
     def require_size(self, size: int) -> None:
         """Raise TextTooLong for texts with too many bytes of UTF-8; see the class."""
@@ -217,7 +246,8 @@ class Tokenizer:
 
         Ids outside the vocabulary have no text.
         """
-        return self._tokenizer.decode(list(ids), skip_special_tokens=not special)
+        with no_panic():
+            return self._tokenizer.decode(list(ids), skip_special_tokens=not special)
 
     def name(self, token: int) -> str:
         """The text of one token alone; the name of a special token."""
@@ -235,9 +265,16 @@ class Tokenizer:
     @functools.cached_property
     def words(self) -> Words:
         """`bytes_of` of every id, b"" for gaps in the vocabulary; takes a second, once."""
-        size = self._tokenizer.get_vocab_size()
-        known = (self._tokenizer.id_to_token(id_) is not None for id_ in range(size))
-        return Words(self.bytes_of(id_) if is_ else b"" for id_, is_ in enumerate(known))
+        return Words(self._all_words())
+
+    def _all_words(self) -> Iterator[bytes]:
+        left = self._tokenizer.get_vocab_size()
+        for id_ in range(MAX_IDS):
+            if not left:
+                return
+            known = self._tokenizer.id_to_token(id_) is not None
+            left -= known
+            yield self.bytes_of(id_) if known else b""
 
     def is_silent(self, token: int) -> bool:
         """Whether the token has no text: `decode` skips it."""
@@ -245,63 +282,12 @@ class Tokenizer:
 
     def is_byte(self, token: int) -> bool:
         """Whether the token stands for one byte of a character (`<0xE2>`)."""
+        if self._byte_level:
+            return False
         return _BYTE_TOKEN.fullmatch(self._tokenizer.id_to_token(token) or "") is not None
 
 
-# By the SHA-256 of the file, `bos` and the context.
-_IN_USE: weakref.WeakValueDictionary[tuple[bytes, int | None, int | None], Tokenizer] = (
+# By the SHA-256 of the file, `bos`, the context and whether texts are whole.
+_IN_USE: weakref.WeakValueDictionary[tuple[bytes, int | None, int | None, bool], Tokenizer] = (
     weakref.WeakValueDictionary()
 )
-
-
-def _read(text: bytes) -> tokenizers.Tokenizer:
-    """The library's object for a tokenizer.json; raises various errors if it is invalid.
-
-    The library's own reader holds a vocabulary three times and fragments memory: Gemma's takes
-    20 MB more. So a BPE model is built from Python objects, and the library reads the rest.
-    """
-    whole = json.loads(text)
-    model = whole["model"]
-    if model["type"] != "BPE":
-        return tokenizers.Tokenizer.from_buffer(text)
-    added, whole["added_tokens"] = whole.get("added_tokens", []), []
-    whole["model"] = {"type": "BPE", "vocab": {}, "merges": []}
-    bpe = _bpe(model)
-    # Free a million objects before others are made that stay: see `no_other_thread`.
-    del model
-    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
-    tokenizer.model = bpe
-    # After the model, which gives them their ids.
-    for token in added:
-        del token["id"]
-    tokenizer.add_tokens([tokenizers.AddedToken(**token) for token in added])
-    return tokenizer
-
-
-def _bpe(options: dict[str, Any]) -> models.BPE:
-    """The model of a tokenizer.json."""
-    merges: Any = _Merges(options.pop("merges"))
-    known = {name: value for name, value in options.items() if value is not None and name != "type"}
-    return models.BPE(merges=merges, **known)
-
-
-class _Merges(Sequence[tuple[str, str]]):
-    """The merges of a tokenizer.json as pairs, which are made when they are read.
-
-    The file has lists of two strings, an older one strings with a space between the two.
-    """
-
-    def __init__(self, merges: list[Any]) -> None:
-        self._merges = merges
-
-    def __len__(self) -> int:
-        return len(self._merges)
-
-    def __getitem__(self, index: Any) -> Any:
-        return tuple(self)[index]
-
-    def __iter__(self) -> Iterator[Any]:
-        # Without Python code for each of half a million merges.
-        if self._merges and isinstance(self._merges[0], str):
-            return map(tuple, map(str.split, self._merges, itertools.repeat(" ")))
-        return map(tuple, map(list.__iter__, self._merges))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import tokenizers
-
 from models.bundle import TOKENIZER, LanguageManifest, read_manifest_of
+from server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,11 +29,9 @@ class Vocabulary(Protocol):
 class BundleVocabulary:
     """The tokenizer of a bundle."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, manifest: LanguageManifest) -> None:
-        # The name of a special token in a text stays text.
-        tokenizer.encode_special_tokens = True
+    def __init__(self, tokenizer: Tokenizer, manifest: LanguageManifest) -> None:
         self._tokenizer = tokenizer
-        self._bos = () if manifest.special_tokens.bos is None else (manifest.special_tokens.bos,)
+        self._bos = () if tokenizer.bos is None else (tokenizer.bos,)
         self.vocab_size = manifest.vocab_size
 
     @staticmethod
@@ -44,15 +41,17 @@ class BundleVocabulary:
         path = bundle / TOKENIZER
         if not path.is_file():
             return None
-        return BundleVocabulary(tokenizers.Tokenizer.from_file(str(path)), manifest)
+        tokenizer = Tokenizer.from_file(path, bos=manifest.special_tokens.bos)
+        return BundleVocabulary(tokenizer, manifest)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
         """See Vocabulary."""
-        return (*self._bos, *self._tokenizer.encode(text, add_special_tokens=False).ids)
+        # The name of a special token in a text stays text.
+        return (*self._bos, *self._tokenizer.read(text, special=False))
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
         """See Vocabulary."""
-        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
+        return self._tokenizer.decode(token_ids, special=True)
 
 
 def tokens_text(vocabulary: Vocabulary | None, token_ids: Sequence[int]) -> str:

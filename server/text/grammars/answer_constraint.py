@@ -178,7 +178,7 @@ class _ReasoningPart:
         self._breaks = _single_tokens(tokenizer, "\n", "\n\n")
         self._after = False  # the reasoning has just ended
         self.can_begin = reasoning.begun or bool(self._starts)
-        self._closing = tokenizer.read(f"\n{tags.end}\n\n")
+        self._closing = tokenizer.read(f"\n{tags.end}\n\n", position="inside")
         self._left = reasoning.budget
         self._text = b""
         self._forced: tuple[int, ...] = ()
@@ -248,7 +248,8 @@ def _only(token: int, vocab_size: int) -> NDArray[np.bool_]:
 
 def _single_tokens(tokenizer: Tokenizer, *texts: str) -> frozenset[int]:
     """The tokens of the texts that are one token each."""
-    return frozenset(ids[0] for text in texts if len(ids := tokenizer.read(text)) == 1)
+    read = (tokenizer.read(text, position="inside") for text in texts)
+    return frozenset(ids[0] for ids in read if len(ids) == 1)
 
 
 class _FromTrigger:

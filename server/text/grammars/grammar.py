@@ -38,6 +38,7 @@ _MAX_BYTES = 2**16  # of a grammar's text
 _MAX_CALLS_BYTES = 2**19
 _CACHED_GRAMMARS = 32
 _NO_TOKEN = "it allows no next token"
+_MAX_CHARACTER_BYTES = 4  # of UTF-8
 _MAX_SHOWN = 200  # characters of a grammar or message in an error
 # As in llama.cpp (common/json-schema-to-grammar.cpp): without a limit, small models write white
 # space without end.
@@ -172,7 +173,28 @@ class _Words:
         self._tokenizer = tokenizer
 
     def __call__(self, text: str) -> list[int]:
-        return list(self._tokenizer.read(text, special=False))
+        """The tokens of a text inside an answer: joined, their words are the text."""
+        ids = self._tokenizer.read(text, special=False, position="inside")
+        if b"".join(self.tokens[id_] for id_ in ids) == text.encode():
+            return list(ids)
+        # The tokenizer writes this text in another way: it composes characters, for example.
+        return [id_ for character in text for id_ in self._spelled(character)]
+
+    def _spelled(self, character: str) -> list[int]:
+        word = character.encode()
+        if (id_ := self._short.get(word)) is not None:
+            return [id_]
+        return [self._short[bytes([byte])] for byte in word if bytes([byte]) in self._short]
+
+    @functools.cached_property
+    def _short(self) -> dict[bytes, int]:
+        """The tokens of at most one character."""
+        special = frozenset(self.special_token_ids)
+        return {
+            word: id_
+            for id_, word in enumerate(self.tokens)
+            if len(word) <= _MAX_CHARACTER_BYTES and id_ not in special
+        }
 
 
 @dataclass(frozen=True)

@@ -63,16 +63,20 @@ class Prompt:
 class ChatTemplate:
     """A compiled template, and the tokenizer for the prompts that it writes.
 
-    `eos` is the id that ends an answer, whose name templates use. Raises BadChatTemplate.
+    Templates use the names of `eos`, the id that ends an answer, and of `bos`, by default the id
+    that the tokenizer puts in front of a text. Raises BadChatTemplate.
     """
 
-    def __init__(self, source: str, tokenizer: Tokenizer, *, eos: int | None) -> None:
+    def __init__(
+        self, source: str, tokenizer: Tokenizer, *, eos: int | None, bos: int | None = None
+    ) -> None:
         self.source = source
         self._calls = call_format(source)
         self._tags = reasoning_tags(source)
         self._tokenizer = tokenizer
+        bos = tokenizer.bos if bos is None else bos
         self._special = {
-            "bos_token": "" if tokenizer.bos is None else tokenizer.name(tokenizer.bos),
+            "bos_token": "" if bos is None else tokenizer.name(bos),
             "eos_token": "" if eos is None else tokenizer.name(eos),
         }
         self._environment = LimitedEnvironment(
@@ -106,7 +110,8 @@ class ChatTemplate:
             raise BadChatTemplate(
                 f"{CHAT_TEMPLATE} cannot be read: {error}; bake the bundle again"
             ) from error
-        return ChatTemplate(source, tokenizer, eos=special.eos[0] if special.eos else None)
+        eos = special.eos[0] if special.eos else None
+        return ChatTemplate(source, tokenizer, eos=eos, bos=special.template_bos)
 
     def prompt(
         self,

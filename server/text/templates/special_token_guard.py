@@ -13,7 +13,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from server.text.tokenizer import SpecialName, Tokenizer
+    from server.text.tokenizer import Position, SpecialName, Tokenizer
 
 # Unicode's private use area, which texts rarely use.
 _MARKS = range(0xE000, 0xF900)
@@ -52,12 +52,15 @@ def encode(text: str, tokenizer: Tokenizer, mark: str) -> tuple[int, ...]:
     if mark not in text:
         return tokenizer.encode(text)
     ids: list[int] = []
+    position: Position = "start"
     end = 0
     for name in tokenizer.special_names(text):
-        ids += tokenizer.read(text[end : name.start].replace(mark, ""), special=False)
+        part = text[end : name.start].replace(mark, "")
+        ids += tokenizer.read(part, special=False, position=position)
         ids.append(name.token)
-        end = name.end
-    ids += tokenizer.read(text[end:].replace(mark, ""), special=False)
+        end, position = name.end, "after special"
+    part = text[end:].replace(mark, "")
+    ids += tokenizer.read(part, special=False, position=position)
     return tokenizer.with_bos(tuple(ids))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VOCABULARY = BundleVocabulary(
-    LIBRARY, fakes.manifest_of(FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=64))
+    TOKENIZER, fakes.manifest_of(FakeRuntime(vocab_size=LIBRARY.get_vocab_size(), context=64))
 )
 LLAMA_SERVER = {
     "choices": [

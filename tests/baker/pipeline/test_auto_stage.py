@@ -23,7 +23,7 @@ from baker.pipeline.recipe import RecipeError, defaults_for
 from baker.pipeline.shared_stages import weights_bytes
 from baker.precision.kl_from_f32 import beginnings
 from baker.reference.numpy_runtime import traced
-from baker.tokenizer.tokenizer_files import SourceTokenizer
+from baker.tokenizer.tokenizer_files import read_tokenizer
 from baker.weights.open_weights import open_weights
 from examples.train_tiny_gemma import CONFIG, END, initial
 from models.bundle import LanguageManifest, read_manifest_of
@@ -185,7 +185,7 @@ def test_a_mixed_bundle_predicts_what_was_measured(tmp_path: Path, weights: Path
     )
     runtime = IreeRuntime(bundle, manifest, threads=1)
     exact, divergences = initial(Gemma3(CONFIG).parameters(), seed=0), []
-    for tokens in beginnings(SourceTokenizer(open_weights(weights))):
+    for tokens in beginnings(read_tokenizer(open_weights(weights), vocab_size=CONFIG.vocab_size)):
         expected = forward(CONFIG, exact, list(tokens))
         for start in range(0, len(tokens), 4):
             rows = runtime.verify(0, tokens[start : start + 4], start)

@@ -150,7 +150,7 @@ def test_bos_is_added_only_if_the_file_says_so() -> None:
         ({"pre": None}, "pre is None, expected .* str"),
         ({"merges": None}, "merges is None, expected .* list"),
         ({"merges": ["ab"]}, "merges has 'ab', expected two parts"),
-        ({"merges": ["zz zz"]}, "merges do not match the tokens"),
+        ({"merges": ["zz zz"]}, "merges: 'zz zz' needs the token 'zz', which"),
         ({"add_eos_token": True}, "add_eos_token = true"),
         ({"token_type": [1]}, f"{len(TOKENS)} tokens but 1 types"),
     ],

@@ -1,0 +1,88 @@
+"""Whatever reading the tokenizer can find is found before a bake compiles anything."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from baker.pipeline.bake_encoder import bake_encoder
+from baker.pipeline.bake_language_model import bake
+from baker.pipeline.prompt_prefix import PrefixError
+from baker.weights.source import TokenizerError
+from tests.baker.pipeline.test_bake_encoder import request, write_model
+from tests.baker.small_gemma import small_gemma
+from tests.conftest import Silent, bake_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+COMPILES = "lower to StableHLO"  # the first stage that compiles
+
+
+class Compiled(Exception):
+    """The bake began to compile."""
+
+
+class UntilCompiled(Silent):
+    """A Progress that ends the bake when it would compile."""
+
+    @contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Any]:
+        """Raises Compiled for the stage that compiles."""
+        if name == COMPILES:
+            raise Compiled
+        with super().stage(name, total) as advance:
+            yield advance
+
+
+def damage(folder: Path, name: str, **change: Any) -> None:
+    path = folder / name
+    content = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(content | change))
+
+
+def test_an_intact_model_is_compiled(tmp_path: Path) -> None:
+    weights = small_gemma(tmp_path / "weights")
+    with pytest.raises(Compiled):
+        bake(bake_request(tmp_path / "out", weights=weights), UntilCompiled())
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("tokenizer.json", {"model": None}, "model: got None"),
+        ("tokenizer.json", {"decoder": {"type": "CTC"}}, "decoder: CTC is not supported"),
+        ("tokenizer.json", {"pre_tokenizer": {"type": "?"}}, "did not match any variant"),
+        ("config.json", {"eos_token_id": 999}, "special token 999 is outside the vocabulary"),
+        ("config.json", {"eos_token_id": []}, "no eos token"),
+        ("tokenizer_config.json", {"chat_template": "{% if %}"}, "not a valid template"),
+    ],
+)
+def test_a_language_model_is_refused(
+    tmp_path: Path, file: str, change: dict[str, Any], message: str
+) -> None:
+    weights = small_gemma(tmp_path / "weights")
+    damage(weights, file, **change)
+    with pytest.raises(TokenizerError, match=message):
+        bake(bake_request(tmp_path / "out", weights=weights), UntilCompiled())
+
+
+def test_a_prefix_that_is_too_short_is_refused(tmp_path: Path) -> None:
+    weights, prefix = small_gemma(tmp_path / "weights"), tmp_path / "prefix.txt"
+    prefix.write_text("the")
+    wanted = bake_request(tmp_path / "out", weights=weights, prefix=prefix)
+    with pytest.raises(PrefixError, match="--prefix has 3 tokens, expected"):
+        bake(wanted, UntilCompiled())
+
+
+def test_an_encoder_is_refused(tmp_path: Path) -> None:
+    weights = write_model(tmp_path / "weights")
+    with pytest.raises(Compiled):
+        bake_encoder(request(weights, tmp_path / "out"), UntilCompiled())
+    damage(weights, "tokenizer.json", pre_tokenizer={"type": "?"})
+    with pytest.raises(TokenizerError, match="did not match any variant"):
+        bake_encoder(request(weights, tmp_path / "out"), UntilCompiled())
