@@ -71,11 +71,11 @@ class _Generator:
         return f"{choose(['(', '(?:'])}{self.pattern(depth - 1, 0.05)})"
 
 
-def main(seed: int = 0, count: int = 250, file: str = str(FILE)) -> None:
+def main(seed: int = 0, count: int = 80, file: str = str(FILE)) -> None:
     """Write the file."""
     generator = _Generator(seed)
     cases = [
-        (generator.pattern(), [*_TEXTS, *(generator.text() for _ in range(9))])
+        (generator.pattern(), [*_TEXTS, *(generator.text() for _ in range(5))])
         for _ in range(count)
     ]
     node = subprocess.run(

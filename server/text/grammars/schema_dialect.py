@@ -11,7 +11,7 @@ import json
 import math
 import re
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 from server.text.grammars.closed_objects import close_objects
 from server.text.grammars.ecma_regex import UnsupportedRegex, translated
@@ -144,7 +144,7 @@ class _Translator:
             schema["patternProperties"] = parts
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -173,10 +173,7 @@ def _is_exact_limit(value: float, keyword: str, type_: Any) -> bool:
 
 
 def _is_exact_factor(value: float) -> bool:
-    if not math.isfinite(value) or value <= 0:
-        return False
-    digits, exponent = _decimal(value)
-    return digits * 10 ** max(exponent, 0) < _MAX_FACTOR
+    return 0 < value < _MAX_FACTOR and _decimal(value)[0] < _MAX_FACTOR
 
 
 def _decimal(value: float) -> tuple[int, int]:

@@ -77,6 +77,7 @@ def test_a_limit_is_exact_or_rejected(type_: str, keyword: str, limit: int) -> N
         ({"properties": {"a": {"multipleOf": 1.0000000000000002}}}, "properties.a.multipleOf"),
         ({"multipleOf": 2**53 + 1}, "multipleOf"),
         ({"multipleOf": 0}, "multipleOf"),
+        ({"multipleOf": 10**400}, "multipleOf"),
         ({"const": 123456789.12345679}, "const"),
         ({"type": "number", "maximum": 123456789.12345679}, "maximum"),
         ('{"const": 1e400}', "const"),
