@@ -1,6 +1,6 @@
 """Record what Node.js says about random patterns, for tests/server/text/test_ecma_regex.py.
 
-    python -m tests.golden.record_ecma_regex [SEED [COUNT [FILE]]]
+    python -m tests.golden.record_ecma_regex [SEED [COUNT]]
 
 Recorded with Node.js 20 in ecma_regex.json: [pattern, texts that match, other texts]. A pattern is
 read with the flag `u`, as JSON Schema says; if it is not valid then, without a flag, as browsers
@@ -60,7 +60,8 @@ class _Generator:
         return "".join(self._random.choices(_CHARACTERS, k=self._random.randint(1, 4)))
 
     def _atom(self, depth: int) -> str:
-        choose, kind = self._random.choice, self._random.random()
+        choose = self._random.choice
+        kind = self._random.random()
         if kind < 0.4:
             return choose(_LITERALS)
         if kind < 0.6:
@@ -71,7 +72,7 @@ class _Generator:
         return f"{choose(['(', '(?:'])}{self.pattern(depth - 1, 0.05)})"
 
 
-def main(seed: int = 0, count: int = 80, file: str = str(FILE)) -> None:
+def main(seed: int = 0, count: int = 80) -> None:
     """Write the file."""
     generator = _Generator(seed)
     cases = [
@@ -88,8 +89,8 @@ def main(seed: int = 0, count: int = 80, file: str = str(FILE)) -> None:
             yes = [text for text, matched in matches.items() if matched]
             rows.append([pattern, yes, [text for text in matches if text not in yes]])
     lines = ",\n".join(json.dumps(row) for row in rows)
-    Path(file).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:3]), *sys.argv[3:4])
+    main(*map(int, sys.argv[1:3]))
