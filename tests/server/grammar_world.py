@@ -74,6 +74,17 @@ class World:
 WORLDS = {"gemma": World(gemma_like()), "bytes": World(byte_level())}
 
 
+def accepts(grammar_type: GrammarType, value: str, text: str) -> bool:
+    """Whether a text is a whole answer that the grammar allows."""
+    world = WORLDS["gemma"]
+    rules = world.grammars.rules(Grammar(grammar_type, value))
+    for token in world.tokenizer.read(text, special=False):
+        if not rules.allowed()[token]:
+            return False
+        rules.accept(token)
+    return bool(rules.allowed()[list(world.ends)].any())
+
+
 def spelled(rules: Rules, world: World, text: str) -> list[bool]:
     finished = []
     for token in world.tokenizer.read(text, special=False):

@@ -97,6 +97,9 @@ class MessagesRequest(TurnFields):
         None, description="Whether the model reasons, and for how long."
     )
     output_config: OutputConfig | None = Field(None, description="Options of the answer.")
+    output_format: OutputFormat | None = Field(
+        None, description="Another name of `format` in output_config."
+    )
 
     @property
     def reasoning_budget(self) -> int | None:
@@ -105,17 +108,22 @@ class MessagesRequest(TurnFields):
         return super().reasoning_budget if budget is None else budget
 
     def rules(self) -> Grammar | None:
-        """The grammar, from `output_config` or a field of all routes."""
-        rules = super().rules()
-        form = self.output_config.format if self.output_config else None
-        if form is None:
-            return rules
-        if rules:
+        """The grammar: of `output_config`, `output_format` or a field of all routes."""
+        forms = {
+            "output_config.format": self.output_config and self.output_config.format,
+            "output_format": self.output_format,
+        }
+        stated = super().rules()
+        rules = [stated] if stated else []
+        for name, form in forms.items():
+            if form:
+                schema = json.dumps(form.schema_, ensure_ascii=False)
+                rules.append(Grammar("json_schema", schema, f"{name}.schema"))
+        if len(rules) > 1:
             raise InvalidRequest(
-                field=rules.field, got=rules.type, expected="none beside output_config"
+                field=rules[0].field, got=rules[0].type, expected=f"none beside {rules[1].field}"
             )
-        schema = json.dumps(form.schema_, ensure_ascii=False)
-        return Grammar("json_schema", schema, "output_config.format.schema")
+        return rules[0] if rules else None
 
     def turn(self) -> Turn:
         """The conversation and its tools; raises InvalidRequest."""

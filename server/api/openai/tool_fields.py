@@ -24,7 +24,9 @@ class Function(Fields):
     name: Name = Field(description="Name of the function: up to 64 letters, digits and `_.-`.")
     description: Text = Field(default="", description="What the function does, for the model.")
     parameters: JsonObject = Field(
-        default_factory=dict, description="A JSON Schema of the arguments, which calls match."
+        default_factory=dict,
+        description="A JSON Schema of the arguments, which calls match. Without it, the function "
+        "has no arguments.",
     )
     strict: bool = Field(
         default=False,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from server.text.tool_calls.tools import Tool, ToolUse
 
 _ANY_OBJECT = '{"type": "object"}'
+_NO_ARGUMENTS = '{"type": "object", "properties": {}}'
 
 
 class CallGrammars:
@@ -66,7 +67,10 @@ class CallGrammars:
 
     def _schema(self, tool: Tool) -> str:
         """The schema as llguidance can enforce it: at least partly, unless the tool is strict."""
-        schema = Grammar("json_schema", tool.parameters or _ANY_OBJECT, tool.field)
+        parameters = _NO_ARGUMENTS
+        if tool.parameters and (given := json.loads(tool.parameters)):
+            parameters = json.dumps({"type": "object", **given}, ensure_ascii=False)
+        schema = Grammar("json_schema", parameters, tool.field)
         attempts = [schema]
         if not tool.strict:
             attempts += [

@@ -19,6 +19,11 @@ import numpy as np
 from server.errors import InvalidRequest
 from server.sampling.constraint import ConstraintFailed
 from server.text.grammars.gbnf import gbnf_to_lark, is_gbnf
+from server.text.grammars.schema_dialect import (
+    InexactSchema,
+    translated_schema,
+    with_translated_schemas,
+)
 from server.text.grammars.schema_rewrites import rewritten
 
 if TYPE_CHECKING:
@@ -134,6 +139,8 @@ class Grammars:
             matcher = self._compiled(grammar).deep_copy()
             assert self._vocabulary is not None
             rules = Rules(matcher, self._vocabulary, self._ends)
+        except InexactSchema as error:
+            raise _invalid(grammar, str(error)) from error
         except (ValueError, ConstraintFailed) as error:
             raise _invalid(grammar, _expected(str(error))) from error
         if rules.finished:
@@ -150,9 +157,10 @@ class Grammars:
         tokenizer = self._vocabulary.tokenizer
         matcher = llguidance.LLMatcher(tokenizer, _text(grammar), log_level=0, limits=limits)
         if matcher.is_error():
-            # Of the schema as it was written, the error names the keyword that was rewritten.
-            plain = _from_schema(grammar.value) if grammar.type == "json_schema" else ""
-            named = llguidance.LLMatcher(tokenizer, plain, log_level=0) if plain else matcher
+            named = matcher
+            if grammar.type == "json_schema":  # the error names the keyword that was rewritten
+                plain = _from_schema(translated_schema(grammar.value))
+                named = llguidance.LLMatcher(tokenizer, plain, log_level=0)
             raise ValueError(named.get_error() or matcher.get_error())
         return matcher
 
@@ -226,9 +234,10 @@ def _text(grammar: Grammar) -> str:
         case "json_object":
             return _from_schema('{"type": "object"}')
         case "json_schema":
-            return _from_schema(rewritten(grammar.value))
+            return _from_schema(rewritten(translated_schema(grammar.value)))
         case "partial_schema":
-            return _from_schema(rewritten(grammar.value), lenient=True)
+            schema = translated_schema(grammar.value, lenient=True)
+            return _from_schema(rewritten(schema), lenient=True)
         case "calls":
             return grammar.value
         case "regex":
@@ -242,7 +251,7 @@ def _text(grammar: Grammar) -> str:
                 raise ValueError("x-guidance is not allowed: it could turn checks off")
             if is_gbnf(grammar.value):
                 return make.grammar_from_lark(gbnf_to_lark(grammar.value))
-            return make.grammar_from_lark(grammar.value)
+            return make.grammar_from_lark(with_translated_schemas(grammar.value))
 
 
 def side_grammar(grammar: Grammar, name: str) -> str:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from server.text.grammars.schema_negation import (
     TYPES,
     NoComplement,
-    Schema,
     complement,
     listed_values,
     types_of,
 )
+from server.text.grammars.schema_parts import LISTS, MAPS, PARTS, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 _MAX_ARRAYS = 400  # without repetition
 _MAX_POSITIONS = 8  # of the item that matches `contains`
 _MAX_SIZE = 10_000  # schemas and listed values in the result
-_PARTS = frozenset(
-    ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
-     "unevaluatedItems", "unevaluatedProperties")
-)  # fmt: skip
-_LISTS = frozenset(("allOf", "anyOf", "items", "oneOf", "prefixItems"))
-_MAPS = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties", "properties"))
 _SAME_VALUE = frozenset(("allOf", "anyOf", "oneOf"))  # of parts that apply to the value itself
 
 
@@ -77,11 +71,11 @@ class _Rewriter:
 
     def _part(self, key: str, part: Any, types: Sequence[str]) -> Any:
         types = types if key in _SAME_VALUE else TYPES
-        if key in _LISTS and isinstance(part, list):
+        if key in LISTS and isinstance(part, list):
             return [self.rewrite(item, types) for item in part]
-        if key in _MAPS and isinstance(part, dict):
+        if key in MAPS and isinstance(part, dict):
             return {name: self.rewrite(item, types) for name, item in part.items()}
-        return self.rewrite(part, types) if key in _PARTS else part
+        return self.rewrite(part, types) if key in PARTS else part
 
 
 def _without(schema: Schema, *keys: str) -> Schema:

@@ -166,6 +166,9 @@ class _Values:
         return self._of_type(str(types), schema)
 
     def _of_type(self, type_: str, schema: dict[str, Any]) -> str:
+        closed = schema.get("additionalProperties") is False
+        if type_ == "object" and closed and not schema.get("properties"):
+            return self._rule('"{" "}"')
         if type_ == "object" and schema.get("properties"):
             return self._object(schema["properties"], set(schema.get("required", ())))
         if type_ == "array":

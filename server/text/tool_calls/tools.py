@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Tool:
     """A function that the model may call.
 
-    parameters   the JSON Schema of the arguments, as text; None for any object
+    parameters   the JSON Schema of the arguments, as text; None or {} for no arguments
     strict       whether a keyword of the schema that cannot be enforced is an error
     field        path of the schema in the client's request, for errors
     """

@@ -242,6 +242,26 @@ def test_a_marker_may_end_inside_a_token() -> None:
     assert allowed.sum() < 20
 
 
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("parameters", [None, "{}", '{"type": "object", "properties": {}}'])
+def test_a_function_without_parameters_has_no_arguments(name: str, parameters: str | None) -> None:
+    tools = (Tool(name="f", parameters=parameters),)
+    rules = constraint("special", use(FORMATS[name], tools=tools, parallel=False), None)
+    tokens = WORLDS["special"].follow(rules, 3, nudge=NUDGE)
+    _, calls = read(WORLDS["special"], FORMATS[name], tokens)
+    assert [call.arguments for call in calls] == ["{}"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_arguments_are_an_object_also_if_the_schema_does_not_say_so(name: str) -> None:
+    tools = (Tool(name="f", parameters='{"properties": {"a": {"type": "null"}}}'),)
+    for seed in range(4):
+        rules = constraint("special", use(FORMATS[name], tools=tools, parallel=False), None)
+        tokens = WORLDS["special"].follow(rules, seed, nudge=NUDGE)
+        _, calls = read(WORLDS["special"], FORMATS[name], tokens)
+        assert [json.loads(call.arguments) for call in calls] in ([{}], [{"a": None}])
+
+
 UNSUPPORTED = {"type": "object", "properties": {"a": {"type": "integer"}}, "not": {}}
 INVALID = {"type": "objct"}
 

@@ -196,8 +196,17 @@ def test_an_answer_matches_a_schema() -> None:
     schema = {"enum": ["yes", "no"]}
     form = {"format": {"type": "json_schema", "schema": schema}}
     with fakes.running(free()) as client:
-        message = ask(client, output_config=form, max_tokens=100)
-    assert json.loads(message["content"][0]["text"]) in schema["enum"]
+        for fields in ({"output_config": form}, {"output_format": form["format"]}):
+            message = ask(client, **fields, max_tokens=100)
+            assert json.loads(message["content"][0]["text"]) in schema["enum"]
+        body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 9}
+        both = {"output_config": form, "output_format": form["format"]}
+        for others in (
+            both,
+            {**both, "regex": "a"},
+            {"output_format": form["format"], "regex": "a"},
+        ):
+            assert client.post("/v1/messages", json={**body, **others}).status_code == 400
 
 
 @pytest.mark.parametrize(
