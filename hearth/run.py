@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from server import bundle_home
+from models.bundle import bundle_home
 from server.terminal import commands
 from server.terminal.bundle_commands import Home
 
@@ -38,9 +38,9 @@ def _run(
         hearth run gemma3
         hearth run gemma3 --system "Answer in one sentence." --temperature 0
     """
-    bundle = bundle_home.find_bundle(Path(model), home)
+    bundle = bundle_home.find_bundle(model, home)
     if not bundle_home.is_bundle(bundle):
-        bundle = home.expanduser() / model
+        bundle = bundle_home.expanded(home) / model
         _bake(model, bundle)
     chat = typer.main.get_command(commands.chat)
     chat.main([str(bundle), *context_.args], prog_name="hearth run", standalone_mode=False)

@@ -30,9 +30,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from models.bundle import DEFAULT_PREFIX_CACHE
+from models.bundle import DEFAULT_PREFIX_CACHE, bundle_home
 from runtime.self_test import Level
-from server import bundle_home
 from server.logs import LogFormat
 from server.validation import SIZE, expected
 

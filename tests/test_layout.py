@@ -34,7 +34,7 @@ ALLOWED = {
     ),
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
-    "hearth": ("baker", "server"),
+    "hearth": ("baker", "models.bundle", "server"),
     "server": ("models.bundle", "models.peft", "models.strict_json", "runtime"),
     # The path of a request: api -> services -> text -> engine -> sampling and runtime.
     "server.sampling": (),
@@ -72,7 +72,6 @@ ALLOWED = {
     ),
     "server.process": ("server.errors", "models.bundle"),
     "server.terminal": (
-        "server.bundle_home",
         "server.errors",
         "server.flags",
         "server.validation",

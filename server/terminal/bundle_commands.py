@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from models.bundle import BundleError, LanguageManifest, read_manifest
-from server import bundle_home
+from models.bundle import BundleError, LanguageManifest, bundle_home, read_manifest
 
 
 class NoServer(Exception):
@@ -64,7 +63,7 @@ def _remove(
         hearth rm gemma3
     """
     for bundle in bundles:
-        size = bundle_home.remove_bundle(bundle_home.find_bundle(bundle, home))
+        size = bundle_home.remove_bundle(bundle_home.named_bundle(bundle, home))
         _print(f"removed {bundle}: {size / 1e6:.1f} MB")
 
 

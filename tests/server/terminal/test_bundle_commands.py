@@ -10,8 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from hearth import run
-from models.bundle import Corrupt, NotABundle, write_manifest
-from server import bundle_home
+from models.bundle import Corrupt, NotABundle, bundle_home, write_manifest
 from server.open_service import bundle_folders
 from server.settings import BadSettings, load
 from server.terminal import bundle_commands, commands
