@@ -35,7 +35,13 @@ ALLOWED = {
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
     "hearth": ("baker", "models.bundle", "server"),
-    "server": ("models.bundle", "models.peft", "models.strict_json", "runtime"),
+    "server": (
+        "models.bundle",
+        "models.peft",
+        "models.strict_json",
+        "models.text_files",
+        "runtime",
+    ),
     # The path of a request: api -> services -> text -> engine -> sampling and runtime.
     "server.sampling": (),
     "server.engine": ("server.errors", "server.sampling", "runtime"),
@@ -87,6 +93,7 @@ ALLOWED = {
         "server.services",
         "models.bundle",
         "models.strict_json",
+        "models.text_files",
         "runtime.self_test",
     ),
     "server.cluster": (
