@@ -7,9 +7,13 @@ either. The module also exports ERRORS: the exit code of each exception that end
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
+import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from runtime.interrupts import STATUS as INTERRUPTED
@@ -17,12 +21,13 @@ from runtime.interrupts import end_on_signals
 
 # Typer is imported when a command runs: that takes a while, which Ctrl-C ends as any other.
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import typer
 
 PROGRAM = "hearth"
 _OURS = frozenset({"baker", "configs", "hearth", "models", "runtime", "server"})
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Command(NamedTuple):
@@ -107,7 +112,8 @@ def main() -> NoReturn:
     if arguments[0] in COMMANDS:
         _run(arguments[0], arguments[1:], f"{PROGRAM} {arguments[0]}")
     end_on_signals(PROGRAM)
-    _exit_with(_overview(), arguments, PROGRAM, {})
+    with _limits_of_the_machine(PROGRAM):
+        _exit_with(_overview(), arguments, PROGRAM, {})
 
 
 def bake() -> NoReturn:
@@ -120,8 +126,9 @@ def _run(name: str, arguments: Sequence[str], program: str) -> NoReturn:
     end_on_signals(program)
     command = COMMANDS[name]
     try:
-        module = import_module(command.module)
-        _exit_with(getattr(module, command.app), arguments, program, module.ERRORS)
+        with _limits_of_the_machine(program):
+            module = import_module(command.module)
+            _exit_with(getattr(module, command.app), arguments, program, module.ERRORS)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if not command.needs_baker or missing.partition(".")[0] in _OURS:
@@ -153,10 +160,65 @@ def _exit_with(
         _fail(program, f"{error.format_message()} See {where} --help.", 2)
     except tuple(errors) as error:
         code = next(code for type_, code in errors.items() if isinstance(error, type_))
-        _fail(program, str(error), code)
+        _fail(program, _reason(error), code)
     if code == INTERRUPTED:  # Typer's status for a KeyboardInterrupt
         _fail(program, "interrupted", code)
+    sys.stdout.flush()
     sys.exit(code or 0)
+
+
+@contextlib.contextmanager
+def _limits_of_the_machine(program: str) -> Iterator[None]:
+    """Exit with one line if memory, disk, a permission or the reader of a pipe is missing."""
+    _open_closed_streams()
+    try:
+        yield
+    except BrokenPipeError:  # the reader, such as `head`, has enough
+        _discard_output()
+        sys.exit(1)  # as Typer does
+    except OSError as error:
+        _discard_output()
+        _fail(program, _reason(error), 1)
+    except MemoryError as error:
+        _fail(program, f"not enough memory: {str(error) or 'see ulimit -v'}", 1)
+    except RuntimeError as error:
+        if "can't start new thread" not in str(error):
+            raise
+        _fail(program, f"{error}: not enough memory or processes; see ulimit -v and -u", 1)
+    except ImportError as error:
+        cause = error.__cause__ or error  # NumPy adds a page of advice
+        if not (getattr(cause, "path", None) or "").endswith(".so"):
+            raise
+        _fail(program, f"a library cannot be loaded: {cause}", 1)
+
+
+def _reason(error: Exception) -> str:
+    """The message of an error; of one of the operating system, without its number."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if error.errno == errno.ENOENT:  # os.getcwd()
+        return "the current folder was removed; change to another one"
+    return f"cannot write: {error.strerror}" if error.errno in _CANNOT_WRITE else error.strerror
+
+
+def _open_closed_streams() -> None:
+    """Connect closed standard streams to /dev/null, so that no other file gets their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+
+
+def _discard_output() -> None:
+    """Discard what stdout could not write; Python would fail again when it exits."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
 
 
 def _replace_invalid_characters() -> None:
@@ -167,7 +229,8 @@ def _replace_invalid_characters() -> None:
 
 
 def _fail(program: str, message: str, code: int) -> NoReturn:
-    print(f"{program}: {message}", file=sys.stderr)  # noqa: T201
+    with contextlib.suppress(OSError):
+        print(f"{program}: {message}", file=sys.stderr)  # noqa: T201
     sys.exit(code)
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from models.bundle import bundle_home
 from runtime.interrupts import STATUS as INTERRUPTED
 from runtime.interrupts import at_interrupt, end_process
-from server import bundle_home
 from server.terminal import commands
 from server.terminal.bundle_commands import Home
 
@@ -42,9 +42,9 @@ def _run(
         hearth run gemma3
         hearth run gemma3 --system "Answer in one sentence." --temperature 0
     """
-    bundle = bundle_home.find_bundle(Path(model), home)
+    bundle = bundle_home.find_bundle(model, home)
     if not bundle_home.is_bundle(bundle):
-        bundle = home.expanduser() / model
+        bundle = bundle_home.expanded(home) / model
         _bake(model, bundle)
     chat = typer.main.get_command(commands.chat)
     chat.main([str(bundle), *context_.args], prog_name="hearth run", standalone_mode=False)

@@ -12,6 +12,7 @@ from models.bundle import (
     BundleError,
     EncoderManifest,
     LanguageManifest,
+    known_bundles,
     read_manifest_of,
     require_signed_manifest,
     verify_file,
@@ -114,6 +115,7 @@ def check_and_load(
     """
     if keys:
         require_signed_manifest(bundle, manifest, keys)
+        known_bundles.remember(manifest)
     program = best_program(manifest)
     for record in manifest.files:
         verify_file(bundle, record, contents=False)
@@ -121,6 +123,7 @@ def check_and_load(
     # Code is checked before it runs. Weights are hashed in a thread meanwhile: that takes long, and
     # wrong weights do no harm until the check is done.
     _verify(bundle, [record for record in records if record.name not in _LARGE_FILES])
+    known_bundles.warn_if_unknown(bundle, manifest)
     with ThreadPoolExecutor(1, "digest") as pool:
         digest = pool.submit(
             _verify, bundle, [record for record in records if record.name in _LARGE_FILES]

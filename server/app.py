@@ -70,6 +70,9 @@ _EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, Co
 OPEN_PATHS = frozenset({"/health", "/health/ready", "/v1/models", "/openapi.json", *web.FILES})
 
 
+# Probes and files of the page: requests that succeed would fill the log.
+_QUIET_PATHS = frozenset({"/health", "/health/ready", "/metrics", *web.FILES})
+
 _LOCAL_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 
 
@@ -178,5 +181,5 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )
     app.add_middleware(PathAliases)
-    app.add_middleware(access_log.Access, count=pool.metrics.answered)
+    app.add_middleware(access_log.Access, count=pool.metrics.answered, quiet=_QUIET_PATHS)
     app.add_middleware(AnthropicErrors)

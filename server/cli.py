@@ -1,6 +1,8 @@
 """`hearth serve`: read the settings, open the bundle and run the server."""
 
+import contextlib
 import gc
+import logging
 import sys
 import time
 from pathlib import Path
@@ -119,15 +121,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...]) -> None:
     from server.app import Guards, create_app
 
     def announce() -> None:
-        for deployment in pool:
-            if (verdict := deployment.verdict) and not verdict.passed:
-                print(f"hearth serve: {verdict.message}", file=sys.stderr, flush=True)  # noqa: T201
-        if pool.unavailable() is None:
-            print(  # noqa: T201
-                f"Hearth {version()} serves {_models(pool)} at {url(sockets[0], tls)} (ready after "
-                f"{time.perf_counter() - start:.1f} s)",
-                flush=True,
-            )
+        _announce(pool, settings.log_format, url(sockets[0], tls), time.perf_counter() - start)
 
     guards = Guards(
         api_keys=api_keys,
@@ -146,6 +140,24 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...]) -> None:
     gc.enable()
     server.serve_on(*sockets)
     gc.unfreeze()
+
+
+def _announce(pool: ModelPool, log_format: logs.LogFormat, address: str, seconds: float) -> None:
+    """Print that the server is ready, on stdout, and the self-tests that failed, on stderr."""
+    for deployment in pool:
+        if (verdict := deployment.verdict) and not verdict.passed:
+            failed = f"hearth serve: {verdict.message}"
+            line = logs.announcement(log_format, failed, level=logging.ERROR, model=deployment.name)
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
+    if pool.unavailable() is None:
+        ready = (
+            f"Hearth {version()} serves {_models(pool)} at {address} (ready after {seconds:.1f} s)"
+        )
+        line = logs.announcement(
+            log_format, ready, level=logging.INFO, url=address, seconds=round(seconds, 1)
+        )
+        with contextlib.suppress(OSError):  # a full disk or a closed pipe ends no server
+            print(line, flush=True)  # noqa: T201
 
 
 def _models(pool: ModelPool) -> str:

@@ -19,9 +19,10 @@ LogFormat = Literal["text", "json"]
 
 @dataclass(kw_only=True)
 class RequestRecord:
-    """One request for the access log: its id, and the token counts of its completions."""
+    """One request for the access log: its id, its model, and the token counts of its answers."""
 
     request_id: str
+    model: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
@@ -35,6 +36,13 @@ def request_id() -> str | None:
     return record.request_id if record else None
 
 
+def count_tokens(prompt: int, completion: int = 0) -> None:
+    """Add the tokens of an answer to the current request's, if there is one."""
+    if record := current_request.get():
+        record.prompt_tokens += prompt
+        record.completion_tokens += completion
+
+
 def configure(level: str, log_format: LogFormat) -> None:
     """Send all logs of the process, including uvicorn's, to stderr in one format."""
     handler = logging.StreamHandler(sys.stderr)
@@ -42,6 +50,15 @@ def configure(level: str, log_format: LogFormat) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level != "debug":  # its info lines repeat what Hearth prints
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+def announcement(log_format: LogFormat, message: str, *, level: int, **fields: object) -> str:
+    """A line for stdout or stderr that is not a log line: the message, or one JSON object."""
+    if log_format == "text":
+        return message
+    name, level_name = __name__.partition(".")[0], logging.getLevelName(level)
+    entry = {"name": name, "levelname": level_name, "msg": message, "fields": fields}
+    return _Json().format(logging.makeLogRecord(entry))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

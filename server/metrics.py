@@ -10,7 +10,13 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -24,6 +30,9 @@ if TYPE_CHECKING:
     from server.text.answer import Ended
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+# In the text format, the time at which a counter was created is a gauge of its own for each.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # 200 tokens per second (a small model on a fast CPU) to 1 per second (a large one on a board).
 _TOKEN_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)

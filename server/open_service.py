@@ -10,10 +10,10 @@ from models.bundle import (
     ArraysManifest,
     BundleError,
     EncoderManifest,
+    bundle_home,
     read_manifest,
     require_signed_manifest,
 )
-from server.bundle_home import bundles_in, find_bundle, is_bundle
 from server.errors import ModelNotFound, NotReloaded
 from server.process.memory_limit import memory_limit
 from server.services.array_service import open_array_service
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from models.bundle import AnyManifest
     from server.services.language_service import LocalLanguageService
     from server.services.service import Service
     from server.settings import LoadedSettings, Settings
@@ -84,7 +85,7 @@ def _find(loaded: LoadedSettings) -> dict[str, Callable[[], Deployment]]:
     return {
         name: functools.partial(_deployment, loaded, name, folder)
         for name, folder in named.items()
-        if is_bundle(folder)
+        if bundle_home.is_bundle(folder)
     }
 
 
@@ -93,15 +94,15 @@ def bundle_folders(settings: Settings) -> Iterator[Path]:
 
     Raises BadSettings if there is none.
     """
-    if not settings.bundle and not any(bundles_in(settings.home)):
+    if not settings.bundle and not any(bundle_home.bundles_in(settings.home)):
         raise BadSettings(
             "BUNDLE is missing; give the folder that `hearth bake` wrote, or bake into --home "
             f"({settings.home})"
         )
-    for path in settings.bundle or [settings.home.expanduser()]:
-        folder = find_bundle(path, settings.home)
-        inside = list(bundles_in(folder))
-        yield from [folder] if is_bundle(folder) or not inside else inside
+    for path in settings.bundle or [bundle_home.expanded(settings.home)]:
+        folder = bundle_home.find_bundle(path, settings.home)
+        inside = list(bundle_home.bundles_in(folder))
+        yield from [folder] if bundle_home.is_bundle(folder) or not inside else inside
 
 
 def open_service(loaded: LoadedSettings, bundle: Path, name: str, reserved: int = 0) -> Service:
@@ -110,9 +111,16 @@ def open_service(loaded: LoadedSettings, bundle: Path, name: str, reserved: int 
     `name` is the model's name. Other models of this process take `reserved` bytes. Raises
     BundleError, CannotStore or BadSettings.
     """
-    if isinstance(read_manifest(bundle), ArraysManifest):
+    if isinstance(_manifest(loaded, bundle), ArraysManifest):
         reject_language_only(loaded, bundle)
     return open_any(loaded.settings, bundle, name, reserved)
+
+
+def _manifest(loaded: LoadedSettings, bundle: Path) -> AnyManifest:
+    """The manifest of a bundle; if there is no such folder, the error lists similar names."""
+    if not bundle.exists():
+        raise bundle_home.unknown_bundle(bundle, loaded.settings.home)
+    return read_manifest(bundle)
 
 
 def open_any(settings: Settings, bundle: Path, name: str, reserved: int = 0) -> Service:
@@ -172,7 +180,7 @@ def _deployment(loaded: LoadedSettings, name: str, folder: Path) -> Deployment:
         template=settings.chat_template is not None or settings.chat_template_file is not None,
     )
     try:
-        manifest = read_manifest(folder)
+        manifest = _manifest(loaded, folder)
         if keys := read_signing_keys(settings):
             require_signed_manifest(folder, manifest, keys)
         deployment.manifest = manifest

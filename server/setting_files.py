@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.bundle import BadKey, PublicKey, read_public_key
+from models.text_files import read_text
 from server.settings import MIN_KEY_LENGTH, BadSettings
 from server.text.named_templates import NAMED_TEMPLATES
 
@@ -19,8 +20,8 @@ def read_keys(settings: Settings) -> tuple[str, ...]:
     if settings.api_key_file is None:
         return keys
     try:
-        lines = settings.api_key_file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(settings.api_key_file).splitlines()
+    except (OSError, ValueError) as error:
         raise BadSettings(
             f"api_key_file: {settings.api_key_file} cannot be read: {error}"
         ) from None
@@ -52,9 +53,12 @@ def read_template(settings: Settings) -> str | None:
     if path is None:
         return given and NAMED_TEMPLATES.get(given, given)
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        template = read_text(path)
+    except (OSError, ValueError) as error:
         raise BadSettings(f"chat_template_file: {path} cannot be read: {error}") from None
+    if not template.strip():
+        raise BadSettings(f"chat_template_file: {path} is empty, expected a template")
+    return template
 
 
 def read_signing_keys(settings: Settings) -> tuple[PublicKey, ...]:

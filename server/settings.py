@@ -30,9 +30,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from models.bundle import DEFAULT_PREFIX_CACHE
+from models.bundle import DEFAULT_PREFIX_CACHE, bundle_home
+from models.text_files import read_text
 from runtime.self_test import Level
-from server import bundle_home
 from server.logs import LogFormat
 from server.validation import SIZE, expected
 
@@ -364,7 +364,7 @@ def _toml(value: object) -> str:
 
 def _read(path: str | Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        values = tomllib.loads(read_text(Path(path)))
     except OSError as error:
         raise BadSettings(f"config: {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # invalid TOML, invalid UTF-8, or a number with 5000 digits

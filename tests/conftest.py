@@ -22,7 +22,7 @@ from baker.pipeline import recipe
 from baker.pipeline.recipe import BakeRequest, packaged_weights
 from baker.reference.numpy_runtime import stored_parameters, traced
 from baker.weights.open_weights import open_weights
-from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
+from models.bundle import PARAMETERS, LanguageManifest, bundle_home, read_manifest_of
 from models.program import model_weights
 from tests.quick import Guard, is_quick
 
@@ -42,6 +42,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A slow machine must not fail a test.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hearth_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the record of known bundles out of the user's home, also that of processes."""
+    os.environ[bundle_home.ENVIRONMENT] = str(tmp_path_factory.mktemp("home"))
 
 
 class Silent:

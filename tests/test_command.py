@@ -119,6 +119,57 @@ def test_bake_is_the_same_as_hearth_bake(arguments: tuple[str, ...], run: Run) -
     assert short == long
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", "NAME"),
+        ("verify", "NAME"),
+        ("reproduce", "NAME"),
+        ("generate", "NAME", "x"),
+        ("chat", "NAME"),
+        ("batch", "{}", "--out", "{}.out", "--bundle", "NAME"),
+        ("compare", "NAME", "NAME"),
+        ("compare", "exact:NAME", "NAME"),
+        ("compare", "numpy:NAME", "NAME"),
+    ],
+    ids=" ".join,
+)
+def test_a_bundle_is_found_by_its_name(
+    arguments: tuple[str, ...], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bundle's manifest is read, which is invalid; an unknown name lists the similar ones."""
+    monkeypatch.setenv("HEARTH_HOME", str(tmp_path))
+    for name in ("gemma3-270m", "smollm2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+    requests = tmp_path / "requests"
+    requests.write_text('{"custom_id": "a", "url": "/v1/completions", "body": {}}')
+
+    def said(name: str) -> str:
+        typed = [part.replace("NAME", name).format(requests) for part in arguments]
+        code, _, stderr = run(*typed)
+        assert code in (1, 2)
+        assert stderr.count("\n") == 1
+        return stderr
+
+    assert "manifest.json: unsupported format" in said("smollm2")
+    unknown = said("gemma-270m")
+    assert "gemma3-270m" in unknown
+    assert "smollm2" not in unknown
+
+
+@pytest.mark.parametrize("command", [("rm",), ("sign", "--key", "private.pem")])
+def test_an_unknown_name_lists_similar_ones(
+    command: tuple[str, ...], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEARTH_HOME", str(tmp_path))
+    (tmp_path / "gemma3-270m").mkdir()
+    (tmp_path / "gemma3-270m" / "manifest.json").write_text("{}")
+    code, _, stderr = run(*command, "gemma3")
+    assert code == 1
+    assert re.fullmatch(r"hearth \w+: gemma3: not a bundle: .*, or gemma3-270m\n", stderr)
+
+
 def test_bake_without_arguments_lists_the_models(run: Run) -> None:
     assert re.search(r"^  gemma3 ", run("bake").stdout, re.MULTILINE)
 

@@ -35,8 +35,14 @@ ALLOWED = {
     ),
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
-    "hearth": ("baker", "server", "runtime.interrupts"),
-    "server": ("models.bundle", "models.peft", "models.strict_json", "runtime"),
+    "hearth": ("baker", "models.bundle", "server", "runtime.interrupts"),
+    "server": (
+        "models.bundle",
+        "models.peft",
+        "models.strict_json",
+        "models.text_files",
+        "runtime",
+    ),
     # The path of a request: api -> services -> text -> engine -> sampling and runtime.
     "server.sampling": (),
     "server.engine": ("server.errors", "server.sampling", "runtime"),
@@ -73,7 +79,6 @@ ALLOWED = {
     ),
     "server.process": ("server.errors", "models.bundle"),
     "server.terminal": (
-        "server.bundle_home",
         "server.errors",
         "server.flags",
         "server.validation",
@@ -90,6 +95,7 @@ ALLOWED = {
         "server.services",
         "models.bundle",
         "models.strict_json",
+        "models.text_files",
         "runtime.interrupts",
         "runtime.self_test",
     ),

@@ -30,7 +30,7 @@ def locked() -> dict[str, list[str]]:
     """The locked versions by package: more than one where platforms differ."""
     versions: dict[str, list[str]] = {}
     for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines():
-        if match := re.match(r"([\w.-]+)==(\S+)", line):
+        if match := re.match(r"([\w.-]+)(?:==|~=)(\S+)", line):
             versions.setdefault(canonicalize_name(match[1]), []).append(match[2])
     return versions
 
@@ -42,3 +42,12 @@ def test_the_lock_file_satisfies_every_requirement(text: str) -> None:
     assert versions, f"{requirement.name} is not in requirements.lock: run scripts/lock"
     for version in versions:
         assert requirement.specifier.contains(version), f"{text}: {version}: run scripts/lock"
+
+
+def test_the_lock_file_allows_newer_patches_of_iree_only() -> None:
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    loose = [line for line in lines if line[:1].isalpha() and "==" not in line]
+    assert [line.split("~=")[0] for line in loose] == ["iree-base-compiler", "iree-base-runtime"]
+    for line in loose:
+        assert Requirement(line).specifier.contains("3.13.1")
+        assert not Requirement(line).specifier.contains("3.14.0")

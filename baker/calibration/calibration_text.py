@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from baker.atomic_folder import BakeError
+from models.text_files import read_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,9 +25,9 @@ _MIN_TOKENS = 256
 def calibration_text(path: Path | None) -> str:
     """The text of a file, or the one that is shipped; raises BakeError if it is not UTF-8 text."""
     try:
-        return (path or _SHIPPED).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 text: {error}"
+        return read_text(path or _SHIPPED)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise BakeError(f"--calibration: {path} cannot be read: {reason}") from error
 
 

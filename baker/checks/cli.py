@@ -13,12 +13,15 @@ from baker.pipeline.bake_errors import BAKE_ERRORS
 from baker.presentation.console import open_console
 from baker.progress import TerminalProgress
 from baker.signing.checks import ExpectedSigner
-from models.bundle import read_manifest
+from models.bundle import bundle_home, read_manifest
 
 # Exceptions that end the commands, and their exit code: see hearth/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
 
-_Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder that `hearth bake` wrote.")]
+_Bundle = Annotated[
+    Path,
+    typer.Argument(metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP),
+]
 
 _Key = Annotated[
     list[Path] | None,

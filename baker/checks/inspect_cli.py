@@ -9,7 +9,7 @@ import typer
 
 from baker.checks.inspection import show
 from baker.presentation.console import open_console
-from models.bundle import BundleError
+from models.bundle import BundleError, bundle_home
 
 # Exceptions that end the command, and its exit code: see hearth/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1}
@@ -20,7 +20,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command(epilog="Example:\n\n\b\n    hearth inspect gemma3-270m")
 def _inspect(
     bundle: Annotated[
-        Path, typer.Argument(metavar="BUNDLE", help="Folder that `hearth bake` wrote.")
+        Path,
+        typer.Argument(
+            metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP
+        ),
     ],
 ) -> None:
     """Print what a bundle contains and what it was made from.

@@ -22,6 +22,7 @@ from models.bundle import (
     SIGNATURE,
     ArraysManifest,
     EncoderManifest,
+    known_bundles,
     read_manifest,
     verify_files,
 )
@@ -64,6 +65,8 @@ def verify(bundle: Path, console: Console, signer: ExpectedSigner | None = None)
     for change in changes(manifest):
         console.print(f"changed: {change}", markup=False)
     programs = runnable(manifest)
+    if programs:
+        known_bundles.warn_if_unknown(bundle, manifest)
     if not programs:
         console.print("golden values: not checked, since this machine cannot run the program")
     verdicts = [_self_test(bundle, manifest, program_file) for program_file in programs]
@@ -74,7 +77,9 @@ def verify(bundle: Path, console: Console, signer: ExpectedSigner | None = None)
 
 def _signature(bundle: Path, manifest: AnyManifest, signer: ExpectedSigner | None) -> str:
     if signer:
-        return signer.require_bundle(bundle, manifest)
+        checked = signer.require_bundle(bundle, manifest)
+        known_bundles.remember(manifest)
+        return checked
     if (bundle / SIGNATURE).exists():
         return "not checked: see hearth verify --key"
     return "none"

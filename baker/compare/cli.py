@@ -22,7 +22,7 @@ from baker.parameters.irpa import BadArchive
 from baker.presentation.console import open_console
 from baker.presentation.table import terminal_table
 from baker.progress import TerminalProgress
-from models.bundle import BundleError
+from models.bundle import BundleError, bundle_home
 from models.config import ConfigError
 from models.dsl.types import DslError
 from models.peft.adapter_settings import BadAdapter
@@ -43,7 +43,8 @@ ERRORS: dict[type[Exception], int] = dict.fromkeys(_ERRORS, _FAILED)
 
 _HELP = """Compare the predictions of two models and write a report.
 
-A is the reference, B the candidate. Each is one of:
+A is the reference, B the candidate. A bundle is a folder, or a name that `hearth list` shows.
+Each is one of:
 
 \b
   a bundle                           gemma3-270m
@@ -95,6 +96,7 @@ _Tokenizer = Annotated[
     Path | None,
     typer.Option(
         metavar="BUNDLE",
+        parser=bundle_home.named_bundle,
         help="Bundle whose tokenizer to use if neither A nor B has one.",
     ),
 ]

@@ -41,6 +41,7 @@ from models.bundle import LanguageManifest, record_file
 from models.dsl.types import TypeRuleError
 from models.peft.adapter_folder import adapter_files
 from models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
+from models.text_files import read_text
 from runtime.language_model import IreeRuntime
 from runtime.self_test import self_test
 
@@ -318,9 +319,10 @@ def _prefix_text(path: Path | None, chosen: Sequence[Target]) -> str | None:
             "bake on the device, or omit --prefix"
         )
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise BakeError(f"--prefix: {path} is not UTF-8 text: {error}") from error
+        return read_text(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BakeError(f"--prefix: {path} cannot be read: {reason}") from error
 
 
 def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:

@@ -14,7 +14,14 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from baker.calibration.calibration_text import calibration_text
-from models.bundle import CALIBRATION, PARAMETERS, LanguageManifest, record_file, write_manifest
+from models.bundle import (
+    CALIBRATION,
+    PARAMETERS,
+    LanguageManifest,
+    known_bundles,
+    record_file,
+    write_manifest,
+)
 from models.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -45,6 +52,7 @@ def write_manifest_and_bill(folder: Path, manifest: M, licence: str | None) -> M
     (folder / BILL).write_text(_text(bill), encoding="utf-8")
     complete = replace(manifest, files=(*files, record_file(folder / BILL)))
     write_manifest(folder, complete)
+    known_bundles.remember(complete)
     return complete
 
 

@@ -6,13 +6,19 @@ from typing import Annotated
 import typer
 
 from baker.signing.signers import Signer, sign
-from models.bundle import SIGNATURE, BundleError
+from models.bundle import SIGNATURE, BundleError, bundle_home
 
 # Exceptions that end the command, and its exit code: see hearth/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1}
 
 _Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="Folder of a bundle or of a LoRA adapter.")
+    Path,
+    typer.Argument(
+        metavar="FOLDER",
+        parser=bundle_home.named_bundle,
+        help="Folder of a bundle or of a LoRA adapter, or the name of a bundle in "
+        f"${bundle_home.ENVIRONMENT}.",
+    ),
 ]
 _Key = Annotated[
     Path | None,

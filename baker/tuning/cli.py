@@ -18,6 +18,7 @@ from baker.tuning.examples import BadExample
 from baker.tuning.training_program import DivergedError
 from baker.tuning.tuning import TuneError, TuneRequest, tune
 from baker.tuning.tuning_report import TuningReport
+from models.bundle import bundle_home
 from models.lora import PROJECTIONS
 from runtime.interrupts import at_interrupt
 
@@ -49,7 +50,9 @@ _Weights = Annotated[
     Path | None,
     typer.Option(
         metavar="PATH",
-        help="GGUF file, Hugging Face folder, or bundle, whose weights are then dequantized. "
+        parser=bundle_home.find_bundle,
+        help="GGUF file, Hugging Face folder, or bundle, also by its name in "
+        f"${bundle_home.ENVIRONMENT}, whose weights are then dequantized. "
         "Default: the weights of an installed package.",
     ),
 ]

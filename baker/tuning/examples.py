@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models import strict_json
+from models import strict_json, text_files
 from server.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ class ExampleReader:
         """The examples of a file, in order; raises BadExample or OSError."""
         examples = []
         for number, line in enumerate(path.read_bytes().splitlines(), 1):
-            if not line.strip():
+            if not line.removeprefix(text_files.BYTE_ORDER_MARK).strip():
                 continue
             try:
-                entry = strict_json.parse(line.decode())
+                entry = strict_json.parse(text_files.decode(line))
                 examples += [self._fitting(one) for one in self._examples(entry)]
             except InvalidRequest as error:
                 raise BadExample(f"{path}, line {number}: {error}") from error

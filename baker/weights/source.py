@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
+from models import text_files
 from models.bundle import file_type
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def read_text(path: Path) -> str:
     """The text of a file; raises OSError or ValueError, also for a pipe or a device."""
     if (actual := file_type(path)) != "a file":
         raise OSError(f"{path} is {actual}, expected a file")
-    return path.read_text(encoding="utf-8")
+    return text_files.read_text(path)
 
 
 def block_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models import strict_json
+from models import strict_json, text_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +95,7 @@ class AdapterSettings:
 def parse_settings(data: bytes, where: object) -> AdapterSettings:
     """The settings in the bytes of a file `where`; raises BadAdapter."""
     try:
-        fields = strict_json.parse(data.decode(), keep_unusable=True)
+        fields = strict_json.parse(text_files.decode(data), keep_unusable=True)
     except ValueError as error:
         raise BadAdapter(f"cannot read {where}: {error}") from error
     if not isinstance(fields, dict):

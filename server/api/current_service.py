@@ -14,6 +14,7 @@ from fastapi import Depends, Query, Request
 
 from server.api.disconnect import unless_disconnected, whole_body
 from server.errors import InvalidRequest
+from server.logs import current_request
 from server.services.adapters import require_one
 from server.services.array_service import ArrayService
 from server.services.deployment import Deployment
@@ -144,6 +145,8 @@ async def lease(request: Request, deployment: Deployment) -> Service:
 
     Raises what ModelPool.lease raises, and ClientDisconnected.
     """
+    if record := current_request.get():
+        record.model = deployment.name
     pool = await _pool(request)
     held = pool.lease_now(deployment)
     if held is None:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from models.bundle import BundleError
+from models.bundle import BundleError, bundle_home
 from runtime.interrupts import at_interrupt
 from server.batch.batch_targets import BatchTarget, CannotReach, UrlTarget, in_process
 from server.batch.files import Answers, BadBatch, Requests
@@ -38,7 +38,11 @@ AnswersFile = Annotated[
 ]
 Bundle = Annotated[
     Path | None,
-    typer.Option(metavar="BUNDLE", help="Answer with this bundle, in this process."),
+    typer.Option(
+        metavar="BUNDLE",
+        parser=bundle_home.named_bundle,
+        help=f"Answer with this bundle, in this process. {bundle_home.BUNDLE_HELP}",
+    ),
 ]
 Url = Annotated[str | None, typer.Option(metavar="URL", help="Answer with the server at this URL.")]
 ApiKey = Annotated[

@@ -18,7 +18,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models import strict_json
+from models import strict_json, text_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ class Requests:
         self._path = path
         self._offsets: dict[str, int] = {}
         for number, (offset, line) in enumerate(_lines(path), 1):
-            if not line.strip():
+            if not line.removeprefix(text_files.BYTE_ORDER_MARK).strip():
                 continue
             custom_id = _request(line, f"{path}: line {number}").custom_id
             if custom_id in self._offsets:
@@ -179,7 +179,7 @@ def _request(line: bytes, where: str) -> BatchRequest:
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
-        value = strict_json.parse(line.decode())
+        value = strict_json.parse(text_files.decode(line))
     except ValueError as error:
         raise BadBatch(f"{where}: {error}") from error
     if not isinstance(value, dict):

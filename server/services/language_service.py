@@ -36,7 +36,7 @@ from server.engine.prefix_cache import PrefixCache
 from server.engine.prefix_store import PrefixStore
 from server.engine.prompt_lookup import Costs
 from server.errors import InvalidRequest
-from server.logs import current_request
+from server.logs import count_tokens
 from server.metrics import LanguageMetrics
 from server.process.free_memory import free_memory
 from server.process.memory_limit import admit
@@ -223,10 +223,7 @@ class LanguageService(Service):
 
     def _ended(self, ended: Ended) -> None:
         self.metrics.completed(ended)
-        record = current_request.get()
-        if record is not None:
-            record.prompt_tokens += ended.prompt_tokens
-            record.completion_tokens += len(ended.token_times)
+        count_tokens(ended.prompt_tokens, len(ended.token_times))
 
 
 class LocalLanguageService(LanguageService):

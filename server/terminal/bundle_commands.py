@@ -1,6 +1,7 @@
 """`hearth list`, `rm` and `ps`: the bundles on this machine, and the models of a server."""
 
 import json
+import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -9,8 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from models.bundle import BundleError, LanguageManifest, read_manifest
-from server import bundle_home
+from models.bundle import (
+    MANIFEST,
+    BundleError,
+    LanguageManifest,
+    NotABundle,
+    bundle_home,
+    read_manifest,
+)
+from runtime.interrupts import at_interrupt
 
 
 class NoServer(Exception):
@@ -64,7 +72,7 @@ def _remove(
         hearth rm gemma3
     """
     for bundle in bundles:
-        size = bundle_home.remove_bundle(bundle_home.find_bundle(bundle, home))
+        size = _remove_bundle(bundle_home.named_bundle(bundle, home))
         _print(f"removed {bundle}: {size / 1e6:.1f} MB")
 
 
@@ -93,6 +101,27 @@ def _ps(
     for model in models:
         if problem := model["status"].get("error"):
             _print(problem)
+
+
+def _remove_bundle(folder: Path) -> int:
+    """Remove a bundle; returns its size in bytes. A link is removed, and not what it names.
+
+    Raises NotABundle for a folder without a manifest or with something else than files in it.
+    """
+    if not bundle_home.is_bundle(folder):
+        raise NotABundle(f"{folder}: not a bundle: it has no {MANIFEST}; nothing is removed")
+    files = list(folder.iterdir())
+    if other := [path.name for path in files if path.is_dir() or path.is_symlink()]:
+        raise NotABundle(
+            f"{folder}: not only a bundle: it contains {min(other)!r}; nothing is removed"
+        )
+    size = sum(path.stat().st_size for path in files)
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        with at_interrupt(lambda: shutil.rmtree(folder, ignore_errors=True)):
+            shutil.rmtree(folder)
+    return size
 
 
 def _row(bundle: Path) -> tuple[str, ...]:

@@ -12,11 +12,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from models.bundle import BundleError
+from models.bundle import BundleError, bundle_home
 from runtime.interrupts import keyboard_interrupts
 from server import flags
 from server.api.generation_fields import GenerationFields
-from server.bundle_home import find_bundle
 from server.errors import InvalidRequest, ServerError
 from server.services.language_service import LanguageService, open_language_service
 from server.terminal.conversation import converse
@@ -43,9 +42,7 @@ ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, ServerEr
 
 Bundle = Annotated[
     Path,
-    typer.Argument(
-        metavar="BUNDLE", help="Folder that `hearth bake` wrote, or a name in $HEARTH_HOME."
-    ),
+    typer.Argument(metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP),
 ]
 Threads = Annotated[
     int | None,
@@ -133,7 +130,7 @@ def _chat(
 
 
 def _open(bundle: Path, threads: int | None) -> LanguageService:
-    return open_language_service(find_bundle(bundle), threads=threads)
+    return open_language_service(bundle, threads=threads)
 
 
 def _fields(options: dict[str, Any]) -> GenerationFields:

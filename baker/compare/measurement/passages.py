@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from models.text_files import read_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -58,8 +60,8 @@ def read_texts(files: Iterable[Path]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for file in files:
         try:
-            texts[file.name] = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            texts[file.name] = read_text(file)
+        except (OSError, ValueError) as error:
             raise UnreadableText(f"{file} cannot be read as UTF-8 text: {error}") from error
     return texts
 

@@ -22,7 +22,7 @@ from baker.compare.sides.side import (
 )
 from baker.compare.sides.vocabulary import BundleVocabulary
 from baker.reference.numpy_runtime import open_reference
-from models.bundle import LanguageManifest, digest, read_manifest_of
+from models.bundle import LanguageManifest, bundle_home, digest, read_manifest_of
 from models.peft.adapter_factors import read_factors
 from runtime.open_bundle import open_bundle
 
@@ -38,7 +38,7 @@ ADAPTER = "+"
 _DIGEST = 16  # characters of a digest in a report
 _PLACE = 1  # of the adapter
 FORMS = (
-    "a bundle's folder, exact:BUNDLE, MODEL.gguf, one of them with +ADAPTER, numpy:BUNDLE, "
+    "a bundle's folder or name, exact:BUNDLE, MODEL.gguf, one of them with +ADAPTER, numpy:BUNDLE, "
     "RECORDING.json or the URL of an endpoint (http://HOST:PORT/v1#MODEL)"
 )
 
@@ -88,18 +88,20 @@ def opened(name: str, options: SideOptions) -> Iterator[Side]:
             yield LlamaSide(llama, _about_llama(name, llama))
     elif name.endswith(".json"):
         yield _recorded(name)
-    elif _model_and_adapter(name.removeprefix(EXACT_LOGITS))[0].is_dir():
+    elif (model := _model_and_adapter(name.removeprefix(EXACT_LOGITS))[0]).is_dir():
         yield _bundle(name, options.threads)
     else:
-        raise SideError(f"{name}: cannot be compared; expected {FORMS}")
+        names = ", ".join(bundle_home.similar_names(model.name)) or "none"
+        raise SideError(f"{name}: cannot be compared; expected {FORMS}; bundles by name: {names}")
 
 
 def _model_and_adapter(name: str) -> tuple[Path, Path | None]:
     """The paths in `MODEL+ADAPTER`, or in `MODEL`, whose name may have a + too."""
     model, plus, adapter = name.rpartition(ADAPTER)
-    if not plus or Path(name).exists():
-        return Path(name), None
-    return Path(model), Path(adapter)
+    whole = bundle_home.find_bundle(name)
+    if not plus or whole.exists():
+        return whole, None
+    return bundle_home.find_bundle(model), Path(adapter)
 
 
 def _bundle(name: str, threads: int | None) -> BundleSide:
@@ -119,7 +121,7 @@ def _bundle(name: str, threads: int | None) -> BundleSide:
 
 
 def _numpy(name: str) -> BundleSide:
-    bundle = Path(name.removeprefix(NUMPY))
+    bundle = bundle_home.named_bundle(name.removeprefix(NUMPY))
     manifest = read_manifest_of(bundle, LanguageManifest)
     about = SideDescription(side_type="numpy", name=name, gives=ALL, details=_details(manifest))
     return BundleSide(open_reference(bundle, manifest), about, BundleVocabulary.of(bundle))

@@ -26,15 +26,22 @@ log = logging.getLogger(__name__)
 
 HEADER = "X-Request-Id"
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_FIRST_ERROR = 400
 _CLIENT_CLOSED_REQUEST = 499  # nginx's code
 
 
 class Access:
-    """Call `count` once per request, with the route's path (or "none") and the status."""
+    """Call `count` once per request, with the route's path (or "none") and the status.
 
-    def __init__(self, app: ASGIApp, count: Callable[[str, int], None]) -> None:
+    Requests for `quiet` paths that succeed are logged at the level debug.
+    """
+
+    def __init__(
+        self, app: ASGIApp, count: Callable[[str, int], None], quiet: frozenset[str] = frozenset()
+    ) -> None:
         self._app = app
         self._count = count
+        self._quiet = quiet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -64,7 +71,9 @@ class Access:
         finally:
             status = status or _CLIENT_CLOSED_REQUEST
             self._count(getattr(scope.get("route"), "path", "none"), status)
-            _write_line(scope, record, status, 1e3 * (time.monotonic() - began))
+            is_quiet = scope["path"] in self._quiet and status < _FIRST_ERROR
+            level = logging.DEBUG if is_quiet else logging.INFO
+            _write_line(level, scope, record, status, 1e3 * (time.monotonic() - began))
             current_request.reset(token)
 
 
@@ -72,10 +81,16 @@ def _request_id(header: str) -> str:
     return header if _ACCEPTED_ID.fullmatch(header) else uuid.uuid4().hex
 
 
-def _write_line(scope: Scope, record: RequestRecord, status: int, milliseconds: float) -> None:
-    fields: dict[str, object] = {"status": status, "ms": round(milliseconds, 1)}
+def _write_line(
+    level: int, scope: Scope, record: RequestRecord, status: int, milliseconds: float
+) -> None:
+    # Uvicorn has replaced the address of a trusted proxy by that of the client.
+    fields: dict[str, object] = {"client": scope["client"][0]} if scope.get("client") else {}
+    if record.model:
+        fields["model"] = record.model
+    fields |= {"status": status, "ms": round(milliseconds, 1)}
     if record.prompt_tokens:
         fields["prompt_tokens"] = record.prompt_tokens
         fields["completion_tokens"] = record.completion_tokens
     # Without the query, which may hold secrets.
-    log.info("%s %s", scope["method"], scope["path"], extra={"fields": fields})
+    log.log(level, "%s %s", scope["method"], scope["path"], extra={"fields": fields})

@@ -14,6 +14,7 @@ from server.api.disconnect import unless_disconnected
 from server.api.fields import Fields, ModelFields, Text
 from server.api.http_errors import ERRORS
 from server.api.json_body import JsonRoute
+from server.logs import count_tokens
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Rerank"])
 
@@ -111,6 +112,7 @@ async def rerank(
         return [_score(index, values[index], shown) for index in order]
     shown = documents if body.return_documents else None
     tokens = sum(score.tokens for score in scores)
+    count_tokens(tokens)
     return RerankResponse(
         object="list",
         model=service.name,

@@ -14,6 +14,7 @@ from server.api.current_service import Embedder
 from server.api.fields import Fields, Text
 from server.api.openai.chat_messages import TextPart
 from server.errors import InvalidRequest
+from server.logs import count_tokens
 from server.text.answer import EmbeddedText
 
 MAX_INPUTS = 2048
@@ -57,7 +58,10 @@ async def embed_all(inputs: Any, name: str, service: Embedder) -> list[EmbeddedT
         raise InvalidRequest(
             field=name, got=f"{len(named)} inputs", expected=f"at most {MAX_INPUTS} inputs"
         )
-    return await service.embed_all([(path, await _prompt(entry, service)) for path, entry in named])
+    prompts = [(path, await _prompt(entry, service)) for path, entry in named]
+    vectors = await service.embed_all(prompts)
+    count_tokens(sum(vector.tokens for vector in vectors))
+    return vectors
 
 
 async def _prompt(entry: Any, service: Embedder) -> str | tuple[int, ...]:

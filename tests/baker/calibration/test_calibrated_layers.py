@@ -162,7 +162,7 @@ def test_a_short_text_is_rejected() -> None:
     ("content", "message"),
     [
         (None, "--calibration: .*text cannot be read: No such file"),
-        (b"\xff\xfe", "--calibration: .*text cannot be read: not UTF-8 text"),
+        (b"\xff\xfd", "--calibration: .*text cannot be read: it is not UTF-8 text"),
     ],
 )
 def test_a_wrong_calibration_file_is_one_sentence(

@@ -199,7 +199,10 @@ def test_errors_are_one_line_and_exit_code_2(
         ((str(bundle / "manifest.json"), name), "expected meta and cases"),
         ((too_long, name), "bake it with --context 14"),
         ((too_long, name, "--text", str(bad)), "remove --text"),
-        (("nothing", name), "expected a bundle's folder, exact:BUNDLE, MODEL.gguf, one of them"),
+        (
+            ("nothing", name),
+            "expected a bundle's folder or name, exact:BUNDLE, MODEL.gguf",
+        ),
         ((f"{name}+{tmp_path}", name), "has no places for adapters; bake it again with --adapters"),
         ((name, name, "--text", str(tmp_path / "absent")), "cannot be read as UTF-8 text"),
         ((name, name, "--text", str(bad)), "cannot be read as UTF-8 text"),

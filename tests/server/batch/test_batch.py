@@ -242,9 +242,9 @@ def test_the_command_needs_one_target(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--bundle", "x", "--ray"], "--ray needs --bundle and --threads"),
+        (["--bundle", ".", "--ray"], "--ray needs --bundle and --threads"),
         (["--url", "http://x", "--threads", "1", "--ray"], "--ray needs --bundle and --threads"),
-        (["--bundle", "x", "--engines", "2"], "--engines needs --ray"),
+        (["--bundle", ".", "--engines", "2"], "--engines needs --ray"),
     ],
 )
 def test_ray_needs_a_bundle_and_threads(

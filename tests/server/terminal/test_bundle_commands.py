@@ -10,9 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from hearth import run
-from models.bundle import Corrupt, NotABundle, write_manifest
-from server import bundle_home
-from server.open_service import bundle_folders
+from models.bundle import Corrupt, NotABundle, bundle_home, write_manifest
+from server.open_service import bundle_folders, open_service
 from server.settings import BadSettings, load
 from server.terminal import bundle_commands, commands
 from tests.fake_runtime import FakeRuntime
@@ -120,3 +119,5 @@ def test_serve_finds_bundles_by_name(home: Path, tmp_path: Path) -> None:
     assert [path.resolve() for path in folders(bundle=["smol"])] == [tmp_path / "smol"]
     with pytest.raises(BadSettings, match="BUNDLE is missing"):
         folders(home=str(tmp_path / "empty"))
+    with pytest.raises(NotABundle, match=r"no bundle of this name in .*, or gemma$"):
+        open_service(load({}), tmp_path / "gemm", "gemm")

@@ -44,10 +44,10 @@ def run(*arguments: str | bytes, **variables: str) -> subprocess.CompletedProces
 def test_generate_gives_the_same_answer_as_the_server() -> None:
     with fakes.running(fakes.fake_service(LIBRARY)) as client:
         expected = answer(client, max_tokens=7, seed=3, top_k=5)
-    shown = run("generate", "b", "the dog", "--max-tokens", "7", "--seed", "3", "--top-k", "5")
+    shown = run("generate", ".", "the dog", "--max-tokens", "7", "--seed", "3", "--top-k", "5")
     assert shown.stdout == expected["text"] + "\n"
     assert re.search(r"^\d+ prompt tokens in .* s, 7 tokens in .*, length, seed 3$", shown.stderr)
-    whole = run("generate", "b", "the dog", "--max-tokens=7", "--seed=3", "--top-k=5", "--json")
+    whole = run("generate", ".", "the dog", "--max-tokens=7", "--seed=3", "--top-k=5", "--json")
     data = json.loads(whole.stdout)
     assert data["text"] == expected["text"]
     assert data["prompt_tokens"] == expected["usage"]["prompt_tokens"]
@@ -55,7 +55,7 @@ def test_generate_gives_the_same_answer_as_the_server() -> None:
     # What a flag says arrives: the answer ends before the string.
     stop = expected["text"][3:5]
     ended = run(
-        "generate", "b", "the dog", "--seed=3", "--top-k=5", "--stop=never", f"--stop={stop}"
+        "generate", ".", "the dog", "--seed=3", "--top-k=5", "--stop=never", f"--stop={stop}"
     )
     assert ended.stdout == expected["text"][: expected["text"].find(stop)] + "\n"
 
@@ -63,10 +63,10 @@ def test_generate_gives_the_same_answer_as_the_server() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("b", "x", "--temperature", "-1"), 2, "temperature: .* greater than or equal to 0"),
-        (("b", "x", "--top-k", "many"), 2, "top_k: .* valid integer"),
-        (("b", "the dog " * 200), 1, "prompt: .* expected at most 127 tokens"),
-        (("b", b"the dog \xff"), 1, r'prompt: got "the dog \\udcff", expected text in UTF-8'),
+        ((".", "x", "--temperature", "-1"), 2, "temperature: .* greater than or equal to 0"),
+        ((".", "x", "--top-k", "many"), 2, "top_k: .* valid integer"),
+        ((".", "the dog " * 200), 1, "prompt: .* expected at most 127 tokens"),
+        ((".", b"the dog \xff"), 1, r'prompt: got "the dog \\udcff", expected text in UTF-8'),
     ],
 )
 def test_generate_rejects_bad_values_in_one_line(
@@ -81,7 +81,7 @@ def test_generate_rejects_bad_values_in_one_line(
 
 def test_max_tokens_limits_each_answer_of_a_chat() -> None:
     result = subprocess.run(
-        [*COMMAND, "chat", "b", "--max-tokens", "3"],
+        [*COMMAND, "chat", ".", "--max-tokens", "3"],
         input="the dog\n/clear\nthe fox\n",
         capture_output=True,
         text=True,
@@ -96,7 +96,7 @@ def test_max_tokens_limits_each_answer_of_a_chat() -> None:
 def test_generate_replaces_characters_that_the_terminal_cannot_show() -> None:
     # Most tokens of the fake model are single bytes.
     flat = ("--temperature=9", "--top-k=0", "--top-p=1", "--min-p=0", "--seed=1", "--max-tokens=20")
-    result = run("generate", "b", "the dog", *flat, PYTHONIOENCODING="ascii")
+    result = run("generate", ".", "the dog", *flat, PYTHONIOENCODING="ascii")
     assert result.returncode == 0, result.stderr
     assert "?" in result.stdout
     assert result.stdout.isascii()
@@ -104,7 +104,7 @@ def test_generate_replaces_characters_that_the_terminal_cannot_show() -> None:
 
 def test_a_chat_replaces_bytes_that_are_not_utf8() -> None:
     result = subprocess.run(
-        [*COMMAND, "chat", "b", "--max-tokens", "3"],
+        [*COMMAND, "chat", ".", "--max-tokens", "3"],
         input=b"the dog \xff\n",
         capture_output=True,
         timeout=30,
@@ -145,7 +145,7 @@ class Terminal:
     def __init__(self, *arguments: str) -> None:
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            [*COMMAND, "chat", "b", *arguments],
+            [*COMMAND, "chat", ".", *arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -226,14 +226,41 @@ class Kept(logging.Handler):
         records = [self._kept[id_] for id_ in ids]
         return [(record.getMessage(), vars(record)["fields"]) for record in records]
 
+    def levels(self, *ids: str) -> list[str]:
+        """The levels of these lines."""
+        self.lines(*ids)
+        return [self._kept[id_].levelname for id_ in ids]
+
 
 @pytest.fixture
 def access(caplog: pytest.LogCaptureFixture) -> Iterator[Kept]:
-    caplog.set_level(logging.INFO, "server")
+    caplog.set_level(logging.DEBUG, "server")
     logger, kept = logging.getLogger("server.api.middleware.access_log"), Kept()
     logger.addHandler(kept)
     yield kept
     logger.removeHandler(kept)
+
+
+def test_probes_and_files_of_the_page_are_logged_at_debug(
+    client: httpx.Client, access: Kept
+) -> None:
+    quiet = ("/", "/web/main.js", "/health", "/v1/health", "/health/ready", "/metrics")
+    shown = ("/v1/models", "/web/nothing.js", "/props")
+    for path in (*quiet, *shown):
+        headers = {"X-Request-Id": path.replace("/", "."), "X-Api-Key": KEYS[0]}
+        client.get(path, headers=headers)
+    assert set(access.levels(*(path.replace("/", ".") for path in quiet))) == {"DEBUG"}
+    assert set(access.levels(*(path.replace("/", ".") for path in shown))) == {"INFO"}
+    client.get("/metrics", headers={"X-Request-Id": "refused"})
+    assert access.levels("refused") == ["INFO"]
+
+
+def test_the_address_is_that_of_the_client_behind_a_local_proxy(
+    client: httpx.Client, access: Kept
+) -> None:
+    client.get("/health", headers={"X-Request-Id": "far", "X-Forwarded-For": "203.0.113.7"})
+    ((_, fields),) = access.lines("far")
+    assert fields["client"] == "203.0.113.7"
 
 
 def test_each_request_is_logged_without_its_prompt(
@@ -253,7 +280,9 @@ def test_each_request_is_logged_without_its_prompt(
     assert first["prompt_tokens"] == used["prompt_tokens"]
     assert first["completion_tokens"] == 3
     assert first["ms"] > 0
-    assert set(second) == {"status", "ms"}
+    assert first["model"] == "fake-model"
+    assert set(second) == {"client", "status", "ms"}
+    assert second["client"] == "127.0.0.1"
     assert third["status"] == 401
     assert "dog" not in caplog.text
     assert KEYS[0] not in caplog.text

@@ -123,6 +123,12 @@ def wait_until_free(client: httpx.Client, seconds: float = 5) -> Figures:
         time.sleep(0.02)
 
 
+def test_metrics_have_no_time_of_creation(client: httpx.Client) -> None:
+    text = client.get("/metrics").text
+    assert "hearth_queue_seconds_count" in text
+    assert "_created" not in text
+
+
 def test_counters_are_exact() -> None:
     with fakes.running(fakes.fake_service(LIBRARY, poison=POISON)) as client:
         with ThreadPoolExecutor(4) as pool:
