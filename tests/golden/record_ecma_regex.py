@@ -15,6 +15,10 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 FILE = Path(__file__).with_name("ecma_regex.json")
 _SCRIPT = """
@@ -60,14 +64,17 @@ class _Generator:
         return "".join(self._random.choices(_CHARACTERS, k=self._random.randint(1, 4)))
 
     def _atom(self, depth: int) -> str:
-        choose = self._random.choice
+        choose: Callable[[Sequence[str]], str] = self._random.choice
         kind = self._random.random()
         if kind < 0.4:
             return choose(_LITERALS)
         if kind < 0.6:
             return choose(_SETS)
         if kind < 0.85 or not depth:
-            items = [choose(choose([_IN_CLASS, _SETS, _LITERALS])) for _ in range(choose(range(5)))]
+            items = [
+                choose(self._random.choice([_IN_CLASS, _SETS, _LITERALS]))
+                for _ in range(self._random.randrange(5))
+            ]
             return f"[{choose(['', '', '^'])}{''.join(items)}]"
         return f"{choose(['(', '(?:'])}{self.pattern(depth - 1, 0.05)})"
 

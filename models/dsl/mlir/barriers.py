@@ -105,7 +105,8 @@ def _rows(product: Tensor, side: int) -> int:
     if op_of(product) is project:
         return operand.shape[0]
     summed = (*attrs["batch"][side], *attrs["contract"][side])
-    return operand.type.size // math.prod(operand.shape[axis] for axis in summed)
+    rows: int = operand.type.size // math.prod(operand.shape[axis] for axis in summed)
+    return rows
 
 
 def _is_view_of(tensor: Tensor, op: Op) -> bool:

@@ -59,7 +59,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def stream_error(error: Exception) -> str:
+def stream_error(error: BaseException) -> str:
     """The data of a stream's event for an error."""
     body = json.loads(encode(describe(error)))
     code = body["error"]["code"]

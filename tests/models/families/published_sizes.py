@@ -58,7 +58,9 @@ class Size:
 
 
 def _decoder(*shape: int, **fields: Any) -> Size:
-    return Size(*shape, {"rope_base": 1e6, "tied": True, **fields})
+    hidden, ffn, heads, kv_heads, head_dim, vocab_size = shape
+    fields = {"rope_base": 1e6, "tied": True, **fields}
+    return Size(hidden, ffn, heads, kv_heads, head_dim, vocab_size, fields)
 
 
 # Source: config.json of the repository that is named.
