@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from hearth.cli import COMMANDS
+from models.bundle import bundle_home
 from tests.docs.pages import PAGES, ROOT, commands, examples
 
 SHELL = [
@@ -37,7 +38,10 @@ def application(name: str) -> Any:
 
 
 @pytest.mark.parametrize("words", SHELL)
-def test_documented_commands_are_accepted(words: list[str]) -> None:
+def test_documented_commands_are_accepted(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle_home, "find_bundle", lambda *_: ROOT)  # every bundle exists
     program, arguments = PurePath(words[0]).name, words[1:]
     if program == "bake":
         program, arguments = "hearth", ["bake", *arguments]

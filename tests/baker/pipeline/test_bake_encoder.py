@@ -17,7 +17,6 @@ from baker.pipeline.recipe import RecipeError
 from baker.presentation.console import open_console
 from baker.progress import TerminalProgress
 from models.bundle import EncoderManifest, read_manifest
-from models.config import ConfigError
 from server.services.encoder_service import open_encoder_service
 from tests.models.families.encoders.encoder_cases import TEXTS, recorded_encoder
 from tests.server.encoders import word_tokenizer
@@ -83,6 +82,6 @@ def test_what_is_rejected_before_weights_are_read(tmp_path: Path) -> None:
         bake_encoder(replace(good, precision="native"), PROGRESS)
     with pytest.raises(RecipeError, match="--context 321 is out of range: expected 64 to 320"):
         bake_encoder(replace(good, context=321), PROGRESS)
-    with pytest.raises(ConfigError, match="expected bert, got 'roberta'"):
+    with pytest.raises(RecipeError, match=r"got 'roberta': .*`hearth bake xlm-roberta`, not bert"):
         bake_encoder(replace(good, model="bert"), PROGRESS)
     assert not (tmp_path / "b").exists()

@@ -296,12 +296,12 @@ def test_verify_checks_the_signature_of_an_adapter(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["sign", "x"], "give one of --key, --pkcs11 and --keyless"),
-        (["sign", "x", "--key", "a", "--keyless"], "give one of --key, --pkcs11 and --keyless"),
-        (["sign", "x", "--key", "a", "--chain", "b"], "--chain needs --certificate"),
-        (["sign", "x", "--keyless", "--certificate", "b"], "needs --key or --pkcs11"),
-        (["verify", "x", "--key", "a", "--certificate", "b"], "give one of --key, --certificate"),
-        (["verify", "x", "--identity", "a"], "--identity with --issuer"),
+        (["sign", "."], "give one of --key, --pkcs11 and --keyless"),
+        (["sign", ".", "--key", "a", "--keyless"], "give one of --key, --pkcs11 and --keyless"),
+        (["sign", ".", "--key", "a", "--chain", "b"], "--chain needs --certificate"),
+        (["sign", ".", "--keyless", "--certificate", "b"], "needs --key or --pkcs11"),
+        (["verify", ".", "--key", "a", "--certificate", "b"], "give one of --key, --certificate"),
+        (["verify", ".", "--identity", "a"], "--identity with --issuer"),
     ],
 )
 def test_options_that_contradict_one_another_are_refused(

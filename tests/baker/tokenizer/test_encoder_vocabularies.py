@@ -154,7 +154,7 @@ UNIGRAMS: dict[str, Any] = {
         ({"unknown_token_id": 4}, "unknown_token_id is 4, but there are 4 tokens"),
         ({"eos_token_id": None}, "eos_token_id is None"),
         ({"model": "rwkv"}, "'rwkv' is not supported, only 'llama', 'gpt2', 'bert', 't5'; use"),
-        ({"model": "bert"}, "cls_token_id is None"),
+        ({"model": "bert"}, "cls_token_id is 101, but there are 4 tokens"),
     ],
     ids=str,
 )
