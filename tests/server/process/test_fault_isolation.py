@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from server.fault_isolation import BackgroundTasks, contained
 from server.process import draining_server
+from server.process.client_timeouts import TimedConnection
 from server.process.draining_server import DrainingServer
 from server.services.deployment import Deployment
 from server.services.model_pool import ModelPool
@@ -216,28 +217,41 @@ def test_a_self_test_that_panics_fails_its_model_only() -> None:
         assert "injected" in ask(client, model="broken")
 
 
-@pytest.mark.parametrize("fault", ["drain", "cancel", "idle", "stop"])
+@pytest.mark.parametrize("fault", ["drain", "cancel", "cancel all", "idle", "stop"])
 def test_an_error_does_not_keep_a_server_from_its_end(
     monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     if fault == "idle":
         monkeypatch.setattr(ModelPool, "idle", property(mock.Mock(side_effect=Panic("injected"))))
-        monkeypatch.setattr(draining_server, "_CANCEL_GRACE", 1)
+    elif fault == "cancel all":
+        fail_once(monkeypatch, "server.services.model_pool:ModelPool.cancel")
     else:
         monkeypatch.setattr(Deployment, fault, mock.Mock(side_effect=Panic("injected")))
     service = fakes.fake_service(LIBRARY)
     pool = fakes.pool(service)
-    server = DrainingServer(FastAPI(), pool, shutdown_timeout=0)
+    server = DrainingServer(FastAPI(), pool, shutdown_timeout=0.05)
 
     async def end() -> None:
         server._loop = asyncio.get_running_loop()
         server.config.load()
         server.handle_exit(signal.SIGTERM, None)
-        await asyncio.sleep(0)
+        await server.on_tick(1)
+        await asyncio.sleep(0.06)
         assert await server.on_tick(1)
         await pool.stop()
 
     asyncio.run(end())
+
+
+def test_a_connection_that_cannot_be_aborted_keeps_no_other_one_open() -> None:
+    server = DrainingServer(FastAPI(), mock.Mock())
+    connections = [mock.Mock(spec=TimedConnection) for _ in range(2)]
+    server.server_state.connections.update(connections)
+    for connection in connections:
+        connection.abort.side_effect = Panic("injected")
+    server._abort_connections()
+    for connection in connections:
+        connection.abort.assert_called_once()
 
 
 # The mechanism
