@@ -182,15 +182,19 @@ def test_a_background_task_that_fails_is_logged_and_ends_nothing_else(
         assert len(answer(client, max_tokens=3, model=model)["token_ids"]) == 3
 
 
+@pytest.mark.parametrize("step", ["making room", "opening"])
 def test_a_load_that_panics_is_an_error_of_its_requests(
-    running: tuple[DrainingServer, httpx.Client], monkeypatch: pytest.MonkeyPatch
+    running: tuple[DrainingServer, httpx.Client], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     server, client = running
     pool: Any = server._pool
     second = pool.find("second")
     assert client.post("/models/unload", json={"model": "second"}).is_success
     with monkeypatch.context() as fault:
-        fault.setattr(second, "_open_bundle", mock.Mock(side_effect=Panic("injected")))
+        if step == "opening":
+            fault.setattr(second, "_open_bundle", mock.Mock(side_effect=Panic("injected")))
+        else:
+            fault.setattr(pool, "_make_room", mock.AsyncMock(side_effect=Panic("injected")))
         assert "injected" in ask(client, model="second")
     assert len(answer(client, max_tokens=3, model="first")["token_ids"]) == 3
     later = fakes.fake_service(LIBRARY, name="second", context=256)
@@ -241,6 +245,33 @@ def test_an_error_does_not_keep_a_server_from_its_end(
         await pool.stop()
 
     asyncio.run(end())
+
+
+@pytest.mark.parametrize(
+    ("turn", "step"),
+    [
+        ("start", "start"),
+        ("tick", "check_files"),
+        ("reload_all", "reload"),
+        ("drain", "drain"),
+        ("cancel", "cancel"),
+        ("stop", "stop"),
+    ],
+)
+def test_a_model_that_fails_does_not_skip_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, turn: str, step: str
+) -> None:
+    names = ("first", "second")
+    pool = ModelPool([fakes.deployed(fakes.fake_service(LIBRARY, name=name)) for name in names])
+    failing = mock.Mock(side_effect=Panic("injected"))
+    monkeypatch.setattr(Deployment, step, failing)
+
+    async def take_turn() -> None:
+        if (waiting := getattr(pool, turn)()) is not None:
+            await waiting
+
+    asyncio.run(take_turn())
+    assert failing.call_count == len(names)
 
 
 def test_a_connection_that_cannot_be_aborted_keeps_no_other_one_open() -> None:
