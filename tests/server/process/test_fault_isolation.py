@@ -15,6 +15,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from server.errors import NotReloaded
 from server.fault_isolation import BackgroundTasks, contained
 from server.process import draining_server
 from server.process.client_timeouts import TimedConnection
@@ -196,11 +197,19 @@ def test_a_load_that_panics_is_an_error_of_its_requests(
         else:
             fault.setattr(pool, "_make_room", mock.AsyncMock(side_effect=Panic("injected")))
         assert "injected" in ask(client, model="second")
+        assert step != "opening" or "injected" in second.failure
     assert len(answer(client, max_tokens=3, model="first")["token_ids"]) == 3
     later = fakes.fake_service(LIBRARY, name="second", context=256)
     monkeypatch.setattr(second, "_open_bundle", lambda _reserved: later)
     second.failed_at = 0.0
     assert len(answer(client, max_tokens=3, model="second")["token_ids"]) == 3
+
+
+def test_a_reload_that_panics_keeps_the_old_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = fakes.deployed(fakes.fake_service(LIBRARY))
+    monkeypatch.setattr(deployment, "_open_bundle", mock.Mock(side_effect=Panic("injected")))
+    with pytest.raises(NotReloaded, match="still serving the old bundle: injected"):
+        asyncio.run(deployment.reload())
 
 
 def test_a_start_that_cannot_be_announced_is_served() -> None:
