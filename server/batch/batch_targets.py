@@ -121,6 +121,7 @@ class UrlTarget:
         http = urllib.request.Request(self._url + request.url, request.body, self._headers)
         try:
             with _open(http) as response:
+                assert response.status is not None, "HTTP has one"
                 return _reply(response.status, response.read(), _lower(response.headers.items()))
         # HTTPException: the server ended within its response, for example.
         except (OSError, ValueError, HTTPException) as error:

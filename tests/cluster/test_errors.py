@@ -75,7 +75,8 @@ def test_an_error_of_an_unload_does_not_fail_the_load_of_another_bundle() -> Non
 def test_a_replica_that_ends_stops_every_engine() -> None:
     from server.cluster.model_replica import ModelReplica
 
-    replica: Any = ModelReplica(FakeBundles(), Settings(bundle="/nowhere"), [], max_bundles=2)
+    settings = Settings.model_validate({"bundle": "/nowhere"})
+    replica: Any = ModelReplica(FakeBundles(), settings, [], max_bundles=2)
     services = [mock.Mock(stop=mock.AsyncMock(side_effect=PANIC)) for _ in range(2)]
     replica._services = {str(index): service for index, service in enumerate(services)}
     asyncio.run(ModelReplica.__del__(replica))

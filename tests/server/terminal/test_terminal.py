@@ -129,7 +129,8 @@ def test_an_internal_error_of_an_answer_does_not_end_the_chat(
     service = fakes.fake_service(LIBRARY, template=GEMMA)
     faults = [BaseException("a panic"), mock.DEFAULT, mock.DEFAULT]
     monkeypatch.setattr(service, "complete", mock.Mock(wraps=service.complete, side_effect=faults))
-    chat: Any = partial(converse, fields=GenerationFields(), system=None, max_tokens=2)
+    fields = GenerationFields.model_validate({})
+    chat: Any = partial(converse, fields=fields, system=None, max_tokens=2)
     with Session(service) as session:
         chat(session, show=mock.Mock(), note=notes.append)
         assert "a panic" in caplog.text
