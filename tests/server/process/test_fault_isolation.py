@@ -273,7 +273,8 @@ def test_a_model_that_fails_does_not_skip_the_next_one(
     names = ("first", "second")
     pool = ModelPool([fakes.deployed(fakes.fake_service(LIBRARY, name=name)) for name in names])
     failing = mock.Mock(side_effect=Panic("injected"))
-    monkeypatch.setattr(Deployment, step, failing)
+    for model in pool:  # and of no other pool, whose server runs meanwhile
+        monkeypatch.setattr(model, step, failing)
 
     async def take_turn() -> None:
         if (waiting := getattr(pool, turn)()) is not None:
