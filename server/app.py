@@ -25,6 +25,7 @@ from server.api.middleware import access_log
 from server.api.middleware.api_keys import ApiKeys
 from server.api.middleware.body_limits import BodyLimit
 from server.api.middleware.path_aliases import PathAliases
+from server.api.middleware.request_targets import RequestTargets
 from server.api.native import generate, rerank, run_function, tokens
 from server.api.native.array_bodies import FUNCTION, OUTPUTS
 from server.api.openai import (
@@ -181,5 +182,6 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )
     app.add_middleware(PathAliases)
+    app.add_middleware(RequestTargets)
     app.add_middleware(access_log.Access, count=pool.metrics.answered, quiet=_QUIET_PATHS)
     app.add_middleware(AnthropicErrors)

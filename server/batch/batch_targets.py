@@ -7,12 +7,14 @@ import contextlib
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Protocol
 
 from server.batch.files import BatchRequest, Reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
+    from http.client import HTTPResponse
 
     from starlette.types import ASGIApp, Message
 
@@ -118,14 +120,22 @@ class UrlTarget:
     def _send(self, request: BatchRequest) -> Reply:
         http = urllib.request.Request(self._url + request.url, request.body, self._headers)
         try:
-            with urllib.request.urlopen(http, timeout=_TIMEOUT) as response:
+            with _open(http) as response:
+                assert response.status is not None, "HTTP has one"
                 return _reply(response.status, response.read(), _lower(response.headers.items()))
-        except urllib.error.HTTPError as error:
-            with error:
-                return _reply(error.code, error.read(), _lower(error.headers.items()))
-        except (OSError, ValueError) as error:
+        # HTTPException: the server ended within its response, for example.
+        except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise CannotReach(f"{self._url} does not answer: {reason}") from error
+
+
+def _open(request: urllib.request.Request) -> HTTPResponse | urllib.error.HTTPError:
+    """The response, whatever its status is."""
+    try:
+        response: HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        return error
+    return response
 
 
 def _lower(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _METHOD = "POST"
+_URL = re.compile("/[!-~]*")
 
 
 class BadBatch(Exception):
@@ -170,7 +172,7 @@ def _request(line: bytes, where: str) -> BatchRequest:
         raise BadBatch(f"{where}: custom_id: got {custom_id!r}, expected a text")
     if method != _METHOD:
         raise BadBatch(f"{where}: method: got {method!r}, expected {_METHOD!r}")
-    if not isinstance(url, str) or not url.startswith("/") or not url.isascii():
+    if not isinstance(url, str) or not _URL.fullmatch(url):
         raise BadBatch(f"{where}: url: got {url!r}, expected a path such as /v1/chat/completions")
     if not isinstance(body, dict) or body.get("stream"):
         raise BadBatch(f"{where}: body: expected a JSON object without stream")

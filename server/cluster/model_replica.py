@@ -13,6 +13,7 @@ from server.cluster.cached_blocks import BundleStats
 from server.cluster.work import shortened, with_age
 from server.engine.generation import Failed
 from server.errors import GenerationFailed, QueueFull, Unavailable
+from server.fault_isolation import contained
 from server.services.array_service import ArrayService
 from server.services.language_service import LocalLanguageService
 from server.text.grammars.answer_constraint import Constraints
@@ -53,7 +54,9 @@ class LoadedBundle:
     def __del__(self) -> None:
         """Called by Ray, in a thread, to unload the bundle, and by Python at the end."""
         on_unload, self._on_unload = self._on_unload, None
-        if on_unload is not None:
+        if on_unload is None:
+            return
+        with contained("the unload of a bundle"):  # the load of another bundle waits for it
             on_unload()
             while not self.service.idle:
                 time.sleep(_UNLOAD_INTERVAL)
@@ -73,7 +76,8 @@ class ModelReplica:
         logs.configure(settings.log_level, settings.log_format)
         self._opener = opener
         self._known = {bundle.id: bundle for bundle in bundles}
-        self._services: dict[str, Service] = {}  # those that are loaded
+        # Those that are loaded. Unloading removes them in another thread.
+        self._services: dict[str, Service] = {}
 
         async def load(bundle_id: str) -> LoadedBundle:
             return await self._open(bundle_id)
@@ -124,18 +128,19 @@ class ModelReplica:
         """
         while self._first:
             await self._get(self._first.pop(0))
-        for service in self._services.values():
+        for service in list(self._services.values()):
             if problem := service.unavailable():
                 raise problem
 
     def record_routing_stats(self) -> Mapping[str, BundleStats]:
         """Called by Ray: what the routers of the fronts know about this replica, by bundle."""
-        return {bundle_id: _stats(service) for bundle_id, service in self._services.items()}
+        return {bundle_id: _stats(service) for bundle_id, service in list(self._services.items())}
 
     async def __del__(self) -> None:
         """Called by Ray after the last request, or when the time for it is over."""
-        for service in self._services.values():
-            await service.stop()
+        for service in list(self._services.values()):
+            with contained("the end of a bundle"):
+                await service.stop()
 
     async def _get(self, bundle: Bundle) -> LoadedBundle:
         self._known[bundle.id] = bundle

@@ -16,6 +16,7 @@ from server.cluster.work import FunctionCall
 from server.engine.generation import Failed
 from server.engine.state import CallsState
 from server.errors import Draining, GenerationFailed
+from server.fault_isolation import STOPS
 
 if TYPE_CHECKING:
     from typing import Any
@@ -67,7 +68,9 @@ class RemoteCalls(RemoteWorker):
             raise
         except GenerationFailed as error:
             _settle(answer, error)
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:
             log.exception("a call failed")
             _settle(answer, GenerationFailed(f"a model replica failed: {type(error).__name__}"))
         finally:

@@ -18,6 +18,7 @@ from server.cluster.remote_worker import MAX_LOSSES, RemoteWorker, problem_of
 from server.cluster.work import with_age, work_of
 from server.engine.generation import Failed, Finished, Generation
 from server.engine.state import CacheState, EngineState, merged_slots
+from server.fault_isolation import STOPS
 
 if TYPE_CHECKING:
     from typing import Any
@@ -72,7 +73,9 @@ class RemoteEngine(RemoteWorker):
         except asyncio.CancelledError:
             delivery.take(Finished("cancelled"))
             raise
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:
             log.exception("a request failed")
             delivery.take(Failed(f"a model replica failed: {type(error).__name__}"))
         finally:

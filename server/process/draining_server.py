@@ -155,17 +155,13 @@ class DrainingServer(uvicorn.Server):
         """Called by the signal handler, between two instructions of whatever runs."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._shutdown_timeout
-            reaction = self._drain
+            reaction = self._pool.drain
         else:
             self.force_exit = self.should_exit = True
             reaction = self._abort_connections
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it has been closed
                 self._loop.call_soon_threadsafe(reaction)
-
-    def _drain(self) -> None:
-        with contained("drain"):
-            self._pool.drain()
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""

@@ -1,4 +1,4 @@
-"""The forms of a request target: RFC 9112, section 3.2."""
+"""Absolute request targets: RFC 9112, section 3.2.2."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from uvicorn._types import HTTPScope
 
-# Of the part before the query. User information in the authority means nothing to a server.
-_ABSOLUTE = re.compile(rb"https?://(?:[^/@]*@)?([^/]*)(.*)", re.IGNORECASE | re.DOTALL)
+# Of the part before the query. User information in the authority means nothing to a server. A URL
+# without a host is not valid (RFC 9110, section 4.2).
+_ABSOLUTE = re.compile(rb"https?://(?:[^/@]*@)?([^/:@][^/@]*)(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def use_origin_form(scope: HTTPScope) -> None:
     """Give a request with an absolute target, as proxies send it, the path and host in it.
 
-    Section 3.2.2: a server must accept it, and ignore the header Host.
+    A server must accept it, and ignore the header Host. Other targets without a path are answered
+    by server/api/middleware/request_targets.py.
     """
     match = _ABSOLUTE.fullmatch(scope["raw_path"] or b"")
     if match is None:

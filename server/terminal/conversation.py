@@ -1,14 +1,17 @@
 """A conversation in the terminal: read a line, print the answer, repeat.
 
-An interrupted answer stays in the conversation. A message that got an error does not.
+An interrupted answer stays in the conversation. A message that got an error does not, and no such
+error ends the conversation.
 """
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
 from server.errors import InvalidRequest, ServerError
+from server.fault_isolation import STOPS
 from server.terminal.session import usage_line
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from server.terminal.session import Session
     from server.text.templates.chat_template import Message
     from server.text.text_request import TextRequest
+
+log = logging.getLogger(__name__)
 
 PROMPT = "> "
 _COMMANDS = "/clear starts a new conversation, /exit exits, Ctrl-C stops an answer"
@@ -92,6 +97,11 @@ def _turn(
     except ServerError as error:
         hint = "; /clear starts a new conversation" if isinstance(error, InvalidRequest) else ""
         note(f"{error}{hint}")
+        return history
+    except (*STOPS, OSError):  # OSError: the terminal was closed
+        raise
+    except BaseException:
+        log.exception("an answer failed: internal error")
         return history
     show("\n")
     note(status)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
 
-from server.batch.batch_targets import CannotReach, in_process
+from server.batch.batch_targets import CannotReach, UrlTarget, in_process
 from server.batch.cli import app
 from server.batch.files import Answers, BadBatch, BatchRequest, Reply, Requests
+from server.batch.runner import answer as send
 from server.batch.runner import run
 from server.errors import SelfTestFailed
+from server.process.listening import url
 from server.services.language_service import LocalLanguageService
 from server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
@@ -188,6 +193,39 @@ def test_a_busy_target_is_asked_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "other").read_bytes() == b""
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+        b"HTTP/1.1 500 Error\r\nContent-Length: 100\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+    ],
+)
+def test_a_server_that_ends_within_a_response_is_asked_again(response: bytes) -> None:
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+    def serve() -> None:
+        for sent in (response, whole):
+            connection, _ = bound.accept()
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(sent)
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as bound,
+        ThreadPoolExecutor() as server,
+        UrlTarget(url(bound), api_key=None, parallel=1) as target,
+        mock.patch("server.batch.runner._FIRST_WAIT", 0.0),
+    ):
+        bound.settimeout(10)
+        served = server.submit(serve)
+        request = BatchRequest(custom_id="a", url="/", body=b"{}")
+        assert asyncio.run(send(target, request)) == Reply(status=200, body=b"{}")
+        served.result()
+
+
 def test_only_one_batch_writes_a_file(tmp_path: Path) -> None:
     todo = Requests(written(tmp_path / "requests", 1))
     with Answers(tmp_path / "answers", todo), pytest.raises(BadBatch, match="another batch"):
@@ -207,6 +245,7 @@ GOOD = '{"custom_id": "a", "url": "/generate", "body": {}}'
         (GOOD.replace("{}", "[]"), "line 1: body"),
         (GOOD.replace("{}", '{"stream": true}'), "line 1: body: .* without stream"),
         (GOOD.replace("/gen", "gen"), "line 1: url: got 'generate'"),
+        (GOOD.replace("generate", "a b"), "line 1: url: got '/a b'"),
         (GOOD.replace('"url"', '"method": "GET", "url"'), "line 1: method: got 'GET'"),
     ],
 )

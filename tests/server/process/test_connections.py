@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
+import json
 import logging
 import socket
 import struct
@@ -186,25 +188,63 @@ def test_a_websocket_is_answered_as_http() -> None:
 
 
 TARGETS = [
-    (b"/health", 200),
-    (b"http://other.example/health", 200),
-    (b"HTTPS://user@other.example:8443/health?verbose=1", 200),
-    (b"http://other.example/v1/%6dodels", 200),
-    (b"http://other.example/none", 404),
-    (b"/http://other.example/health", 404),
+    (b"GET /health", 200),
+    (b"GET http://other.example/health", 200),
+    (b"GET HTTPS://user@other.example:8443/health?verbose=1", 200),
+    (b"GET http://[::1]:8080/health", 200),
+    (b"GET http://other.example/v1/%6dodels", 200),
+    (b"GET http://other.example?verbose=1", 200),
+    (b"GET http://other.example/none", 404),
+    (b"GET /http://other.example/health", 404),
+    (b"GET //other.example/health", 404),
+    (b"OPTIONS *", 200),
+    (b"OPTIONS /health", 405),
+    (b"GET *", 400),
+    (b"POST *", 400),
+    (b"CONNECT other.example:443", 501),
+    (b"CONNECT *", 501),
+    (b"CONNECT /health", 501),
+    (b"GET other.example:443", 400),
+    (b"GET health", 400),
+    (b"GET %2Fhealth", 400),
+    (b"GET ?verbose=1", 400),
+    (b"GET ftp://other.example/health", 400),
+    (b"GET http:///health", 400),
+    (b"GET http://:80/health", 400),
+    (b"GET http://user@/health", 400),
 ]
 
 
-@pytest.mark.parametrize(("target", "status"), TARGETS)
-def test_a_target_may_be_absolute(
-    running: tuple[DrainingServer, httpx.Client], target: bytes, status: int
+@pytest.mark.parametrize(("request_line", "status"), TARGETS)
+def test_each_form_of_a_request_target_has_a_status(
+    running: tuple[DrainingServer, httpx.Client],
+    caplog: pytest.LogCaptureFixture,
+    request_line: bytes,
+    status: int,
 ) -> None:
-    """RFC 9112, section 3.2.2."""
+    """RFC 9112, section 3.2: the connection then serves the next request."""
     _, client = running
     address = (client.base_url.host, client.base_url.port)
     with encrypted(socket.create_connection(address, 10), client.base_url.scheme) as connection:
-        connection.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % target)
-        assert connection.recv(100).startswith(b"HTTP/1.1 %d " % status)
+        for line, expected in ((request_line, status), (b"GET /health", 200)):
+            connection.sendall(b"%s HTTP/1.1\r\nHost: x\r\n\r\n" % line)
+            response = http.client.HTTPResponse(connection, method=line.split()[0].decode())
+            response.begin()
+            body = response.read()
+            assert response.status == expected
+            if expected >= 400:
+                assert json.loads(body)["error"]["code"] == expected
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_options_of_the_server_are_its_methods(
+    running: tuple[DrainingServer, httpx.Client],
+) -> None:
+    _, client = running
+    response = client.request("OPTIONS", "/", extensions={"target": b"*"})
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["Allow"] == "GET, HEAD, POST, OPTIONS"
+    assert response.headers["X-Request-Id"]
 
 
 def test_the_host_of_an_absolute_target_counts() -> None:

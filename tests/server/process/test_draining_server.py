@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import httpx
+import pytest
 
 from server.app import create_app
 from server.process import draining_server as serving
@@ -19,20 +20,26 @@ from server.process.client_timeouts import TimedConnection
 from server.process.draining_server import DrainingServer
 from server.process.listening import bind, url
 from tests.server import fakes
+from tests.server.certificates import tls
+from tests.server.tls import encrypted, trusting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pytest
-
+    from server.process.listening import Tls
     from server.services.language_service import LanguageService
 
 LIBRARY = fakes.gemma_like()
 
 
+@pytest.fixture(params=["http", "https"])
+def security(request: pytest.FixtureRequest) -> Tls | None:
+    return tls() if request.param == "https" else None
+
+
 @contextlib.contextmanager
 def shutting_down(
-    service: LanguageService, *, after: float
+    service: LanguageService, *, after: float, security: Tls | None = None
 ) -> Iterator[tuple[DrainingServer, str]]:
     """A server in a thread and its address; a signal in the block must end it within 3 s."""
     ready = threading.Event()
@@ -40,8 +47,8 @@ def shutting_down(
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     pool = fakes.pool(service)
     app = create_app(pool, on_start=ready.set)
-    server = DrainingServer(app, pool, shutdown_timeout=after)
-    address = url(bound)
+    server = DrainingServer(app, pool, shutdown_timeout=after, tls=security)
+    address = url(bound, security)
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
     try:
@@ -56,11 +63,16 @@ def shutting_down(
         assert ended
 
 
-def test_a_request_is_cancelled_with_an_error_after_the_shutdown_timeout() -> None:
+def test_a_request_is_cancelled_with_an_error_after_the_shutdown_timeout(
+    security: Tls | None,
+) -> None:
     service = fakes.fake_service(LIBRARY, delay=0.02, context=5000)
     body = {"prompt": "the dog", "max_tokens": 4000, "stream": True}
-    with shutting_down(service, after=0.3) as (server, address):
-        with httpx.stream("POST", f"{address}/generate", json=body, timeout=5) as response:
+    with (
+        shutting_down(service, after=0.3, security=security) as (server, address),
+        httpx.Client(base_url=address, timeout=5, verify=trusting()) as client,
+    ):
+        with client.stream("POST", "/generate", json=body) as response:
             lines = response.iter_lines()
             next(lines)
             server.handle_exit(15, None)
@@ -94,19 +106,18 @@ def test_a_cancelled_request_gets_its_error_after_a_slow_step(
 
 
 def test_running_and_waiting_streams_get_an_error_at_the_shutdown_timeout(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, security: Tls | None
 ) -> None:
     service = fakes.fake_service(LIBRARY, context=5000, slots=2, batch=2)
     body = {"prompt": "the dog", "max_tokens": 4000, "stream": True}
     with (
-        shutting_down(service, after=0) as (server, address),
+        shutting_down(service, after=0, security=security) as (server, address),
+        httpx.Client(base_url=address, timeout=9, verify=trusting()) as client,
         ThreadPoolExecutor(6) as pool,
         handled_by(server),
     ):
         monkeypatch.setattr(service._runtime, "delay", 1.2)
-        sent = [
-            pool.submit(httpx.post, f"{address}/generate", json=body, timeout=9) for _ in range(6)
-        ]
+        sent = [pool.submit(client.post, "/generate", json=body) for _ in range(6)]
         until = time.monotonic() + 5
         while service.state().queued < 4:
             assert time.monotonic() < until
@@ -128,15 +139,22 @@ def handled_by(server: DrainingServer) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_client_that_never_reads_does_not_delay_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_reads_does_not_delay_shutdown(
+    monkeypatch: pytest.MonkeyPatch, security: Tls | None
+) -> None:
     monkeypatch.setattr(serving, "_CANCEL_GRACE", 1)
     service = fakes.fake_service(LIBRARY, context=3000)
     body = json.dumps({"prompt": "x", "max_tokens": 2500, "logprobs": 20, "stream": True})
     head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-    with socket.socket() as client, shutting_down(service, after=0.2) as (server, address):
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        host, port = address.removeprefix("http://").split(":")
-        client.connect((host, int(port)))
+    with (
+        contextlib.ExitStack() as clients,  # left when the server has ended
+        shutting_down(service, after=0.2, security=security) as (server, address),
+    ):
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        target = httpx.URL(address)
+        connection.connect((target.host, target.port))
+        client = clients.enter_context(encrypted(connection, target.scheme))
         client.sendall(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
         assert client.recv(1) == b"H"
         # Only what fills all buffers holds anything, and a busy machine needs its time for that.

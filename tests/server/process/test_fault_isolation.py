@@ -15,8 +15,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from server.errors import NotReloaded
 from server.fault_isolation import BackgroundTasks, contained
 from server.process import draining_server
+from server.process.client_timeouts import TimedConnection
 from server.process.draining_server import DrainingServer
 from server.services.deployment import Deployment
 from server.services.model_pool import ModelPool
@@ -181,21 +183,33 @@ def test_a_background_task_that_fails_is_logged_and_ends_nothing_else(
         assert len(answer(client, max_tokens=3, model=model)["token_ids"]) == 3
 
 
+@pytest.mark.parametrize("step", ["making room", "opening"])
 def test_a_load_that_panics_is_an_error_of_its_requests(
-    running: tuple[DrainingServer, httpx.Client], monkeypatch: pytest.MonkeyPatch
+    running: tuple[DrainingServer, httpx.Client], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     server, client = running
     pool: Any = server._pool
     second = pool.find("second")
     assert client.post("/models/unload", json={"model": "second"}).is_success
     with monkeypatch.context() as fault:
-        fault.setattr(second, "_open_bundle", mock.Mock(side_effect=Panic("injected")))
+        if step == "opening":
+            fault.setattr(second, "_open_bundle", mock.Mock(side_effect=Panic("injected")))
+        else:
+            fault.setattr(pool, "_make_room", mock.AsyncMock(side_effect=Panic("injected")))
         assert "injected" in ask(client, model="second")
+        assert step != "opening" or "injected" in second.failure
     assert len(answer(client, max_tokens=3, model="first")["token_ids"]) == 3
     later = fakes.fake_service(LIBRARY, name="second", context=256)
     monkeypatch.setattr(second, "_open_bundle", lambda _reserved: later)
     second.failed_at = 0.0
     assert len(answer(client, max_tokens=3, model="second")["token_ids"]) == 3
+
+
+def test_a_reload_that_panics_keeps_the_old_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = fakes.deployed(fakes.fake_service(LIBRARY))
+    monkeypatch.setattr(deployment, "_open_bundle", mock.Mock(side_effect=Panic("injected")))
+    with pytest.raises(NotReloaded, match="still serving the old bundle: injected"):
+        asyncio.run(deployment.reload())
 
 
 def test_a_start_that_cannot_be_announced_is_served() -> None:
@@ -216,28 +230,69 @@ def test_a_self_test_that_panics_fails_its_model_only() -> None:
         assert "injected" in ask(client, model="broken")
 
 
-@pytest.mark.parametrize("fault", ["drain", "cancel", "idle", "stop"])
+@pytest.mark.parametrize("fault", ["drain", "cancel", "cancel all", "idle", "stop"])
 def test_an_error_does_not_keep_a_server_from_its_end(
     monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     if fault == "idle":
         monkeypatch.setattr(ModelPool, "idle", property(mock.Mock(side_effect=Panic("injected"))))
-        monkeypatch.setattr(draining_server, "_CANCEL_GRACE", 1)
+    elif fault == "cancel all":
+        fail_once(monkeypatch, "server.services.model_pool:ModelPool.cancel")
     else:
         monkeypatch.setattr(Deployment, fault, mock.Mock(side_effect=Panic("injected")))
     service = fakes.fake_service(LIBRARY)
     pool = fakes.pool(service)
-    server = DrainingServer(FastAPI(), pool, shutdown_timeout=0)
+    server = DrainingServer(FastAPI(), pool, shutdown_timeout=0.05)
 
     async def end() -> None:
         server._loop = asyncio.get_running_loop()
         server.config.load()
         server.handle_exit(signal.SIGTERM, None)
-        await asyncio.sleep(0)
+        await server.on_tick(1)
+        await asyncio.sleep(0.06)
         assert await server.on_tick(1)
         await pool.stop()
 
     asyncio.run(end())
+
+
+@pytest.mark.parametrize(
+    ("turn", "step"),
+    [
+        ("start", "start"),
+        ("tick", "check_files"),
+        ("reload_all", "reload"),
+        ("drain", "drain"),
+        ("cancel", "cancel"),
+        ("stop", "stop"),
+    ],
+)
+def test_a_model_that_fails_does_not_skip_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, turn: str, step: str
+) -> None:
+    names = ("first", "second")
+    pool = ModelPool([fakes.deployed(fakes.fake_service(LIBRARY, name=name)) for name in names])
+    failing = mock.Mock(side_effect=Panic("injected"))
+    for model in pool:  # and of no other pool, whose server runs meanwhile
+        monkeypatch.setattr(model, step, failing)
+
+    async def take_turn() -> None:
+        if (waiting := getattr(pool, turn)()) is not None:
+            await waiting
+
+    asyncio.run(take_turn())
+    assert failing.call_count == len(names)
+
+
+def test_a_connection_that_cannot_be_aborted_keeps_no_other_one_open() -> None:
+    server = DrainingServer(FastAPI(), mock.Mock())
+    connections = [mock.Mock(spec=TimedConnection) for _ in range(2)]
+    server.server_state.connections.update(connections)
+    for connection in connections:
+        connection.abort.side_effect = Panic("injected")
+    server._abort_connections()
+    for connection in connections:
+        connection.abort.assert_called_once()
 
 
 # The mechanism

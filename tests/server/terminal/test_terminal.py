@@ -10,7 +10,9 @@ import select
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 import typer
@@ -20,8 +22,11 @@ from typer.testing import CliRunner
 from server import flags
 from server.api.generation_fields import GenerationFields
 from server.terminal.commands import NOT_HERE
+from server.terminal.conversation import converse
+from server.terminal.session import Session
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, answer
+from tests.server.templates import GEMMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,6 +118,25 @@ def test_a_chat_replaces_bytes_that_are_not_utf8() -> None:
     )
     assert result.returncode == 0, result.stderr
     assert b" 3 tokens in " in result.stderr
+
+
+def test_an_internal_error_of_an_answer_does_not_end_the_chat(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes: list[str] = []
+    lines = iter(["the dog", "the fox", "/exit", "the dog"])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    service = fakes.fake_service(LIBRARY, template=GEMMA)
+    faults = [BaseException("a panic"), mock.DEFAULT, mock.DEFAULT]
+    monkeypatch.setattr(service, "complete", mock.Mock(wraps=service.complete, side_effect=faults))
+    fields = GenerationFields.model_validate({})
+    chat: Any = partial(converse, fields=fields, system=None, max_tokens=2)
+    with Session(service) as session:
+        chat(session, show=mock.Mock(), note=notes.append)
+        assert "a panic" in caplog.text
+        assert "2 tokens in" in notes[-1]
+        with pytest.raises(BrokenPipeError):  # the terminal was closed
+            chat(session, show=mock.Mock(side_effect=BrokenPipeError), note=notes.append)
 
 
 def test_every_sampling_field_is_a_flag() -> None:

@@ -21,7 +21,7 @@ CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
     "--disable-background-networking --disable-component-update --disable-sync "
-    "--disable-dev-shm-usage --hide-scrollbars"
+    "--disable-dev-shm-usage --hide-scrollbars --ignore-certificate-errors"
 )
 PATIENCE = 30  # seconds until something that should come counts as missing
 

@@ -10,6 +10,7 @@ from selenium.webdriver.common.keys import Keys
 
 from server.app import Guards
 from tests.server import fakes, templates
+from tests.server.certificates import tls
 from tests.server.fake_models import FakeModel, pool
 from tests.server.openai_servers import LIBRARY, scripted
 from tests.server.web.doorman import Doorman, Refusal
@@ -52,10 +53,11 @@ def chat(page: Page, doorman: Doorman) -> Iterator[Page]:
 
 
 @pytest.fixture
-def slow() -> Iterator[tuple[LanguageService, str]]:
-    """A model whose answers take minutes, and its address."""
+def slow(request: pytest.FixtureRequest) -> Iterator[tuple[LanguageService, str]]:
+    """A model whose answers take minutes, and its address, which may have the parameter https."""
     service = noise(context=8192, delay=0.02)
-    with fakes.running(service) as client:
+    security = tls() if getattr(request, "param", "http") == "https" else None
+    with fakes.running(service, tls=security) as client:
         yield service, str(client.base_url)
 
 
@@ -82,6 +84,7 @@ def test_an_answer_has_its_text_and_its_figures(page: Page) -> None:
         )
 
 
+@pytest.mark.parametrize("slow", ["http", "https"], indirect=True)
 def test_the_answer_is_streamed_and_stop_keeps_its_text(
     page: Page, slow: tuple[LanguageService, str]
 ) -> None:

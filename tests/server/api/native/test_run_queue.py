@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import httpx
 import numpy as np
@@ -69,6 +70,16 @@ def gated() -> Iterator[Gated]:
     yield gated
     gated.runtime.gate.set()
     gated.pool.shutdown()
+
+
+def test_a_function_that_panics_is_an_error_of_its_call(client: httpx.Client) -> None:
+    """A panic of a library in another language is no Exception."""
+    call = {"function": "step", "inputs": {"x": X.tolist()}}
+    with mock.patch.object(FakeFunctions, "run", side_effect=BaseException("a panic")):
+        failed = client.post("/run", json=call)
+    assert failed.status_code == 500
+    assert "step failed: BaseException: a panic" in failed.json()["error"]["message"]
+    assert client.post("/run", json=call).is_success
 
 
 def test_calls_run_one_at_a_time_and_a_full_queue_rejects(gated: Gated) -> None:
