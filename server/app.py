@@ -108,20 +108,6 @@ def create_app(
     is served.
     """
 
-    async def start() -> None:
-        await pool.start()
-        with contained("the announcement of the start"):  # such as a print to a closed pipe
-            on_start()
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        starting = asyncio.create_task(start())
-        try:
-            yield
-            await starting
-        finally:
-            await pool.stop()
-
     app = FastAPI(
         title="Hearth",
         version=version(),
@@ -132,7 +118,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
-        lifespan=lifespan,
+        lifespan=lambda _: _lifespan(pool, on_start),
     )
     app.state.pool = pool
     app.state.has_keys = bool(guards.api_keys)
@@ -149,6 +135,21 @@ def create_app(
         openapi.require_key(app)
     _guard(app, pool, guards)
     return app
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(pool: ModelPool, on_start: Callable[[], object]) -> AsyncIterator[None]:
+    async def start() -> None:
+        await pool.start()
+        with contained("the announcement of the start"):  # such as a print to a closed pipe
+            on_start()
+
+    starting = asyncio.create_task(start())
+    try:
+        yield
+        await starting
+    finally:
+        await pool.stop()
 
 
 def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:

@@ -45,9 +45,10 @@ ALLOWED = {
     ),
     # The path of a request: api -> services -> text -> engine -> sampling and runtime.
     "server.sampling": (),
-    "server.engine": ("server.errors", "server.sampling", "runtime"),
+    "server.engine": ("server.errors", "server.fault_isolation", "server.sampling", "runtime"),
     "server.text": (
         "server.errors",
+        "server.fault_isolation",
         "server.engine",
         "server.process.free_memory",
         "server.sampling",
@@ -55,6 +56,7 @@ ALLOWED = {
     ),
     "server.services": (
         "server.errors",
+        "server.fault_isolation",
         "server.logs",
         "server.metrics",
         "server.version",
@@ -67,6 +69,7 @@ ALLOWED = {
     ),
     "server.api": (
         "server.errors",
+        "server.fault_isolation",
         "server.logs",
         "server.metrics",
         "server.version",
@@ -77,9 +80,10 @@ ALLOWED = {
         "models.strict_json",
         "runtime.array_bytes",  # the format of a raw body
     ),
-    "server.process": ("server.errors", "models.bundle"),
+    "server.process": ("server.errors", "server.fault_isolation", "models.bundle"),
     "server.terminal": (
         "server.errors",
+        "server.fault_isolation",
         "server.flags",
         "server.validation",
         "server.api",
@@ -103,6 +107,7 @@ ALLOWED = {
         "server.api",
         "server.app",
         "server.errors",
+        "server.fault_isolation",
         "server.logs",
         "server.open_service",
         "server.setting_files",

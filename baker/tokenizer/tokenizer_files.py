@@ -144,7 +144,7 @@ def _special_tokens(source: WeightSource, library: Library, template: str) -> Sp
     for token in eos:
         if token not in known:
             raise TokenizerError(
-                f"special token {token} is outside the vocabulary of {max(known) + 1}"
+                f"special token {token} is outside the vocabulary of {max(known, default=-1) + 1}"
             )
     bos = _first_token(source, library)
     return SpecialTokens(

@@ -216,12 +216,7 @@ def running(
     bound.listen()  # a client may connect before the server begins
     address = url(bound, tls)
     models = service if isinstance(service, ModelPool) else pool(service, *later)
-    app = create_app(
-        models,
-        on_start=start,
-        guards=guards or Guards(),
-        webui=webui,
-    )
+    app = create_app(models, on_start=start, guards=guards or Guards(), webui=webui)
     app.add_middleware(before)
     server = DrainingServer(app, models, client_timeout=client_timeout, tls=tls)
     thread = threading.Thread(target=server.serve_on, args=(bound,))

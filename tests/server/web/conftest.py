@@ -1,4 +1,4 @@
-"""One browser for all tests of the chat page, and a new visitor for each."""
+"""One browser for all tests of the chat page, a new visitor for each, and a model that talks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.server import fakes, templates
+from tests.server.openai_servers import LIBRARY
 from tests.server.web.browser import CHROMIUM, DRIVER, Page, chromium
+from tests.server.web.doorman import Doorman
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from selenium import webdriver
+
+    from server.services.language_service import LanguageService
 
 
 @pytest.fixture(scope="package")
@@ -32,3 +37,25 @@ def page(driver: webdriver.Chrome) -> Iterator[Page]:
     yield page
     # The browser logs an answer that is an error as well; those are for the tests.
     assert [line for line in page.log() if "Failed to load resource" not in line] == []
+
+
+def noise(
+    *, context: int = 96, delay: float = 0.0, template: str | None = templates.GEMMA
+) -> LanguageService:
+    """A model of two slots that goes on to the end of its context, with other words each time."""
+    return fakes.fake_service(
+        LIBRARY, template=template, context=context, slots=2, batch=2, delay=delay
+    )
+
+
+@pytest.fixture
+def doorman() -> Doorman:
+    return Doorman()
+
+
+@pytest.fixture
+def chat(page: Page, doorman: Doorman) -> Iterator[Page]:
+    """The page of a model that answers with noise."""
+    with fakes.running(noise(), before=doorman.before) as client:
+        page.open(str(client.base_url))
+        yield page

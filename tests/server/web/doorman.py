@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
+CHAT = "/v1/chat/completions"
+
+
 @dataclass(frozen=True)
 class Refusal:
     """An answer instead of the application's, for as long as `until` is not set."""
