@@ -62,7 +62,9 @@ class Completion:
         self._prompt_tokens = len(prompt)
         # Tokens of the prompt that the model is yet to generate, to report their probabilities.
         self._unscored = len(prompt) - 1 if request.score_prompt else 0
-        self._scored = _prompt_text(request.prompt, prompt[0], tokenizer)
+        self._scored = None
+        if request.score_prompt:
+            self._scored = _prompt_text(request.prompt, prompt[0], tokenizer)
         self._seed = seed
         self._on_end: Callable[[Ended], None] | None = on_end
         self._outcome: FinishReason | Literal["cancelled", "failed"] = "cancelled"
@@ -130,6 +132,7 @@ class Completion:
 
     def _piece(self, token: Token) -> Piece:
         if self._unscored:
+            assert self._scored is not None, "made for prompts that are scored"
             self._unscored -= 1
             logprobs = self._logprobs(token, self._scored.position)
             self._scored.push(token.id)

@@ -14,7 +14,7 @@ from tests.server import fakes
 from tests.server.api.operator.test_operator_routes import figure, figures, wait_until_free
 from tests.server.certificates import tls
 from tests.server.generate_client import LIBRARY, answer
-from tests.server.tls import encrypted
+from tests.server.tls import encrypted, trusting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def test_the_server_answers_after_200_disconnects(client: httpx.Client) -> None:
     async def crowd() -> list[int | None]:
         limits = httpx.Limits(max_connections=200)
         async with httpx.AsyncClient(
-            base_url=client.base_url, timeout=0.5, limits=limits
+            base_url=client.base_url, timeout=0.5, limits=limits, verify=trusting()
         ) as impatient:
             return list(await asyncio.gather(*(leave(impatient) for _ in range(200))))
 

@@ -18,8 +18,9 @@ TALK: list[Any] = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "the dog"},
 ]
+OBJECT = {"type": "object"}
 TOOLS: list[Any] = [
-    {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
+    {"type": "function", "function": {"name": "f", "description": "d", "parameters": OBJECT}}
 ]
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 

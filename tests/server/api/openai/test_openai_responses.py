@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from openai.types.responses import Response, ResponseStreamEvent
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
-TOOLS: list[Any] = [{"type": "function", "name": "f", "description": "d", "parameters": {}}]
+OBJECT = {"type": "object"}
+TOOLS: list[Any] = [{"type": "function", "name": "f", "description": "d", "parameters": OBJECT}]
 TALK: list[Any] = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": [{"type": "input_text", "text": "the dog"}]},
