@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
@@ -49,6 +49,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     tokenizer = Tokenizer(WordLevel(words, unk_token="zero"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.decoder = decoders.Fuse()
     tokenizer.save(str(path / TOKENIZER))
     tokens = list(PROMPT)
     steps = []
