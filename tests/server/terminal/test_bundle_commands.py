@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -85,17 +86,23 @@ def test_run_bakes_a_missing_model_and_chats(home: Path, monkeypatch: pytest.Mon
     baked: list[list[str]] = []
     chatted: list[Any] = []
 
-    def bake(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        baked.append(command[3:])
-        (home / "gemma3").mkdir()
-        (home / "gemma3" / "manifest.json").write_text("{}")
-        return subprocess.CompletedProcess(command, 0)
+    class Bake(contextlib.nullcontext["Bake"]):
+        """The process of a bake."""
+
+        def __init__(self, command: list[str]) -> None:
+            super().__init__(self)
+            baked.append(command[3:])
+            (home / "gemma3").mkdir()
+            (home / "gemma3" / "manifest.json").write_text("{}")
+
+        def wait(self) -> int:
+            return 0
 
     def open_(bundle: Path, threads: int | None) -> None:
         chatted.append((bundle, threads))
         raise typer.Exit
 
-    monkeypatch.setattr(subprocess, "run", bake)
+    monkeypatch.setattr(subprocess, "Popen", Bake)
     monkeypatch.setattr(commands, "_open", open_)
     for _ in range(2):
         output(run.app, "gemma3", "--threads", "2")

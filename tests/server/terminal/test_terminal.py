@@ -70,7 +70,7 @@ def test_generate_gives_the_same_answer_as_the_server() -> None:
     [
         ((".", "x", "--temperature", "-1"), 2, "temperature: .* greater than or equal to 0"),
         ((".", "x", "--top-k", "many"), 2, "top_k: .* valid integer"),
-        ((".", "the dog " * 200), 1, "prompt: .* expected at most 127 tokens"),
+        ((".", "the dog " * 200), 1, "prompt is too long: 403 tokens > 127 maximum: "),
         ((".", b"the dog \xff"), 1, r'prompt: got "the dog \\udcff", expected text in UTF-8'),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_conversation_continues_until_clear_or_exit(terminal: Terminal) -> Non
     terminal.write("the fox\n")
     shown = terminal.read_until("\n> ", 30)
     # The fake model never samples an end token: its first answer filled the context.
-    assert "expected at most 127 tokens" in shown
+    assert "tokens > 127 maximum: the prompt exceeds the available context size" in shown
     assert "/clear starts a new conversation" in shown
     terminal.write("/clear\n")
     terminal.read_until("> ")
