@@ -120,8 +120,9 @@ class Tokenizer:
             if (known := _IN_USE.get(key)) is not None:
                 return known
             with no_other_thread():
-                whole = parse(text)
-                library = build(for_whole_texts(whole) if whole_texts else for_answers(whole))
+                adapted = for_whole_texts if whole_texts else for_answers
+                # `build` frees the vocabulary of the file: nothing else may have a reference.
+                library = build(adapted(parse(text)))
             tokenizer = Tokenizer(library, bos=bos, context=context)
             _IN_USE[key] = tokenizer
             return tokenizer

@@ -78,7 +78,7 @@ names = letters + ["".join(pair) for pair in merges]
 vocabulary = {name: number for number, name in enumerate(names)}
 file = Path(sys.argv[1], "tokenizer.json")
 model = {"type": "BPE", "vocab": vocabulary, "merges": merges}
-file.write_text(json.dumps({"model": model}))
+file.write_text(json.dumps({"model": model, "decoder": {"type": "Fuse"}}))
 del merges, names, vocabulary, model
 """
 # A tokenizer is read again and again while other threads replace the objects that they hold.
@@ -90,7 +90,7 @@ def replace():
         newest.extend([random.random(), str(random.random())] for _ in range(200))
         time.sleep(0.002)
 
-threads = [threading.Thread(target=replace) for _ in range(2)]
+threads = [threading.Thread(target=replace, daemon=True) for _ in range(2)]
 for thread in threads:
     thread.start()
 time.sleep(1)
