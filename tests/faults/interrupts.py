@@ -65,8 +65,8 @@ def cases(folder: Path, bundle: Path | None) -> list[Case]:
         Case(("serve", str(gru), "--port", "0", "--shutdown-timeout", "0")),
         Case(("list", "--home", str(folder / "home"))),
         Case(("inspect", str(gru))),
-        Case(("generate", "fake", "word", "--max-tokens", "50"), _FAKE),
-        Case(("chat", "fake"), _FAKE),
+        Case(("generate", ".", "word", "--max-tokens", "50"), _FAKE),
+        Case(("chat", "."), _FAKE),
     ]
     if bundle is None:
         return found
