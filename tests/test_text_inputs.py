@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Bytes:
     """A tokenizer of bytes."""
 
-    def encode(self, text: str) -> tuple[int, ...]:
+    def encode(self, text: str, *, position: str = "start") -> tuple[int, ...]:  # noqa: ARG002
         return tuple(text.encode())
 
     read = encode

@@ -24,6 +24,7 @@ from baker.atomic_folder import BakeError
 from baker.compiler.targets import embedded_elfs
 from baker.parameters.parameter_writer import locate, write_parameters
 from baker.pipeline.bake_language_model import bake
+from baker.pipeline.opened_model import OpenedModel
 from baker.pipeline.recipe import RecipeError
 from baker.pipeline.shared_stages import program_text
 from baker.reference.numpy_runtime import program_options, stored_parameters
@@ -281,7 +282,10 @@ def test_an_unknown_config_key_is_rejected_by_name(tmp_path: Path) -> None:
         bake(bake_request(tmp_path / "bundle", weights=folder), Silent())
 
 
-def test_a_width_that_the_kernels_do_not_support_is_rejected(tmp_path: Path) -> None:
+def test_a_width_that_the_kernels_do_not_support_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OpenedModel, "tokenizer", None)  # which the folder lacks
     folder = tmp_path / "hf"
     folder.mkdir()
     config = {**CONFIG, "hidden_size": 648, "num_hidden_layers": 1}
