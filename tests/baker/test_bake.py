@@ -282,9 +282,7 @@ def test_an_unknown_config_key_is_rejected_by_name(tmp_path: Path) -> None:
         bake(bake_request(tmp_path / "bundle", weights=folder), Silent())
 
 
-def test_a_width_that_the_kernels_do_not_support_is_rejected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unsupported_width_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OpenedModel, "tokenizer", None)  # which the folder lacks
     folder = tmp_path / "hf"
     folder.mkdir()
