@@ -21,7 +21,7 @@ _ATTEMPTS = 5  # a system call in progress may add a file
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """A new folder in `parent`, by default the system's; it is removed after the block."""
     folder = Path(parent or tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(4)}"
-    # Before it exists: there is no moment at which nobody removes it.
+    # Registered before the folder exists: a signal at any moment removes it.
     with at_interrupt(lambda: _remove(folder)):
         folder.mkdir(mode=0o700)
         try:

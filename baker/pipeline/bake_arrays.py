@@ -197,7 +197,7 @@ def _require_stable(
 ) -> None:
     """Raise BakeError for a function whose outputs depend on the last bit of its inputs.
 
-    Results of such a function in f32 differ by more than the tolerance, whoever computes them.
+    Results of such a function in f32 differ by more than the tolerance in any implementation.
     """
     parameters = stored_parameters(program.parameters, archive)
     for graph, example in zip(program.graphs, examples, strict=True):
