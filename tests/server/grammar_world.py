@@ -74,9 +74,10 @@ class World:
 WORLDS = {"gemma": World(gemma_like()), "bytes": World(byte_level())}
 
 
-def accepts(grammar_type: GrammarType, value: str, text: str) -> bool:
+def accepts(
+    grammar_type: GrammarType, value: str, text: str, *, world: World = WORLDS["gemma"]
+) -> bool:
     """Whether a text is a whole answer that the grammar allows."""
-    world = WORLDS["gemma"]
     rules = world.grammars.rules(Grammar(grammar_type, value))
     for token in world.tokenizer.read(text, special=False):
         if not rules.allowed()[token]:

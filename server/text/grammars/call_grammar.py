@@ -44,7 +44,12 @@ class CallGrammars:
         if answer is not None and not use.required:
             self._grammars.rules(answer)  # reports errors at the field of the answer
             parts.append(side_grammar(answer, "answer"))
-        grammar = Grammar("calls", f'{{"grammars": [{", ".join(parts)}]}}', field="tools")
+        json_only = use.format.json and (len(parts) == 1 or (answer is not None and answer.json))
+        grammar = Grammar(
+            "json_calls" if json_only else "calls",
+            f'{{"grammars": [{", ".join(parts)}]}}',
+            field="tools",
+        )
         if use.required or answer is not None:
             return AnswerRules(grammar=grammar)
         return AnswerRules(

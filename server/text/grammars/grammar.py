@@ -25,6 +25,7 @@ from server.text.grammars.schema_dialect import (
     with_translated_schemas,
 )
 from server.text.grammars.schema_rewrites import rewritten
+from server.text.grammars.unique_keys import JsonTokens, UniqueKeys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from server.text.tokenizer import Tokenizer
+    from server.text.words import Words
 
 # A partial_schema is a JSON Schema whose unsupported keywords are ignored; calls are a grammar in
-# llguidance's own format.
+# llguidance's own format, and json_calls one of calls whose objects are JSON.
 GrammarType = Literal[
-    "json_object", "json_schema", "partial_schema", "regex", "lark", "choice", "calls"
+    "json_object", "json_schema", "partial_schema", "regex", "lark", "choice", "calls", "json_calls"
 ]
+_JSON_TYPES = frozenset(("json_object", "json_schema", "partial_schema", "json_calls"))
 
 _MAX_BYTES = 2**16  # of a grammar's text
 _MAX_CALLS_BYTES = 2**19
@@ -62,16 +65,26 @@ class Grammar:
     value: str = ""
     field: str = field(default="grammar", compare=False)
 
+    @property
+    def json(self) -> bool:
+        """Whether every object in the text is JSON."""
+        return self.type in _JSON_TYPES
+
 
 class Rules:
     """The state of one answer in its grammar: a Constraint of the sampler."""
 
     def __init__(
-        self, matcher: llguidance.LLMatcher, vocabulary: _Vocabulary, ends: NDArray[np.int64]
+        self,
+        matcher: llguidance.LLMatcher,
+        vocabulary: _Vocabulary,
+        ends: NDArray[np.int64],
+        keys: UniqueKeys | None,
     ) -> None:
         self._matcher = matcher
         self._vocabulary = vocabulary
         self._ends = ends
+        self._keys = keys
         self.finished = False
         self._allowed = self._next()
 
@@ -82,6 +95,7 @@ class Rules:
     def accept(self, token: int) -> None:
         """As Constraint.accept."""
         self._matcher.consume_token(token)
+        self._read(self._vocabulary.words[token])
         self._allowed = self._next()
 
     def feed(self, text: bytes, tokens: Sequence[int]) -> bool:
@@ -94,16 +108,18 @@ class Rules:
         if not matcher.consume_tokens([*begun, *tokens]):
             return False
         self._matcher = matcher
+        self._read(text + b"".join(self._vocabulary.words[token] for token in tokens))
         self._allowed = self._next()
         return True
 
+    def _read(self, text: bytes) -> None:
+        if self._keys:
+            self._keys.accept(text)
+
     def _next(self) -> NDArray[np.bool_]:
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        if self._matcher.is_error():
-            raise ConstraintFailed(f"grammar: {_reason(self._matcher.get_error())}")
-        usable = self._vocabulary.usable
-        allowed = np.unpackbits(bits, count=usable.size, bitorder="little").view(np.bool_)
-        allowed &= usable
+        allowed = self._vocabulary.allowed(self._matcher)
+        if self._keys:
+            self._keys.restrict(allowed, self._matcher)
         more = np.count_nonzero(allowed) > np.count_nonzero(allowed[self._ends])
         self.finished = not more and self._matcher.is_accepting()
         if not more and not self.finished:
@@ -128,7 +144,7 @@ class Grammars:
     def rules(self, grammar: Grammar) -> Rules:
         """The state of an empty answer; for any thread. Raises InvalidRequest."""
         size = len(grammar.value.encode())
-        limit = _MAX_CALLS_BYTES if grammar.type == "calls" else _MAX_BYTES
+        limit = _MAX_CALLS_BYTES if grammar.type.endswith("calls") else _MAX_BYTES
         if size > limit:
             raise _invalid(grammar, f"at most {limit} bytes", got=f"{size} bytes")
         if not self._ends.size:
@@ -138,7 +154,8 @@ class Grammars:
         try:
             matcher = self._compiled(grammar).deep_copy()
             assert self._vocabulary is not None
-            rules = Rules(matcher, self._vocabulary, self._ends)
+            keys = self._vocabulary.unique_keys() if grammar.json else None
+            rules = Rules(matcher, self._vocabulary, self._ends, keys)
         except InexactSchema as error:
             raise _invalid(grammar, str(error)) from error
         except (ValueError, ConstraintFailed) as error:
@@ -205,15 +222,32 @@ class _Words:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Vocabulary:
     """llguidance's index of a vocabulary.
 
+    words   the bytes of each id
     usable  bool (V,): not the gaps, which llguidance may allow in place of a special token
+    json    the tokens that matter for the keys of JSON objects
     """
 
     tokenizer: llguidance.LLTokenizer
+    words: Words
     usable: NDArray[np.bool_]
+    json: JsonTokens
+
+    def allowed(self, matcher: llguidance.LLMatcher) -> NDArray[np.bool_]:
+        """The ids that a grammar allows next, bool (V,); raises ConstraintFailed."""
+        bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        if matcher.is_error():
+            raise ConstraintFailed(f"grammar: {_reason(matcher.get_error())}")
+        allowed = np.unpackbits(bits, count=self.usable.size, bitorder="little").view(np.bool_)
+        allowed &= self.usable
+        return allowed
+
+    def unique_keys(self) -> UniqueKeys:
+        """The state of an empty answer."""
+        return UniqueKeys(self.json, self.allowed)
 
 
 def _vocabulary(tokenizer: Tokenizer, size: int, ends: NDArray[np.int64]) -> _Vocabulary:
@@ -224,7 +258,12 @@ def _vocabulary(tokenizer: Tokenizer, size: int, ends: NDArray[np.int64]) -> _Vo
     )
     usable = words.tokens.lengths > 0
     usable[ends] = True
-    return _Vocabulary(indexed, usable)
+    return _Vocabulary(
+        tokenizer=indexed,
+        words=words.tokens,
+        usable=usable,
+        json=JsonTokens(words.tokens, ends=ends),
+    )
 
 
 def _text(grammar: Grammar) -> str:
@@ -238,7 +277,7 @@ def _text(grammar: Grammar) -> str:
         case "partial_schema":
             schema = translated_schema(grammar.value, lenient=True)
             return _from_schema(rewritten(schema), lenient=True)
-        case "calls":
+        case "calls" | "json_calls":
             return grammar.value
         case "regex":
             return make.grammar_from_regex(grammar.value)

@@ -38,6 +38,7 @@ class FunctionGemmaCalls(CallFormat):
     starts = (_START,)
     special = (_START, _END, _ESCAPE, _RESPONSE)
     stop = (_RESPONSE,)
+    json = False
 
     def parse(self, text: str, *, final: bool) -> Parsed | None:
         """See CallFormat.parse."""
