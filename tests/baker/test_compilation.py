@@ -33,7 +33,7 @@ def test_killing_a_bake_kills_its_compiler(tmp_path: Path) -> None:
     tool.write_text("#!/bin/sh\nexec sleep 60\n")
     tool.chmod(0o755)
     command = [sys.executable, "-c", _HANG, str(tool)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as bake:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as bake:
         assert bake.stdout is not None
         compiler = int(bake.stdout.readline())
         assert _runs(compiler)
