@@ -58,12 +58,23 @@ def _connections(
     handshake: Annotated[
         bool, typer.Option(help="Whether the idle connections of --tls make their handshake.")
     ] = True,
+    client_timeout: Annotated[
+        float,
+        typer.Option(help="Seconds after which the server closes silent and slow connections."),
+    ] = 30,
 ) -> None:
     """Overload a server with a fake model, and time normal requests before and meanwhile.
 
     Needs as many open files as connections in each of two processes: see `ulimit -n`.
     """
-    crowd(idle=idle, slow=slow, requests=requests, tls=tls, handshake=handshake)
+    crowd(
+        idle=idle,
+        slow=slow,
+        requests=requests,
+        tls=tls,
+        handshake=handshake,
+        client_timeout=client_timeout,
+    )
 
 
 if __name__ == "__main__":

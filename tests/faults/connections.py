@@ -26,16 +26,19 @@ _HEAD = b"POST /generate HTTP/1.1\r\nHost: x\r\n"
 _BODY = _HEAD + b"Content-Type: application/json\r\nContent-Length: 5000\r\n\r\n"
 
 
-def crowd(*, idle: int, slow: int, requests: int, tls: bool, handshake: bool) -> None:
+def crowd(
+    *, idle: int, slow: int, requests: int, tls: bool, handshake: bool, client_timeout: float
+) -> None:
     """Time requests to an empty and to a crowded server; prints the figures.
 
-    With `tls` all clients use TLS, but the idle ones do not even begin it without `handshake`.
+    With `tls` all clients use TLS, but the idle ones do not even begin it without `handshake`. The
+    server closes silent and slow connections after `client_timeout` seconds.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     print(f"open files: {soft}, raised to {hard}")  # noqa: T201
     with (
-        _server(tls=tls) as (process, address),
+        _server(client_timeout, tls=tls) as (process, address),
         httpx.Client(base_url=address, timeout=60, verify=trusting()) as client,
     ):
         _time("alone", client, requests)
@@ -73,6 +76,8 @@ async def _crowded(
             for security in slow
         ]
         await asyncio.to_thread(_time, "crowded", client, requests)
+        still_open = sum(not reader.at_eof() for reader, _ in silent)
+        print(f"{still_open} of the silent are still open")  # noqa: T201
         print(f"memory {_megabytes(process)} MB")  # noqa: T201
         for reader, _ in silent:
             with contextlib.suppress(ConnectionError):
@@ -128,11 +133,12 @@ def _time(when: str, client: httpx.Client, requests: int) -> None:
 
 
 @contextlib.contextmanager
-def _server(*, tls: bool) -> Iterator[tuple[int, str]]:
+def _server(client_timeout: float, *, tls: bool) -> Iterator[tuple[int, str]]:
     with tempfile.TemporaryDirectory() as folder:
         files = certificate(Path(folder)) if tls else ()
+        timeout = ["--client-timeout", str(client_timeout)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.server.slow_server", *files],
+            [sys.executable, "-m", "tests.server.slow_server", *timeout, *files],
             stdout=subprocess.PIPE,
             text=True,
         )
