@@ -40,6 +40,7 @@ class Case:
 
     arguments: Sequence[str]
     code: str = _COMMAND
+    keeps: str = ""  # a file that an interrupted command keeps, to go on from it
 
     @property
     def name(self) -> str:
@@ -88,7 +89,8 @@ def cases(folder: Path, bundle: Path | None) -> list[Case]:
                 str(folder / "answers.jsonl"),
                 "--bundle",
                 str(bundle),
-            )
+            ),
+            keeps="answers.jsonl",
         ),
     ]
 
@@ -106,10 +108,10 @@ def interrupt_commands(
     rng = random.Random(seed)
     shares = [count // len(commands) + (i < count % len(commands)) for i in range(len(commands))]
     for case, share in zip(commands, shares, strict=True):
-        whole = _Run(folder, case).finished()
         before = _files(folder)
+        whole = _Run(folder, case).finished()
+        _remove(_files(folder) - before)
         ends = list(_interrupted(folder, case, [rng.uniform(0, whole) for _ in range(share)]))
-        assert _files(folder) == before, f"{case.name} left files"
         late = sum(complete for _, complete in ends)
         slowest = max((end for end, complete in ends if not complete), default=0.0)
         print(  # noqa: T201
@@ -123,6 +125,7 @@ def _interrupted(
     folder: Path, case: Case, moments: Sequence[float]
 ) -> Iterator[tuple[float, bool]]:
     """Seconds until each run ended, and whether it was complete before."""
+    before = _files(folder)
     for number, moment in enumerate(moments):
         run = _Run(folder, case)
         time.sleep(moment)
@@ -141,6 +144,9 @@ def _interrupted(
         assert complete or lines[0].startswith(f"{case.name}: interrupted"), where
         assert not processes_in(folder), where
         yield time.monotonic() - began, complete
+        left = _files(folder) - before
+        assert complete or left <= {folder / case.keeps}, f"{where}, left {left}"
+        _remove(left)
 
 
 class _Run:
@@ -174,5 +180,11 @@ class _Run:
         return time.monotonic() - began
 
 
-def _files(folder: Path) -> set[str]:
-    return {str(path) for path in folder.rglob("*")}
+def _files(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+def _remove(paths: set[Path]) -> None:
+    """Remove files, and folders with all that is in them."""
+    for path in sorted(paths, reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
