@@ -105,6 +105,8 @@ def interrupt_commands(
     moment was too late, as without Ctrl-C.
     """
     (folder / "tmp").mkdir(exist_ok=True)
+    # The commands would inherit that it is ignored, as in a job that a shell runs behind.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     rng = random.Random(seed)
     shares = [count // len(commands) + (i < count % len(commands)) for i in range(len(commands))]
     for case, share in zip(commands, shares, strict=True):
