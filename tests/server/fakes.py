@@ -65,6 +65,7 @@ NOWHERE = Provenance(
 )
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 PAD, EOS, BOS, UNK = range(4)
+PATIENCE = 60  # seconds for an answer: a loaded machine takes ten for /openapi.json
 _CORPUS = [
     "the quick brown fox jumps over the lazy dog, then the dog jumps over the fox.",
     "  runs   of    spaces,\nlines\n\nand words: stop, stopped, stopping.",
@@ -222,9 +223,9 @@ def running(
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
     try:
-        with httpx.Client(base_url=address, timeout=10, verify=trusting()) as client:
+        with httpx.Client(base_url=address, timeout=PATIENCE, verify=trusting()) as client:
             if wait:
-                assert ready.wait(10)
+                assert ready.wait(PATIENCE)
             yield client
     finally:
         server.handle_exit(15, None)
